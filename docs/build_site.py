@@ -16,7 +16,8 @@ from typing import get_args
 from unittest.mock import patch
 
 import pellucid
-from pellucid.cli import SUBCOMMANDS, main
+from pellucid.cli import main
+from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.config.settings import Size
 from pellucid.config.toml import size_preset, to_toml
 

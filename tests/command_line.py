@@ -25,7 +25,8 @@ from importlib import import_module
 import pellucid.training.ensemble_training, pellucid.worker_pool
 import pellucid.reporting.figures, pellucid.viewer.reports, pellucid.training.session, pellucid.viewer.page_contents
 import pellucid.viewer.server
-from pellucid.cli import SUBCOMMANDS, main
+from pellucid.cli import main
+from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.errors import InputError
 from pellucid.kernels.dispatch import is_numba_available
 

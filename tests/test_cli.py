@@ -8,7 +8,7 @@ from command_line import complaint, pellucid, shell
 from trained_runs import copies_run, copy_files
 
 from pellucid import cli
-from pellucid.cli import SUBCOMMANDS
+from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.errors import DataError
 
 

@@ -71,7 +71,7 @@ def test_valid_arguments_give_no_error(pieces: list[str], first: bool) -> None:
     flags = [*" ".join(pieces).split(), "--out", "a"]
     arguments = ["run", *flags] if first else [*flags, "run"]
     assert parse_arguments(Arguments, "verb", arguments).run == Path("run")
-    assert argument_error(Arguments, arguments) == ""
+    assert argument_error(Arguments, "train", arguments) == ""
 
 
 FLAGS = [

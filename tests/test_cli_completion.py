@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command_line import complaint, pellucid
 
-from pellucid.cli import SUBCOMMANDS
+from pellucid.cli.subcommands import SUBCOMMANDS
 
 
 @pytest.fixture(scope="module")

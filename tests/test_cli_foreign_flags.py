@@ -3,25 +3,27 @@
 import pytest
 from command_line import complaint, pellucid
 
-from pellucid.cli import SUBCOMMANDS
-from pellucid.cli.arguments import argument_class, expand_arguments, known_flags, parse_arguments
-from pellucid.cli.flag_suggestions import is_one_edit
+from pellucid.cli.arguments import expand_arguments, known_flags, parse_arguments
+from pellucid.cli.completion import ARGUMENT_CLASSES
+from pellucid.cli.flag_suggestions import UnknownFlagError, is_one_edit
 from pellucid.cli.foreign_flags import FOREIGN_FLAGS
-from pellucid.errors import InputError
+from pellucid.cli.subcommand_flags import explain_unknown_flag
+from pellucid.cli.subcommands import SUBCOMMANDS
 
 NEEDED = {"train": ["a", "--valid", "b", "--run", "c"], "predict": ["run"], "evaluate": ["run", "file"]}
 
 
 def told(verb: str, *flags: str) -> str:
     """The error of the parser of a subcommand, in this process."""
-    with pytest.raises(InputError) as caught:
-        parse_arguments(argument_class(verb), verb, [*NEEDED[verb], *flags])
-    assert str(caught.value).endswith(f" (pellucid {verb} --help)")
-    return str(caught.value).removesuffix(f" (pellucid {verb} --help)")
+    with pytest.raises(UnknownFlagError) as caught:
+        parse_arguments(ARGUMENT_CLASSES[verb], verb, [*NEEDED[verb], *flags])
+    message = explain_unknown_flag(caught.value.flag_text, verb, caught.value.flags)
+    assert message.endswith(f" (pellucid {verb} --help)")
+    return message.removesuffix(f" (pellucid {verb} --help)")
 
 
 def test_the_table_is_large_and_names_only_flags_that_exist() -> None:
-    existing = {flag for verb in SUBCOMMANDS for flag in known_flags(argument_class(verb))}
+    existing = {flag for verb in SUBCOMMANDS for flag in known_flags(ARGUMENT_CLASSES[verb])}
     assert len(FOREIGN_FLAGS) >= 120
     for name, uses in FOREIGN_FLAGS.items():
         assert name == name.lower().strip("-") and "_" not in name and uses
@@ -32,7 +34,7 @@ def test_the_table_is_large_and_names_only_flags_that_exist() -> None:
 @pytest.mark.parametrize("verb", NEEDED)
 @pytest.mark.parametrize("name", FOREIGN_FLAGS)
 def test_a_flag_of_another_program_leads_to_ours(name: str, verb: str) -> None:
-    ours = known_flags(argument_class(verb))
+    ours = known_flags(ARGUMENT_CLASSES[verb])
     if f"--{name}" in ours:
         pytest.skip("the subcommand has this flag")
     for written in (f"--{name}", f"--{name.replace('-', '_')}", f"-{name.replace('-', '_')}"):
@@ -45,7 +47,7 @@ def test_a_flag_of_another_program_leads_to_ours(name: str, verb: str) -> None:
             flag, _, homes = here.partition(" of pellucid ")
             assert flag in FOREIGN_FLAGS[name] and flag.split()[0] not in ours
             for home in homes.split(", "):
-                assert flag.split()[0] in known_flags(argument_class(home))
+                assert flag.split()[0] in known_flags(ARGUMENT_CLASSES[home])
         else:
             assert message.removeprefix(f"{written}: ") in FOREIGN_FLAGS[name]
 
@@ -83,7 +85,7 @@ def test_flags_with_underscores_or_one_hyphen() -> None:
     given = ["--batch_size", "32", "--learning_rate", "0.1", "--label_smoothing=0.2", "--max_length", "9"]
     expanded = ["--training.batch-size", "32", "--training.learning-rate", "0.1", "--training.label-smoothing=0.2"]
     expanded += ["--search.max-length", "9"]
-    assert expand_arguments(argument_class("train"), given) == expanded
+    assert expand_arguments(ARGUMENT_CLASSES["train"], given) == expanded
     assert told("train", "-batch_size", "32") == "-batch_size is --batch-size here"
     assert told("predict", "-beam_size", "5") == "-beam_size is --beam-size here"
 

@@ -13,11 +13,11 @@ from typing import get_args
 import pytest
 from command_line import complaint, environment, pellucid
 
-from pellucid.cli import SUBCOMMANDS
-from pellucid.cli.arguments import argument_class, expand_arguments, known_flags, parse_arguments
-from pellucid.cli.completion import first_arguments, flag_completions
+from pellucid.cli.arguments import expand_arguments, known_flags, parse_arguments
+from pellucid.cli.completion import ARGUMENT_CLASSES, first_arguments, flag_completions
 from pellucid.cli.flag_names import SETTING_FLAGS, SHORT_FLAGS
 from pellucid.cli.help_pages import HELP_PAGES, help_page
+from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.cli.train import TrainArguments
 from pellucid.cli.tune import TuneArguments
 from pellucid.config.toml import setting_choices, size_preset
@@ -59,14 +59,14 @@ def test_help_is_one_page(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", SUBCOMMANDS)
 def test_every_option_of_a_page_exists_with_its_letter(verb: str) -> None:
-    flags = known_flags(argument_class(verb))
+    flags = known_flags(ARGUMENT_CLASSES[verb])
     page = help_page(verb).partition("Examples:")[0]
     written = set(re.findall(r"--[a-z][a-z-]*", page)) - {"--no-header", "--no-open"}
     assert written <= set(flags), written - set(flags)
     for letter, flag in re.findall(r"^  -(.), (--[a-z-]+)", page, re.MULTILINE):
         assert SHORT_FLAGS[letter] == flag
     for option in HELP_PAGES[verb].options:
-        names = known_flags(argument_class(verb))
+        names = known_flags(ARGUMENT_CLASSES[verb])
         choices = [str(choice) for choice in setting_choices(names[option.flag].kind)] if option.flag in names else []
         if choices and option.flag != "--device":
             assert [choice for choice in choices if choice != "auto" and choice not in option.text] == []
@@ -99,7 +99,7 @@ def test_examples_of_a_page_are_accepted(verb: str) -> None:
         if name in ("train", "tune"):
             parsed_settings(arguments, name)
         else:
-            parse_arguments(argument_class(name), name, arguments)
+            parse_arguments(ARGUMENT_CLASSES[name], name, arguments)
 
 
 def test_help_imports_neither_torch_nor_the_parser() -> None:
@@ -116,7 +116,7 @@ def test_help_imports_neither_torch_nor_the_parser() -> None:
 def test_help_all_shows_every_flag_and_its_other_names() -> None:
     for verb in SUBCOMMANDS:
         text = " ".join(pellucid(verb, "--help-all").out.replace("│", " ").split())
-        for name, flag in known_flags(argument_class(verb)).items():
+        for name, flag in known_flags(ARGUMENT_CLASSES[verb]).items():
             assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text), (verb, name)
             assert flag.targets or f" {name}" in text
     assert "also -e, --epochs)" in text or "also -e, --epochs)" in pellucid("train", "--help-all").out.replace(
@@ -129,7 +129,7 @@ def test_a_flag_has_one_meaning_in_all_subcommands() -> None:
 
     One may refuse a value of another: lines of text are no pairs to score.
     """
-    kinds = {verb: known_flags(argument_class(verb)) for verb in SUBCOMMANDS if verb != "bench"}
+    kinds = {verb: known_flags(ARGUMENT_CLASSES[verb]) for verb in SUBCOMMANDS if verb != "bench"}
     for (verb, flags), (other, others) in combinations(kinds.items(), 2):
         for name in flags.keys() & others.keys():
             shared = (verb, other, name)
@@ -193,7 +193,7 @@ def test_every_flag_without_section_stands_for_flags_that_exist(name: str, kind:
 
 def test_values_are_not_taken_for_letters() -> None:
     flags = ("--prefix=-n", "--forbid", "-", "-k", "2")
-    assert expand_arguments(argument_class("predict"), flags) == ["--prefix=-n", "--forbid", "-", "--beam-size", "2"]
+    assert expand_arguments(ARGUMENT_CLASSES["predict"], flags) == ["--prefix=-n", "--forbid", "-", "--beam-size", "2"]
     assert complaint(pellucid("predict", "run", "-k", "-n", 3)).startswith("-k: expected a value, got the flag -n ")
     assert complaint(pellucid("predict", "run", "-k", "x")).startswith("-k: expected a whole number, got 'x' ")
     assert complaint(pellucid("train", *NEEDED, "--epochs", "x")).startswith("--epochs: expected a number, got 'x' ")
@@ -202,7 +202,7 @@ def test_values_are_not_taken_for_letters() -> None:
 
 def test_completions_are_known_flags() -> None:
     for verb in SUBCOMMANDS:
-        flags = known_flags(argument_class(verb))
+        flags = known_flags(ARGUMENT_CLASSES[verb])
         names = {name for flag in flag_completions(verb) for name in flag.names}
         assert set(flags) <= names
         assert all(first_arguments(verb)) or verb not in ("bench", "recipe", "completion")

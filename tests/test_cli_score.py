@@ -70,7 +70,7 @@ def parallel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             paths[-1].write_text("".join(f"{getattr(example, role)}\n" for example in examples))
     train, train_target, valid, valid_target = paths
     files = TrainingFiles(train, valid, train_target, valid_target)
-    train_to_end(files, folder / "run", small_config({"epochs": 1}, data={"format": "text"}))
+    train_to_end(files, folder / "run", small_config({"epochs": 1}, data={"input_format": "text"}))
     return folder / "run"
 
 

@@ -226,7 +226,7 @@ def test_a_source_may_be_as_long_as_the_limit_but_not_longer_and_features_do_not
     """The same limit as for the lines of a file, which counts the source alone."""
     transducer = transducer_of({"data": {"max_sequence_length": 4, "features_column": "3"}}, features="VN")
     assert transducer.predict(["abca"], ["V;N"])[0].source == ("V", "N", "a", "b", "c", "a")
-    with pytest.raises(DataError, match=r"source 2 has 5 symbols; data\.max_length is 4"):
+    with pytest.raises(DataError, match=r"source 2 has 5 symbols; data\.max_sequence_length is 4"):
         transducer.predict(["a", "abcab"], ["", ""])
 
 

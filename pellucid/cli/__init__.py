@@ -16,22 +16,12 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import TextIO, cast
 
+from pellucid.cli.flag_suggestions import UnknownFlagError
 from pellucid.cli.messages import BestEffortStream, format_warnings_as_messages, print_message, redirect_to_devnull
+from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.errors import BadLineError, InputError, quote, suggest
 from pellucid.files import os_error_text
 from pellucid.version import __version__
-
-SUBCOMMANDS = {
-    "train": "train a model on pairs of sequences, or resume a training",
-    "tune": "search hyperparameters",
-    "predict": "decode sources, one output line per input line",
-    "score": "compute the log-probabilities of given targets, one line per pair",
-    "evaluate": "evaluate models on pairs, with confidence intervals and significance tests",
-    "look": "show outputs and attention weights, in the browser, a file or the terminal",
-    "bench": "measure speed and memory",
-    "recipe": "run a reference experiment, from data to report",
-    "completion": "print a script that completes command lines in bash, zsh or fish",
-}
 
 USAGE = f"""usage: pellucid SUBCOMMAND ...
 
@@ -91,7 +81,12 @@ def _run_subcommand(command_line: list[str]) -> int:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open to the process's end)
     format_warnings_as_messages()
     run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{command_line[0]}").main
-    return run(command_line[1:])
+    try:
+        return run(command_line[1:])
+    except UnknownFlagError as error:
+        from pellucid.cli.subcommand_flags import explain_unknown_flag
+
+        raise InputError(explain_unknown_flag(error.flag_text, error.verb, error.flags)) from None
 
 
 def _run_with_exit_code(command_line: list[str]) -> int:

@@ -1,11 +1,10 @@
 """Parsing of command lines with tyro: settings as flags, over a TOML file, over the presets of size and task."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache, partial
-from importlib import import_module
 from io import StringIO
 from itertools import takewhile
 from pathlib import Path
@@ -24,7 +23,7 @@ from tyro.constructors import (
 )
 
 from pellucid.cli.flag_names import SETTING_FLAGS, SHORT_FLAGS, other_names
-from pellucid.cli.flag_suggestions import unknown_flag_error
+from pellucid.cli.flag_suggestions import UnknownFlagError
 from pellucid.config.settings import (
     AttentionConfig,
     Config,
@@ -73,16 +72,20 @@ class ArgumentSpec(NamedTuple):
     """Flags that a flag without its section stands for; empty for all others."""
 
 
-def argument_error(kind: type, arguments: Sequence[str], default: object = None) -> str:
+def argument_error(kind: type, verb: str, arguments: Sequence[str], default: object = None) -> str:
     """Return the first error of a command line that tyro has refused; tyro's own message is less specific.
 
     Args:
         kind: Dataclass of the arguments.
+        verb: Name of the subcommand.
         arguments: Command line of the subcommand.
         default: Instance with the defaults, if they are not those of the fields of `kind`.
 
     Returns:
         Message about the first wrong argument, else about missing arguments; "" if there is no error.
+
+    Raises:
+        UnknownFlagError: The first wrong argument is a flag that the subcommand does not have.
     """
     flags = known_flags(kind)
     given_flags, positionals, remaining = set[str](), list[str](), list(arguments)
@@ -94,7 +97,7 @@ def argument_error(kind: type, arguments: Sequence[str], default: object = None)
             positionals.append(argument)
             continue
         if flag is None:
-            return unknown_flag_error(flag_text, flags, _flags_of_subcommands(kind))
+            raise UnknownFlagError(flag_text, verb, flags)
         error = _flag_error(flag, flag_text, value, remaining, flags)
         if error:
             return error
@@ -102,7 +105,7 @@ def argument_error(kind: type, arguments: Sequence[str], default: object = None)
     specs = list(_argument_specs(kind, "--", default))
     unknown_flag = next((word for word in positionals if word.startswith("-") and word not in ("-", "--")), None)
     if unknown_flag is not None:
-        return unknown_flag_error(unknown_flag.partition("=")[0], flags, _flags_of_subcommands(kind))
+        raise UnknownFlagError(unknown_flag.partition("=")[0], verb, flags)
     return _positional_error(specs, positionals) or _required_error(specs, given_flags, positionals)
 
 
@@ -202,23 +205,6 @@ def _take_values(flag: ArgumentSpec, remaining: list[str], flags: Mapping[str, A
     values = list(takewhile(lambda text: not _is_flag(text, flags), remaining[:count]))
     del remaining[: len(values)]
     return values
-
-
-@cache
-def _flags_of_subcommands(kind: type) -> Mapping[str, Collection[str]]:
-    """Return the flags of the subcommands of `MODEL_SUBCOMMANDS` but that of `kind`, by their names."""
-    kinds = {verb: argument_class(verb) for verb in MODEL_SUBCOMMANDS}
-    return {verb: frozenset(known_flags(other)) for verb, other in kinds.items() if other is not kind}
-
-
-def argument_class(verb: str) -> type:
-    """Return the dataclass of the arguments of a subcommand.
-
-    Args:
-        verb: Name of the subcommand.
-    """
-    kind: type = getattr(import_module(f"pellucid.cli.{verb}"), f"{verb.capitalize()}Arguments")
-    return kind
 
 
 def missing_value_error(kind: type, arguments: Sequence[str]) -> str:
@@ -415,8 +401,6 @@ DEFAULT_TEXTS = {"None": "", "''": "", "": "", "True": "default: on", "False": "
 """Texts of special defaults in help, by their representation."""
 
 
-MODEL_SUBCOMMANDS = ("train", "tune", "predict", "score", "evaluate", "look")
-"""Subcommands whose flags are named in messages about unknown flags of others; their modules load quickly."""
 HELP_ALL = "--help-all"
 """Flag that prints all arguments of a subcommand. The page of --help is in cli/help_pages.py."""
 
@@ -436,7 +420,8 @@ def parse_arguments(
         Instance of `kind`.
 
     Raises:
-        InputError: An argument is wrong, unknown or missing.
+        UnknownFlagError: The subcommand has no such flag.
+        InputError: An argument is wrong or missing.
         SystemExit: With code 0, after all arguments have been printed for --help-all.
     """
     wants_help, help_hint = HELP_ALL in arguments, f"(pellucid {verb} --help)"
@@ -452,9 +437,8 @@ def parse_arguments(
     except SystemExit as exit_request:
         if not exit_request.code:
             raise
-        raise InputError(
-            f"{argument_error(kind, arguments, default) or _strip_box(stderr.getvalue())} {help_hint}"
-        ) from None
+        error = argument_error(kind, verb, arguments, default) or _strip_box(stderr.getvalue())
+        raise InputError(f"{error} {help_hint}") from None
     if error := bounds_error(args):
         raise InputError(f"{error} {help_hint}")
     return args

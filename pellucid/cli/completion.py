@@ -1,15 +1,18 @@
 """Subcommand completion: pellucid completion bash|zsh|fish"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, get_args
 
 import tyro
 
 from pellucid.bench.cases import CASES, CELLS, TASKS
-from pellucid.cli import SUBCOMMANDS
-from pellucid.cli.arguments import HELP_ALL, ArgumentSpec, argument_class, known_flags, parse_arguments
+from pellucid.cli.arguments import HELP_ALL, ArgumentSpec, known_flags, parse_arguments
+from pellucid.cli.bench import BenchArguments
 from pellucid.cli.flag_names import short_name
+from pellucid.cli.recipe import RecipeArguments
+from pellucid.cli.subcommand_flags import MODEL_SUBCOMMANDS
+from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.config.settings import Header
 from pellucid.config.toml import HEADER_CHOICES, setting_choices
 
@@ -32,6 +35,15 @@ class FlagCompletion(NamedTuple):
     choices: tuple[str, ...]
     """Choices of its value; empty if it has none."""
     takes_value: bool
+
+
+ARGUMENT_CLASSES: Mapping[str, type] = {
+    **MODEL_SUBCOMMANDS,
+    "bench": BenchArguments,
+    "recipe": RecipeArguments,
+    "completion": CompletionArguments,
+}
+"""Dataclass of the arguments of each subcommand."""
 
 
 def main(arguments: list[str]) -> int:
@@ -58,7 +70,7 @@ def flag_completions(verb: str) -> list[FlagCompletion]:
     Args:
         verb: Name of the subcommand.
     """
-    flags = known_flags(argument_class(verb)).values()
+    flags = known_flags(ARGUMENT_CLASSES[verb]).values()
     return [
         *(_flag_completion(verb, flag) for flag in flags),
         FlagCompletion(("--help", "-h"), (), False),

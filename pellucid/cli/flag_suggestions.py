@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from pellucid.cli.flag_names import SETTING_FLAGS
 from pellucid.cli.foreign_flags import FOREIGN_FLAGS
-from pellucid.errors import abbreviate, quote
+from pellucid.errors import InputError, abbreviate, quote
 
 GENERIC_WORDS = frozenset(
     "column config count length max min no num number on ratio size symbols type value".split()  # noqa: SIM905
@@ -14,6 +14,21 @@ GENERIC_WORDS = frozenset(
 MIN_EDIT_LENGTH = 4
 """Minimum length of a word that may be a misspelling of another; shorter ones are too often within one edit."""
 MAX_SUGGESTIONS = 3
+
+
+class UnknownFlagError(InputError):
+    """A flag that a subcommand does not have."""
+
+    def __init__(self, flag_text: str, verb: str, flags: Collection[str]) -> None:
+        """The message knows the flags of this subcommand; `pellucid.cli` replaces it by one that knows them all.
+
+        Args:
+            flag_text: The flag as it is written.
+            verb: Name of the subcommand.
+            flags: All flags of the subcommand.
+        """
+        self.flag_text, self.verb, self.flags = flag_text, verb, flags
+        super().__init__(f"{unknown_flag_error(flag_text, flags, {})} (pellucid {verb} --help)")
 
 
 def unknown_flag_error(flag_text: str, flags: Collection[str], others: Mapping[str, Collection[str]]) -> str:
@@ -51,7 +66,7 @@ def _foreign_text(uses: Iterable[str], flags: Collection[str], others: Mapping[s
     use = next(iter(uses))
     named = [word for word in use.split() if word.startswith("--")]
     homes = [verb for verb, names in others.items() if all(name in names for name in named)]
-    return f" is {use} of {_join_subcommands(homes)}"
+    return f" is {use} of {_join_subcommands(homes) if homes else 'another subcommand'}"
 
 
 def _join_subcommands(names: Iterable[str]) -> str:

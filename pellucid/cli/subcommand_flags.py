@@ -1,0 +1,39 @@
+"""Flags of all subcommands, for messages about unknown flags and for completion.
+
+No module of a subcommand imports this one, except that of completion.
+"""
+
+from collections.abc import Collection, Mapping
+
+from pellucid.cli.arguments import known_flags
+from pellucid.cli.evaluate import EvaluateArguments
+from pellucid.cli.flag_suggestions import unknown_flag_error
+from pellucid.cli.look import LookArguments
+from pellucid.cli.predict import PredictArguments
+from pellucid.cli.score import ScoreArguments
+from pellucid.cli.train import TrainArguments
+from pellucid.cli.tune import TuneArguments
+
+MODEL_SUBCOMMANDS: Mapping[str, type] = {
+    "train": TrainArguments,
+    "tune": TuneArguments,
+    "predict": PredictArguments,
+    "score": ScoreArguments,
+    "evaluate": EvaluateArguments,
+    "look": LookArguments,
+}
+"""Arguments of the subcommands whose flags are named in messages about unknown flags of others; they load quickly."""
+
+
+def explain_unknown_flag(flag_text: str, verb: str, flags: Collection[str]) -> str:
+    """Return the message about an unknown flag, with the subcommands that have it.
+
+    Args:
+        flag_text: The flag as it is written.
+        verb: Name of the subcommand that lacks it.
+        flags: All flags of this subcommand.
+    """
+    others: dict[str, Collection[str]] = {
+        name: frozenset(known_flags(kind)) for name, kind in MODEL_SUBCOMMANDS.items() if name != verb
+    }
+    return f"{unknown_flag_error(flag_text, flags, others)} (pellucid {verb} --help)"

@@ -1,0 +1,14 @@
+"""The subcommands: their summaries, and the flags of those that take a model or make one."""
+
+SUBCOMMANDS = {
+    "train": "train a model on pairs of sequences, or resume a training",
+    "tune": "search hyperparameters",
+    "predict": "decode sources, one output line per input line",
+    "score": "compute the log-probabilities of given targets, one line per pair",
+    "evaluate": "evaluate models on pairs, with confidence intervals and significance tests",
+    "look": "show outputs and attention weights, in the browser, a file or the terminal",
+    "bench": "measure speed and memory",
+    "recipe": "run a reference experiment, from data to report",
+    "completion": "print a script that completes command lines in bash, zsh or fish",
+}
+"""Summary of each subcommand, in the order of the help."""
