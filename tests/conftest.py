@@ -17,6 +17,7 @@ SLOWEST_FIRST = (
     *("test_page_screenshots", "test_cli_train", "test_resume", "test_device", "test_run_folder_damage"),
     *("test_page_corpus", "test_page_navigation", "test_ensemble_training", "test_transducer", "test_arguments"),
     *("test_lesson_pages", "test_bench_child", "test_spanish_faithful", "test_recipes_experiments", "test_gpu"),
+    *("test_worker_pool", "test_platforms", "test_cli_foreign_flags", "test_reference_arguments", "test_cli_arguments"),
 )
 """Files that take longest. They start first, so that no process has a long one to itself at the end."""
 

@@ -1,4 +1,4 @@
-"""The subcommands: their summaries, and the flags of those that take a model or make one."""
+"""The subcommands and their summaries."""
 
 SUBCOMMANDS = {
     "train": "train a model on pairs of sequences, or resume a training",
