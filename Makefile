@@ -56,7 +56,8 @@ web/node_modules/.stamp: web/package.json web/package-lock.json
 chromium:
 	@if [ -x /usr/bin/chromium-headless-shell ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update && apt-get install --yes --no-install-recommends chromium-headless-shell; \
+	    apt-get update && apt-get install --yes --no-install-recommends chromium-headless-shell || \
+	        [ -x /usr/bin/chromium ]; \
 	elif [ -x /usr/bin/chromium ]; then :; \
 	else echo "Chromium is missing: tests in a browser are skipped (as root: apt-get install chromium-headless-shell)" >&2; \
 	    [ -z "$$CI" ]; fi
