@@ -450,10 +450,13 @@ def remove_empty_folders(folders: Sequence[Path]) -> None:
 
 
 def _retry_while_busy(action: Callable[[], None]) -> None:
-    """Replace or remove a file; repeat this for `BUSY_PAUSES` while it fails with `PermissionError`."""
+    """Replace or remove a file; on Windows, repeat this for `BUSY_PAUSES` while another process has the file open."""
     for pause in BUSY_PAUSES:
-        with suppress(PermissionError):
+        try:
             return action()
+        except PermissionError as error:
+            if getattr(error, "winerror", None) is None:  # an error of POSIX does not go away by waiting
+                raise
         time.sleep(pause)
     return action()
 

@@ -1,6 +1,5 @@
 """What every test shares."""
 
-import gc
 import os
 import signal
 
@@ -26,12 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the slowest files first."""
     order = {name: place for place, name in enumerate(SLOWEST_FIRST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
-
-
-def pytest_collection_finish() -> None:
-    """Exempt from garbage collection what stays until the end: thousands of tests and the checks of every function."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -30,6 +30,12 @@ real_lock = fcntl.flock
 failures: dict[str, int] = {}
 
 
+class SharingViolationError(PermissionError):
+    """The error of Windows for a file that is open elsewhere."""
+
+    winerror = 32
+
+
 def lock_byte(descriptor: int, mode: int, size: int) -> None:
     """As `msvcrt.locking`: it fails at once, and the type of the error is another one than that of flock."""
     assert (mode, size) == (msvcrt.LK_NBLCK, 1)
@@ -49,7 +55,7 @@ def refuse_open_file(path: str | Path) -> None:
     opened = {os.readlink(link) for link in descriptors.iterdir() if link.is_symlink()}
     mapped = {line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text("utf-8").splitlines()}
     if real_path in opened | mapped and real_path.startswith(os.getcwd()):
-        raise PermissionError(errno.EACCES, "the file is open", str(path))
+        raise SharingViolationError(errno.EACCES, "the file is open", str(path))
 
 
 def guarded(action: Callable[..., None], busy: bool) -> Callable[..., None]:
@@ -61,7 +67,7 @@ def guarded(action: Callable[..., None], busy: bool) -> Callable[..., None]:
         target = str(paths[-1])
         if busy and failures.setdefault(target, 0) < NUM_FAILURES:
             failures[target] += 1
-            raise PermissionError(errno.EACCES, "the file is busy", target)
+            raise SharingViolationError(errno.EACCES, "the file is busy", target)
         failures.pop(target, None)
         action(*paths, **options)
 

@@ -44,9 +44,30 @@ def test_everything_runs_without_posix(tmp_path: Path) -> None:
     assert done.stdout.decode().splitlines()[-1:] == [f"done {expected}"], done.stderr.decode()
 
 
+class SharingViolationError(PermissionError):
+    """The error of Windows for a file that is open elsewhere."""
+
+    winerror = 32
+
+
 def refuse(*_: object) -> None:
     """As a file that another process has open all the time."""
+    raise SharingViolationError(13, "permission denied")
+
+
+def forbid(*_: object) -> None:
+    """As a folder in which this user must not change a file."""
     raise PermissionError(13, "permission denied")
+
+
+def test_a_forbidden_change_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On POSIX no other process keeps a file from being replaced, so that waiting would be in vain."""
+    pauses = list[float]()
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(os, "replace", forbid)
+    with pytest.raises(RunError, match=r"a: permission denied"):
+        write_text(tmp_path / "a", "new")
+    assert not pauses
 
 
 @pytest.mark.parametrize("change", [lambda path: write_text(path, "new"), files.remove_file], ids=["write", "remove"])

@@ -39,7 +39,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     settings.memory_size: {"encoder": CONFIG.encoder},
     toml.read_toml: {"path": RUN.run / "config.toml"},
     toml.load_saved_config: {"path": RUN.run / "config.toml"},
-    toml.is_complete: {"path": RUN.run / "config.toml"},
+    toml.missing_settings: {"path": RUN.run / "config.toml", "config": CONFIG},
     toml.validate_config: {"config": CONFIG},
     toml.override_settings: {"config": CONFIG, "overrides": {"seed": 2}},
     toml.flatten_config: {"config": CONFIG},

@@ -129,8 +129,8 @@ def expand_arguments(kind: type, arguments: Sequence[str]) -> list[str]:
     """Return the command line in the form that tyro reads.
 
     A letter becomes its flag (-e becomes --training.epochs), a flag without section the flag or flags with it, and
-    --header or --no-header gets an explicit value. If one flag sets both encoder and decoder, its two
-    flags come first, so that --encoder.* and --decoder.* override them.
+    --header or --no-header gets an explicit value. If one flag sets both encoder and decoder, its two flags come first,
+    so that --encoder.* and --decoder.* override them.
 
     Args:
         kind: Dataclass of the arguments.
@@ -150,13 +150,21 @@ def expand_arguments(kind: type, arguments: Sequence[str]) -> list[str]:
             value = remaining.pop(0) if has_value else str(not negated).lower()
         values = _take_values(flag, remaining, flags) if value is None else []
         for name in names:
-            section, dot, last = name.rpartition(".")
-            written = f"{section}{dot}no-{last}" if negated and dot else f"--no-{name[2:]}" if negated else name
-            written = name if flag.kind == Header else written
+            written = negated_flag(name) if negated and flag.kind != Header else name
             (shared if len(names) > 1 else expanded).extend(
                 [written if value is None else f"{written}={value}", *values]
             )
     return [*shared, *expanded]
+
+
+def negated_flag(name: str) -> str:
+    """Return the flag that switches another one off: --encoder.no-residual for --encoder.residual.
+
+    Args:
+        name: The flag.
+    """
+    section, dot, last = name[2:].rpartition(".")
+    return f"--{section}{dot}no-{last}"
 
 
 def _split_argument(argument: str, flags: Mapping[str, ArgumentSpec]) -> tuple[str, str | None]:

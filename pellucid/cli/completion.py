@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 import tyro
 
 from pellucid.bench.cases import CASES, CELLS, TASKS
-from pellucid.cli.arguments import HELP_ALL, ArgumentSpec, known_flags, parse_arguments
+from pellucid.cli.arguments import HELP_ALL, ArgumentSpec, known_flags, negated_flag, parse_arguments
 from pellucid.cli.bench import BenchArguments
 from pellucid.cli.flag_names import short_name
 from pellucid.cli.recipe import RecipeArguments
@@ -80,8 +80,7 @@ def flag_completions(verb: str) -> list[FlagCompletion]:
 
 def _flag_completion(verb: str, flag: ArgumentSpec) -> FlagCompletion:
     """Return the completion of a flag."""
-    section, dot, last = flag.name[2:].rpartition(".")
-    negation = [f"--{section}{dot}no-{last}"] if flag.values == "none" or flag.kind == Header else []
+    negation = [negated_flag(flag.name)] if flag.values == "none" or flag.kind == Header else []
     choices = HEADER_CHOICES if flag.kind == Header else setting_choices(flag.kind)
     if verb == "bench":
         choices = {"--case": tuple(CASES), "--cell": CELLS}.get(flag.name, choices)

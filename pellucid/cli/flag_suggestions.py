@@ -60,13 +60,16 @@ def _foreign_text(uses: Iterable[str], flags: Collection[str], others: Mapping[s
     for use in uses:
         if not use.startswith("--"):
             return f": {use}"
-        named = [word for word in use.split() if word.startswith("--")]
-        if all(name in flags for name in named):
+        if _has_flags(flags, use):
             return f" is {use} here"
     use = next(iter(uses))
-    named = [word for word in use.split() if word.startswith("--")]
-    homes = [verb for verb, names in others.items() if all(name in names for name in named)]
+    homes = [verb for verb, names in others.items() if _has_flags(names, use)]
     return f" is {use} of {_join_subcommands(homes) if homes else 'another subcommand'}"
+
+
+def _has_flags(flags: Collection[str], use: str) -> bool:
+    """Return whether a subcommand has all flags in a piece of a command line."""
+    return all(word in flags for word in use.split() if word.startswith("--"))
 
 
 def _join_subcommands(names: Iterable[str]) -> str:

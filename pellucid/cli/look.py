@@ -169,6 +169,7 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
     """Return the contents of the page."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.model.device import use_threads
+    from pellucid.training.run_folder import missing_model_error
     from pellucid.viewer.inputs import check_same_task, open_run, run_names
     from pellucid.viewer.page_contents import assemble_page
 
@@ -179,8 +180,9 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
         use_threads(models[0].predictor.config.threads)
     sources = _read_examples(args, models[0])
     if sources or not served:
-        for model in models:
-            model.loaded_predictor  # noqa: B018 (raises before any example is decoded)
+        missing = [model.folder for model in models if model.predictor is None]
+        if missing:  # told before any example is decoded
+            raise missing_model_error(missing[0])
     if not sources and not served:
         raise InputError(
             f"{_missing_file_text(args.runs[0])}; an exported page requires a file of pairs or sources: "

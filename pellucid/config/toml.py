@@ -90,7 +90,7 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
         if base is not None:
             return override_settings(base, settings)
         config = _overlay_preset(settings)
-        if not (missing := _missing_settings(settings)):
+        if not (missing := _absent_keys(settings, config)):
             return _validated(config)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
@@ -99,19 +99,23 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
 
 
 @check_arguments
-def is_complete(path: str | Path) -> bool:
-    """Return whether a TOML file holds every setting.
+def missing_settings(path: str | Path, config: Config) -> list[str]:
+    """Return the full keys of a configuration that its file lacks.
 
     Args:
         path: The file.
+        config: The complete configuration.
+
+    Raises:
+        ConfigError: The file is missing, too large or not TOML.
     """
-    return not _missing_settings(read_toml(path))
+    return _absent_keys(read_toml(path), config)
 
 
-def _missing_settings(settings: Mapping[str, Any]) -> list[str]:
-    """Return the full keys of the settings that are missing."""
+def _absent_keys(settings: Mapping[str, Any], config: Config) -> list[str]:
+    """Return the full keys of a configuration that its TOML tables lack."""
     present = {key for key, _ in _leaves(settings, "")}
-    return [key for key in flatten_config(size_preset("base")) if key not in present]
+    return [key for key in flatten_config(config) if key not in present]
 
 
 @check_arguments

@@ -342,7 +342,7 @@ def read_sources(
 
 @check_arguments
 def parse_sources(
-    lines: Annotated[Iterable[bytes], UNCHECKED],
+    lines: Lines,
     name: str,
     config: DataConfig,
     input_format: InputFormat = STREAM_FORMAT,
@@ -417,7 +417,7 @@ def read_pairs(
 
 @check_arguments
 def parse_pairs(
-    lines: Annotated[Iterable[bytes], UNCHECKED],
+    lines: Lines,
     name: str,
     config: DataConfig,
     input_format: InputFormat = STREAM_FORMAT,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -333,7 +333,7 @@ def _list_names(names: Sequence[str]) -> str:
 
 MAX_CSV_FIELD = 2**31 - 1
 """Maximum field size that the csv module accepts on every system."""
-PARQUET_BATCH_ROWS = 2**16
+PARQUET_BATCH_ROWS = 2**13
 """Maximum number of Parquet rows in memory at once."""
 PARQUET_BATCH_BYTES = 2**25
 """Approximate maximum size of the values of one column in a batch of Parquet rows, in bytes."""
@@ -451,12 +451,11 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
             named = [(field.name, str(field.type)) for field in table.schema_arrow]
             names = _parquet_columns(named, columns, str(path))
             first = 1
-            # A dictionary is not expanded: a batch may refer thousands of times to one long value.
             dictionaries = _dictionary_columns(table.metadata, names)
-            table = ParquetFile(
+            unexpanded = ParquetFile(
                 content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
             )
-            for batch in _parquet_batches(table, names, str(path)):
+            for batch in _parquet_batches(table, unexpanded, names, str(path)):
                 yield from _batch_records([batch.column(name) for name in names], names, first, str(path))
                 first += batch.num_rows
             if first - 1 != table.metadata.num_rows:
@@ -482,8 +481,13 @@ def _column_chunks(metadata: Any, names: Sequence[str]) -> list[list[Any]]:  # n
     return [[column for column in group if column.path_in_schema in names] for group in columns]
 
 
-def _parquet_batches(table: Any, names: Sequence[str], name: str) -> Iterator[Any]:  # noqa: ANN401
-    """Yield batches of rows, with fewer rows where the values are long."""
+def _parquet_batches(table: Any, unexpanded: Any, names: Sequence[str], name: str) -> Iterator[Any]:  # noqa: ANN401
+    """Yield batches of rows, with fewer rows where the values are long.
+
+    A batch may refer thousands of times to one long value of a dictionary. Only then is it read from `unexpanded`, the
+    same file with its dictionaries as they are, which takes longer.
+    """
+    selected = list(dict.fromkeys(names))
     for index, columns in enumerate(_column_chunks(table.metadata, names)):
         rows = PARQUET_BATCH_ROWS
         for column in columns:
@@ -498,7 +502,19 @@ def _parquet_batches(table: Any, names: Sequence[str], name: str) -> Iterator[An
                 MAX_LINE_BYTES // size if PREFIX_ENCODING in column.encodings else PARQUET_BATCH_BYTES * count // size
             )
             rows = min(rows, limit)
-        yield from table.iter_batches(max(rows, 1), row_groups=[index], columns=list(dict.fromkeys(names)))
+        rows = max(rows, 1)
+        is_small = rows * _longest_dictionary_value(unexpanded, index, selected) <= PARQUET_BATCH_BYTES
+        yield from (table if is_small else unexpanded).iter_batches(rows, row_groups=[index], columns=selected)
+
+
+def _longest_dictionary_value(unexpanded: Any, index: int, names: Sequence[str]) -> int:  # noqa: ANN401
+    """Return the bytes of the longest value in the dictionaries of a row group; 0 without dictionaries."""
+    import pyarrow.compute as pc
+
+    first_row = next(unexpanded.iter_batches(1, row_groups=[index], columns=names), None)
+    columns = [] if first_row is None else first_row.columns
+    values = [_dictionary_parts(column)[0] for column in columns if hasattr(column, "dictionary")]
+    return max((pc.max(pc.binary_length(value)).as_py() or 0 for value in values), default=0)
 
 
 def _read_parquet_content(file: io.BufferedReader, path: Path) -> io.BytesIO:
@@ -687,9 +703,8 @@ def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection,
 
 def _batch_records(arrays: list[Any], names: list[str], first: int, name: str) -> Records:
     """Yield the records of a Parquet batch. Values are decoded one by one: invalid UTF-8 affects its own row only."""
-    for array, column in zip(arrays, names, strict=True):
-        _check_cells(array, column, first, name)
-    for number, row in enumerate(zip(*map(_cell_values, arrays), strict=True), first):
+    columns = [_cell_values(array, column, first, name) for array, column in zip(arrays, names, strict=True)]
+    for number, row in enumerate(zip(*columns, strict=True), first):
         if None in row:
             yield BadLine(name, number, f"the value of {quote(names[row.index(None)])} is null, not a string")
             continue
@@ -699,15 +714,32 @@ def _batch_records(arrays: list[Any], names: list[str], first: int, name: str) -
             yield BadLine(name, number, str(error))
 
 
-def _check_cells(array: Any, column: str, first: int, name: str) -> None:  # noqa: ANN401
-    """Raise `DataError` for a value beyond `MAX_LINE_BYTES`, before it is converted."""
+def _cell_values(array: Any, column: str, first: int, name: str) -> Iterable[bytes | None]:  # noqa: ANN401
+    """Return the values of a column; those of a dictionary are converted once, and long ones one by one.
+
+    Raises:
+        DataError: A value has more than `MAX_LINE_BYTES` bytes, or refers beyond the dictionary.
+    """
     import pyarrow.compute as pc
 
     values, indices = _dictionary_parts(array)
     if indices is not None and (pc.max(indices).as_py() or 0) >= len(values):
         raise DataError(f"cannot read {name} as Parquet: it is damaged: a value refers beyond its dictionary")
-    if not pc.any(pc.greater(pc.binary_length(values), MAX_LINE_BYTES)).as_py():
-        return
+    if pc.any(pc.greater(pc.binary_length(values), MAX_LINE_BYTES)).as_py():
+        _check_lengths(array, column, first, name)
+    if indices is not None:
+        used = indices.unique().drop_null()
+        known = dict(zip(used.to_pylist(), values.take(used).to_pylist(), strict=True))
+        return [known.get(index) for index in indices.to_pylist()]
+    if values.nbytes <= PARQUET_BATCH_BYTES:
+        return cast(list[bytes | None], values.to_pylist())
+    return (value.as_py() for value in values)
+
+
+def _check_lengths(array: Any, column: str, first: int, name: str) -> None:  # noqa: ANN401
+    """Raise `DataError` for the first value of a batch beyond `MAX_LINE_BYTES`, before it is converted."""
+    import pyarrow.compute as pc
+
     for number, value in enumerate(array, first):
         if value.is_valid and (pc.binary_length(getattr(value, "value", value)).as_py() or 0) > MAX_LINE_BYTES:
             raise DataError(
@@ -720,23 +752,6 @@ def _dictionary_parts(array: Any) -> tuple[Any, Any]:  # noqa: ANN401
     if hasattr(array, "dictionary"):
         return array.dictionary.cast("large_binary"), array.indices
     return array.cast("large_binary"), None
-
-
-def _cell_values(array: Any) -> Iterator[bytes | None]:  # noqa: ANN401
-    """Yield the values of a column; those of a dictionary are converted once, and long ones one by one."""
-    import pyarrow.compute as pc
-
-    values, indices = _dictionary_parts(array)
-    if indices is not None and (pc.sum(pc.binary_length(values).take(indices)).as_py() or 0) <= PARQUET_BATCH_BYTES:
-        values, indices = values.take(indices), None
-    if indices is not None:
-        used = indices.unique().drop_null()
-        known = dict(zip(used.to_pylist(), values.take(used).to_pylist(), strict=True))
-        yield from (known.get(index) for index in indices.to_pylist())
-    elif values.nbytes <= PARQUET_BATCH_BYTES:
-        yield from values.to_pylist()
-    else:
-        yield from (value.as_py() for value in values)
 
 
 TABLE_FORMATS = ("tsv", "csv")

@@ -7,8 +7,9 @@ S source positions, T steps, V vocabulary, C candidates recorded for inspection,
 most hypotheses that a source finishes.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -38,6 +39,8 @@ from pellucid.kernels.types import (
 from pellucid.kernels.unroll import CellParameters
 
 IMPOSSIBLE = np.float32(-np.inf)
+Settings = TypeVar("Settings")
+Output = TypeVar("Output")
 
 
 @njit
@@ -209,16 +212,20 @@ def search_greedily(decoder: PreparedDecoder, first: InitialState, limits: Searc
         first: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
     """
-    task = partial(_search_rows_greedily, decoder, search_state(first), limits)
+    task = partial(_search_rows, greedy_steps, decoder, search_state(first), limits)
     return thread_map(task, split_rows(len(first.hidden), num_slices(len(first.hidden))))
 
 
-def _search_rows_greedily(
-    decoder: PreparedDecoder, start: SearchState, limits: SearchLimits, rows: slice
-) -> KernelSearchOutput:
-    """Search one slice of the rows."""
+def _search_rows(
+    steps: Callable[[CellParameters, TransposedHead, SearchAttention, SearchState, Settings], Output],
+    decoder: PreparedDecoder,
+    start: SearchState,
+    settings: Settings,
+    rows: slice,
+) -> Output:
+    """Search one slice of the rows with all steps of greedy or beam search."""
     attention = decoder.attention._replace(rows=decoder.attention.rows[rows])
-    return greedy_steps(decoder.parameters, decoder.output, attention, start.slice_rows(rows), limits)
+    return steps(decoder.parameters, decoder.output, attention, start.slice_rows(rows), settings)
 
 
 @njit
@@ -347,16 +354,8 @@ def search_beams(
         limits: Suppressed symbols, length limits and number of recorded candidates.
         options: Beam size and number of outputs.
     """
-    task, rows = partial(_search_rows_beams, decoder, search_state(first), (limits, options)), len(first.hidden)
+    task, rows = partial(_search_rows, beam_steps, decoder, search_state(first), (limits, options)), len(first.hidden)
     return thread_map(task, split_rows(rows, min(rows, num_slices(rows * options.beam_size))))
-
-
-def _search_rows_beams(
-    decoder: PreparedDecoder, start: SearchState, settings: tuple[SearchLimits, BeamOptions], rows: slice
-) -> KernelBeamOutput:
-    """Search one slice of the rows."""
-    attention = decoder.attention._replace(rows=decoder.attention.rows[rows])
-    return beam_steps(decoder.parameters, decoder.output, attention, start.slice_rows(rows), settings)
 
 
 @njit

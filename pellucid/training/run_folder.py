@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from pellucid.arguments import check_arguments, convert_argument
 from pellucid.config.settings import Config, DataConfig, Device
-from pellucid.config.toml import config_differences, is_complete, load_saved_config, to_toml
+from pellucid.config.toml import config_differences, load_saved_config, missing_settings, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import max_output_length
@@ -245,7 +245,7 @@ def repair_config(folder: Path, config: Config) -> list[str]:
         folder: Run folder.
         config: Configuration of the run.
     """
-    if is_complete(folder / CONFIG):
+    if not missing_settings(folder / CONFIG, config):
         return []
     write_text(folder / CONFIG, to_toml(config))
     return [f"{folder / CONFIG} lacked settings: it is written anew"]
