@@ -1,4 +1,4 @@
-"""Weight averaging: equals explicit sums; the average is validated and saved, and does not affect training."""
+"""Weight averaging equals explicit sums. The average is validated and saved, and does not affect training."""
 
 from pathlib import Path
 
@@ -19,20 +19,20 @@ from pellucid.training.session import TrainingFiles
 
 @pytest.fixture
 def layer_and_weights() -> tuple[nn.Linear, list[Tensor]]:
-    """A layer, and the weights that it passes through."""
+    """Return a layer and the weights that it has after each of seven updates."""
     torch.manual_seed(1)
     return nn.Linear(2, 3), [torch.randn(3, 2) for _ in range(7)]
 
 
-def set_weights(layer: nn.Linear, to: Tensor) -> None:
+def set_weights(layer: nn.Linear, weights: Tensor) -> None:
     with torch.no_grad():
-        layer.weight.copy_(to)
+        layer.weight.copy_(weights)
 
 
 def test_the_moving_average_equals_its_recurrence(layer_and_weights: tuple[nn.Linear, list[Tensor]]) -> None:
-    layer, path = layer_and_weights
+    layer, weight_sequence = layer_and_weights
     average, mean = MovingAverage(layer, 0.3), layer.weight.detach().clone()
-    for t, weights in enumerate(path, start=1):
+    for t, weights in enumerate(weight_sequence, start=1):
         set_weights(layer, weights)
         average.after_update()
         decay = min(0.3, (1 + t) / (10 + t))
@@ -43,47 +43,52 @@ def test_the_moving_average_equals_its_recurrence(layer_and_weights: tuple[nn.Li
 def test_the_checkpoint_average_is_the_mean_of_the_last_validations(
     layer_and_weights: tuple[nn.Linear, list[Tensor]],
 ) -> None:
-    layer, path = layer_and_weights
+    layer, weight_sequence = layer_and_weights
     average = CheckpointAverage(layer, 3)
-    for t, weights in enumerate(path, start=1):
+    for t, weights in enumerate(weight_sequence, start=1):
         set_weights(layer, weights)
         average.after_update()
         average.record_validation()
-        torch.testing.assert_close(average.weights()[0], torch.stack(path[max(0, t - 3) : t]).mean(dim=0))
+        torch.testing.assert_close(average.weights()[0], torch.stack(weight_sequence[max(0, t - 3) : t]).mean(dim=0))
 
 
 @pytest.mark.parametrize("kind", [MovingAverage, CheckpointAverage])
 def test_the_context_uses_the_average_and_restores_the_weights_bit_for_bit(
     layer_and_weights: tuple[nn.Linear, list[Tensor]], kind: type[MovingAverage] | type[CheckpointAverage]
 ) -> None:
-    layer, path = layer_and_weights
+    layer, weight_sequence = layer_and_weights
     average = MovingAverage(layer, 0.9) if kind is MovingAverage else CheckpointAverage(layer, 4)
-    for weights in path:
+    for weights in weight_sequence:
         set_weights(layer, weights)
         average.after_update()
         average.record_validation()
     with pytest.raises(ZeroDivisionError), averaged_weights(average):
-        assert torch.equal(layer.weight, average.weights()[0]) and not torch.equal(layer.weight, path[-1])
+        assert torch.equal(layer.weight, average.weights()[0]) and not torch.equal(layer.weight, weight_sequence[-1])
         raise ZeroDivisionError
-    assert torch.equal(layer.weight, path[-1])
+    assert torch.equal(layer.weight, weight_sequence[-1])
     other = MovingAverage(layer, 0.9) if kind is MovingAverage else CheckpointAverage(layer, 4)
     other.restore({name: value.clone() for name, value in average.state().items()})
     assert all(torch.equal(*pair) for pair in zip(other.weights(), average.weights(), strict=True))
     with averaged_weights(None):
-        assert torch.equal(layer.weight, path[-1])
+        assert torch.equal(layer.weight, weight_sequence[-1])
 
 
 @pytest.mark.parametrize("kind", ["ema", "last"])
 def test_the_average_is_validated_and_saved_without_effect_on_training(tmp_path: Path, kind: str) -> None:
     files = copy_files(tmp_path)
     settings = {"epochs": 3, "metric": "loss", "ema_decay": 0.9, "averaged_checkpoints": 2}
-    plainly = train_to_end(files, tmp_path / "none", small_config(settings, dropout=0.2))
+    events_without_average = train_to_end(files, tmp_path / "none", small_config(settings, dropout=0.2))
     events = train_to_end(files, tmp_path / kind, small_config({**settings, "weight_averaging": kind}, dropout=0.2))
-    own, average = (tensors(tmp_path / name / "training.safetensors")[0] for name in ("none", kind))
-    assert all(average[name] == value for name, value in own.items())
-    assert any(name.startswith("average.") for name in average) and not any(n.startswith("average.") for n in own)
+    parameters, average = (tensors(tmp_path / name / "training.safetensors")[0] for name in ("none", kind))
+    assert all(average[name] == value for name, value in parameters.items())
+    assert any(name.startswith("average.") for name in average) and not any(
+        n.startswith("average.") for n in parameters
+    )
     best = next(event for event in reversed(events) if isinstance(event, ValidationCompleted) and event.best)
-    assert best.metrics != [event for event in plainly if isinstance(event, ValidationCompleted)][-1].metrics
+    assert (
+        best.metrics
+        != [event for event in events_without_average if isinstance(event, ValidationCompleted)][-1].metrics
+    )
     model = load(tmp_path / kind)
     traces = model.trace(copies(10, seed=2))
     assert [trace.output for trace in traces] == [trace.output for trace in best.traces]
@@ -94,7 +99,7 @@ def test_the_average_is_validated_and_saved_without_effect_on_training(tmp_path:
         load_network(tmp_path / kind / "training.safetensors", own_network)
 
 
-def test_another_averaging_is_another_configuration(tmp_path: Path) -> None:
+def test_resuming_with_another_averaging_is_refused(tmp_path: Path) -> None:
     files: TrainingFiles = copy_files(tmp_path)
     train_to_end(files, tmp_path / "run", small_config({"epochs": 1}))
     with pytest.raises(RunError, match=r"training\.weight_averaging: 'none' in the run, 'ema' now"):

@@ -9,7 +9,7 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.errors import DataError
 
 
-def error_of(config: DataConfig, source: str, target: str) -> str:
+def find_pair_error(config: DataConfig, source: str, target: str) -> str:
     return pair_error(source, target, build_tokenizers(config), config)
 
 
@@ -29,10 +29,10 @@ def error_of(config: DataConfig, source: str, target: str) -> str:
             (
                 "point",
                 "abc",
-                given,
-                f"the target is not a source position: expected a number from 1 to 3, got '{given}'",
+                target,
+                f"the target is not a source position: expected a number from 1 to 3, got '{target}'",
             )
-            for given in ("0", "4", "-1", "01", "x", "1.0", "٣", " 1", "1" * 19)
+            for target in ("0", "4", "-1", "01", "x", "1.0", "٣", " 1", "1" * 19)
         ),
         (
             "point",
@@ -42,14 +42,14 @@ def error_of(config: DataConfig, source: str, target: str) -> str:
         ),
     ],
 )
-def test_the_reason_is_stated(task: Task, source: str, target: str, reason: str) -> None:
-    assert error_of(config_of(task).data, source, target) == reason
+def test_the_error_of_a_pair_states_its_reason(task: Task, source: str, target: str, reason: str) -> None:
+    assert find_pair_error(config_of(task).data, source, target) == reason
 
 
 def test_lengths_count_words() -> None:
     data = config_of("tag", data={"source_symbols": "words", "target_symbols": "words"}).data
-    assert error_of(data, "play  some jazz", "O O B-genre") == ""
-    assert "3 symbols and the target has 2" in error_of(data, "play some jazz", "O O")
+    assert find_pair_error(data, "play  some jazz", "O O B-genre") == ""
+    assert "3 symbols and the target has 2" in find_pair_error(data, "play some jazz", "O O")
 
 
 def test_a_bad_line_is_reported_with_file_and_number(tmp_path: Path) -> None:

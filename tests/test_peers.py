@@ -1,4 +1,4 @@
-"""Benchmark of peers: the parts that require no installed peer."""
+"""The benchmark of peers works without any installed peer."""
 
 import argparse
 import json
@@ -32,19 +32,19 @@ from pellucid.config.toml import load_config
 from pellucid.training import loop
 
 
-def python(program: str, folder: Path, **environment: str) -> Command:
+def python_command(program: str, folder: Path, **environment: str) -> Command:
     return Command([sys.executable, "-c", program], folder, environment)
 
 
-def results_of(path: Path, *records: Record) -> Results:
+def write_results(path: Path, *records: Record) -> Results:
     results = Results(path / "results.json")
     results.machine = run.describe_machine(argparse.Namespace(lanes=1, seconds=10.0))
-    for record in records:
-        results.add(record)
+    for each_record in records:
+        results.add(each_record)
     return results
 
 
-def record(system: str, task: Task, rate: float | None, repeat: int = 0, cell: Cell = "gru") -> Record:
+def make_record(system: str, task: Task, rate: float | None, repeat: int = 0, cell: Cell = "gru") -> Record:
     return Record("tiny", cell, system, task, repeat, rate, reason="" if rate else "it broke\nlast line")
 
 
@@ -55,7 +55,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BenchmarkData:
 
 
 def test_rates_exclude_the_first_block() -> None:
-    # Two slow updates, then four of half a second each.
+    # The first two updates are slow; the other four take half a second each.
     updates = [UpdateTime(0, cpu) for cpu in (5.0, 9.0, 9.5, 10.0, 10.5, 11.0)]
     assert block_rates(updates, block=2, batch=10) == [20.0, 20.0]
     assert median_rate([1.0, 30.0, 2.0]) == 2.0
@@ -143,16 +143,16 @@ def test_settings_of_pellucid_are_valid(data: BenchmarkData, tmp_path: Path) -> 
 
 def test_command_is_measured(tmp_path: Path) -> None:
     program = "import os; x = sum(range(3_000_000)); print(os.environ['OMP_NUM_THREADS'], os.environ['A'])"
-    result = run_command(python(program, tmp_path, A="b"), tmp_path / "log", limit=60)
+    result = run_command(python_command(program, tmp_path, A="b"), tmp_path / "log", limit=60)
     assert result.log == "1 b\n" and result.updates == []
     assert 0 < result.cpu < 30 and result.wall > 0 and result.peak_mib > 1
 
 
 def test_failing_and_long_commands_raise_errors(tmp_path: Path) -> None:
     with pytest.raises(MeasurementError, match=r"exit code 3; the reason"):
-        run_command(python("print('the reason'); exit(3)", tmp_path), tmp_path / "log", limit=60)
+        run_command(python_command("print('the reason'); exit(3)", tmp_path), tmp_path / "log", limit=60)
     with pytest.raises(MeasurementError, match=r"stopped after 0 s"):
-        run_command(python("import time; time.sleep(60)", tmp_path), tmp_path / "log", limit=0.3)
+        run_command(python_command("import time; time.sleep(60)", tmp_path), tmp_path / "log", limit=0.3)
 
 
 def test_optimizer_hook_records_updates(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_optimizer_hook_records_updates(tmp_path: Path) -> None:
     (package / "__init__.py").touch()
     (package / "optimizer.py").write_text("hooks = []\nregister_optimizer_step_post_hook = hooks.append\n")
     program = "from torch.optim.optimizer import hooks; [hook(None, (), {}) for hook in hooks * 3]"
-    result = run_command(python(program, tmp_path, PYTHONPATH=str(tmp_path)), tmp_path / "log", limit=60)
+    result = run_command(python_command(program, tmp_path, PYTHONPATH=str(tmp_path)), tmp_path / "log", limit=60)
     assert len(result.updates) == 3 and result.updates == read_update_times(tmp_path / "log.updates")
     assert result.started < result.updates[0].wall <= result.updates[-1].wall < result.started + result.wall
     assert 0 < result.updates[0].cpu <= result.updates[-1].cpu <= result.cpu + 0.02
@@ -171,7 +171,7 @@ def test_optimizer_hook_records_updates(tmp_path: Path) -> None:
 def test_method_hook_records_updates(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("from typing import NamedTuple\nclass Stepped(NamedTuple):\n    loss: float\n")
     program = "from own import Stepped; print([Stepped(2.0), Stepped(loss=3.0)])"
-    command = python(program, tmp_path, PYTHONPATH=str(tmp_path), PEERS_UPDATES="own:Stepped.__new__")
+    command = python_command(program, tmp_path, PYTHONPATH=str(tmp_path), PEERS_UPDATES="own:Stepped.__new__")
     result = run_command(command, tmp_path / "log", limit=60)
     assert result.log == "[Stepped(loss=2.0), Stepped(loss=3.0)]\n" and len(result.updates) == 2
 
@@ -184,13 +184,13 @@ def test_stopping_the_benchmark_kills_child_processes(tmp_path: Path, monkeypatc
     monkeypatch.setattr(measure, "CHILDREN", children := measure.ChildProcesses())
     errors: list[BaseException] = []
 
-    def waiting() -> None:
+    def run_waiting_command() -> None:
         try:
-            run_command(python("import time; time.sleep(60)", tmp_path), tmp_path / "log", limit=60)
+            run_command(python_command("import time; time.sleep(60)", tmp_path), tmp_path / "log", limit=60)
         except measure.BenchmarkStoppedError as error:
             errors.append(error)
 
-    thread = threading.Thread(target=waiting)
+    thread = threading.Thread(target=run_waiting_command)
     thread.start()
     while not children.running:
         time.sleep(0.01)
@@ -201,21 +201,21 @@ def test_stopping_the_benchmark_kills_child_processes(tmp_path: Path, monkeypatc
     with pytest.raises(ProcessLookupError):
         os.kill(child, signal.SIGCONT)
     with pytest.raises(measure.BenchmarkStoppedError):
-        run_command(python("", tmp_path), tmp_path / "log", limit=60)
+        run_command(python_command("", tmp_path), tmp_path / "log", limit=60)
 
 
 def test_results_are_stored_and_failures_are_measured_again(tmp_path: Path) -> None:
-    good, bad = record("joeynmt", "train", 2.0), record("eole", "train", None)
-    results_of(tmp_path, good, bad)
+    good, bad = make_record("joeynmt", "train", 2.0), make_record("eole", "train", None)
+    write_results(tmp_path, good, bad)
     stored = Results(tmp_path / "results.json")
     assert stored.records == [good, bad]
     assert (stored.is_measured(good.key), stored.is_measured(bad.key)) == (True, False)
-    stored.add(record("eole", "train", 3.0))
+    stored.add(make_record("eole", "train", 3.0))
     assert [one.rate for one in Results(tmp_path / "results.json").records] == [2.0, 3.0]
 
 
 def test_lane_records_why_a_system_is_missing(data: BenchmarkData, tmp_path: Path) -> None:
-    results = results_of(tmp_path, record("eole", "greedy", 3.0))
+    results = write_results(tmp_path, make_record("eole", "greedy", 3.0))
     plan = BenchmarkPlan(["tiny"], ["eole"], ["start", "train", "greedy"], 1, tmp_path, data, {"eole": "not installed"})
     messages: list[str] = []
     Lane(plan, ["gru"], worker.MeasurementOptions(1.0, 1.0, None), results).run(messages.append)
@@ -235,13 +235,13 @@ def test_systems_alternate() -> None:
 
 
 def test_tables_compare_with_the_best_of_the_others(tmp_path: Path) -> None:
-    results = results_of(
+    results = write_results(
         tmp_path,
-        record("pellucid", "train", 8000.0),
-        record("pellucid", "train", 9000.0, repeat=1),
-        record("joeynmt", "train", 1000.0),
-        record("eole", "train", 850.0),
-        record("yoyodyne", "train", None),
+        make_record("pellucid", "train", 8000.0),
+        make_record("pellucid", "train", 9000.0, repeat=1),
+        make_record("joeynmt", "train", 1000.0),
+        make_record("eole", "train", 850.0),
+        make_record("yoyodyne", "train", None),
     )
     text = table.format_tables(results)
     assert "| tiny | GRU | 8,500 | **1,000** | – | 850 | – | 8.50× |" in text
@@ -257,10 +257,12 @@ def test_ratio_uses_the_minimum_for_memory_and_start() -> None:
 
 
 def test_figure_is_written_with_rates_only(tmp_path: Path) -> None:
-    results = results_of(tmp_path, record("pellucid", "train", 8000.0), record("eole", "beam", 5.0, cell="lstm"))
+    results = write_results(
+        tmp_path, make_record("pellucid", "train", 8000.0), make_record("eole", "beam", 5.0, cell="lstm")
+    )
     assert figure.write_figure(results, tmp_path / "figure.svg")
     assert (tmp_path / "figure.svg").read_text("utf-8").startswith("<?xml")
-    assert not figure.write_figure(results_of(tmp_path / "other"), tmp_path / "none.svg")
+    assert not figure.write_figure(write_results(tmp_path / "other"), tmp_path / "none.svg")
 
 
 def test_complete_environment_is_reused(tmp_path: Path) -> None:
@@ -294,15 +296,15 @@ class FakeSystem(System):
         program = (
             f"import os; t = open(os.environ['PEERS_TICKS'], 'w'); [print(i, i / 8, file=t) for i in range({updates})]"
         )
-        return python(program, job.folder)
+        return python_command(program, job.folder)
 
     def decode_command(self, job: Job, count: int, beam: int, output: Path) -> Command:
         program = f"[print('1' * {self.symbols}) for _ in range({count})]; sum(range({count} * 60_000))"
-        return python(program, job.folder)._replace(stdout=output)
+        return python_command(program, job.folder)._replace(stdout=output)
 
 
 def measure_record(task: Task, system: System, data: BenchmarkData, folder: Path) -> Record:
-    result = record("fake", task, None)
+    result = make_record("fake", task, None)
     result.reason = ""
     worker.Worker(
         Job(CASES["tiny"], "gru", data, folder, Path()), system, worker.MeasurementOptions(0.02, 60, None)

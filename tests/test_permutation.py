@@ -1,4 +1,4 @@
-"""Permuted attention: the change equals that of a forced row, and is zero where nothing can change."""
+"""Permuting the attention weights changes outputs as a forced row does, and by zero where nothing can change."""
 
 import numpy as np
 import pytest
@@ -21,11 +21,11 @@ def test_the_change_equals_that_of_forcing_the_shuffled_row(kind: str) -> None:
     for t, row in enumerate(trace.attention):
         rows = [row[generator.permutation(4)] for _ in range(5)]
         changes = []
-        for each in rows:
-            painted = transducer.with_options(DecodingOptions(painted=(ForcedAttention(t, tuple(each.tolist())),)))
-            after = np.exp(step_distributions(painted, [trace])[0])
+        for weights in rows:
+            forced = transducer.with_options(DecodingOptions(painted=(ForcedAttention(t, tuple(weights.tolist())),)))
+            after = np.exp(step_distributions(forced, [trace])[0])
             changes.append(np.abs(after[t] - before[t]).sum() / 2)
-        if kind == "copying":  # whose distributions count all copies of what the vocabulary lacks as one
+        if kind == "copying":  # its distributions merge all copied symbols that the vocabulary lacks
             assert found.change[t] >= np.median(changes) - 1e-5
         else:
             assert found.change[t] == pytest.approx(np.median(changes), abs=1e-5)
@@ -33,7 +33,7 @@ def test_the_change_equals_that_of_forcing_the_shuffled_row(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ATTENDING)
-def test_it_is_a_distance_and_the_seed_repeats_it(kind: str) -> None:
+def test_the_change_is_between_0_and_1_and_reproducible(kind: str) -> None:
     transducer = made(kind)
     trace = transducer.predict(["abcab"])[0]
     one, two = (permute_attention(transducer, trace, permutations=20) for _ in range(2))
@@ -41,15 +41,15 @@ def test_it_is_a_distance_and_the_seed_repeats_it(kind: str) -> None:
     assert (one.change >= 0).all() and (one.change <= 1).all()
 
 
-def test_one_position_or_even_weights_cannot_change() -> None:
+def test_one_position_or_uniform_weights_cannot_change() -> None:
     transducer = made()
     assert permute_attention(transducer, traces_of(transducer, [("a", "vw")])[0]).change.max() < 1e-12
-    even = tuple(ForcedAttention(step, (1.0, 1.0, 1.0)) for step in range(3))
-    painted = transducer.with_options(DecodingOptions(painted=even))
-    assert permute_attention(painted, traces_of(transducer, [("abc", "vw")])[0]).change.max() < 1e-12
+    uniform = tuple(ForcedAttention(step, (1.0, 1.0, 1.0)) for step in range(3))
+    uniform_transducer = transducer.with_options(DecodingOptions(painted=uniform))
+    assert permute_attention(uniform_transducer, traces_of(transducer, [("abc", "vw")])[0]).change.max() < 1e-12
 
 
-def test_ensembles_are_permuted_and_models_without_attention_refused() -> None:
+def test_ensembles_are_permuted_and_models_without_attention_are_refused() -> None:
     alone = made()
     trace = traces_of(alone, [("abc", "vw")])[0]
     both = permute_attention(ensemble([alone, alone], ["a", "b"]), trace, 10)

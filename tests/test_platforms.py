@@ -1,4 +1,4 @@
-"""The package needs no more than every system has: no fcntl, fork, POSIX signal, or open file that can be replaced."""
+"""The package runs without fcntl, fork and POSIX signals, and where an open file cannot be replaced."""
 
 import os
 import shutil
@@ -22,8 +22,8 @@ TESTS = Path(__file__).parent
 IS_LINUX = sys.platform.startswith("linux")
 
 
-def test_everything_runs_without_posix(tmp_path: Path) -> None:
-    """Elsewhere than on Linux, the program runs on the system as it is."""
+def test_the_program_runs_without_posix(tmp_path: Path) -> None:
+    """Linux imitates another platform (other_platform.py); other systems run the program directly."""
     site, folder = tmp_path / "site", tmp_path / "work"
     folder.mkdir()
     site.mkdir()
@@ -45,82 +45,80 @@ def test_everything_runs_without_posix(tmp_path: Path) -> None:
 
 
 class SharingViolationError(PermissionError):
-    """The error of Windows for a file that is open elsewhere."""
+    """The error of Windows for a file that another process has open."""
 
     winerror = 32
 
 
-def refuse(*_: object) -> None:
-    """As a file that another process has open all the time."""
+def raise_sharing_violation(*_: object) -> None:
+    """Fail like a change of a file that another process has open."""
     raise SharingViolationError(13, "permission denied")
 
 
-def forbid(*_: object) -> None:
-    """As a folder in which this user must not change a file."""
+def raise_permission_error(*_: object) -> None:
+    """Fail like a change in a folder without write permission."""
     raise PermissionError(13, "permission denied")
 
 
 def test_a_forbidden_change_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On POSIX no other process keeps a file from being replaced, so that waiting would be in vain."""
+    """On POSIX, an open file can be replaced, so waiting does not help."""
     pauses = list[float]()
     monkeypatch.setattr(time, "sleep", pauses.append)
-    monkeypatch.setattr(os, "replace", forbid)
+    monkeypatch.setattr(os, "replace", raise_permission_error)
     with pytest.raises(RunError, match=r"a: permission denied"):
         write_text(tmp_path / "a", "new")
     assert not pauses
 
 
 @pytest.mark.parametrize("change", [lambda path: write_text(path, "new"), files.remove_file], ids=["write", "remove"])
-def test_a_busy_file_is_given_up_after_the_stated_time(
+def test_a_busy_file_is_an_error_after_two_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
 ) -> None:
     write_text(tmp_path / "a", "old")
     pauses = list[float]()
     monkeypatch.setattr(time, "sleep", pauses.append)
-    monkeypatch.setattr(os, "replace", refuse)
-    with monkeypatch.context() as only_here, pytest.raises(RunError, match=r"a: permission denied"):
+    monkeypatch.setattr(os, "replace", raise_sharing_violation)
+    with monkeypatch.context() as patched, pytest.raises(RunError, match=r"a: permission denied"):
         if change is files.remove_file:
-            only_here.setattr(os, "unlink", refuse)
+            patched.setattr(os, "unlink", raise_sharing_violation)
         change(tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == b"old"
     assert sum(pauses) == pytest.approx(1.88) and os.listdir(tmp_path) == ["a"]
 
 
-def without_fcntl(monkeypatch: pytest.MonkeyPatch, msvcrt: object) -> None:
-    """Lock as on a system without fcntl."""
+def disable_fcntl(monkeypatch: pytest.MonkeyPatch, msvcrt: object) -> None:
+    """Replace fcntl by None and msvcrt by the argument."""
     monkeypatch.setattr(file_lock, "fcntl", None)
     monkeypatch.setattr(file_lock, "msvcrt", msvcrt)
 
 
-def test_a_byte_is_locked_where_only_msvcrt_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    positions = list[int]()
+def test_a_byte_is_locked_where_only_msvcrt_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    locked_offsets = list[int]()
 
     def locking(descriptor: int, mode: int, size: int) -> None:
         assert (mode, size) == (2, 1)
-        positions.append(os.lseek(descriptor, 0, os.SEEK_CUR))
-        if len(positions) == 2:
+        locked_offsets.append(os.lseek(descriptor, 0, os.SEEK_CUR))
+        if len(locked_offsets) == 2:
             raise PermissionError(13, "permission denied")
 
-    without_fcntl(monkeypatch, SimpleNamespace(locking=locking, LK_NBLCK=2))
+    disable_fcntl(monkeypatch, SimpleNamespace(locking=locking, LK_NBLCK=2))
     (tmp_path / "a").write_bytes(b"content")
     with open_regular(tmp_path / "a") as file:
         assert file_lock.try_lock(file) and not file_lock.try_lock(file, shared=True)
         assert file.read() == b"content", "the position has moved"
         file_lock.wait_for_lock(file)
-    assert positions == [2**30] * 3
+    assert locked_offsets == [2**30] * 3
 
 
-def test_without_locks_a_training_is_not_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_fcntl(monkeypatch, None)
+def test_without_locks_a_running_training_is_not_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disable_fcntl(monkeypatch, None)
     with lock_run_folder(tmp_path):
         assert not in_use(tmp_path)
         with lock_run_folder(tmp_path):
             pass
 
 
-def test_a_link_is_not_written_through_where_the_system_cannot_refuse_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_is_refused_where_the_system_has_no_o_nofollow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "O_NOFOLLOW", raising=False)
     (tmp_path / "link").symlink_to(tmp_path / "new")
     with pytest.raises(RunError, match="link"), open_regular(tmp_path / "link", mode="ab"):

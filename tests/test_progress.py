@@ -19,8 +19,8 @@ from pellucid.training.session import FileRead, FileSaved, ModelBuilt, RunEvent
 METRICS = {"exact_match": 12.5, "symbol_error_rate": 3.25, "symbol_accuracy": 90.0, "loss": 0.5}
 
 
-def told(*events: RunEvent) -> str:
-    """What a file gets to read."""
+def report_to_file(*events: RunEvent) -> str:
+    """Return the lines that a file receives for the events."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as stream:
         with training_progress(stream) as reporter:
             for event in events:
@@ -29,35 +29,35 @@ def told(*events: RunEvent) -> str:
         return stream.read()
 
 
-def told_to_a_terminal(*events: RunEvent) -> str:
-    """What a terminal gets to show."""
+def report_to_terminal(*events: RunEvent) -> str:
+    """Return the characters that a terminal receives for the events."""
     reader, writer = os.openpty()
     with open(writer, "w", encoding="utf-8") as stream, training_progress(stream) as reporter:
         for event in events:
             reporter.report(event)
-        reporter.bar.refresh()  # as its own clock does four times a second, on a machine that has time for it
+        reporter.bar.refresh()  # a busy machine may miss the automatic refresh
     pieces: list[bytes] = []
     with open(reader, "rb", buffering=0) as screen, contextlib.suppress(OSError):
-        # A terminal gives a few kilobytes at a time, and an error instead of an end.
+        # A terminal returns a few kilobytes per read, and raises an error at the end.
         while piece := screen.read(1 << 16):
             pieces.append(piece)
     return b"".join(pieces).decode("utf-8")
 
 
-def vocabulary(symbols: str) -> Vocabulary:
+def make_vocabulary(symbols: str) -> Vocabulary:
     return Vocabulary(tuple(symbols), (1,) * len(symbols))
 
 
 def test_file_read_event_is_printed() -> None:
-    assert told(FileRead(Path("a.tsv"), 12345, (), 0, "")) == "a.tsv: 12,345 examples\n"
-    assert told(FileRead(Path("a.tsv"), 3, (), 2, "look here")) == (
+    assert report_to_file(FileRead(Path("a.tsv"), 12345, (), 0, "")) == "a.tsv: 12,345 examples\n"
+    assert report_to_file(FileRead(Path("a.tsv"), 3, (), 2, "look here")) == (
         "a.tsv: 3 examples, 2 blank lines skipped\n  note: look here\n"
     )
 
 
 def test_bad_lines_are_listed_up_to_a_limit() -> None:
     bad = [BadLine("a.tsv", number, "the target is empty") for number in range(1, MAX_LISTED_LINES + 4)]
-    lines = told(FileRead(Path("a.tsv"), 3, bad, 0, "")).splitlines()
+    lines = report_to_file(FileRead(Path("a.tsv"), 3, bad, 0, "")).splitlines()
     assert lines[0] == f"a.tsv: 3 examples, {MAX_LISTED_LINES + 3} bad lines skipped"
     assert lines[1:-1] == [f"  {line}" for line in bad[:MAX_LISTED_LINES]]
     assert lines[-1] == "  … and 3 more"
@@ -65,29 +65,34 @@ def test_bad_lines_are_listed_up_to_a_limit() -> None:
 
 def test_names_are_not_parsed_as_markup() -> None:
     name = "[red]runs[/red]/[link=x]:smile:"
-    assert told(FileRead(Path(name), 1, (), 0, "")) == f"{name}: 1 examples\n"
+    assert report_to_file(FileRead(Path(name), 1, (), 0, "")) == f"{name}: 1 examples\n"
 
 
 def test_model_built_event_is_printed() -> None:
-    vocabularies = Vocabularies(vocabulary("abc"), vocabulary("xy"), vocabulary(""), 3, 2)
-    assert told(ModelBuilt(Path("runs/a"), 1234, vocabularies, resumed=False)) == (
+    vocabularies = Vocabularies(make_vocabulary("abc"), make_vocabulary("xy"), make_vocabulary(""), 3, 2)
+    assert report_to_file(ModelBuilt(Path("runs/a"), 1234, vocabularies, resumed=False)) == (
         "runs/a: new run, 1,234 parameters, 3 source symbols, 2 target symbols\n"
     )
-    tagged = Vocabularies(vocabulary("abc"), vocabulary("xy"), vocabulary("NV"), 3, 2)
-    assert "resumed" in (text := told(ModelBuilt(Path("a"), 5, tagged, resumed=True))) and "2 features" in text
+    vocabularies_with_features = Vocabularies(
+        make_vocabulary("abc"), make_vocabulary("xy"), make_vocabulary("NV"), 3, 2
+    )
+    assert (
+        "resumed" in (text := report_to_file(ModelBuilt(Path("a"), 5, vocabularies_with_features, resumed=True)))
+        and "2 features" in text
+    )
 
 
 def test_validation_and_end_are_printed() -> None:
     progress = Progress(epoch=2, batch=5, update=1500, seconds=61.4, best_update=1500, finished="all is done")
-    text = told(ValidationCompleted(progress, METRICS, True, []))
+    text = report_to_file(ValidationCompleted(progress, METRICS, True, []))
     assert re.search(r"epoch +3 · update +1,500 · exact match +12\.50 % · symbol error rate +3\.25 %", text)
     assert "loss 0.500 · 61 s" in text and text.endswith("· best\n")
-    assert "best" not in told(ValidationCompleted(progress, METRICS, False, []))
-    assert told(TrainingStopped(progress)) == "stopped: all is done; best at update 1,500, 61 s\n"
+    assert "best" not in report_to_file(ValidationCompleted(progress, METRICS, False, []))
+    assert report_to_file(TrainingStopped(progress)) == "stopped: all is done; best at update 1,500, 61 s\n"
 
 
 @pytest.mark.parametrize(
-    ("task", "words", "short"),
+    ("task", "long_text", "short_text"),
     [
         ("transduce", "exact match  12.50 % · symbol error rate   3.25 % · loss 0.500", "exact match  12.50 %"),
         ("tag", "tag accuracy  90.00 % · sequence accuracy  12.50 % · loss 0.500", "tag accuracy  90.00 %"),
@@ -95,9 +100,9 @@ def test_validation_and_end_are_printed() -> None:
         ("point", "accuracy  12.50 % · loss 0.500", "accuracy  12.50 %"),
     ],
 )
-def test_scores_have_the_names_of_the_task(task: Task, words: str, short: str) -> None:
-    assert f" · {words} · " in told(ValidationCompleted(Progress(), METRICS, False, [], task))
-    assert format_scores(task, METRICS, short=True) == f"{short} · loss 0.500"
+def test_scores_have_the_names_of_the_task(task: Task, long_text: str, short_text: str) -> None:
+    assert f" · {long_text} · " in report_to_file(ValidationCompleted(Progress(), METRICS, False, [], task))
+    assert format_scores(task, METRICS, short=True) == f"{short_text} · loss 0.500"
 
 
 def test_span_f1_is_first_for_bio_tags() -> None:
@@ -111,7 +116,7 @@ def test_span_f1_is_first_for_bio_tags() -> None:
 
 def test_file_output_has_no_update_lines_and_no_escapes() -> None:
     steps = [UpdateCompleted(Progress(update=number), 0.1, 2.0, 0.1, 1.0) for number in (1, 2, 3)]
-    text = told(TrainingStarted(Progress(), 1.0, 3), *steps, FileSaved(Path("a"), True))
+    text = report_to_file(TrainingStarted(Progress(), 1.0, 3), *steps, FileSaved(Path("a"), True))
     assert text == "training for at most 1 epochs, 3 updates\n"
 
 
@@ -120,21 +125,21 @@ def test_terminal_shows_a_transient_bar(monkeypatch: pytest.MonkeyPatch) -> None
     for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     step = UpdateCompleted(Progress(update=2), 0.5, 1.25, 0.1, 1.0)
-    text = told_to_a_terminal(TrainingStarted(Progress(), 1.0, 4), step)
+    text = report_to_terminal(TrainingStarted(Progress(), 1.0, 4), step)
     assert "training" in text and "50 %" in text and "loss 1.250" in text
     assert "\x1b[2K" in text.rpartition("training")[2], "the bar is wiped at the end"
 
 
 def test_training_prints_one_line_per_validation(tmp_path: Path) -> None:
     events = train_to_end(copy_files(tmp_path), tmp_path / "run", copies_run().config)
-    lines = told(*events).splitlines()
+    lines = report_to_file(*events).splitlines()
     assert [line.partition(":")[0].rpartition("/")[2] for line in lines[:3]] == ["train.tsv", "dev.tsv", "  note"]
     assert sum(line.startswith("epoch") for line in lines) == 6
     assert lines[-1].startswith("stopped: all its passes over the data are done; best at update ")
 
 
 def test_standard_error_is_looked_up_at_each_call(capsys: pytest.CaptureFixture[str]) -> None:
-    """Notebooks and tests replace sys.stderr after the module was imported."""
+    """Notebooks and tests replace sys.stderr after the import of the module."""
     with training_progress() as reporter:
         reporter.report(FileRead(Path("a.tsv"), 1, (), 0, ""))
     assert capsys.readouterr().err == "a.tsv: 1 examples\n"

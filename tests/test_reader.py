@@ -15,7 +15,7 @@ from pellucid.model.reader import Classifier, EncoderOnlyModel, Pointer, Tagger
 from pellucid.tasks.registry import build_network
 
 
-def config_of_task(config: Config, task: Task) -> Config:
+def make_task_config(config: Config, task: Task) -> Config:
     data = replace(
         config.data, aligned=True, target_symbols={"classify": "whole", "point": "position"}.get(task, "words")
     )
@@ -27,7 +27,7 @@ def config_of_task(config: Config, task: Task) -> Config:
     return validate_config(replace(config, task=task, data=data, attention=attention, decoder=decoder))
 
 
-def reader_of(config: Config, seed: int) -> EncoderOnlyModel:
+def build_reader(config: Config, seed: int) -> EncoderOnlyModel:
     network = build_network(config, vocabularies()).double().eval()
     shake(network, seed)
     assert isinstance(network, EncoderOnlyModel)
@@ -38,33 +38,33 @@ def reader_of(config: Config, seed: int) -> EncoderOnlyModel:
 @few
 @given(configs(), batches(), SEEDS)
 def test_a_batch_of_one_is_the_same_in_a_batch_of_many(task: Task, config: Config, batch: Batch, seed: int) -> None:
-    network = reader_of(config_of_task(config, task), seed)
+    network = build_reader(make_task_config(config, task), seed)
     many = network(batch)
-    strewn = batch._replace(source=littered(batch.source, batch.source_lengths, seed, 3))
+    padded_batch = batch._replace(source=littered(batch.source, batch.source_lengths, seed, 3))
     for row in range(len(batch.source)):
-        one, other = network(alone(batch, row)), network(strewn)
-        answers = one.logits.shape[1]
+        one, other = network(alone(batch, row)), network(padded_batch)
+        steps = one.logits.shape[1]
         width = one.logits.shape[2]
-        assert answers == (int(batch.source_lengths[row]) if task == "tag" else 1)
+        assert steps == (int(batch.source_lengths[row]) if task == "tag" else 1)
         for output in (many, other):
-            near(output.logits[row : row + 1, :answers, :width], one.logits)
-            assert (output.logits[row, :answers, width:] == -torch.inf).all()
+            near(output.logits[row : row + 1, :steps, :width], one.logits)
+            assert (output.logits[row, :steps, width:] == -torch.inf).all()
 
 
 @few
 @given(configs(), batches(), SEEDS)
 def test_a_pointer_gives_a_distribution_over_positions(config: Config, batch: Batch, seed: int) -> None:
-    output = reader_of(config_of_task(config, "point"), seed)(batch)
-    chances = output.logits.exp()[:, 0]
-    near(chances[:, NUM_SPECIAL:], output.weights[:, 0])
-    near(chances.sum(dim=1), torch.ones(len(chances), dtype=torch.float64))
-    assert not chances[:, :NUM_SPECIAL].any()
+    output = build_reader(make_task_config(config, "point"), seed)(batch)
+    probabilities = output.logits.exp()[:, 0]
+    near(probabilities[:, NUM_SPECIAL:], output.weights[:, 0])
+    near(probabilities.sum(dim=1), torch.ones(len(probabilities), dtype=torch.float64))
+    assert not probabilities[:, :NUM_SPECIAL].any()
 
 
 @few
 @given(configs(), batches(), SEEDS)
 def test_a_classifier_returns_the_weights_of_its_last_hop(config: Config, batch: Batch, seed: int) -> None:
-    network = reader_of(config_of_task(config, "classify"), seed)
+    network = build_reader(make_task_config(config, "classify"), seed)
     output = network(batch)
     assert output.hop_weights is not None and output.hop_weights.shape[1] == 3
     near(output.weights[:, 0], output.hop_weights[:, -1])
@@ -73,13 +73,13 @@ def test_a_classifier_returns_the_weights_of_its_last_hop(config: Config, batch:
 def test_each_task_has_its_network() -> None:
     kinds: dict[Task, type[EncoderOnlyModel]] = {"tag": Tagger, "classify": Classifier, "point": Pointer}
     for task, kind in kinds.items():
-        network = build_network(config_of_task(config_of({}), task), vocabularies())
+        network = build_network(make_task_config(config_of({}), task), vocabularies())
         assert isinstance(network, kind) and network.vocabulary_size == NUM_SPECIAL + 5
 
 
-def test_other_networks_are_no_encoder_decoder() -> None:
+def test_encoder_only_networks_are_no_encoder_decoder() -> None:
     for task in TASKS:
-        network = reader_of(config_of_task(config_of({}), task), 1)
+        network = build_reader(make_task_config(config_of({}), task), 1)
         assert isinstance(network, Network) and not isinstance(network, EncoderDecoder)
         assert hasattr(network, "decoder") == (task == "classify")
         with pytest.raises(InputError, match=rf"symbol by symbol, which a {type(network).__name__} has not"):

@@ -1,4 +1,4 @@
-"""The README's own commands, run as they stand, in a folder that holds nothing but the example pairs."""
+"""The commands of the README run unchanged in a folder that contains only the examples."""
 
 import os
 import re
@@ -9,24 +9,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MARKED = re.compile(r"<!-- run -->\n```(\w+)\n(.*?)```", re.DOTALL)
+MARKED_BLOCK = re.compile(r"<!-- run -->\n```(\w+)\n(.*?)```", re.DOTALL)
 
 
-def marked_blocks() -> list[tuple[str, str]]:
-    """The (language, text) of each code block that is marked to be run."""
-    return MARKED.findall((ROOT / "README.md").read_text("utf-8"))
+def read_marked_blocks() -> list[tuple[str, str]]:
+    """Return the language and the text of each code block that is marked to be run."""
+    return MARKED_BLOCK.findall((ROOT / "README.md").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working folder with the examples beside it, as in a checkout."""
+    """Return a working folder with a link to the examples, as in a clone."""
     path = tmp_path_factory.mktemp("readme")
     (path / "examples").symlink_to(ROOT / "examples")
     return path
 
 
-def run(command: list[str], text: str, folder: Path) -> str:
-    """Standard output of a program that is given a script on its standard input."""
+def run_script(command: list[str], text: str, folder: Path) -> str:
+    """Return the standard output of a program that reads a script from its standard input."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         command, input=text, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
@@ -37,17 +37,17 @@ def run(command: list[str], text: str, folder: Path) -> str:
 
 
 def test_the_shell_commands_train_predict_evaluate_and_look(folder: Path) -> None:
-    (script,) = [text for language, text in marked_blocks() if language == "sh"]
-    shown = run(["bash", "-e", "-u", "-o", "pipefail"], script, folder)
-    assert shown.splitlines()[0] == "MCMLXXXIV"
-    (exact,) = re.findall(r"exact match +(\d+\.\d+) %", shown)
+    (script,) = [text for language, text in read_marked_blocks() if language == "sh"]
+    printed = run_script(["bash", "-e", "-u", "-o", "pipefail"], script, folder)
+    assert printed.splitlines()[0] == "MCMLXXXIV"
+    (exact,) = re.findall(r"exact match +(\d+\.\d+) %", printed)
     assert float(exact) > 95
-    assert "source" in shown and "output" in shown
+    assert "source" in printed and "output" in printed
 
 
 def test_the_python_example_prints_the_numeral_its_score_and_its_attention(folder: Path) -> None:
-    (script,) = [text for language, text in marked_blocks() if language == "python"]
-    output, score, symbols, shape = run([sys.executable, "-"], script, folder).splitlines()
+    (script,) = [text for language, text in read_marked_blocks() if language == "python"]
+    output, score, symbols, shape = run_script([sys.executable, "-"], script, folder).splitlines()
     assert output == "MCMLXXXIV"
     assert -1.5 < float(score) <= 0
     assert symbols == "('M', 'C', 'M', 'L', 'X', 'X', 'X', 'I', 'V', '⟨end⟩')"

@@ -1,4 +1,4 @@
-"""Experiments on published data sets: reduction of the data, and progress of the trainings."""
+"""Experiments on published data sets reduce their data and report the progress of their trainings."""
 
 from pathlib import Path
 

@@ -17,10 +17,10 @@ class CountingJob(NamedTuple):
     number: int
 
 
-def count_to(job: CountingJob, tell: ProgressCallback) -> int:
+def count_to(job: CountingJob, report: ProgressCallback) -> int:
     """Report progress at half of the count and at its end."""
-    tell(SampleProgress(job.number // 2, job.number, "half"))
-    tell("finished")
+    report(SampleProgress(job.number // 2, job.number, "half"))
+    report("finished")
     return job.number
 
 

@@ -1,4 +1,4 @@
-"""Recurrent cells: against loops over the published equations, and against PyTorch's modules.
+"""Recurrent cells equal loops over the published equations, and PyTorch's modules.
 
 B batch, S positions, E input, H hidden units, G all gates.
 """
@@ -22,21 +22,21 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-def random(*shape: int, seed: int) -> Tensor:
+def random_tensor(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def random_cell(cell: Cell, input_size: int, hidden_size: int, seed: int) -> RecurrentCell:
-    made = RecurrentCell(cell, input_size, hidden_size).double()
-    shake(made, seed)
-    return made
+    recurrent_cell = RecurrentCell(cell, input_size, hidden_size).double()
+    shake(recurrent_cell, seed)
+    return recurrent_cell
 
 
-def pytorch_module(cell: RecurrentCell, module: nn.Module, suffix: str = "") -> nn.Module:
-    """Return PyTorch's module with the parameters of the cell."""
-    ours = {"ih": (cell.input_weight, cell.input_bias), "hh": (cell.hidden_weight, cell.hidden_bias)}
+def copy_to_pytorch(cell: RecurrentCell, module: nn.Module, suffix: str = "") -> nn.Module:
+    """Copy the parameters of the cell to a module of PyTorch and return the module."""
+    parameters = {"ih": (cell.input_weight, cell.input_bias), "hh": (cell.hidden_weight, cell.hidden_bias)}
     module.double()
-    for side, (weight, bias) in ours.items():
+    for side, (weight, bias) in parameters.items():
         getattr(module, f"weight_{side}{suffix}").data.copy_(weight.data)
         getattr(module, f"bias_{side}{suffix}").data.copy_(bias.data)
     return module
@@ -46,7 +46,7 @@ def pytorch_module(cell: RecurrentCell, module: nn.Module, suffix: str = "") -> 
 @given(st.tuples(SIZES, SIZES), SEEDS)
 def test_gru_step_equals_the_published_equations(sizes: tuple[int, int], seed: int) -> None:
     B, H = sizes
-    projected, recurrent, hidden = (random(B, n * H, seed=seed + n) for n in (3, 3, 1))
+    projected, recurrent, hidden = (random_tensor(B, n * H, seed=seed + n) for n in (3, 3, 1))
     new = gru_step(projected, recurrent, hidden)
     for b in range(B):
         for j in range(H):
@@ -60,7 +60,7 @@ def test_gru_step_equals_the_published_equations(sizes: tuple[int, int], seed: i
 @given(st.tuples(SIZES, SIZES), SEEDS)
 def test_lstm_step_equals_the_published_equations(sizes: tuple[int, int], seed: int) -> None:
     B, H = sizes
-    gates, cell = random(B, 4 * H, seed=seed), random(B, H, seed=seed + 1)
+    gates, cell = random_tensor(B, 4 * H, seed=seed), random_tensor(B, H, seed=seed + 1)
     hidden, new = lstm_step(gates, cell)
     for b in range(B):
         for j in range(H):
@@ -75,9 +75,9 @@ def test_lstm_step_equals_the_published_equations(sizes: tuple[int, int], seed: 
 def test_one_step_equals_pytorchs_gru_cell(sizes: tuple[int, int, int], seed: int) -> None:
     B, E, H = sizes
     cell = random_cell("gru", E, H, seed)
-    x, h = random(B, E, seed=seed), random(B, H, seed=seed + 1)
+    x, h = random_tensor(B, E, seed=seed), random_tensor(B, H, seed=seed + 1)
     new = cell.step(x @ cell.input_weight.T + cell.input_bias, LayerState(h, None))
-    near(new.hidden, pytorch_module(cell, nn.GRUCell(E, H))(x, h))
+    near(new.hidden, copy_to_pytorch(cell, nn.GRUCell(E, H))(x, h))
     assert new.cell is None
 
 
@@ -86,12 +86,12 @@ def test_one_step_equals_pytorchs_gru_cell(sizes: tuple[int, int, int], seed: in
 def test_one_step_equals_pytorchs_lstm_cell(sizes: tuple[int, int, int], seed: int) -> None:
     B, E, H = sizes
     cell = random_cell("lstm", E, H, seed)
-    x, h, c = random(B, E, seed=seed), random(B, H, seed=seed + 1), random(B, H, seed=seed + 2)
+    x, h, c = random_tensor(B, E, seed=seed), random_tensor(B, H, seed=seed + 1), random_tensor(B, H, seed=seed + 2)
     new = cell.step(x @ cell.input_weight.T + cell.input_bias, LayerState(h, c))
-    hidden, kept = pytorch_module(cell, nn.LSTMCell(E, H))(x, (h, c))
+    hidden, cell_state = copy_to_pytorch(cell, nn.LSTMCell(E, H))(x, (h, c))
     near(new.hidden, hidden)
     assert new.cell is not None
-    near(new.cell, kept)
+    near(new.cell, cell_state)
 
 
 @few
@@ -101,28 +101,28 @@ def test_a_whole_sequence_equals_single_steps_and_pytorchs_module(
 ) -> None:
     B, S, E, H = sizes
     cell = random_cell(kind, E, H, seed)
-    inputs, zero = random(B, S, E, seed=seed), torch.zeros(B, H, dtype=torch.float64)
+    inputs, zero = random_tensor(B, S, E, seed=seed), torch.zeros(B, H, dtype=torch.float64)
     states = run_forward(cell, inputs)
     state = LayerState(zero, zero if kind == "lstm" else None)
     for s in range(S):
         state = cell.step(inputs[:, s] @ cell.input_weight.T + cell.input_bias, state)
         near(states[:, s], state.hidden)
     module = (nn.GRU if kind == "gru" else nn.LSTM)(E, H, batch_first=True)
-    near(states, pytorch_module(cell, module, suffix="_l0")(inputs)[0])
+    near(states, copy_to_pytorch(cell, module, suffix="_l0")(inputs)[0])
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_gradients_of_the_steps_equal_finite_differences(rows: int) -> None:
-    projected, recurrent, hidden = (random(rows, n, seed=n).requires_grad_() for n in (6, 6, 2))
+    projected, recurrent, hidden = (random_tensor(rows, n, seed=n).requires_grad_() for n in (6, 6, 2))
     assert torch.autograd.gradcheck(gru_step, (projected, recurrent, hidden))
-    gates, cell = (random(rows, n, seed=n).requires_grad_() for n in (8, 2))
+    gates, cell = (random_tensor(rows, n, seed=n).requires_grad_() for n in (8, 2))
     assert torch.autograd.gradcheck(lstm_step, (gates, cell))
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_gradients_through_a_sequence_equal_finite_differences(kind: Cell) -> None:
     cell = random_cell(kind, 2, 2, seed=1)
-    inputs = random(2, 3, 2, seed=2).requires_grad_()
+    inputs = random_tensor(2, 3, 2, seed=2).requires_grad_()
     assert torch.autograd.gradcheck(lambda values, *_: run_forward(cell, values), (inputs, *cell.parameters()))
 
 
@@ -131,9 +131,9 @@ LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 
 @given(LENGTHS, st.integers(0, 3), st.sampled_from([(), (1,), (3,)]), SEEDS)
 def test_rows_are_reversed_within_their_lengths(
-    lengths: list[int], more: int, inner: tuple[int, ...], seed: int
+    lengths: list[int], padding: int, inner: tuple[int, ...], seed: int
 ) -> None:
-    shape = (len(lengths), max(lengths) + more, *inner)
+    shape = (len(lengths), max(lengths) + padding, *inner)
     values = torch.randint(100, shape, generator=torch.Generator().manual_seed(seed))
     values = values.double() if inner else values
     reversed_ = reverse_sequence(values, torch.tensor(lengths))
@@ -143,8 +143,8 @@ def test_rows_are_reversed_within_their_lengths(
 
 
 @given(LENGTHS, st.integers(0, 3), SEEDS)
-def test_the_last_state_is_the_one_at_the_last_real_position(lengths: list[int], more: int, seed: int) -> None:
-    states = random(len(lengths), max(lengths) + more, 3, seed=seed)
+def test_the_last_state_is_the_one_at_the_last_real_position(lengths: list[int], padding: int, seed: int) -> None:
+    states = random_tensor(len(lengths), max(lengths) + padding, 3, seed=seed)
     found = gather_last(states, torch.tensor(lengths))
     for row, length in enumerate(lengths):
         assert found[row].tolist() == states[row, length - 1].tolist()

@@ -26,10 +26,10 @@ RUN = copies_run()
 CONFIG = RUN.config
 DATA = CONFIG.data
 PAIRS = [Example("ab", "b"), Example("c", "c")]
-KNOWN = run_folder.load_run_vocabularies(RUN.run, CONFIG)
-TAGS = answered("tag", "ab", ["B-x", "O"])
-SPLIT = tokenizers.build_tokenizers(DATA)
-LOG = run_folder.read_log(RUN.run)
+VOCABULARIES = run_folder.load_run_vocabularies(RUN.run, CONFIG)
+TAG_TRACE = answered("tag", "ab", ["B-x", "O"])
+TOKENIZERS = tokenizers.build_tokenizers(DATA)
+LOG_RECORDS = run_folder.read_log(RUN.run)
 VECTORS = RUN.run.parent / "vectors.txt"
 VECTORS.write_text("a 1 2\nb 2 3\n")
 SPACE_FILE = RUN.run.parent / "space.toml"
@@ -66,12 +66,17 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     readers.resolve_format: {"path": RUN.files.train, "config": DATA},
     readers.resolve_input_format: {"path": RUN.files.train, "config": DATA},
     readers.has_known_suffix: {"path": RUN.files.train},
-    vectors.read_vectors: {"path": VECTORS, "vocabulary": KNOWN.source, "size": 2, "key": "encoder.embedding_size"},
+    vectors.read_vectors: {
+        "path": VECTORS,
+        "vocabulary": VOCABULARIES.source,
+        "size": 2,
+        "key": "encoder.embedding_size",
+    },
     vocabulary.load_vocabularies: {"path": RUN.run / "vocabulary.json", "config": DATA},
     vocabulary.build_vocabulary: {"sequences": [["a", "b"], ["a"]], "min_count": 1},
     vocabulary.learn_tokenizers: {"examples": PAIRS, "config": DATA},
-    vocabulary.learn_vocabularies: {"examples": PAIRS, "tokenizers": SPLIT, "min_count": 1},
-    vocabulary.remove_symbol: {"vocabulary": KNOWN.source, "symbol": "a"},
+    vocabulary.learn_vocabularies: {"examples": PAIRS, "tokenizers": TOKENIZERS, "min_count": 1},
+    vocabulary.remove_symbol: {"vocabulary": VOCABULARIES.source, "symbol": "a"},
     tokenizers.train_subwords: {"texts": ["abab", "ab"], "max_subwords": 10},
     tokenizers.build_tokenizers: {"config": DATA},
     synthetic.spell_digits: {"digits": "12"},
@@ -90,9 +95,9 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     display_text.truncate_columns: {"text": "abcd", "max_width": 3},
     display_text.format_fraction: {"value": 0.5},
     figures.attention_figure: {"trace": small()},
-    figures.curves_figure: {"log": LOG},
-    figures.tag_labels: {"trace": TAGS},
-    figures.tags_figure: {"trace": TAGS},
+    figures.curves_figure: {"log": LOG_RECORDS},
+    figures.tag_labels: {"trace": TAG_TRACE},
+    figures.tags_figure: {"trace": TAG_TRACE},
     figures.mean_attention: {"traces": [small()]},
     figures.mean_attention_figure: {"traces": [small()]},
     figures.mean_weights_figure: {"mean": np.eye(2)},
@@ -122,7 +127,7 @@ ARGUMENTS = [pair for pair in arguments(FUNCTIONS) if pair[1] not in ("lines", "
 def test_an_invalid_argument_is_one_error_that_names_it(
     function: Callable[..., Any], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # values such as "x" are paths, which some functions write
+    monkeypatch.chdir(tmp_path)  # some functions write to the path "x"
     assert faults(function, FUNCTIONS[function], name) == []
 
 
@@ -194,10 +199,10 @@ def test_every_public_function_is_called_with_invalid_arguments_or_is_an_excepti
 
 @pytest.mark.parametrize("function", [function for function in FUNCTIONS if "path" in FUNCTIONS[function]], ids=name_of)
 def test_paths_may_be_text(function: Callable[..., Any]) -> None:
-    given = FUNCTIONS[function]
+    valid_arguments = FUNCTIONS[function]
     if function in (synthetic.read_words, space.load_space):
-        return  # the files of this test are not theirs
-    one, other = (function(**{**given, "path": kind(given["path"])}) for kind in (str, Path))
+        return  # they accept no file of this module
+    one, other = (function(**{**valid_arguments, "path": kind(valid_arguments["path"])}) for kind in (str, Path))
     if isinstance(one, Iterator):
         assert list(one) == list(other)
 

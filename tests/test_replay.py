@@ -1,4 +1,4 @@
-"""Replay of traces: the decoder steps of any decoded output."""
+"""Replaying a trace repeats the decoder steps of its output."""
 
 import numpy as np
 import pytest
@@ -23,10 +23,10 @@ def test_replayed_steps_have_the_attention_of_the_trace(kind: str, monkeypatch: 
     with torch.inference_mode(), evaluation_context(transducer, 9):
         for replay in build_replays(transducer, traces):
             alone, guide = start_replay(transducer, replay)
-            looks = [each.step.attention.weights for each in replay_steps(alone, guide, replay.target)]
+            step_weights = [each.step.attention.weights for each in replay_steps(alone, guide, replay.target)]
             for row, (number, positions, steps) in enumerate(replay.sizes):
-                own = torch.stack([look[row, :positions] for look in looks[:steps]])
-                np.testing.assert_allclose(own.numpy(), traces[number].attention, atol=1e-5)
+                attention = torch.stack([weights[row, :positions] for weights in step_weights[:steps]])
+                np.testing.assert_allclose(attention.numpy(), traces[number].attention, atol=1e-5)
                 seen.append(number)
     assert sorted(seen) == [0, 2, 3, 4, 5, 6, 7, 8]
 
@@ -41,8 +41,8 @@ def test_a_copied_symbol_has_the_id_of_its_source_position() -> None:
 
 def test_unfinished_outputs_have_no_eos() -> None:
     transducer = made()
-    cut = next(each for each in transducer.predict(["abc", "cab", "ccc", "bab"]) if not each.finished)
-    assert len(target_ids(transducer, cut)) == len(cut.target) == 6
+    unfinished = next(each for each in transducer.predict(["abc", "cab", "ccc", "bab"]) if not each.finished)
+    assert len(target_ids(transducer, unfinished)) == len(unfinished.target) == 6
 
 
 def test_forced_attention_stays_forced() -> None:
@@ -51,8 +51,8 @@ def test_forced_attention_stays_forced() -> None:
     with torch.inference_mode():
         (replay,) = build_replays(transducer, [trace])
         alone, guide = start_replay(transducer, replay)
-        looks = [each.step.attention.weights[0].tolist() for each in replay_steps(alone, guide, replay.target)]
-    assert looks[1] == [0, 0, 1] and 0 < looks[0][2] < 1
+        weights = [each.step.attention.weights[0].tolist() for each in replay_steps(alone, guide, replay.target)]
+    assert weights[1] == [0, 0, 1] and 0 < weights[0][2] < 1
 
 
 def test_an_ensemble_has_no_states() -> None:

@@ -1,4 +1,4 @@
-"""Interruptions, by a closed generator or a killed process, change no bit of the result of a training."""
+"""A training that was interrupted, by a closed generator or a killed process, is reproduced bit for bit."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -34,14 +34,14 @@ Stop = Callable[[RunEvent], bool]
 
 
 def train_until(files: TrainingFiles, folder: Path, config: Config, stop: Stop) -> RunEvent:
-    """Listen until an event, then close the generator as an interrupted command line does; that event."""
+    """Train until an event, close the generator as the interrupted command does, and return the event."""
     torch.set_num_threads(1)
     events = train_run(files, folder, config)
     for event in events:
         if stop(event):
             events.close()
             return event
-    raise AssertionError("training came to its end before")
+    raise AssertionError("the training ended before the event")
 
 
 def at_update(number: int, kind: type[RunEvent] = UpdateCompleted) -> Stop:
@@ -58,15 +58,17 @@ def at_update(number: int, kind: type[RunEvent] = UpdateCompleted) -> Stop:
     ],
 )
 def test_interruptions_at_any_update_change_no_bit(tmp_path: Path, schedule: str, batch_type: str, size: int) -> None:
-    """After the first update, in mid-epoch, right before a validation, at one, at the end of an epoch, at the end."""
-    every = {"epochs": 13, "eval_interval": 1.7, "metric": "loss"}
-    config = small_config({**every, "lr_schedule": schedule, "batch_type": batch_type, "batch_size": size}, dropout=0.4)
+    """The stops are at the start, in mid-epoch, before and at validations, and at the ends of epochs and training."""
+    training = {"epochs": 13, "eval_interval": 1.7, "metric": "loss"}
+    config = small_config(
+        {**training, "lr_schedule": schedule, "batch_type": batch_type, "batch_size": size}, dropout=0.4
+    )
     files = copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)
     validations = [event.progress.update for event in straight if isinstance(event, ValidationCompleted)]
     updates = straight[-1].progress.update if isinstance(straight[-1], TrainingStopped) else validations[-1]
     assert updates > 60 and "stepped" in {record["event"] for record in records(tmp_path / "straight")}
-    places = [
+    stops = [
         *(at_update(0, TrainingStarted), at_update(1), at_update(7), at_update(validations[1])),
         *(
             at_update(validations[1], ValidationCompleted),
@@ -75,13 +77,13 @@ def test_interruptions_at_any_update_change_no_bit(tmp_path: Path, schedule: str
         ),
         *(at_update(updates), at_update(updates, ValidationCompleted)),
     ]
-    for place in places:
-        train_until(files, tmp_path / "broken", config, place)
+    for stop in stops:
+        train_until(files, tmp_path / "broken", config, stop)
     train_to_end(files, tmp_path / "broken", config)
     assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
 
 
-MORE: dict[str, dict[str, dict[str, Any]]] = {
+TRAINING_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "coverage": {"training": {"coverage_loss": 1.0}},
     "sampling": {"training": {"scheduled_sampling": "inverse-sigmoid", "sampling_probability": 0.5}},
     "consistency": {"training": {"rdrop_alpha": 1.0}},
@@ -100,64 +102,66 @@ MORE: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("settings", MORE.values(), ids=MORE)
+@pytest.mark.parametrize("settings", TRAINING_SETTINGS.values(), ids=TRAINING_SETTINGS)
 def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: dict[str, dict[str, Any]]) -> None:
-    """Stopped in mid-epoch, before a validation and at one, each way of training ends as though it never was."""
+    """The stops are in mid-epoch, before a validation and at a validation."""
     base = msgspec.to_builtins(small_config({"epochs": 4, "eval_interval": 0.7}, dropout=0.3))
     config = build_config(
-        {key: {**base[key], **settings[key]} for key in settings} | _without_keys(base, settings), "test"
+        {key: {**base[key], **settings[key]} for key in settings} | _other_settings(base, settings), "test"
     )
     files = copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)
     validation = [event.progress.update for event in straight if isinstance(event, ValidationCompleted)][1]
-    places = [
+    stops = [
         at_update(1),
         at_update(4),
         at_update(validation),
         at_update(validation, ValidationCompleted),
         at_update(validation + 2),
     ]
-    for place in places:
-        train_until(files, tmp_path / "broken", config, place)
+    for stop in stops:
+        train_until(files, tmp_path / "broken", config, stop)
     train_to_end(files, tmp_path / "broken", config)
     assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
     load(tmp_path / "broken").predict(["abc"])
 
 
-def _without_keys(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def _other_settings(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in base.items() if key not in settings}
 
 
-def copy_states(run: Path, events: Iterator[RunEvent], copies_in: Path) -> Iterator[Path]:
-    """A copy of the run folder after each event: what a process killed there leaves behind."""
+def copy_run_after_each_event(run: Path, events: Iterator[RunEvent], destination: Path) -> Iterator[Path]:
+    """Yield a copy of the run folder after each event, as a process killed there leaves it."""
     for number, _ in enumerate(events):
         if run.exists():
-            yield Path(shutil.copytree(run, copies_in / str(number)))
+            yield Path(shutil.copytree(run, destination / str(number)))
 
 
 @pytest.mark.parametrize(
-    ("save_seconds", "skipped", "worth"),
+    ("save_seconds", "interval", "min_corpus_symbols"),
     [(1000.0, 3, 1 << 20), (-1.0, 5, 1 << 20), (1000.0, 3, 0)],
     ids=["saved at validations", "saved at every update", "with a corpus"],
 )
 def test_a_process_killed_at_any_event_resumes_bit_for_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_seconds: float, skipped: int, worth: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_seconds: float, interval: int, min_corpus_symbols: int
 ) -> None:
-    """Whether the examples are read again or mapped, the run that was never interrupted had them in memory."""
+    """The examples are read again or mapped from a corpus file; the uninterrupted run had them in memory."""
     files, straight, config = copies_run()
     monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
-    monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", worth)
+    monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", min_corpus_symbols)
     events = train_run(files, tmp_path / "run", config)
-    left = list(copy_states(tmp_path / "run", events, tmp_path / "left"))
-    assert len(left) > 20 and any((folder / "corpus.arrow").exists() for folder in left) == (not worth)
-    for folder in left[::skipped]:
+    copied_runs = list(copy_run_after_each_event(tmp_path / "run", events, tmp_path / "left"))
+    assert len(copied_runs) > 20 and any((folder / "corpus.arrow").exists() for folder in copied_runs) == (
+        not min_corpus_symbols
+    )
+    for folder in copied_runs[::interval]:
         train_to_end(files, folder, config)
         assert_same_outcome(straight, folder)
-        said = [(record["event"], record.get("path"), record.get("update")) for record in records(folder)]
-        assert len(said) == len(set(said)), folder.name
+        logged = [(record["event"], record.get("path"), record.get("update")) for record in records(folder)]
+        assert len(logged) == len(set(logged)), folder.name
 
 
-def test_a_log_line_cut_by_a_crash_is_forgotten(tmp_path: Path) -> None:
+def test_a_log_line_cut_by_a_crash_is_removed(tmp_path: Path) -> None:
     files, straight, config = copies_run()
     train_until(files, tmp_path / "run", config, at_update(9))
     with open(tmp_path / "run" / "log.jsonl", "a", encoding="utf-8") as file:
@@ -166,7 +170,7 @@ def test_a_log_line_cut_by_a_crash_is_forgotten(tmp_path: Path) -> None:
     assert_same_outcome(straight, tmp_path / "run")
 
 
-def test_closing_at_the_best_validation_keeps_its_model(tmp_path: Path) -> None:
+def test_closing_at_the_best_validation_saves_its_model(tmp_path: Path) -> None:
     files, _, config = copies_run()
     for _ in range(3):
         event = train_until(files, tmp_path / "run", config, lambda event: isinstance(event, ValidationCompleted))

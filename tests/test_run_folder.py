@@ -1,4 +1,4 @@
-"""The run folder: what can be loaded, and the error messages for other folders."""
+"""Run folders are loaded, and other folders are refused with error messages."""
 
 import json
 import shutil
@@ -22,8 +22,8 @@ from pellucid.training.session import train_run
 SOURCES = [example.source for example in spelled_digits(30, 1, 3, seed=7)]
 
 
-def message(folder: Path) -> str:
-    """What loading a folder must say."""
+def load_error(folder: Path) -> str:
+    """Return the error message of loading a folder."""
     with pytest.raises(InputError) as caught:
         load(folder)
     return str(caught.value)
@@ -44,7 +44,7 @@ def test_a_moved_run_is_the_same_run(tmp_path: Path) -> None:
     assert outputs == [trace.output for trace in load(digits_run().run).predict(SOURCES)]
 
 
-def test_the_model_alone_needs_neither_log_nor_checkpoint_nor_card(tmp_path: Path) -> None:
+def test_a_model_is_loaded_without_log_checkpoint_and_card(tmp_path: Path) -> None:
     moved = copy_of(digits_run().run, tmp_path / "run")
     for name in ("log.jsonl", "training.safetensors", "card.md"):
         (moved / name).unlink()
@@ -52,11 +52,11 @@ def test_the_model_alone_needs_neither_log_nor_checkpoint_nor_card(tmp_path: Pat
 
 
 def test_other_folders_and_files_are_refused(tmp_path: Path) -> None:
-    assert message(tmp_path / "none") == f"{tmp_path / 'none'} is not a run folder: there is no such folder"
+    assert load_error(tmp_path / "none") == f"{tmp_path / 'none'} is not a run folder: there is no such folder"
     (tmp_path / "file").write_text("x")
-    assert message(tmp_path / "file") == f"{tmp_path / 'file'} is not a run folder: it is a file"
+    assert load_error(tmp_path / "file") == f"{tmp_path / 'file'} is not a run folder: it is a file"
     (tmp_path / "empty").mkdir()
-    assert message(tmp_path / "empty") == f"{tmp_path / 'empty'} is not a run folder: it holds no config.toml"
+    assert load_error(tmp_path / "empty") == f"{tmp_path / 'empty'} is not a run folder: it holds no config.toml"
     assert not has_run(tmp_path / "empty") and has_run(digits_run().run)
 
 
@@ -64,28 +64,30 @@ def test_a_run_without_a_validation_has_no_model_yet(tmp_path: Path) -> None:
     folder = copy_of(copies_run().run, tmp_path / "run")
     for name in ("model.safetensors", "training.safetensors", "log.jsonl"):
         (folder / name).unlink()
-    assert message(folder) == f"{folder} holds no model yet: its training has not reached a first validation"
+    assert load_error(folder) == f"{folder} holds no model yet: its training has not reached a first validation"
 
 
 def test_a_log_ahead_of_the_checkpoint_does_not_claim_a_model(tmp_path: Path) -> None:
-    """A training killed between the log and the checkpoint of its first validation, after an earlier checkpoint."""
+    """The training was killed after it logged its first validation and before it saved the checkpoint."""
     files, _, config = copies_run()
     training = train_run(files, tmp_path / "run", config)
     next(event for event in training if isinstance(event, UpdateCompleted))
     training.close()
     shutil.copy(copies_run().run / "log.jsonl", tmp_path / "run")
-    assert message(tmp_path / "run").endswith("run holds no model yet: its training has not reached a first validation")
+    assert load_error(tmp_path / "run").endswith(
+        "run holds no model yet: its training has not reached a first validation"
+    )
 
 
-@pytest.mark.parametrize("left", ["nothing", "a link to nowhere"])
-def test_a_model_that_the_training_command_writes_from_the_checkpoint(tmp_path: Path, left: str) -> None:
-    """The state of a training killed between its checkpoint and its model."""
+@pytest.mark.parametrize("remains", ["nothing", "a link to nowhere"])
+def test_a_missing_model_is_written_from_the_checkpoint(tmp_path: Path, remains: str) -> None:
+    """The training was killed after it saved its checkpoint and before it saved its model."""
     files, whole, config = copies_run()
     folder = copy_of(whole, tmp_path / "run")
     (folder / "model.safetensors").unlink()
-    if left != "nothing":
+    if remains != "nothing":
         (folder / "model.safetensors").symlink_to(tmp_path / "nowhere")
-    assert message(folder) == (
+    assert load_error(folder) == (
         f"{folder / 'model.safetensors'} is missing: give the training command again; it writes the model from the "
         "checkpoint"
     )
@@ -101,17 +103,17 @@ def test_a_model_of_an_earlier_validation_must_be_restored(tmp_path: Path) -> No
     training.close()
     model = tmp_path / "run" / "model.safetensors"
     model.unlink()
-    assert message(model.parent) == f"{model} is missing, but the log records a validation: restore the file"
+    assert load_error(model.parent) == f"{model} is missing, but the log records a validation: restore the file"
     with pytest.raises(RunError, match=r"cannot read .*model\.safetensors"):
         train_to_end(files, model.parent, config)
 
 
-def test_a_run_with_its_log_alone_can_be_trained_again(tmp_path: Path) -> None:
+def test_a_run_with_only_its_log_can_be_trained_again(tmp_path: Path) -> None:
     files, whole, config = copies_run()
     folder = copy_of(whole, tmp_path / "run")
     for name in ("model.safetensors", "training.safetensors"):
         (folder / name).unlink()
-    assert message(folder) == (
+    assert load_error(folder) == (
         f"{folder / 'model.safetensors'} is missing, but the log records a validation: restore the file, or give the "
         "training command again; it trains from the start"
     )
@@ -119,53 +121,53 @@ def test_a_run_with_its_log_alone_can_be_trained_again(tmp_path: Path) -> None:
     assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
-def cut(path: Path) -> None:
+def truncate_file(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
 
 
-def garble(path: Path) -> None:
+def overwrite_with_garbage(path: Path) -> None:
     path.write_bytes(b"\x00\xff\xfe garbage \n" * 9)
 
 
-def empty(path: Path) -> None:
+def empty_file(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def replace_by_a_folder(path: Path) -> None:
+def replace_by_folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
 
 
-@pytest.mark.parametrize("spoil", [cut, garble, empty, replace_by_a_folder])
+@pytest.mark.parametrize("damage", [truncate_file, overwrite_with_garbage, empty_file, replace_by_folder])
 @pytest.mark.parametrize("name", ["config.toml", "vocabulary.json", "model.safetensors"])
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, spoil: Callable[[Path], None]) -> None:
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
     folder = copy_of(copies_run().run, tmp_path / "run")
-    spoil(folder / name)
-    if (name, spoil) == ("config.toml", cut):
+    damage(folder / name)
+    if (name, damage) == ("config.toml", truncate_file):
         (folder / name).write_text("size = [")
-    assert str(folder / name) in message(folder)
+    assert str(folder / name) in load_error(folder)
 
 
 def test_a_missing_vocabulary_is_named(tmp_path: Path) -> None:
     folder = copy_of(copies_run().run, tmp_path / "run")
     (folder / "vocabulary.json").unlink()
-    assert message(folder) == f"cannot read {folder / 'vocabulary.json'}: no such file or directory"
+    assert load_error(folder) == f"cannot read {folder / 'vocabulary.json'}: no such file or directory"
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"source": 3}', '"\\ud800"', "nul"])
 def test_json_without_a_vocabulary_is_refused(tmp_path: Path, content: str) -> None:
     folder = copy_of(copies_run().run, tmp_path / "run")
     (folder / "vocabulary.json").write_text(content)
-    assert message(folder).startswith(f"{folder / 'vocabulary.json'} is not a vocabulary: ")
+    assert load_error(folder).startswith(f"{folder / 'vocabulary.json'} is not a vocabulary: ")
 
 
 def test_a_model_of_other_sizes_is_refused(tmp_path: Path) -> None:
     folder = copy_of(copies_run().run, tmp_path / "run")
     settings = (folder / "config.toml").read_text()
     (folder / "config.toml").write_text(settings.replace("\nsize = 8\n", "\nsize = 9\n"))
-    assert message(folder).startswith(f"{folder / 'model.safetensors'} does not fit the run's configuration")
+    assert load_error(folder).startswith(f"{folder / 'model.safetensors'} does not fit the run's configuration")
     shutil.copy(digits_run().run / "vocabulary.json", folder)
-    assert "model.safetensors" in message(folder)
+    assert "model.safetensors" in load_error(folder)
 
 
 def test_the_lock_is_held_once_and_ends_with_its_process(tmp_path: Path) -> None:
@@ -199,8 +201,8 @@ def test_a_lock_file_of_another_program_keeps_its_content(tmp_path: Path) -> Non
     assert (tmp_path / ".lock").read_text() == "pid 17"
 
 
-def test_a_lock_removed_by_another_training_does_not_count(tmp_path: Path) -> None:
-    """Of two trainings that open the same file, the first removes it: the second must not write beside a third."""
+def test_a_lock_removed_by_another_training_is_refused(tmp_path: Path) -> None:
+    """Two trainings open the lock file and the first removes it; the second must not hold a removed lock."""
     with lock_run_folder(tmp_path / "run"):
         opened = (tmp_path / "run" / ".lock").open("ab")
     assert not (tmp_path / "run").exists()
@@ -217,16 +219,16 @@ def test_an_error_inside_the_lock_is_raised_unchanged(tmp_path: Path) -> None:
 
 
 def test_the_log_is_cut_back_to_the_checkpoint_and_continued(tmp_path: Path) -> None:
-    counted = {"samples": 1, "epoch": 0, "seconds": 0.5}
-    lines = [{"event": "stepped", "update": update, **counted, "loss": 1.5, "word": "naïve"} for update in (1, 2, 3)]
+    counts = {"samples": 1, "epoch": 0, "seconds": 0.5}
+    lines = [{"event": "stepped", "update": update, **counts, "loss": 1.5, "word": "naïve"} for update in (1, 2, 3)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"upda', "utf-8")
     assert read_log(tmp_path) == lines
     cut_log(tmp_path, Progress(update=2))
     assert read_log(tmp_path) == lines[:2]
-    append_log(tmp_path, {"event": "stopped", "update": 2, **counted, "reason": "→"})
+    append_log(tmp_path, {"event": "stopped", "update": 2, **counts, "reason": "→"})
     assert [record["event"] for record in read_log(tmp_path)] == ["stepped", "stepped", "stopped"]
     assert (tmp_path / "log.jsonl").read_text("utf-8").splitlines()[-1] == json.dumps(
-        {"event": "stopped", "update": 2, **counted, "reason": "→"}, ensure_ascii=False
+        {"event": "stopped", "update": 2, **counts, "reason": "→"}, ensure_ascii=False
     )
 
 
@@ -244,7 +246,7 @@ def test_an_invalid_log_line_is_skipped(tmp_path: Path, line: str) -> None:
     cut_log(tmp_path, Progress(update=9))
 
 
-def test_no_log_is_an_empty_log(tmp_path: Path) -> None:
+def test_a_missing_log_is_read_as_empty(tmp_path: Path) -> None:
     assert read_log(tmp_path) == []
 
 

@@ -1,4 +1,4 @@
-"""Damaged and malicious run folders: each is refused at once, in one message that names file and field."""
+"""Damaged and malicious run folders are refused by one message that names the file and the field."""
 
 import json
 import os
@@ -37,31 +37,31 @@ from pellucid.training.session import FileSaved, ModelBuilt, train_run
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.inputs import find_validation_file, run_names
 
-DEEP = "[" * 100_000
-DIGITS = "9" * 5_000
-LONG = "a" * 5_000
+NESTED_BRACKETS = "[" * 100_000
+MANY_DIGITS = "9" * 5_000
+LONG_NAME = "a" * 5_000
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A copy of a finished run."""
+    """Return a copy of a finished run."""
     return copy_of(copies_run().run, tmp_path / "run")
 
 
-def refusal(act: Callable[[], object]) -> str:
-    """The one message with which something must be refused."""
+def error_message(operation: Callable[[], object]) -> str:
+    """Return the message of the InputError that the operation raises."""
     with pytest.raises(InputError) as caught:
-        act()
+        operation()
     return str(caught.value)
 
 
 def resume(run: Path) -> None:
-    """The command that made the run, given again."""
+    """Repeat the training command of the run."""
     list(train_run(copies_run().files, run, copies_run().config))
 
 
-def snapshot(run: Path) -> Path:
-    """One snapshot of a run."""
+def first_snapshot(run: Path) -> Path:
+    """Return the path of the first snapshot of a run."""
     return sorted((run / "snapshots").iterdir())[0]
 
 
@@ -74,18 +74,18 @@ READERS: dict[str, Callable[[Path], object]] = {
     "training.safetensors": resume,
     "snapshot": read_snapshots,
 }
-"""The files of a run folder, and what reads each."""
+"""Files of a run folder, and the function that reads each."""
 
 
-def path_of(run: Path, name: str) -> Path:
-    """The file of that name."""
-    return snapshot(run) if name == "snapshot" else run / name
+def file_path(run: Path, name: str) -> Path:
+    """Return the path of a file in READERS."""
+    return first_snapshot(run) if name == "snapshot" else run / name
 
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("kind", ["pipe", "device", "huge", "loop"])
-def test_special_and_endless_files_are_refused_at_once(run: Path, name: str, kind: str) -> None:
-    path = path_of(run, name)
+def test_special_and_endless_files_are_refused(run: Path, name: str, kind: str) -> None:
+    path = file_path(run, name)
     path.unlink(missing_ok=True)
     match kind:
         case "pipe":
@@ -97,7 +97,7 @@ def test_special_and_endless_files_are_refused_at_once(run: Path, name: str, kin
         case "huge":
             path.write_bytes(b"")
             os.truncate(path, 2**40)
-    message = refusal(lambda: READERS[name](run))
+    message = error_message(lambda: READERS[name](run))
     assert str(path) in message and len(message) < 1000
     if kind in ("pipe", "device"):
         assert message == f"{path} is a {'named pipe' if kind == 'pipe' else 'device'}, not a regular file"
@@ -105,7 +105,7 @@ def test_special_and_endless_files_are_refused_at_once(run: Path, name: str, kin
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_link_to_a_regular_file_is_read(run: Path, name: str) -> None:
-    path = path_of(run, name)
+    path = file_path(run, name)
     if name == ENSEMBLE:
         return
     path.rename(run.parent / "elsewhere")
@@ -113,23 +113,23 @@ def test_a_link_to_a_regular_file_is_read(run: Path, name: str) -> None:
     READERS[name](run)
 
 
-def test_a_lock_that_is_a_pipe_is_not_waited_for(run: Path) -> None:
+def test_a_lock_that_is_a_pipe_is_refused(run: Path) -> None:
     (run / ".lock").unlink(missing_ok=True)
     os.mkfifo(run / ".lock")
     assert not in_use(run)
-    assert str(run / ".lock") in refusal(lambda: lock_run_folder(run).__enter__())
+    assert str(run / ".lock") in error_message(lambda: lock_run_folder(run).__enter__())
 
 
-def test_a_log_that_is_a_pipe_is_not_written_to(run: Path) -> None:
+def test_a_log_that_is_a_pipe_is_refused(run: Path) -> None:
     (run / "log.jsonl").unlink()
     os.mkfifo(run / "log.jsonl")
-    assert str(run / "log.jsonl") in refusal(lambda: append_log(run, {"event": "compiling"}))
+    assert str(run / "log.jsonl") in error_message(lambda: append_log(run, {"event": "compiling"}))
 
 
 @pytest.mark.parametrize("name", [".lock", "log.jsonl", "snapshots"])
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_training_writes_nothing_through_a_link(run: Path, name: str, finished: bool) -> None:
-    """What lies elsewhere stays as it is, down to what it lacks."""
+    """The target of the link is not changed and not created."""
     elsewhere = run.parent / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "000001-99999999.safetensors").write_bytes(b"precious")
@@ -143,12 +143,12 @@ def test_a_training_writes_nothing_through_a_link(run: Path, name: str, finished
         run = run.parent / "begun"
     (run / name).rename(run.parent / "old")
     (run / name).symlink_to(elsewhere if name == "snapshots" else elsewhere / "file")
-    message = refusal(lambda: resume(run))
+    message = error_message(lambda: resume(run))
     assert message.startswith(f"{run / name} is a symbolic link, and a training writes only into its own folder: ")
     assert sorted(path.read_bytes() for path in elsewhere.iterdir()) == [b"precious", b"precious\n"]
     (run / name).unlink()
     (run / name).symlink_to(elsewhere / "new")
-    assert str(run / name) in refusal(lambda: resume(run)) and not (elsewhere / "new").exists()
+    assert str(run / name) in error_message(lambda: resume(run)) and not (elsewhere / "new").exists()
     (run / name).unlink()
     (run.parent / "old").rename(run / name)
     resume(run)
@@ -156,20 +156,20 @@ def test_a_training_writes_nothing_through_a_link(run: Path, name: str, finished
 
 
 @pytest.mark.parametrize("name", [".lock", "log.jsonl"])
-def test_a_link_that_appears_later_is_not_written_through_either(run: Path, name: str) -> None:
+def test_locking_and_logging_refuse_a_link(run: Path, name: str) -> None:
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(run.parent / "new")
-    assert str(run / name) in refusal(
+    assert str(run / name) in error_message(
         lambda: lock_run_folder(run).__enter__() if name == ".lock" else append_log(run, {})
     )
     assert not (run.parent / "new").exists()
 
 
 def test_virtual_files_are_read_up_to_the_size_limit(tmp_path: Path) -> None:
-    """/proc tells no sizes: pagemap is half a terabyte."""
+    """Files in /proc report no size; reading all of pagemap gives half a terabyte."""
     (tmp_path / "a").symlink_to("/proc/self/pagemap")
     assert stat.S_ISREG((tmp_path / "a").stat().st_mode)
-    assert "is too large" in refusal(lambda: read_bytes(tmp_path / "a", limit=1000))
+    assert "is too large" in error_message(lambda: read_bytes(tmp_path / "a", limit=1000))
 
 
 @pytest.mark.parametrize("size", [9, 10, 11])
@@ -178,43 +178,43 @@ def test_a_file_is_read_up_to_the_size_limit(tmp_path: Path, size: int) -> None:
     if size <= 10:
         assert read_bytes(tmp_path / "a", limit=10) == b"x" * size
     else:
-        assert refusal(lambda: read_bytes(tmp_path / "a", limit=10)) == (
+        assert error_message(lambda: read_bytes(tmp_path / "a", limit=10)) == (
             f"{tmp_path / 'a'} is too large: it has more than 10 bytes"
         )
 
 
-def test_settings_that_the_user_names_may_come_through_a_pipe(tmp_path: Path) -> None:
+def test_a_settings_file_of_the_user_may_be_a_pipe(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.write(write, b"seed = 7")
     os.close(write)
     assert load_config(Path(f"/dev/fd/{read}"), regular=False).seed == 7
     os.close(read)
-    assert "is too large" in refusal(lambda: load_config(Path("/dev/zero"), regular=False))
+    assert "is too large" in error_message(lambda: load_config(Path("/dev/zero"), regular=False))
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reason"),
     [
-        (f"a = {DEEP}", "is not TOML: it is nested too deeply"),
-        (f"a = {DIGITS}", "is not TOML: it contains a number with thousands of digits"),
+        (f"a = {NESTED_BRACKETS}", "is not TOML: it is nested too deeply"),
+        (f"a = {MANY_DIGITS}", "is not TOML: it contains a number with thousands of digits"),
         (f"a{'.a' * 400_000} = 1", "is not TOML: a line has more than 1,000 dots"),
         (f"seed{'.a' * 900} = 1", "seed: expected a whole number, got {'a': {'a'"),
-        (f"seed = '{LONG}'", "seed: expected a whole number, got 'aaaa"),
+        (f"seed = '{LONG_NAME}'", "seed: expected a whole number, got 'aaaa"),
         ("[search]\nmax_length_ratio = 1e300", "search.max_length_ratio: expected"),
         ("[search]\ncoverage_penalty = 1e308", "search.coverage_penalty: expected"),
         ("[search]\nlength_penalty_alpha = 1e308", "search.length_penalty_alpha: expected"),
     ],
 )
-def test_impossible_settings_are_refused(run: Path, content: str, told: str) -> None:
+def test_invalid_settings_are_refused(run: Path, content: str, reason: str) -> None:
     (run / "config.toml").write_text(content)
-    message = refusal(lambda: load(run))
-    assert message.startswith(f"{run / 'config.toml'}") and told in message and len(message) < 1000
+    message = error_message(lambda: load(run))
+    assert message.startswith(f"{run / 'config.toml'}") and reason in message and len(message) < 1000
     with pytest.raises(ConfigError):
         load_config(run / "config.toml")
 
 
-def without_settings(text: str, kind: str) -> str:
-    """The text of a whole configuration, cut at a section, without one line, or empty."""
+def remove_settings(text: str, kind: str) -> str:
+    """Return a configuration without the section [search], without one setting, or empty."""
     if kind == "search":
         return text[: text.index("[search]")]
     return "" if kind == "all" else re.sub(rf"(?m)^{kind} = .*\n", "", text)
@@ -227,39 +227,39 @@ def without_settings(text: str, kind: str) -> str:
 def test_a_configuration_that_lacks_settings_is_refused_and_the_training_command_restores_it(
     run: Path, kind: str, first: str
 ) -> None:
-    """Presets must not replace them in silence: the outputs would be those of other settings."""
+    """A missing setting is not replaced by its preset, which would change the outputs without a message."""
     config = run / "config.toml"
-    whole = config.read_bytes()
+    original = config.read_bytes()
     keys = [key for key in flatten_config(load_config(config)) if kind in key or kind == "all"]
     others = f" and {len(keys) - 1} other settings" if len(keys) > 1 else ""
-    config.write_text(without_settings(whole.decode(), kind), "utf-8")
-    told = f"{config} lacks {first}{others}: restore the file, or give the training command again"
-    assert refusal(lambda: load(run)) == refusal(lambda: load_run_config(run)) == told
+    config.write_text(remove_settings(original.decode(), kind), "utf-8")
+    expected = f"{config} lacks {first}{others}: restore the file, or give the training command again"
+    assert error_message(lambda: load(run)) == error_message(lambda: load_run_config(run)) == expected
     (built,) = (event for event in train_run(*copies_run()._replace(run=run)) if isinstance(event, ModelBuilt))
-    assert f"{config} lacked settings: it is written anew" in built.warnings and config.read_bytes() == whole
+    assert f"{config} lacked settings: it is written anew" in built.warnings and config.read_bytes() == original
     load(run)
 
 
-def test_a_configuration_that_lacks_settings_and_differs_is_not_of_this_training(run: Path) -> None:
+def test_a_configuration_that_lacks_settings_and_differs_is_refused(run: Path) -> None:
     config = run / "config.toml"
-    text = re.sub(r"(?m)^epochs = .*$", "epochs = 2", without_settings(config.read_text("utf-8"), "search"))
+    text = re.sub(r"(?m)^epochs = .*$", "epochs = 2", remove_settings(config.read_text("utf-8"), "search"))
     config.write_text(text, "utf-8")
-    message = refusal(lambda: resume(run))
+    message = error_message(lambda: resume(run))
     assert "different configuration" in message and "training.epochs: 2.0 in the run, 3.0" in message
     assert "search." not in message and config.read_text("utf-8") == text
 
 
 @pytest.mark.parametrize("key", ["longest_source", "longest_target"])
 def test_a_vocabulary_with_too_long_training_texts_is_refused(run: Path, key: str) -> None:
-    told = json.loads((run / "vocabulary.json").read_text("utf-8")) | {key: 1001}
-    (run / "vocabulary.json").write_text(json.dumps(told), "utf-8")
-    assert refusal(lambda: load(run)) == (
+    content = json.loads((run / "vocabulary.json").read_text("utf-8")) | {key: 1001}
+    (run / "vocabulary.json").write_text(json.dumps(content), "utf-8")
+    assert error_message(lambda: load(run)) == (
         f"{run / 'vocabulary.json'}: {key}: expected at most 1000 (data.max_sequence_length of the run), got 1001"
     )
 
 
 @pytest.mark.parametrize("damage", ["longer", "shorter", "swapped", "tags"])
-def test_positions_other_than_those_of_the_configuration_are_refused(tmp_path: Path, damage: str) -> None:
+def test_positions_that_do_not_fit_the_configuration_are_refused(tmp_path: Path, damage: str) -> None:
     """The symbols of a pointer are the positions of the longest source, in order."""
     run = copy_of(task_run("point").run, tmp_path / "run")
     config, vocabulary = run / "config.toml", run / "vocabulary.json"
@@ -273,36 +273,36 @@ def test_positions_other_than_those_of_the_configuration_are_refused(tmp_path: P
             re.sub(r"(?m)^max_sequence_length = \d\d+$", f"max_sequence_length = {size}", settings, count=1), "utf-8"
         )
         assert load_config(config).data.max_sequence_length == size
-        told = f"got {len(symbols)} symbols"
+        reason = f"got {len(symbols)} symbols"
     elif damage == "swapped":
         symbols[3:5] = symbols[4], symbols[3]
         vocabulary.write_text(json.dumps(content), "utf-8")
-        told = "got '5' in place 4"
+        reason = "got '5' in place 4"
     else:
         shutil.copy(task_run("tag").run / "vocabulary.json", vocabulary)
-        told = "'C' "
-    message = refusal(lambda: load(run))
-    assert message.startswith(f"{vocabulary}: target.symbols: ") and told in message and len(message) < 1000
+        reason = "'C' "
+    message = error_message(lambda: load(run))
+    assert message.startswith(f"{vocabulary}: target.symbols: ") and reason in message and len(message) < 1000
     if damage != "tags":
         assert f"expected the positions 1 to {size} in order (data.max_sequence_length of the run)" in message
 
 
 @pytest.mark.parametrize("key", ["source_symbols", "target_symbols", "features_symbols"])
-def test_symbols_that_are_none_are_refused_by_the_name_of_the_file(run: Path, key: str) -> None:
+def test_invalid_symbol_settings_are_refused_with_the_file_name(run: Path, key: str) -> None:
     settings = (run / "config.toml").read_text("utf-8")
     (run / "config.toml").write_text(re.sub(rf"(?m)^{key} = .*$", f'{key} = "charcters"', settings), "utf-8")
-    message = refusal(lambda: load(run))
+    message = error_message(lambda: load(run))
     assert message.startswith(f"{run / 'config.toml'}: data.{key}: expected ") and "charcters" in message
 
 
 @pytest.mark.parametrize("minimum", [0, 2**20])
 def test_outputs_far_beyond_the_training_targets_are_refused(run: Path, minimum: int) -> None:
-    """Decoding would take minutes a source: the network need never end an output."""
+    """Decoding would take minutes per source if the network generated no end-of-sequence symbol."""
     settings = (run / "config.toml").read_text("utf-8")
     for name, value in (("min_length", minimum), ("max_length", 2**20)):
         settings = settings.replace(f"\n{name} = 0\n", f"\n{name} = {value}\n")
     (run / "config.toml").write_text(settings, "utf-8")
-    assert refusal(lambda: load(run)) == (
+    assert error_message(lambda: load(run)) == (
         f"{run / 'config.toml'}: search.{'min' if minimum else 'max'}_length: expected at most 1000 (10 times "
         "the longest training target, which has 3 symbols, or 1000 where that is more), got 1048576"
     )
@@ -314,138 +314,140 @@ def test_outputs_far_beyond_the_training_targets_are_refused(run: Path, minimum:
     "key", ["encoder.hidden_size", "encoder.num_layers", "encoder.embedding_size", "attention.size"]
 )
 @pytest.mark.parametrize("size", [20_000, 2**20])
-def test_sizes_other_than_those_of_the_parameters_take_no_memory(run: Path, key: str, size: int) -> None:
+def test_sizes_that_do_not_fit_the_parameters_are_refused(run: Path, key: str, size: int) -> None:
     section, _, name = key.partition(".")
     lines = (run / "config.toml").read_text("utf-8").split("\n")
     start = lines.index(f"[{section}]")
     at = next(at for at, line in enumerate(lines) if at > start and line.startswith(f"{name} = "))
     lines[at] = f"{name} = {size}"
     (run / "config.toml").write_text("\n".join(lines), "utf-8")
-    message = refusal(lambda: load(run))
+    message = error_message(lambda: load(run))
     if key == "encoder.num_layers":
         assert message == f"{run / 'config.toml'}: {key}: expected a whole number of at most 100, got {size}"
     else:
         assert message.startswith(f"{run / 'model.safetensors'} does not fit the run's configuration and vocabulary: ")
 
 
-VOCABULARIES: dict[str, tuple[str, object]] = {
+INVALID_VOCABULARIES: dict[str, tuple[str, object]] = {
     "longest_target": ("longest_target", 1e30),
     "longest_target, whole": ("longest_target", 10**30),
     "longest_source": ("longest_source", -1),
     "counts": ("counts", 10**30),
-    "digits": ("longest_target", DIGITS),
-    "deep": ("longest_target", DEEP),
-    "further key": ("further", DEEP),
+    "digits": ("longest_target", MANY_DIGITS),
+    "deep": ("longest_target", NESTED_BRACKETS),
+    "further key": ("further", NESTED_BRACKETS),
 }
 
 
-@pytest.mark.parametrize("kind", VOCABULARIES)
-def test_an_impossible_vocabulary_is_refused(run: Path, kind: str) -> None:
-    key, value = VOCABULARIES[kind]
-    told = json.loads((run / "vocabulary.json").read_text("utf-8"))
+@pytest.mark.parametrize("kind", INVALID_VOCABULARIES)
+def test_an_invalid_vocabulary_is_refused(run: Path, kind: str) -> None:
+    key, value = INVALID_VOCABULARIES[kind]
+    content = json.loads((run / "vocabulary.json").read_text("utf-8"))
     if key == "counts":
-        told["source"]["counts"][0] = value
+        content["source"]["counts"][0] = value
     else:
-        told[key] = value
-    written = json.dumps(told).replace(f'"{DIGITS}"', DIGITS).replace(f'"{DEEP}"', DEEP)
-    (run / "vocabulary.json").write_text(written, "utf-8")
-    message = refusal(lambda: load(run))
+        content[key] = value
+    text = json.dumps(content).replace(f'"{MANY_DIGITS}"', MANY_DIGITS).replace(f'"{NESTED_BRACKETS}"', NESTED_BRACKETS)
+    (run / "vocabulary.json").write_text(text, "utf-8")
+    message = error_message(lambda: load(run))
     assert message.startswith(f"{run / 'vocabulary.json'} is not a vocabulary: ")
     field = "source.counts" if key == "counts" else key
     assert ("contains unknown field `further`" if key == "further" else f"$.{field}") in message
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "told"),
+    ("name", "key", "reason"),
     [
         ("vocabulary.json", "longest_target", "is not a vocabulary: "),
         ("vocabulary.json", "counts", "is not a vocabulary: "),
         ("ensemble.json", "members", "does not list the members of an ensemble by their folders' names: "),
     ],
 )
-def test_a_duplicate_key_is_refused(run: Path, name: str, key: str, told: str) -> None:
-    """Readers of JSON take one of the two values, and not all of them the same."""
+def test_a_duplicate_key_is_refused(run: Path, name: str, key: str, reason: str) -> None:
+    """JSON readers differ in which of the two values they take."""
     if name == "ensemble.json":
         (run / name).write_text(f'{{"{key}": ["a"]}}')
     content = (run / name).read_text("utf-8")
     value = {"longest_target": "3", "counts": "[]", "members": '["b"]'}[key]
     (run / name).write_text(content.replace(f'"{key}"', f'"{key}": {value}, "{key}"', 1), "utf-8")
-    assert refusal(lambda: load(run)) == f"{run / name} {told}the key '{key}' occurs twice in an object"
+    assert error_message(lambda: load(run)) == f"{run / name} {reason}the key '{key}' occurs twice in an object"
 
 
 def rewrite_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """A safetensors file with another header."""
+    """Apply a change to the header of a safetensors file."""
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
     change(header)
-    told = json.dumps(header).encode()
-    path.write_bytes(len(told).to_bytes(8, "little") + told + content[8 + length :])
+    new_header = json.dumps(header).encode()
+    path.write_bytes(len(new_header).to_bytes(8, "little") + new_header + content[8 + length :])
 
 
 def first_tensor(header: dict[str, Any]) -> dict[str, Any]:
-    """The first tensor of a header."""
+    """Return the entry of the first tensor in a header."""
     tensor: dict[str, Any] = header[next(name for name in sorted(header) if name != "__metadata__")]
     return tensor
 
 
-HEADERS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "notes that are none": (lambda h: h.update(__metadata__=None), "its header: Expected `object`, got `null`"),
-    "notes of numbers": (lambda h: h.update(__metadata__={"format": 1}), "its header: Expected `str`, got `int`"),
-    "a type that nothing has": (lambda h: first_tensor(h).update(dtype="F8_E4M3"), "as F8_E4M3: expected one of BOOL"),
+INVALID_HEADERS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "metadata null": (lambda h: h.update(__metadata__=None), "its header: Expected `object`, got `null`"),
+    "metadata of numbers": (lambda h: h.update(__metadata__={"format": 1}), "its header: Expected `str`, got `int`"),
+    "unsupported type": (lambda h: first_tensor(h).update(dtype="F8_E4M3"), "as F8_E4M3: expected one of BOOL"),
     "another type": (lambda h: first_tensor(h).update(dtype="I32"), "is I32 ["),
-    "bits": (lambda h: first_tensor(h).update(dtype="BOOL"), "is BOOL ["),
-    "half of the bits": (lambda h: first_tensor(h).update(dtype="F16"), "is F16 ["),
-    "a size below zero": (lambda h: first_tensor(h).update(shape=[-1, 2]), "Expected `int` >= 0 - at `$.shape[0]`"),
-    "an endless size": (lambda h: first_tensor(h).update(shape=[2**60, 2]), "Expected `int` <= 9007199254740992"),
-    "endless sizes": (lambda h: first_tensor(h).update(shape=[9] * 1000), "Expected `array` of length <= 8"),
-    "places that cross": (lambda h: first_tensor(h).update(data_offsets=[8, 0]), "is not a whole safetensors file"),
-    "another tensor": (lambda h: h.update(x=first_tensor(h)), "it holds x, which the network lacks"),
-    "a tensor less": (lambda h: h.pop("encoder.table.weight"), "it lacks encoder.table.weight"),
-    "no tensor": (lambda h: h.update(x=None), "x in its header: Expected `object`, got `null`"),
+    "type bool": (lambda h: first_tensor(h).update(dtype="BOOL"), "is BOOL ["),
+    "type float16": (lambda h: first_tensor(h).update(dtype="F16"), "is F16 ["),
+    "negative size": (lambda h: first_tensor(h).update(shape=[-1, 2]), "Expected `int` >= 0 - at `$.shape[0]`"),
+    "huge size": (lambda h: first_tensor(h).update(shape=[2**60, 2]), "Expected `int` <= 9007199254740992"),
+    "many dimensions": (lambda h: first_tensor(h).update(shape=[9] * 1000), "Expected `array` of length <= 8"),
+    "reversed offsets": (lambda h: first_tensor(h).update(data_offsets=[8, 0]), "is not a whole safetensors file"),
+    "additional tensor": (lambda h: h.update(x=first_tensor(h)), "it holds x, which the network lacks"),
+    "missing tensor": (lambda h: h.pop("encoder.table.weight"), "it lacks encoder.table.weight"),
+    "tensor null": (lambda h: h.update(x=None), "x in its header: Expected `object`, got `null`"),
 }
 
 
-@pytest.mark.parametrize("kind", HEADERS)
-def test_an_impossible_header_is_refused(run: Path, kind: str) -> None:
-    change, told = HEADERS[kind]
+@pytest.mark.parametrize("kind", INVALID_HEADERS)
+def test_an_invalid_header_is_refused(run: Path, kind: str) -> None:
+    change, reason = INVALID_HEADERS[kind]
     rewrite_header(run / "model.safetensors", change)
-    message = refusal(lambda: load(run))
-    assert message.startswith(f"{run / 'model.safetensors'} ") and told in message, message
+    message = error_message(lambda: load(run))
+    assert message.startswith(f"{run / 'model.safetensors'} ") and reason in message, message
 
 
-@pytest.mark.parametrize("content", [DEEP, "{" * 9, f'{{"a":{DIGITS}}}', "\ud800", "[]", '{"a":"\\ud800"}'])
+@pytest.mark.parametrize(
+    "content", [NESTED_BRACKETS, "{" * 9, f'{{"a":{MANY_DIGITS}}}', "\ud800", "[]", '{"a":"\\ud800"}']
+)
 def test_a_header_that_is_not_json_is_refused(run: Path, content: str) -> None:
-    told = content.encode("utf-8", "surrogatepass")
-    (run / "model.safetensors").write_bytes(len(told).to_bytes(8, "little") + told)
-    assert "model.safetensors is not a whole safetensors file: " in refusal(lambda: load(run))
+    header = content.encode("utf-8", "surrogatepass")
+    (run / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    assert "model.safetensors is not a whole safetensors file: " in error_message(lambda: load(run))
 
 
 @pytest.mark.parametrize("length", [0, 1, 2**63, 2**64 - 1])
-def test_a_header_of_another_length_is_refused(run: Path, length: int) -> None:
+def test_a_wrong_header_length_is_refused(run: Path, length: int) -> None:
     content = (run / "model.safetensors").read_bytes()
     (run / "model.safetensors").write_bytes(length.to_bytes(8, "little") + content[8:])
-    assert "model.safetensors is not a whole safetensors file: " in refusal(lambda: load(run))
+    assert "model.safetensors is not a whole safetensors file: " in error_message(lambda: load(run))
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.bool, torch.float16, torch.float64, torch.float8_e4m3fn])
 def test_parameters_of_another_type_are_not_cast(run: Path, kind: torch.dtype) -> None:
     path = run / "model.safetensors"
-    held = safetensors.torch.load(path.read_bytes())
-    name = sorted(held)[0]
-    held[name] = torch.ones(held[name].shape).to(kind)
-    safetensors.torch.save_file(held, path)
-    message = refusal(lambda: load(run))
+    tensors = safetensors.torch.load(path.read_bytes())
+    name = sorted(tensors)[0]
+    tensors[name] = torch.ones(tensors[name].shape).to(kind)
+    safetensors.torch.save_file(tensors, path)
+    message = error_message(lambda: load(run))
     assert message.startswith(f"{path} ") and name in message
 
 
-LINES = [
+DAMAGED_LINES = [
     *(
         '{"event":[]}',
         '{"event":{}}',
         '{"event":"read","update":"x"}',
-        f'{{"event":"stopped","update":{DIGITS}}}',
-        DEEP,
+        f'{{"event":"stopped","update":{MANY_DIGITS}}}',
+        NESTED_BRACKETS,
     ),
     *('{"event":"read","update":5,"path":"a","examples":1,"blank_lines":0,"bad_lines":[]}', '{"event":"compil'),
     '{"event":"stopped","update":1,"update":2,"samples":1,"epoch":1,"seconds":1}',
@@ -460,106 +462,106 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", DAMAGED_LINES)
 def test_a_damaged_log_line_is_counted_and_has_no_other_effect(run: Path, line: str) -> None:
-    whole = read_log(run)
+    original = read_log(run)
     assert log_damage(run) == []
     with (run / "log.jsonl").open("a", encoding="utf-8") as log:
         log.write(f"{line}\n\n")
-    assert read_log(run) == whole
+    assert read_log(run) == original
     assert log_damage(run) == [f"{run / 'log.jsonl'}: 1 damaged line passed over"]
     find_validation_file(run)
     cut_log(run, Progress(update=10**6, validations=10**6))
-    assert read_log(run) == whole and log_damage(run) == []
+    assert read_log(run) == original and log_damage(run) == []
 
 
 def test_a_long_log_line_is_damaged_and_takes_little_memory(run: Path) -> None:
-    whole = read_log(run)
+    original = read_log(run)
     with (run / "log.jsonl").open("ab") as log:
         log.write(b'{"event":"' + b"x" * 40_000_000 + b'"}\n')
-        log.write(b"{" * (2**20))  # without a line end, as long as a line may be
+        log.write(b"{" * (2**20))  # no line end, maximum line length
     tracemalloc.start()
-    assert read_log(run) == whole
+    assert read_log(run) == original
     assert log_damage(run) == [f"{run / 'log.jsonl'}: 2 damaged lines passed over"]
     assert tracemalloc.get_traced_memory()[1] < 16_000_000
     tracemalloc.stop()
 
 
-def test_a_log_beyond_the_bound_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_above_the_size_limit_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_folder, "MAX_LOG_SIZE", (run / "log.jsonl").stat().st_size - 1)
     with pytest.raises(RunError, match=r"log\.jsonl is too large: it has more than [\d,]+ bytes"):
         read_log(run)
 
 
 def test_a_log_without_the_best_validation_is_reported_on_resume(run: Path) -> None:
-    def known() -> tuple[str, ...]:
+    def resume_warnings() -> tuple[str, ...]:
         events = train_run(copies_run().files, run, copies_run().config)
         return next(event.warnings for event in events if isinstance(event, ModelBuilt))
 
-    assert not any("lacks" in line for line in known())
+    assert not any("lacks" in line for line in resume_warnings())
     (run / "log.jsonl").unlink()
-    told = next(line for line in known() if "lacks" in line)
-    assert told.startswith(f"{run / 'log.jsonl'} lacks the best validation, at update ")
+    warning = next(line for line in resume_warnings() if "lacks" in line)
+    assert warning.startswith(f"{run / 'log.jsonl'} lacks the best validation, at update ")
 
 
 def test_a_log_with_an_impossible_file_name_is_read(run: Path) -> None:
-    for name in (LONG, "a\0b"):
+    for name in (LONG_NAME, "a\0b"):
         line = {"event": "read", "path": name, "examples": 1, "blank_lines": 0, "bad_lines": []}
         (run / "log.jsonl").write_text(f"{json.dumps(line)}\n" * 2, "utf-8")
         assert len(read_log(run)) == 2 and find_validation_file(run) is None
 
 
 @pytest.mark.parametrize(
-    "listed",
+    "content",
     [
         *(f'{{"members":["{name}"]}}' for name in ("..", ".", "", "/", "/tmp", "a/..", "../a", "a\\u0000b", "a/")),
         *(
             '{"members":["a","a"]}',
             '{"members":{"a":1}}',
-            f'{{"members":{DEEP}',
-            f'{{"a":{DEEP}',
+            f'{{"members":{NESTED_BRACKETS}',
+            f'{{"a":{NESTED_BRACKETS}',
             '{"members":["\\ud800"]}',
         ),
         *(
-            f'{{"members":{DIGITS}}}',
+            f'{{"members":{MANY_DIGITS}}}',
             json.dumps({"members": [f"a{at}" for at in range(1001)]}),
             '{"members":["a"],"b":1}',
         ),
     ],
-    ids=lambda listed: listed[:20],
+    ids=lambda content: content[:20],
 )
-def test_an_impossible_list_of_members_is_refused(run: Path, listed: str) -> None:
-    (run / ENSEMBLE).write_text(listed)
-    message = refusal(lambda: member_folders(run))
+def test_an_invalid_list_of_members_is_refused(run: Path, content: str) -> None:
+    (run / ENSEMBLE).write_text(content)
+    message = error_message(lambda: member_folders(run))
     assert message.startswith(f"{run / ENSEMBLE} does not list the members of an ensemble by their folders' names: ")
 
 
 def test_a_member_with_a_too_long_name_is_refused(tmp_path: Path) -> None:
-    for name in (LONG, "a" * 256, "é" * 128):
+    for name in (LONG_NAME, "a" * 256, "é" * 128):
         (tmp_path / ENSEMBLE).write_text(json.dumps({"members": [name]}))
-        message = refusal(lambda: load(tmp_path))
+        message = error_message(lambda: load(tmp_path))
         assert "…' is not the name of a folder: it has more than 255 bytes" in message and len(message) < 500
-    assert "a path that is not too long for the system" in refusal(lambda: load(tmp_path / LONG))
+    assert "a path that is not too long for the system" in error_message(lambda: load(tmp_path / LONG_NAME))
 
 
 def test_nested_and_recursive_ensembles_are_refused(tmp_path: Path, run: Path) -> None:
-    """Members are single runs. A link may lead out: whoever made the folder has set it."""
+    """Members are single runs. A member may be a link to a folder elsewhere."""
     (tmp_path / "outer" / "inner").mkdir(parents=True)
     for name in ("outer", "outer/inner"):
         (tmp_path / name / ENSEMBLE).write_text('{"members":["inner"]}')
-    assert refusal(lambda: load(tmp_path / "outer")) == (
+    assert error_message(lambda: load(tmp_path / "outer")) == (
         f"{tmp_path / 'outer' / 'inner'} is not a run folder: it holds no config.toml"
     )
     (tmp_path / "outer" / "inner" / ENSEMBLE).unlink()
     (tmp_path / "outer" / "inner").rmdir()
     (tmp_path / "outer" / "inner").symlink_to(tmp_path / "outer")
-    assert "holds no config.toml" in refusal(lambda: load(tmp_path / "outer"))
+    assert "holds no config.toml" in error_message(lambda: load(tmp_path / "outer"))
     (tmp_path / "outer" / "inner").unlink()
     (tmp_path / "outer" / "inner").symlink_to(run)
     assert load(tmp_path / "outer").predict(["ab"])[0].source == ("a", "b")
 
 
-SNAPSHOTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+INVALID_SNAPSHOTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "text": lambda told: told["traces"][0].update(text=5),
     "lengths": lambda told: told["traces"][0].update(target=[]),
     "features": lambda told: told["traces"][0].update(features=100),
@@ -570,27 +572,29 @@ SNAPSHOTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", SNAPSHOTS)
-def test_an_impossible_snapshot_is_refused(run: Path, kind: str) -> None:
-    path = snapshot(run)
+@pytest.mark.parametrize("kind", INVALID_SNAPSHOTS)
+def test_an_invalid_snapshot_is_refused(run: Path, kind: str) -> None:
+    path = first_snapshot(run)
 
     def change(header: dict[str, Any]) -> None:
-        told = json.loads(header["__metadata__"]["snapshot"])
-        SNAPSHOTS[kind](told)
-        header["__metadata__"]["snapshot"] = json.dumps(told)
+        snapshot_record = json.loads(header["__metadata__"]["snapshot"])
+        INVALID_SNAPSHOTS[kind](snapshot_record)
+        header["__metadata__"]["snapshot"] = json.dumps(snapshot_record)
 
     rewrite_header(path, change)
-    assert refusal(lambda: read_snapshots(run)).startswith(f"{path} is not a snapshot of this version of Pellucid: ")
+    assert error_message(lambda: read_snapshots(run)).startswith(
+        f"{path} is not a snapshot of this version of Pellucid: "
+    )
 
 
-def test_a_changed_bit_of_a_snapshot_is_noticed_and_stops_a_resumed_training(run: Path) -> None:
-    path = snapshot(run)
+def test_a_changed_bit_of_a_snapshot_is_detected_and_stops_a_resumed_training(run: Path) -> None:
+    path = first_snapshot(run)
     content = path.read_bytes()
     for at in (len(content) - 1, content.index(b"log_probabilities") + 25):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        message = refusal(lambda: read_snapshots(run))
+        message = error_message(lambda: read_snapshots(run))
         assert message.startswith(f"{path} is not a snapshot of this version of Pellucid: "), message
-        assert refusal(lambda: resume(run)) == f"{message}; remove this file to resume without it"
+        assert error_message(lambda: resume(run)) == f"{message}; remove this file to resume without it"
     path.unlink()
     resume(run)
 
@@ -602,16 +606,16 @@ def test_a_file_in_place_of_the_snapshot_folder_is_reported(run: Path, kind: str
         (run / "snapshots").touch()
     else:
         os.mkfifo(run / "snapshots")
-    told = f"{run / 'snapshots'} is not a folder, but snapshots of the training belong there: remove it"
-    assert refusal(lambda: read_snapshots(run)) == refusal(lambda: resume(run)) == told
+    expected = f"{run / 'snapshots'} is not a folder, but snapshots of the training belong there: remove it"
+    assert error_message(lambda: read_snapshots(run)) == error_message(lambda: resume(run)) == expected
 
 
-def test_a_link_to_itself_is_reported_on_the_page(tmp_path: Path) -> None:
+def test_a_link_to_itself_has_a_name_on_the_page(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert run_names([tmp_path / "loop"]) == ["loop"]
 
 
-CARDS: dict[str, Callable[[bytes], bytes]] = {
+DAMAGED_CARDS: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda card: b"",
     "cut short": lambda card: card[:-9],
     "a changed bit": lambda card: card.replace(b"# A", b"# a", 1),
@@ -620,85 +624,85 @@ CARDS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("kind", CARDS)
-def test_a_damaged_card_is_reported_and_written_again(run: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", DAMAGED_CARDS)
+def test_a_damaged_card_is_reported_and_rewritten(run: Path, kind: str) -> None:
     card = run / "card.md"
-    whole = card.read_bytes()
-    card.write_bytes(CARDS[kind](whole))
-    told = [
+    original = card.read_bytes()
+    card.write_bytes(DAMAGED_CARDS[kind](original))
+    warnings = [
         event.warnings
         for event in train_run(copies_run().files, run, copies_run().config)
         if isinstance(event, ModelBuilt)
     ]
-    assert f"{card} was damaged: it is written anew at the end of the training" in told[0]
-    assert card.read_bytes() == whole
-    card.write_bytes(whole + b"Ours.\n")
+    assert f"{card} was damaged: it is written anew at the end of the training" in warnings[0]
+    assert card.read_bytes() == original
+    card.write_bytes(original + b"Ours.\n")
     resume(run)
-    assert card.read_bytes() == whole + b"Ours.\n"
+    assert card.read_bytes() == original + b"Ours.\n"
     card.unlink()
     os.mkfifo(card)
-    assert refusal(lambda: resume(run)) == f"{card} is a named pipe, not a regular file"
+    assert error_message(lambda: resume(run)) == f"{card} is a named pipe, not a regular file"
 
 
-@pytest.mark.parametrize("card_left", ["whole", "none", "of an equal length"])
-def test_a_card_never_gives_the_scores_of_another_validation(run: Path, card_left: str) -> None:
-    """The log lacks the best validation, whose parameters the model has, and holds an earlier one."""
+@pytest.mark.parametrize("card_state", ["unchanged", "removed", "of equal length"])
+def test_a_card_never_has_the_scores_of_another_validation(run: Path, card_state: str) -> None:
+    """The log has an earlier validation, but not the best one, whose parameters the model has."""
     log, card = run / "log.jsonl", run / "card.md"
     best = max(each["update"] for each in read_log(run) if each["event"] == "validated" and each["best"])
     lines = log.read_bytes().splitlines(keepends=True)
     (at,) = (at for at, line in enumerate(lines) if b'"validated"' in line and b'"update": %d,' % best in line)
     log.write_bytes(b"".join([*lines[:at], b"{}\n", *lines[at + 1 :]]))
     assert any(each["event"] == "validated" and each["best"] for each in read_log(run))
-    whole = card.read_text("utf-8")
-    if card_left == "none":
+    original = card.read_text("utf-8")
+    if card_state == "removed":
         card.unlink()
-    elif card_left != "whole":
-        card.write_text(whole.replace("# A", "# a", 1), "utf-8")
-    left = card.read_text("utf-8") if card.exists() else ""
+    elif card_state != "unchanged":
+        card.write_text(original.replace("# A", "# a", 1), "utf-8")
+    text_before = card.read_text("utf-8") if card.exists() else ""
     resume(run)
-    if left:
-        assert card.read_text("utf-8") == left
+    if text_before:
+        assert card.read_text("utf-8") == text_before
     else:
         scores, following = "## Scores on the development data\n\n", "\n\n## Limitations"
-        start, end = whole.index(scores) + len(scores), whole.index(following)
+        start, end = original.index(scores) + len(scores), original.index(following)
         unknown = f"Unknown: `log.jsonl` lacks the best validation, at update {best}."
-        assert card.read_text("utf-8") == whole[:start] + unknown + whole[end:]
+        assert card.read_text("utf-8") == original[:start] + unknown + original[end:]
 
 
-def test_a_damaged_model_is_reported_and_written_again_from_the_checkpoint(tmp_path: Path) -> None:
+def test_a_damaged_model_is_reported_and_rewritten_from_the_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     events = train_run(copies_run().files, run, copies_run().config)
     next(event for event in events if isinstance(event, FileSaved) and event.best)
     events.close()
     model = run / "model.safetensors"
-    whole = model.read_bytes()
-    model.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    original = model.read_bytes()
+    model.write_bytes(original[:-1] + bytes([original[-1] ^ 1]))
     events = train_run(copies_run().files, run, copies_run().config)
-    known = next(event.warnings for event in events if isinstance(event, ModelBuilt))
+    warnings = next(event.warnings for event in events if isinstance(event, ModelBuilt))
     events.close()
-    assert f"{model} was damaged: it is written anew from the checkpoint" in known
-    assert model.read_bytes() == whole
+    assert f"{model} was damaged: it is written anew from the checkpoint" in warnings
+    assert model.read_bytes() == original
     resume(run)
     assert_same_outcome(copies_run().run, run)
 
 
-@pytest.mark.parametrize("value", [DEEP, DIGITS, "", "null"])
+@pytest.mark.parametrize("value", [NESTED_BRACKETS, MANY_DIGITS, "", "null"])
 def test_invalid_snapshot_metadata_is_refused(run: Path, value: str) -> None:
-    rewrite_header(snapshot(run), lambda header: header["__metadata__"].update(snapshot=value))
-    assert "is not a snapshot" in refusal(lambda: read_snapshots(run))
+    rewrite_header(first_snapshot(run), lambda header: header["__metadata__"].update(snapshot=value))
+    assert "is not a snapshot" in error_message(lambda: read_snapshots(run))
 
 
-def test_a_snapshot_of_another_run_is_refused_and_files_with_other_names_are_ignored(run: Path) -> None:
-    other = snapshot(digits_run().run).read_bytes()
+def test_a_snapshot_of_another_run_is_refused_and_other_files_are_ignored(run: Path) -> None:
+    other = first_snapshot(digits_run().run).read_bytes()
     (run / "snapshots" / "²-³.safetensors").write_bytes(b"")
     (run / "snapshots" / f"{'9' * 200}-00000001.safetensors").write_bytes(other)
-    assert "it has other sizes" in refusal(lambda: read_snapshots(run))
+    assert "it has other sizes" in error_message(lambda: read_snapshots(run))
 
 
 def test_snapshots_with_other_tensor_types_are_refused(run: Path) -> None:
     for name in ("source", "entropy 0"):
         for kind in ("BF16", "I16", "F16", "F8_E5M2"):
-            path = snapshot(run)
+            path = first_snapshot(run)
             content = path.read_bytes()
             rewrite_header(path, lambda header, name=name, kind=kind: header[name].update(dtype=kind))  # type: ignore[misc]
             if (name, kind) != ("source", "F16"):

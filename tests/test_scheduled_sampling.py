@@ -1,4 +1,4 @@
-"""Scheduled sampling: its schedules, its replacement rate, and samples from the model's distribution.
+"""Scheduled sampling has its published schedules, and replaces symbols by samples from the model.
 
 B batch, T target positions.
 """
@@ -26,20 +26,22 @@ def schedule_config(kind: SamplingSchedule, end: float) -> TrainingConfig:
 
 @given(st.sampled_from(["linear", "exponential", "inverse-sigmoid"]), st.floats(0.01, 0.99))
 def test_every_schedule_rises_from_zero_to_its_final_probability(kind: SamplingSchedule, end: float) -> None:
-    shares = [sampling_probability(schedule_config(kind, end), step / 20) for step in range(21)]
-    assert shares[0] == 0 and shares[-1] == pytest.approx(end)
-    assert all(one <= other for one, other in pairwise(shares))
+    probabilities = [sampling_probability(schedule_config(kind, end), step / 20) for step in range(21)]
+    assert probabilities[0] == 0 and probabilities[-1] == pytest.approx(end)
+    assert all(one <= other for one, other in pairwise(probabilities))
 
 
 def test_the_schedules_equal_those_of_bengio_et_al() -> None:
-    """Linear: half at half. Exponential: ε = kⁱ, so its logarithm is a line. Inverse sigmoid: k / (k + exp(i / k))."""
+    """Linear: ε = 1 - i / 2. Exponential: ε = kⁱ, so log ε is linear. Inverse sigmoid: ε = k / (k + exp(i / k))."""
     assert sampling_probability(schedule_config("linear", 0.5), 0.5) == 0.25
-    left = [math.log(1 - sampling_probability(schedule_config("exponential", 0.5), x)) for x in (0.0, 0.25, 0.5, 1.0)]
-    assert left == pytest.approx([x * math.log(0.5) for x in (0.0, 0.25, 0.5, 1.0)])
+    logarithms = [
+        math.log(1 - sampling_probability(schedule_config("exponential", 0.5), x)) for x in (0.0, 0.25, 0.5, 1.0)
+    ]
+    assert logarithms == pytest.approx([x * math.log(0.5) for x in (0.0, 0.25, 0.5, 1.0)])
     k, steps = 100.0, 2 * 100.0 * math.log(100.0)
-    kept = [k / (k + math.exp(x * steps / k)) for x in (0.0, 0.3, 0.5, 1.0)]
-    for x, now in zip((0.3, 0.5), kept[1:3], strict=True):
-        expected = 0.9 * (kept[0] - now) / (kept[0] - kept[3])
+    teacher_forcing = [k / (k + math.exp(x * steps / k)) for x in (0.0, 0.3, 0.5, 1.0)]
+    for x, probability in zip((0.3, 0.5), teacher_forcing[1:3], strict=True):
+        expected = 0.9 * (teacher_forcing[0] - probability) / (teacher_forcing[0] - teacher_forcing[3])
         assert sampling_probability(schedule_config("inverse-sigmoid", 0.9), x) == pytest.approx(expected)
     assert sampling_probability(schedule_config("none", 0.9), 1.0) == 0
 
@@ -53,37 +55,37 @@ def test_symbols_are_sampled_by_probability_and_special_ones_never() -> None:
     assert counts[4:6].tolist() == pytest.approx([0.7, 0.3], abs=0.015)
 
 
-def fed_symbols(
-    network: EncoderDecoder, batch: Batch, share: float, monkeypatch: pytest.MonkeyPatch
+def record_decoder_inputs(
+    network: EncoderDecoder, batch: Batch, probability: float, monkeypatch: pytest.MonkeyPatch
 ) -> list[torch.Tensor]:
-    """What the decoder is given in each of the two passes."""
-    given_: list[torch.Tensor] = []
+    """Return the input symbols of the decoder in each of the two passes."""
+    inputs: list[torch.Tensor] = []
     unroll = network.decoder.unroll
 
-    def heard(symbols: torch.Tensor, state: State, cache: AttentionCache) -> Seq2SeqOutput:
-        given_.append(symbols)
+    def record_and_unroll(symbols: torch.Tensor, state: State, cache: AttentionCache) -> Seq2SeqOutput:
+        inputs.append(symbols)
         return unroll(symbols, state, cache)
 
     with monkeypatch.context() as patched:
-        patched.setattr(network.decoder, "unroll", heard)
-        unroll_sampled(network, batch, share)
-    return given_
+        patched.setattr(network.decoder, "unroll", record_and_unroll)
+        unroll_sampled(network, batch, probability)
+    return inputs
 
 
 def test_each_symbol_is_replaced_independently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that always writes one symbol: it stands where the coin fell so, and the truth everywhere else."""
+    """The model always predicts symbol 7, which replaces each target symbol with probability 0.3."""
     network = network_of(config_of({}), 1)
     with torch.no_grad():
         head_of(network.decoder).bias[7] += 1000
     target = torch.full((40, 50), 5)
     batch = Batch(torch.full((40, 3), 4), torch.full((40,), 3), target, torch.full((40,), 50))
     torch.manual_seed(1)
-    first, second = fed_symbols(network, batch, 0.3, monkeypatch)
+    first, second = record_decoder_inputs(network, batch, 0.3, monkeypatch)
     assert torch.equal(first, shift_right(target)) and (second[:, 0] == BOS).all()
     assert set(second[:, 1:].flatten().tolist()) == {5, 7}
     assert (second[:, 1:] == 7).float().mean().item() == pytest.approx(0.3, abs=0.03)
     counts = (second[:, 1:] == 7).sum(dim=1)
-    assert counts.min() < counts.max()  # a coin for each symbol, not for each row
+    assert counts.min() < counts.max()  # the draws are per symbol, not per row
 
 
 @few

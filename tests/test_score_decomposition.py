@@ -1,4 +1,4 @@
-"""Decomposition of attention scores: components by hand, and models with known components."""
+"""Attention scores are decomposed into components that are known by definition or by construction of the model."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,27 +19,27 @@ SOURCES = ["abc", "cab", "ab", "bbca", "c", "acacb"]
 PAIRS = [(source, target) for source, target in zip(SOURCES, ["vw", "x", "zzy", "v", "w", "xyz"], strict=True)]
 
 
-def centered(scores: np.ndarray) -> np.ndarray:
+def center_rows(scores: np.ndarray) -> np.ndarray:
     return np.asarray(scores - scores.mean(axis=1, keepdims=True))
 
 
-def components_by_definition(
+def compute_components(
     values: list[np.ndarray], symbols: Sequence[Sequence[str]]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """μ and μ + χ, by loops."""
+    """Return μ and μ + χ of each sequence, computed by loops."""
     found = []
-    for own, names in zip(values, symbols, strict=True):
-        temporal, both = np.zeros_like(own), np.zeros_like(own)
-        for at, name in enumerate(names):
-            temporal[at] = np.mean([each[at] for each in values if len(each) > at], axis=0)
+    for value, names in zip(values, symbols, strict=True):
+        temporal, temporal_and_input = np.zeros_like(value), np.zeros_like(value)
+        for t, name in enumerate(names):
+            temporal[t] = np.mean([each[t] for each in values if len(each) > t], axis=0)
             deviations = [
-                other[place] - np.mean([each[place] for each in values if len(each) > place], axis=0)
-                for other, others in zip(values, symbols, strict=True)
-                for place, symbol in enumerate(others)
+                other[position] - np.mean([each[position] for each in values if len(each) > position], axis=0)
+                for other, other_names in zip(values, symbols, strict=True)
+                for position, symbol in enumerate(other_names)
                 if symbol == name
             ]
-            both[at] = temporal[at] + np.mean(deviations, axis=0)
-        found.append((temporal, both))
+            temporal_and_input[t] = temporal[t] + np.mean(deviations, axis=0)
+        found.append((temporal, temporal_and_input))
     return found
 
 
@@ -54,7 +54,7 @@ def test_components_are_the_defined_means() -> None:
 
 
 def test_fractions_equal_those_of_the_component_products() -> None:
-    """General attention, e = qᵀ W h, whose queries are the decoder's states before: in NumPy."""
+    """NumPy computes general attention, e = qᵀ W h, where q is the previous decoder state."""
     transducer = made("general")
     traces = traces_of(transducer, PAIRS)
     own = trace_states(transducer, traces)
@@ -67,15 +67,15 @@ def test_fractions_equal_those_of_the_component_products() -> None:
             starts.append(require_seq2seq(transducer.network).decoder.init_hidden(memory).hidden[0, -1].numpy())
     queries = [np.concatenate([start[None], each.decoder[:-1]]) for start, each in zip(starts, own, strict=True)]
     memories = [each.encoder for each in own]
-    fed = [("begin", *trace.target[:-1]) for trace in traces]
+    decoder_inputs = [("begin", *trace.target[:-1]) for trace in traces]
     parts = [
-        components_by_definition(queries, fed),
-        components_by_definition(memories, [trace.source for trace in traces]),
+        compute_components(queries, decoder_inputs),
+        compute_components(memories, [trace.source for trace in traces]),
     ]
     sums, total = np.zeros(3), 0.0
     for n in range(len(traces)):
         scores = [
-            centered(query @ weight @ memory.T)
+            center_rows(query @ weight @ memory.T)
             for query, memory in (
                 (parts[0][n][0], parts[1][n][0]),
                 (parts[0][n][1], parts[1][n][1]),
@@ -96,14 +96,14 @@ def test_fractions_sum_to_one_for_every_softmax_attention(kind: str) -> None:
 
 
 def test_a_repeated_source_is_fully_temporal() -> None:
-    """Every state is the mean of its place."""
+    """Every state equals the mean of its position."""
     transducer = made()
     found = decompose_scores(transducer, traces_of(transducer, [("abc", "vwx")] * 3))
     np.testing.assert_allclose(found, [1, 0, 0], atol=1e-6)
 
 
 def test_states_that_depend_on_their_symbol_only_are_input_driven() -> None:
-    """An encoder that forgets all before, and a query that never changes: e depends on the symbol alone."""
+    """The encoder ignores earlier symbols and the query is constant, so e depends only on the symbol."""
     transducer = made("general")
     parameters = dict(transducer.network.named_parameters())
     with torch.no_grad():
@@ -111,19 +111,19 @@ def test_states_that_depend_on_their_symbol_only_are_input_driven() -> None:
             if "encoder" in name and "hidden_weight" in name:
                 parameter.zero_()
             if "encoder" in name and "input" in name:
-                parameter[16:32] = -50.0 if parameter.dim() == 1 else 0.0  # update gates shut: h' = n
+                parameter[16:32] = -50.0 if parameter.dim() == 1 else 0.0  # update gates are 0: h' = n
             if "decoder.bridge" in name or ("decoder.cells" in name):
                 parameter.zero_()
         parameters["decoder.bridge.bias"].fill_(0.5)
         parameters["decoder.context_projection.weight"].zero_()
-    # Each symbol stands equally often at each of two places, so that no place has a mean of its own.
+    # Each symbol is equally often at each of two positions, so all positions have equal means.
     traces = traces_of(transducer, [("ab", ""), ("ba", ""), ("bc", ""), ("cb", ""), ("ca", ""), ("ac", "")])
     found = decompose_scores(transducer, traces)
     np.testing.assert_allclose(found, [0, 1, 0], atol=1e-6)
 
 
 def test_a_linear_network_with_known_components(monkeypatch: pytest.MonkeyPatch) -> None:
-    """e = q₀ h₀ by hand: of two positions, ±a by the place, ±b by the symbol there, ±d by neither, in all signs.
+    """The score e = q₀ h₀ is the sum of ±a by position, ±b by symbol and ±d by neither, in all combinations.
 
     Each row is ±(a + σ b + γ d), σ and γ ±1 as often with each other, so the products between the parts sum to zero
     and the parts of the variance are a² : b² : d².
@@ -135,12 +135,12 @@ def test_a_linear_network_with_known_components(monkeypatch: pytest.MonkeyPatch)
     rows = [("ab", 1), ("ab", -1), ("ba", 1), ("ba", -1)]
 
     def trace_attention(_: object, replay: Replay) -> list[Any]:
-        """Queries (1, 0, …) at both steps; memories whose first unit is the sum of the parts, the others noise."""
+        """Return queries (1, 0, …) at both steps, and memories whose first unit is the sum of the parts."""
         inference, result = start_replay(transducer, replay)[0], []
         for source, sign in rows:
             memory = torch.zeros(2, weight.shape[1], dtype=torch.float64)
             value = place + (symbol if source == "ab" else -symbol) + rest * sign
-            memory[:, 0] = torch.tensor([value, -value]) + 7  # a constant of all positions has no effect
+            memory[:, 0] = torch.tensor([value, -value]) + 7  # adding a constant to all positions has no effect
             queries = torch.zeros(2, weight.shape[0], dtype=torch.float64)
             queries[:, 0] = 1
             result.append(_TraceAttention(inference, memory, [*source], queries, ["begin", "v"], [None, None]))

@@ -1,4 +1,4 @@
-"""The search tree of a beam: its paths are the outputs, and its nodes have the network's log-probabilities."""
+"""The paths of a search tree are the outputs, and its nodes have the log-probabilities of the network."""
 
 import json
 
@@ -17,8 +17,8 @@ from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.search_tree import SearchTreeIds
 
 
-def path(tree: SearchTreeIds, node: int) -> list[int]:
-    """The ids on the way to a node."""
+def path_ids(tree: SearchTreeIds, node: int) -> list[int]:
+    """Return the ids on the path from the root to a node."""
     ids: list[int] = []
     while node >= 0:
         ids, node = [int(tree.ids[node]), *ids], int(tree.parents[node])
@@ -28,23 +28,28 @@ def path(tree: SearchTreeIds, node: int) -> list[int]:
 @few
 @given(st.sampled_from(KINDS), batches(), SEEDS, SCORES, st.integers(1, 4))
 def test_every_node_has_the_log_probability_of_its_path(
-    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int
+    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, beam_size: int
 ) -> None:
-    network, asked = small_network(kind, seed), SearchCase(beam_size=width, nbest=width, score=score, lattice=True)
-    without = run_search(network, batch, asked._replace(lattice=False))
-    for row, found in enumerate(run_search(network, batch, asked)):
+    network, case = (
+        small_network(kind, seed),
+        SearchCase(beam_size=beam_size, nbest=beam_size, score=score, lattice=True),
+    )
+    without = run_search(network, batch, case._replace(lattice=False))
+    for row, found in enumerate(run_search(network, batch, case)):
         assert [each.decoded.ids.tolist() for each in found] == [each.decoded.ids.tolist() for each in without[row]]
         tree = found[0].tree
         assert tree is not None and len(tree.ids) > len(tree.attention) > 0
         assert all(parent < node for node, parent in enumerate(tree.parents.tolist()))
         assert [fate == "ended" for fate in tree.fates] >= [False] * len(tree.fates)
         for each in found:
-            assert path(tree, each.leaf) == each.decoded.ids.tolist()
+            assert path_ids(tree, each.leaf) == each.decoded.ids.tolist()
         nodes = range(0, len(tree.ids), 5)
-        for node, again in zip(nodes, score_outputs(network, batch, row, [path(tree, n) for n in nodes]), strict=True):
-            np.testing.assert_allclose(tree.sums[node], again.log_probabilities.sum(), atol=1e-4)
-            np.testing.assert_allclose(tree.log_probabilities[node], again.log_probabilities[-1], atol=1e-4)
-            np.testing.assert_allclose(tree.attention[tree.looks[node]], again.weights[-1], atol=1e-5)
+        for node, scored in zip(
+            nodes, score_outputs(network, batch, row, [path_ids(tree, n) for n in nodes]), strict=True
+        ):
+            np.testing.assert_allclose(tree.sums[node], scored.log_probabilities.sum(), atol=1e-4)
+            np.testing.assert_allclose(tree.log_probabilities[node], scored.log_probabilities[-1], atol=1e-4)
+            np.testing.assert_allclose(tree.attention[tree.looks[node]], scored.weights[-1], atol=1e-5)
         parents = {int(parent) for parent in tree.parents}
         assert all(tree.fates[parent] == "kept" for parent in parents if parent >= 0)
         assert all(fate != "kept" for fate, node in zip(tree.fates, tree.ids, strict=True) if node == EOS)
@@ -58,7 +63,7 @@ def test_a_trace_has_its_search_tree_if_requested() -> None:
     )
     assert plain.lattice is None and "lattice" not in json.loads(plain.to_json())
     assert lattice.lattice is not None and lattice.target == plain.target
-    told = json.loads(lattice.to_json())["lattice"]
-    assert [told["symbols"][node] for node in lattice.lattice.path()] == list(plain.target)
-    assert told["scores"][told["leaf"]] == pytest.approx(plain.score, abs=1e-4)
-    assert {*told["fates"]} == {"kept", "ended", "pruned"} and len(told["attention"][0]) == 3
+    record = json.loads(lattice.to_json())["lattice"]
+    assert [record["symbols"][node] for node in lattice.lattice.path()] == list(plain.target)
+    assert record["scores"][record["leaf"]] == pytest.approx(plain.score, abs=1e-4)
+    assert {*record["fates"]} == {"kept", "ended", "pruned"} and len(record["attention"][0]) == 3

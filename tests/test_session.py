@@ -1,4 +1,4 @@
-"""Training from files to a run folder: its content, and refusals that leave it unchanged."""
+"""A training writes a run folder; a refused training leaves the folder unchanged."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ from pellucid.training.run_folder import lock_run_folder, read_log
 from pellucid.training.session import FileRead, FileSaved, ModelBuilt, TrainingFiles
 
 
-def refusal(files: TrainingFiles, folder: Path, config: Config, kind: type[Exception] = RunError) -> str:
+def training_error(files: TrainingFiles, folder: Path, config: Config, kind: type[Exception] = RunError) -> str:
     with pytest.raises(kind) as caught:
         train_to_end(files, folder, config)
     return str(caught.value)
@@ -48,27 +48,29 @@ def test_a_run_holds_its_files_and_no_pickle() -> None:
             content.decode("utf-8")
 
 
-def test_the_saved_settings_are_those_given() -> None:
-    """But for the format and the header, which may have been found out by then."""
+def test_the_given_settings_are_saved() -> None:
+    """Only the format and the header differ, because they are detected from the file."""
     saved = load_config(copies_run().run / "config.toml")
-    found = {"input_format": saved.data.input_format, "header": saved.data.header}
-    assert found == {"input_format": "tsv", "header": False}
-    given = msgspec.structs.replace(copies_run().config.data, **found)
-    assert saved == msgspec.structs.replace(copies_run().config, data=given)
+    detected = {"input_format": saved.data.input_format, "header": saved.data.header}
+    assert detected == {"input_format": "tsv", "header": False}
+    data = msgspec.structs.replace(copies_run().config.data, **detected)
+    assert saved == msgspec.structs.replace(copies_run().config, data=data)
 
 
 def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = list[str]()
+    logged_events = list[str]()
     monkeypatch.setattr(session, "will_compile", lambda: True)
     monkeypatch.setattr(
-        session, "is_numba_available", lambda: told.extend(each["event"] for each in read_log(tmp_path / "run"))
+        session,
+        "is_numba_available",
+        lambda: logged_events.extend(each["event"] for each in read_log(tmp_path / "run")),
     )
     train_to_end(copy_files(tmp_path), tmp_path / "run", small_config({"epochs": 1}))
-    assert told == ["compiling"]
+    assert logged_events == ["compiling"]
     assert [each["event"] for each in read_log(tmp_path / "run")][:4] == ["compiling", "read", "read", "started"]
 
 
-def test_the_order_of_events(tmp_path: Path) -> None:
+def test_events_are_in_order(tmp_path: Path) -> None:
     files = copy_files(tmp_path)
     events = train_to_end(files, tmp_path / "run", small_config({"epochs": 2}))
     assert [type(event) for event in events[:4]] == [FileRead, FileRead, ModelBuilt, TrainingStarted]
@@ -89,7 +91,7 @@ def test_a_finished_run_stays_unchanged() -> None:
 def test_a_run_of_another_configuration_is_refused_with_the_differences() -> None:
     before = contents(copies_run().run)
     other = small_config({"epochs": 4, "eval_interval": 0.5}, dropout=0.3)
-    assert refusal(copies_run().files, copies_run().run, other).splitlines() == [
+    assert training_error(copies_run().files, copies_run().run, other).splitlines() == [
         f"{copies_run().run} holds a run with a different configuration:",
         "  encoder.dropout: 0.4 in the run, 0.3 now",
         "  decoder.dropout: 0.4 in the run, 0.3 now",
@@ -100,7 +102,7 @@ def test_a_run_of_another_configuration_is_refused_with_the_differences() -> Non
 
 
 def replace_letters(examples: Sequence[Example]) -> list[Example]:
-    """The same pairs, every letter of the targets replaced by another: other symbols, hardly other ids."""
+    """Replace every letter of the targets by the next, which gives other symbols with nearly the same ids."""
     return [Example(e.source, e.target.translate(str.maketrans("abcd", "bcda"))) for e in examples]
 
 
@@ -117,7 +119,7 @@ def replace_letters(examples: Sequence[Example]) -> list[Example]:
 def test_a_run_of_other_data_is_refused(tmp_path: Path, training: list[Example], development: list[Example]) -> None:
     before = contents(copies_run().run)
     files = TrainingFiles(write_pairs(tmp_path / "a.tsv", training), write_pairs(tmp_path / "b.tsv", development))
-    assert "is of a training on other data" in refusal(files, copies_run().run, copies_run().config)
+    assert "is of a training on other data" in training_error(files, copies_run().run, copies_run().config)
     assert contents(copies_run().run) == before
 
 
@@ -125,7 +127,7 @@ def test_a_model_without_its_training_state_is_not_overwritten(tmp_path: Path) -
     shutil.copytree(copies_run().run, tmp_path / "run")
     (tmp_path / "run" / "training.safetensors").unlink()
     before = contents(tmp_path / "run")
-    assert str(tmp_path / "run") in refusal(copies_run().files, tmp_path / "run", copies_run().config)
+    assert str(tmp_path / "run") in training_error(copies_run().files, tmp_path / "run", copies_run().config)
     assert contents(tmp_path / "run") == before
 
 
@@ -133,7 +135,7 @@ def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> N
     folder = tmp_path / "thesis"
     folder.mkdir()
     (folder / "chapter.tex").write_text("hello")
-    assert refusal(copies_run().files, folder, copies_run().config) == (
+    assert training_error(copies_run().files, folder, copies_run().config) == (
         f"{folder} is not empty and holds no run (chapter.tex); name a new folder"
     )
     assert [path.name for path in folder.iterdir()] == ["chapter.tex"]
@@ -141,7 +143,7 @@ def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> N
 
 def test_two_trainings_at_once_are_refused() -> None:
     with lock_run_folder(copies_run().run):
-        assert refusal(copies_run().files, copies_run().run, copies_run().config) == (
+        assert training_error(copies_run().files, copies_run().run, copies_run().config) == (
             f"{copies_run().run} is in use: another training is writing to it"
         )
     train_to_end(copies_run().files, copies_run().run, copies_run().config)
@@ -151,12 +153,12 @@ def test_two_trainings_at_once_are_refused() -> None:
 def test_development_data_that_is_the_training_data_is_refused(tmp_path: Path, copied: bool) -> None:
     train = write_pairs(tmp_path / "train.tsv", copies(20, seed=1))
     dev = write_pairs(tmp_path / "dev.tsv", list(reversed(copies(20, seed=1)))) if copied else train
-    message = refusal(TrainingFiles(train, dev), tmp_path / "run", small_config(), DataError)
+    message = training_error(TrainingFiles(train, dev), tmp_path / "run", small_config(), DataError)
     assert message.startswith(f"{dev} holds the same examples as {train}")
     assert not (tmp_path / "run" / "config.toml").exists()
 
 
-def test_the_files_read_are_reported(tmp_path: Path) -> None:
+def test_files_are_reported_when_read(tmp_path: Path) -> None:
     train, dev = tmp_path / "train.tsv", tmp_path / "dev.tsv"
     train.write_text("a\ta\n\nab\tab\nbad line\nb\tb\n\n")
     dev.write_text("a\ta\nc\tc\n")
@@ -169,8 +171,8 @@ def test_the_files_read_are_reported(tmp_path: Path) -> None:
     assert second.note == f"1 of 2 examples are also in {train}"
 
 
-def test_training_imports_no_compiler_of_graphs(tmp_path: Path) -> None:
-    """torch.optim and torch.manual_seed would import one, which takes longer than a small training."""
+def test_training_does_not_import_torch_dynamo(tmp_path: Path) -> None:
+    """Importing torch._dynamo, as torch.optim does, takes longer than a small training."""
     write_pairs(tmp_path / "train.tsv", copies(8, seed=1))
     write_pairs(tmp_path / "dev.tsv", copies(4, seed=2))
     program = """
@@ -191,7 +193,7 @@ print(len(events), "torch._dynamo" in sys.modules)
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_training_whose_folder_is_gone_writes_nothing_into_another(tmp_path: Path, replaced: bool) -> None:
+def test_a_training_writes_nothing_after_its_folder_is_removed_or_replaced(tmp_path: Path, replaced: bool) -> None:
     files, folder = copy_files(tmp_path), tmp_path / "run"
     events = session.train_run(files, folder, small_config({"epochs": 6}))
     for event in events:

@@ -1,4 +1,4 @@
-"""Comparisons: against enumerations of all swaps, a binomial test, and resamples drawn one example at a time."""
+"""Comparisons of runs equal enumerations of all swaps, a binomial test, and bootstrap resamples."""
 
 import itertools
 import random
@@ -15,30 +15,30 @@ from pellucid.evaluation.significance import compare_outcomes
 from pellucid.tasks.registry import get_task
 
 ROWS = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 6)).map(lambda row: (int(row[0]), row[1], row[2]))
-PAIRS = st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=12)
+ROW_PAIRS = st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=12)
 
 
-def table(rows: list[tuple[int, int, int]]) -> OutcomeTable:
+def make_table(rows: list[tuple[int, int, int]]) -> OutcomeTable:
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
 def outcome_tables(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> tuple[OutcomeTable, OutcomeTable]:
-    return table([a for a, _ in pairs]), table([b for _, b in pairs])
+    return make_table([a for a, _ in pairs]), make_table([b for _, b in pairs])
 
 
-def plain_rates(rows: OutcomeTable) -> tuple[float, float]:
+def compute_rates(rows: OutcomeTable) -> tuple[float, float]:
     wrong, errors, symbols = rows.sum(axis=0).tolist()
     return 100 * (1 - wrong / len(rows)), 100 * errors / max(1, symbols)
 
 
-def exact_p(a: OutcomeTable, b: OutcomeTable, at: int) -> float:
-    """The share of all 2ⁿ swaps whose difference is as great as the one seen."""
-    seen = abs(plain_rates(a)[at] - plain_rates(b)[at])
+def enumerate_swaps(a: OutcomeTable, b: OutcomeTable, metric: int) -> float:
+    """Return the fraction of all 2ⁿ swaps whose difference is at least the observed one."""
+    observed = abs(compute_rates(a)[metric] - compute_rates(b)[metric])
     hits = 0
     for swap in itertools.product([False, True], repeat=len(a)):
         mask = np.array(swap)[:, None]
         one, other = np.where(mask, b, a), np.where(mask, a, b)
-        hits += int(abs(plain_rates(one)[at] - plain_rates(other)[at]) >= seen - 1e-9)
+        hits += int(abs(compute_rates(one)[metric] - compute_rates(other)[metric]) >= observed - 1e-9)
     return hits / float(2 ** len(a))
 
 
@@ -47,9 +47,9 @@ def exact_p(a: OutcomeTable, b: OutcomeTable, at: int) -> float:
 def test_p_is_close_to_that_of_all_permutations(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> None:
     a, b = outcome_tables(pairs)
     found = compare_outcomes([a], [b])
-    # 10,000 draws: five standard deviations of a share are 0.025 at most.
-    assert found.exact_match.p == pytest.approx(exact_p(a, b, 0), abs=0.025)
-    assert found.symbol_error_rate.p == pytest.approx(exact_p(a, b, 1), abs=0.025)
+    # With 10,000 draws, five standard deviations of a fraction are at most 0.025.
+    assert found.exact_match.p == pytest.approx(enumerate_swaps(a, b, 0), abs=0.025)
+    assert found.symbol_error_rate.p == pytest.approx(enumerate_swaps(a, b, 1), abs=0.025)
 
 
 @pytest.mark.parametrize(("only_a", "only_b"), [(30, 12), (5, 5), (8, 1), (40, 39), (1, 0)])
@@ -62,28 +62,28 @@ def test_p_of_exact_match_equals_the_sign_test(only_a: int, only_b: int) -> None
     assert found.exact_match.difference == pytest.approx(100 * (only_a - only_b) / len(rows))
 
 
-def test_the_interval_is_that_of_resamples_drawn_one_example_at_a_time() -> None:
+def test_the_interval_equals_that_of_bootstrap_resamples() -> None:
     generator = random.Random(3)
     rows = []
     for _ in range(200):
         errors = (generator.choice([0, 0, 0, 1, 2]), generator.choice([0, 0, 1, 1, 3]))
         length = generator.randint(2, 9)
         rows.append(tuple((int(error > 0), error, length) for error in errors))
-    a, b = table([one for one, _ in rows]), table([other for _, other in rows])
-    drawn = []
+    a, b = make_table([one for one, _ in rows]), make_table([other for _, other in rows])
+    differences = []
     for _ in range(4000):
-        places = np.array(generator.choices(range(200), k=200))
-        drawn.append(np.subtract(plain_rates(a[places]), plain_rates(b[places])))
+        indices = np.array(generator.choices(range(200), k=200))
+        differences.append(np.subtract(compute_rates(a[indices]), compute_rates(b[indices])))
     found = compare_outcomes([a], [b])
     for at, each in enumerate((found.exact_match, found.symbol_error_rate)):
-        low, high = np.percentile(np.array(drawn)[:, at], [2.5, 97.5])
+        low, high = np.percentile(np.array(differences)[:, at], [2.5, 97.5])
         assert tuple(each.ci95) == pytest.approx((low, high), abs=0.6)
-        better = np.array(drawn)[:, at] * (1 if at == 0 else -1) > 0
+        better = np.array(differences)[:, at] * (1 if at == 0 else -1) > 0
         assert each.a_better == pytest.approx(better.mean(), abs=0.05)
 
 
 @settings(max_examples=20, deadline=None)
-@given(PAIRS)
+@given(ROW_PAIRS)
 def test_a_run_does_not_differ_from_itself(
     pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]],
 ) -> None:
@@ -94,7 +94,7 @@ def test_a_run_does_not_differ_from_itself(
 
 
 @settings(max_examples=20, deadline=None)
-@given(PAIRS)
+@given(ROW_PAIRS)
 def test_order_changes_nothing_and_swapped_runs_change_the_sign(
     pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]],
 ) -> None:
@@ -102,15 +102,15 @@ def test_order_changes_nothing_and_swapped_runs_change_the_sign(
     order = random.Random(1).sample(range(len(a)), len(a))
     found = compare_outcomes([a], [b])
     assert compare_outcomes([a[order]], [b[order]]) == found
-    turned = compare_outcomes([b], [a])
-    assert turned.exact_match.difference == -found.exact_match.difference
-    assert (turned.only_a, turned.only_b) == (found.only_b, found.only_a)
-    assert turned.exact_match.p == pytest.approx(found.exact_match.p, abs=0.03)
+    swapped = compare_outcomes([b], [a])
+    assert swapped.exact_match.difference == -found.exact_match.difference
+    assert (swapped.only_a, swapped.only_b) == (found.only_b, found.only_a)
+    assert swapped.exact_match.p == pytest.approx(found.exact_match.p, abs=0.03)
 
 
 def test_groups_have_equal_weights() -> None:
-    small = table([(1, 2, 4)] * 2), table([(0, 0, 4)] * 2)
-    large = table([(0, 0, 4)] * 98), table([(0, 0, 4)] * 98)
+    small = make_table([(1, 2, 4)] * 2), make_table([(0, 0, 4)] * 2)
+    large = make_table([(0, 0, 4)] * 98), make_table([(0, 0, 4)] * 98)
     found = compare_outcomes([small[0], large[0]], [small[1], large[1]])
     assert (found.exact_match.a, found.exact_match.b) == (50, 100)
     assert (found.symbol_error_rate.a, found.symbol_error_rate.b) == (25, 0)
@@ -120,33 +120,33 @@ def test_groups_have_equal_weights() -> None:
 
 
 def test_a_clear_difference_has_the_smallest_possible_p() -> None:
-    found = compare_outcomes([table([(0, 0, 5)] * 60)], [table([(1, 1, 5)] * 60)])
+    found = compare_outcomes([make_table([(0, 0, 5)] * 60)], [make_table([(1, 1, 5)] * 60)])
     assert found.exact_match.p == found.symbol_error_rate.p == 1 / 10_001
     assert found.exact_match.a_better == found.symbol_error_rate.a_better == 1
 
 
 def test_runs_on_different_examples_are_not_compared() -> None:
     with pytest.raises(InputError, match="same examples"):
-        compare_outcomes([table([(0, 0, 1)])], [table([(0, 0, 1)] * 2)])
+        compare_outcomes([make_table([(0, 0, 1)])], [make_table([(0, 0, 1)] * 2)])
 
 
 def test_labels_are_compared_by_accuracy() -> None:
-    """What an error rate leaves of 100: the same difference the other way round, as sure as before."""
+    """Accuracy is 100 minus the error rate: the difference changes its sign, and p stays the same."""
     a, b = np.array([[1, 2, 5], [0, 0, 5]]), np.array([[1, 1, 5], [1, 2, 5]])
     found = compare_outcomes([a], [b])
-    errors, right = found.symbol_error_rate, found._replace(metrics=get_task("tag").metrics).differences["accuracy"]
-    assert (right.a, right.b) == (80.0, 70.0) and right.difference == pytest.approx(10.0)
-    assert (right.ci95.low, right.ci95.high) == (-errors.ci95.high, -errors.ci95.low)
-    assert (right.p, right.a_better) == (errors.p, errors.a_better)
+    errors, accuracy = found.symbol_error_rate, found._replace(metrics=get_task("tag").metrics).differences["accuracy"]
+    assert (accuracy.a, accuracy.b) == (80.0, 70.0) and accuracy.difference == pytest.approx(10.0)
+    assert (accuracy.ci95.low, accuracy.ci95.high) == (-errors.ci95.high, -errors.ci95.low)
+    assert (accuracy.p, accuracy.a_better) == (errors.p, errors.a_better)
     assert list(found.to_dict())[:2] == ["exact_match", "symbol_error_rate"]
     assert list(found._replace(metrics=get_task("classify").metrics).to_dict())[:2] == ["exact_match", "accuracy"]
 
 
 def test_the_complement_of_no_difference_is_positive_zero() -> None:
-    same = table([(0, 0, 3), (1, 2, 3)])
-    rest = compare_outcomes([same], [same]).exact_match.complement
-    assert f"{rest.difference} {rest.ci95.low} {rest.ci95.high}" == "0.0 0.0 0.0"
-    worse = compare_outcomes([same], [table([(1, 1, 3), (1, 2, 3)])]).exact_match
+    same = make_table([(0, 0, 3), (1, 2, 3)])
+    complement = compare_outcomes([same], [same]).exact_match.complement
+    assert f"{complement.difference} {complement.ci95.low} {complement.ci95.high}" == "0.0 0.0 0.0"
+    worse = compare_outcomes([same], [make_table([(1, 1, 3), (1, 2, 3)])]).exact_match
     assert (worse.complement.difference, worse.complement.ci95) == (
         -worse.difference,
         (-worse.ci95.high, -worse.ci95.low),

@@ -1,4 +1,4 @@
-"""Snapshots of the model at each validation, in the run folder."""
+"""The run folder has a snapshot of the model for each validation."""
 
 import json
 from itertools import pairwise
@@ -30,7 +30,7 @@ from pellucid.training.snapshots import (
 )
 
 
-def snapshot_names(folder: Path) -> list[str]:
+def list_snapshot_names(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / SNAPSHOTS).iterdir())
 
 
@@ -38,7 +38,7 @@ def test_each_validation_has_a_snapshot() -> None:
     run = digits_run().run
     validated = [line["update"] for line in read_log(run) if line["event"] == "validated"]
     found = read_snapshots(run)
-    assert [each.update for each in found] == validated and len(found) == len(snapshot_names(run))
+    assert [each.update for each in found] == validated and len(found) == len(list_snapshot_names(run))
     assert [len(each.traces) for each in found] == [PROBES] * len(found)
     assert read_snapshots(run, validated[-2])[0].update == validated[-1]
 
@@ -46,26 +46,26 @@ def test_each_validation_has_a_snapshot() -> None:
 def test_the_best_snapshot_has_the_outputs_and_embeddings_of_the_model() -> None:
     run = digits_run().run
     best = [line["update"] for line in read_log(run) if line["event"] == "validated" and line["best"]][-1]
-    (kept,) = [each for each in read_snapshots(run) if each.update == best]
+    (snapshot,) = [each for each in read_snapshots(run) if each.update == best]
     model = load(run)
-    for trace, again in zip(kept.traces, model.predict([trace.text for trace in kept.traces]), strict=True):
+    for trace, again in zip(snapshot.traces, model.predict([trace.text for trace in snapshot.traces]), strict=True):
         assert (trace.output, trace.target, trace.source) == (again.output, again.target, again.source)
         np.testing.assert_allclose(trace.attention, again.attention, atol=1e-3)
         np.testing.assert_allclose(trace.log_probabilities, again.log_probabilities, atol=1e-5)
     table = require_seq2seq(model.network).decoder.table.weight.detach().numpy()
-    np.testing.assert_allclose(kept.target, table[4:], rtol=1e-3, atol=1e-3)
-    assert kept.source.shape[0] == len(model.vocabularies.source.symbols)
+    np.testing.assert_allclose(snapshot.target, table[4:], rtol=1e-3, atol=1e-3)
+    assert snapshot.source.shape[0] == len(model.vocabularies.source.symbols)
 
 
 def test_an_interrupted_training_has_the_same_snapshots(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
-    assert len(snapshot_names(folder)) == 2
+    assert len(list_snapshot_names(folder)) == 2
     save_snapshot(
         folder, load(folder), read_snapshots(folder)[0].traces, SnapshotNumber(99, 99_999)
     )  # beyond the checkpoint
     resume(folder)
-    assert snapshot_names(folder) == snapshot_names(digits_run().run)
-    for name in snapshot_names(folder):
+    assert list_snapshot_names(folder) == list_snapshot_names(digits_run().run)
+    for name in list_snapshot_names(folder):
         assert (folder / SNAPSHOTS / name).read_bytes() == (digits_run().run / SNAPSHOTS / name).read_bytes()
 
 
@@ -80,66 +80,68 @@ def test_snapshots_can_be_disabled_without_other_changes(tmp_path: Path) -> None
         assert (tmp_path / "run" / name).read_bytes() == (trained.run / name).read_bytes()
 
 
-def create_snapshots(folder: Path, validations: int) -> None:
-    """Empty snapshots of so many validations."""
+def create_empty_snapshots(folder: Path, validations: int) -> None:
+    """Create empty snapshot files for the given number of validations."""
     (folder / SNAPSHOTS).mkdir(exist_ok=True)
     for number in range(1, validations + 1):
         (folder / SNAPSHOTS / f"{number:06}-{10 * number:08}.safetensors").touch()
 
 
-@pytest.mark.parametrize("most", [4, 5, 200])
-def test_long_trainings_keep_few_snapshots(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", most)
-    create_snapshots(tmp_path, 0)
+@pytest.mark.parametrize("max_snapshots", [4, 5, 200])
+def test_long_trainings_keep_few_snapshots(tmp_path: Path, max_snapshots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", max_snapshots)
+    create_empty_snapshots(tmp_path, 0)
     for number in range(1, 60):
         (tmp_path / SNAPSHOTS / f"{number:06}-{10 * number:08}.safetensors").touch()
         thin_snapshots(tmp_path, number)
-        assert len(snapshot_names(tmp_path)) <= most
-        assert snapshot_names(tmp_path)[-1] == f"{number:06}-{10 * number:08}.safetensors"
-    one = snapshot_names(tmp_path)
-    create_snapshots(tmp_path, 59)
+        assert len(list_snapshot_names(tmp_path)) <= max_snapshots
+        assert list_snapshot_names(tmp_path)[-1] == f"{number:06}-{10 * number:08}.safetensors"
+    names = list_snapshot_names(tmp_path)
+    create_empty_snapshots(tmp_path, 59)
     thin_snapshots(tmp_path, 59)
-    assert [name for name in snapshot_names(tmp_path) if name in one] == one
-    kept = [int(name[:6]) for name in one[:-1]]
+    assert [name for name in list_snapshot_names(tmp_path) if name in names] == names
+    kept = [int(name[:6]) for name in names[:-1]]
     assert len({b - a for a, b in pairwise(kept)}) <= 1
 
 
-def records(run: Path) -> list[dict[str, Any]]:
-    """The traces in the first snapshot of a run, in their JSON form."""
-    with safetensors.safe_open(run / SNAPSHOTS / snapshot_names(run)[0], "numpy") as content:
-        told: list[dict[str, Any]] = json.loads(content.metadata()["snapshot"])["traces"]
-    return told
+def read_trace_records(run: Path) -> list[dict[str, Any]]:
+    """Return the JSON records of the traces in the first snapshot of a run."""
+    with safetensors.safe_open(run / SNAPSHOTS / list_snapshot_names(run)[0], "numpy") as content:
+        traces: list[dict[str, Any]] = json.loads(content.metadata()["snapshot"])["traces"]
+    return traces
 
 
 def test_a_snapshot_has_traces_in_compact_json() -> None:
     for run in (digits_run().run, task_run("point").run):
-        for record, trace in zip(records(run), read_snapshots(run)[0].traces, strict=True):
+        for record, trace in zip(read_trace_records(run), read_snapshots(run)[0].traces, strict=True):
             assert record["version"] == VERSION
             assert record["attention"]["shape"] == [len(record["target"]), len(record["source"])]
             assert Trace.from_json(json.dumps(record)).to_json(compact=True) == trace.to_json(compact=True)
-            weights, likely = trace.attention, trace.log_probabilities.astype(np.float64)
-            assert np.array_equal(weights, weights.astype(np.float16))  # no digit that another process has otherwise
-            np.testing.assert_allclose(likely, np.round(likely, 6), rtol=1e-7, atol=1e-9)
+            weights, log_probabilities = trace.attention, trace.log_probabilities.astype(np.float64)
+            assert np.array_equal(
+                weights, weights.astype(np.float16)
+            )  # rounded, so that every process writes the same bytes
+            np.testing.assert_allclose(log_probabilities, np.round(log_probabilities, 6), rtol=1e-7, atol=1e-9)
 
 
 def test_identity_attention_of_tags_is_not_saved() -> None:
     run = task_run("tag").run
-    assert all(record["attention"]["shape"] == [0, 0] for record in records(run))
+    assert all(record["attention"]["shape"] == [0, 0] for record in read_trace_records(run))
     for trace in read_snapshots(run)[0].traces:
         assert np.array_equal(trace.attention, np.eye(len(trace.target)))
 
 
 def test_snapshots_after_the_checkpoint_are_removed(tmp_path: Path) -> None:
-    create_snapshots(tmp_path, 5)
+    create_empty_snapshots(tmp_path, 5)
     remove_later_snapshots(tmp_path, 30)
-    assert len(snapshot_names(tmp_path)) == 3
+    assert len(list_snapshot_names(tmp_path)) == 3
     remove_later_snapshots(tmp_path, 0)
-    assert snapshot_names(tmp_path) == []
+    assert list_snapshot_names(tmp_path) == []
 
 
 def test_a_damaged_snapshot_is_reported(tmp_path: Path) -> None:
     folder = copy_of(digits_run().run, tmp_path / "run")
-    path = folder / SNAPSHOTS / snapshot_names(folder)[0]
+    path = folder / SNAPSHOTS / list_snapshot_names(folder)[0]
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(RunError, match="is not a whole safetensors file"):
         read_snapshots(folder)
@@ -150,6 +152,6 @@ def test_embeddings_beyond_float16_are_clipped(tmp_path: Path) -> None:
     with torch.no_grad():
         model.network.encoder.table.weight.fill_(1e30)
     save_snapshot(tmp_path, model, read_snapshots(copies_run().run)[0].traces, SnapshotNumber(1, 1))
-    (kept,) = (tmp_path / SNAPSHOTS).iterdir()
-    vectors = safetensors.numpy.load_file(kept)["source"]
+    (path,) = (tmp_path / SNAPSHOTS).iterdir()
+    vectors = safetensors.numpy.load_file(path)["source"]
     assert vectors.size and (vectors == np.finfo(np.float16).max).all()

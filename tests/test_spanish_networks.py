@@ -1,4 +1,4 @@
-"""Networks of the Spanish post compared with NumPy and with their equations."""
+"""Networks of the Spanish post equal their equations in NumPy."""
 
 from collections.abc import Callable
 
@@ -33,13 +33,13 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
     return result
 
 
-def weights_of(layer: nn.Linear) -> tuple[np.ndarray, np.ndarray]:
+def numpy_weights(layer: nn.Linear) -> tuple[np.ndarray, np.ndarray]:
     return layer.weight.detach().numpy().T, layer.bias.detach().numpy()
 
 
-def numpy_gru(cell: TensorFlowGRU, x: np.ndarray, h: np.ndarray) -> np.ndarray:
-    gates, gate_bias = weights_of(cell.gates)
-    candidate_weight, candidate_bias = weights_of(cell.candidate)
+def numpy_gru_step(cell: TensorFlowGRU, x: np.ndarray, h: np.ndarray) -> np.ndarray:
+    gates, gate_bias = numpy_weights(cell.gates)
+    candidate_weight, candidate_bias = numpy_weights(cell.candidate)
     activations = sigmoid(np.concatenate([x, h], axis=1) @ gates + gate_bias)
     reset, update = activations[:, : h.shape[1]], activations[:, h.shape[1] :]
     candidate = np.tanh(np.concatenate([x, reset * h], axis=1) @ candidate_weight + candidate_bias)
@@ -65,13 +65,13 @@ def test_decoder_step_equals_its_equations() -> None:
 
     states, contexts = encoded.outputs.detach().numpy(), before.head_outputs.contexts.detach().numpy()
     y = network.target_embedding.detach().numpy()[batch.inputs[:, 1].numpy()]
-    merge, merge_bias = weights_of(network.merge)
+    merge, merge_bias = numpy_weights(network.merge)
     x = np.concatenate([y, contexts[:, 0], contexts[:, 1]], axis=1) @ merge + merge_bias
     assert isinstance(network.cell, TensorFlowGRU)
-    h = numpy_gru(network.cell, x, before.state.detach().numpy())
+    h = numpy_gru_step(network.cell, x, before.state.detach().numpy())
     head_contexts = []
     for head in range(2):
-        query, query_bias = weights_of(network.attention.queries[head])  # type: ignore[arg-type]
+        query, query_bias = numpy_weights(network.attention.queries[head])  # type: ignore[arg-type]
         key = network.attention.projections[head].detach().numpy()
         v = network.attention.vectors[head].detach().numpy()
         e = np.einsum("bsh,h->bs", np.tanh(states @ key + (h @ query + query_bias)[:, None]), v)
@@ -80,7 +80,7 @@ def test_decoder_step_equals_its_equations() -> None:
             step.new_state.head_outputs.weights[:, head].detach().numpy(), alpha, rtol=2e-5, atol=1e-7
         )
         head_contexts.append(np.einsum("bs,bsh->bh", alpha, states))
-    project, project_bias = weights_of(network.project)
+    project, project_bias = numpy_weights(network.project)
     output = np.concatenate([h, *head_contexts], axis=1) @ project + project_bias
     np.testing.assert_allclose(step.new_state.state.detach().numpy(), h, rtol=2e-5, atol=1e-6)
     np.testing.assert_allclose(step.output.detach().numpy(), output, rtol=2e-5, atol=1e-6)
@@ -89,7 +89,7 @@ def test_decoder_step_equals_its_equations() -> None:
 def test_lstm_equals_its_equations_and_returns_cell_and_hidden_state() -> None:
     torch.manual_seed(1)
     cell, x, state = TensorFlowLSTM(3, 4), torch.randn(2, 3), torch.randn(2, 8)
-    gates, bias = weights_of(cell.gates)
+    gates, bias = numpy_weights(cell.gates)
     c, h = np.split(state.numpy(), 2, axis=1)
     i, j, f, o = np.split(np.concatenate([x.numpy(), h], axis=1) @ gates + bias, 4, axis=1)
     new_cell = sigmoid(f + 1) * c + sigmoid(i) * np.tanh(j)

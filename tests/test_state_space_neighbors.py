@@ -1,4 +1,4 @@
-"""Nearest states: compared with all cosines."""
+"""The nearest states equal a search over all cosines."""
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ from pellucid.inspection.state_space import StateVectors, collect_states, neares
 from pellucid.inspection.states import trace_states
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 256])
-def test_the_nearest_states_have_the_largest_cosines(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TRACES_PER_CHUNK", at_once)
+@pytest.mark.parametrize("traces_per_chunk", [1, 2, 256])
+def test_the_nearest_states_have_the_largest_cosines(traces_per_chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TRACES_PER_CHUNK", traces_per_chunk)
     transducer = made()
     traces = traces_of(transducer, PAIRS)
     gathered, own = collect_states(transducer, traces), trace_states(transducer, traces)
@@ -39,7 +39,7 @@ def test_collection_stops_at_the_maximum_and_neighbors_are_at_most_all_states() 
 
 
 def test_each_side_is_collected_until_it_has_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first source has five states already, its output only two."""
+    """The first source has five encoder states, but its output has only two decoder states."""
     monkeypatch.setattr(module, "TRACES_PER_CHUNK", 1)
     transducer = made()
     gathered = collect_states(transducer, traces_of(transducer, [("abcab", "v")] * 4), max_states=5)

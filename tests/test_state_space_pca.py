@@ -1,4 +1,4 @@
-"""Principal components, compared with a singular value decomposition; and Procrustes alignment."""
+"""Principal components equal a singular value decomposition; Procrustes alignment undoes rotations."""
 
 import numpy as np
 import pytest
@@ -14,10 +14,10 @@ from pellucid.inspection.state_space import pca, procrustes
 def test_components_equal_the_singular_value_decomposition(count: int, size: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(count, size)) * np.arange(1, size + 1) ** 2
     found = pca(vectors)
-    centred = vectors - vectors.mean(axis=0)
-    _, values, axes = np.linalg.svd(centred, full_matrices=False)
-    shares = (values**2 / (values**2).sum())[:2]
-    np.testing.assert_allclose(found.explained, shares, atol=1e-9)
+    centered = vectors - vectors.mean(axis=0)
+    _, values, axes = np.linalg.svd(centered, full_matrices=False)
+    explained = (values**2 / (values**2).sum())[:2]
+    np.testing.assert_allclose(found.explained, explained, atol=1e-9)
     for at in range(2):
         assert found.axes[at][np.abs(found.axes[at]).argmax()] > 0
         if values[at] ** 2 - (values[at + 1] ** 2 if at + 1 < len(values) else 0) > 1e-3 * values[0] ** 2 and (
@@ -25,7 +25,7 @@ def test_components_equal_the_singular_value_decomposition(count: int, size: int
         ):
             assert abs(found.axes[at] @ axes[at]) == pytest.approx(1, abs=1e-6)
     np.testing.assert_allclose(found.axes @ found.axes.T, np.eye(2), atol=1e-9)
-    np.testing.assert_allclose(found.project(vectors), centred @ found.axes.T, atol=1e-9)
+    np.testing.assert_allclose(found.project(vectors), centered @ found.axes.T, atol=1e-9)
     np.testing.assert_allclose(found.project(vectors).mean(axis=0), 0, atol=1e-9)
 
 
@@ -46,25 +46,25 @@ def test_few_dimensions_and_few_vectors_have_a_plane() -> None:
 @given(st.integers(3, 10), st.floats(0, 6.28), st.booleans(), SEEDS)
 def test_rotation_reflection_and_translation_are_undone(count: int, angle: float, mirror: bool, seed: int) -> None:
     generator = np.random.default_rng(seed)
-    onto = generator.normal(size=(count, 2))
+    reference = generator.normal(size=(count, 2))
     matrix = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]) @ np.diag(
         [1, -1 if mirror else 1]
     )
-    np.testing.assert_allclose(procrustes(onto @ matrix + [5, -3], onto), onto, atol=1e-9)
+    np.testing.assert_allclose(procrustes(reference @ matrix + [5, -3], reference), reference, atol=1e-9)
 
 
 def test_no_rotation_is_closer_and_nothing_is_scaled() -> None:
     generator = np.random.default_rng(1)
-    points, onto = generator.normal(size=(2, 12, 2))
-    found = procrustes(points, onto)
+    points, reference = generator.normal(size=(2, 12, 2))
+    found = procrustes(points, reference)
     before, after = (np.linalg.norm(each[:, None] - each[None], axis=2) for each in (points, found))
     np.testing.assert_allclose(after, before, atol=1e-9)
-    centred = points - points.mean(axis=0)
+    centered = points - points.mean(axis=0)
     for degrees in range(360):
         matrix = Rotation.from_euler("z", degrees, degrees=True).as_matrix()[:2, :2]
         for sign in (1, -1):
-            other = centred @ (matrix * [1, sign]) + onto.mean(axis=0)
-            assert ((found - onto) ** 2).sum() <= ((other - onto) ** 2).sum() + 1e-9
+            other = centered @ (matrix * [1, sign]) + reference.mean(axis=0)
+            assert ((found - reference) ** 2).sum() <= ((other - reference) ** 2).sum() + 1e-9
 
 
 def test_points_without_a_partner_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""The protein networks of 2016: published numbers, and errors for missing or wrong data."""
+"""The stored protein networks of 2016 reproduce the published numbers; missing or wrong data is an error."""
 
 import json
 import shutil
@@ -21,12 +21,12 @@ from pellucid.recipes.proteins.stored_networks import (
 )
 
 FOLDER = DATA / "protein-golden"
-has_weights = pytest.mark.skipif(
+requires_weights = pytest.mark.skipif(
     not FOLDER.is_dir(), reason=f"{FOLDER} does not exist: the weights of 2016 are missing"
 )
 
 
-@has_weights
+@requires_weights
 def test_every_published_number_is_reproduced(tmp_path: Path) -> None:
     done = pellucid("recipe", "protein-golden", "--run", tmp_path / "out", "--data", DATA)
     assert done.code == 0 and done.err == "" and done.out.count(" equal\n") == 28
@@ -41,7 +41,7 @@ def test_every_published_number_is_reproduced(tmp_path: Path) -> None:
     assert "28 of 28" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
-@has_weights
+@requires_weights
 def test_differing_number_fails_and_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "protein-golden"
     shutil.copytree(FOLDER, folder)
@@ -58,7 +58,7 @@ def test_missing_weights_error_names_the_source(tmp_path: Path) -> None:
     assert "reduced_val.npz does not exist: the weights are from github.com/JJAlmagro" in message
 
 
-@has_weights
+@requires_weights
 def test_proteins_have_the_published_counts() -> None:
     proteins = read_validation_proteins(FOLDER)
     assert proteins.profiles.shape == (635, 400, 20) and proteins.lengths.min() >= 1

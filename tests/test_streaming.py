@@ -1,4 +1,4 @@
-"""Streams: a list for a list, an iterator for an iterator; equal outputs in order, and bounded read-ahead."""
+"""Decoding maps a list to a list and an iterator to an iterator, with equal outputs and bounded read-ahead."""
 
 import gc
 import subprocess
@@ -25,7 +25,7 @@ from pellucid.errors import ArgumentError, DataError, InputError
 
 TEXTS = ["abc", "", "ab", "cabca", "a", "bca", "c"]
 EXAMPLES = [Example(text, "vw") for text in TEXTS]
-DRAWING = SamplingConfig(samples=2, seed=3)
+SAMPLING = SamplingConfig(samples=2, seed=3)
 
 
 @pytest.fixture
@@ -40,77 +40,80 @@ def flatten(results: list[Any]) -> list[Trace]:
 @pytest.mark.usefixtures("chunks_of_three")
 @pytest.mark.parametrize("method", ["predict", "nbest", "sample", "trace", "hypotheses", "samples", "force"])
 def test_a_stream_has_the_results_of_a_list(method: str) -> None:
-    given: list[Any] = [text for text in TEXTS if text] if method in ("predict", "nbest", "sample") else EXAMPLES
-    given = [each for each in given if each[0]] if method == "force" else given
-    more = {"nbest": (2,), "hypotheses": (2,), "sample": (DRAWING,), "samples": (DRAWING, 5)}.get(method, ())
+    inputs: list[Any] = [text for text in TEXTS if text] if method in ("predict", "nbest", "sample") else EXAMPLES
+    inputs = [each for each in inputs if each[0]] if method == "force" else inputs
+    arguments = {"nbest": (2,), "hypotheses": (2,), "sample": (SAMPLING,), "samples": (SAMPLING, 5)}.get(method, ())
     decode = getattr(PLAIN, method)
-    listed, stream = decode(given, *more), decode(iter(given), *more)
+    listed, stream = decode(inputs, *arguments), decode(iter(inputs), *arguments)
     assert isinstance(listed, list) and isinstance(stream, Iterator)
     results = list(stream)
-    assert len(results) == len(listed) == len(given)
+    assert len(results) == len(listed) == len(inputs)
     for one, two in zip(flatten(listed), flatten(results), strict=True):
         assert_same_trace(one, two)
         assert (one.rank, one.origin) == (two.rank, two.origin)
 
 
 def test_an_endless_stream_is_read_one_chunk_ahead() -> None:
-    taken = 0
+    num_read = 0
 
-    def sources() -> Iterator[str]:
-        nonlocal taken
-        for taken in count(1):
-            yield "abc"[taken % 3]
+    def yield_sources() -> Iterator[str]:
+        nonlocal num_read
+        for num_read in count(1):
+            yield "abc"[num_read % 3]
 
-    stream = PLAIN.predict(sources())
-    assert taken == 0
+    stream = PLAIN.predict(yield_sources())
+    assert num_read == 0
     for number, trace in enumerate(islice(stream, 2 * streaming.MAX_SOURCES + 5), 1):
         assert trace.text == "abc"[number % 3]
-        assert number <= taken < number + streaming.MAX_SOURCES
+        assert number <= num_read < number + streaming.MAX_SOURCES
     assert max_chunk_sources(1) == streaming.MAX_SOURCES
     assert max_chunk_sources(1024) == 16 and max_chunk_sources(10**9) == 1
 
 
-@pytest.mark.parametrize("asked", ["predict", "force", "sample", "nbest", "lattice"])
-def test_chunks_are_smaller_for_long_sources_and_many_outputs(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("operation", ["predict", "force", "sample", "nbest", "lattice"])
+def test_chunks_are_smaller_for_long_sources_and_many_outputs(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "MAX_SYMBOLS", 120)
-    taken = 0
+    num_taken = 0
 
-    def examples() -> Iterator[Example]:
-        nonlocal taken
+    def yield_examples() -> Iterator[Example]:
+        nonlocal num_taken
         while True:
-            taken += 1
+            num_taken += 1
             yield Example("abcabcabca", "", "")
 
     stream: Iterator[object]
-    match asked:
+    match operation:
         case "predict":
-            stream, most = PLAIN.trace(examples()), 12
+            stream, chunk_size = PLAIN.trace(yield_examples()), 12
         case "force":
-            pairs = (example._replace(target="vwxyz" * 4) for example in examples())
-            stream, most = PLAIN.force(pairs), 4
+            pairs = (example._replace(target="vwxyz" * 4) for example in yield_examples())
+            stream, chunk_size = PLAIN.force(pairs), 4
         case "sample":
-            stream, most = PLAIN.samples(examples(), SamplingConfig(samples=4)), 3
+            stream, chunk_size = PLAIN.samples(yield_examples(), SamplingConfig(samples=4)), 3
         case "nbest":
-            stream, most = PLAIN.hypotheses(examples(), 6), 2
+            stream, chunk_size = PLAIN.hypotheses(yield_examples(), 6), 2
         case _:
-            stream, most = PLAIN.with_beam(3).with_options(DecodingOptions(lattice=True)).trace(examples()), 4
+            stream, chunk_size = (
+                PLAIN.with_beam(3).with_options(DecodingOptions(lattice=True)).trace(yield_examples()),
+                4,
+            )
     next(stream)
-    assert taken == most
+    assert num_taken == chunk_size
 
 
 def test_a_batch_has_fewer_long_sources_than_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths, asked = np.array([5, 1, 20, 3, 300, 5]), SearchRequest(2, 1, NO_CONSTRAINTS)
+    lengths, request = np.array([5, 1, 20, 3, 300, 5]), SearchRequest(2, 1, NO_CONSTRAINTS)
     rows = [1, 3, 0, 5, 2, 4]
-    assert [*batched(rows, lengths, asked, 4)] == [[1, 3, 0, 5], [2, 4]]
+    assert [*batched(rows, lengths, request, 4)] == [[1, 3, 0, 5], [2, 4]]
     monkeypatch.setattr(preprocessing, "MAX_POSITIONS", 40)
-    assert [*batched(rows, lengths, asked, 4)] == [[1, 3, 0, 5], [2], [4]]
+    assert [*batched(rows, lengths, request, 4)] == [[1, 3, 0, 5], [2], [4]]
     monkeypatch.setattr(preprocessing, "MAX_POSITIONS", 1)
-    assert [*batched(rows, lengths, asked, 4)] == [[row] for row in rows]
-    assert [*batched([], lengths, asked, 4)] == []
+    assert [*batched(rows, lengths, request, 4)] == [[row] for row in rows]
+    assert [*batched([], lengths, request, 4)] == []
 
 
 def test_recorded_steps_take_no_extra_memory() -> None:
-    """Arrays kept one a step between what each step frees took 400 MB here, of which 24 MB were recorded."""
+    """Allocating the records step by step fragmented the memory: 400 MB were used for 24 MB of records."""
     script = """
 import resource
 from small import config_of, vocabularies
@@ -124,39 +127,41 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 model.force([Example("a" * 1000, "v" * 300)] * 20)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    done = subprocess.run(  # a process of its own: the greatest memory of this one is that of other tests
+    process = subprocess.run(  # a new process, because maximum memory is per process
         [sys.executable, "-c", script], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
     )
-    assert int(done.stdout) < 250_000
+    assert int(process.stdout) < 250_000
 
 
 @pytest.mark.usefixtures("chunks_of_three")
 @pytest.mark.parametrize("method", ["predict", "trace", "hypotheses"])
 def test_no_reference_cycle_keeps_results(method: str) -> None:
-    decode, more = getattr(PLAIN, method), {"hypotheses": (2,)}.get(method, ())
-    given: list[Any] = ["abc", "ab"] if method == "predict" else EXAMPLES[:2]
+    decode, arguments = getattr(PLAIN, method), {"hypotheses": (2,)}.get(method, ())
+    inputs: list[Any] = ["abc", "ab"] if method == "predict" else EXAMPLES[:2]
 
-    def discarded() -> list[weakref.ref[np.ndarray]]:
-        results = decode(given, *more)
+    def decode_and_discard() -> list[weakref.ref[np.ndarray]]:
+        results = decode(inputs, *arguments)
         return [weakref.ref(trace.attention) for trace in flatten(results)]
 
     gc.collect()
     gc.disable()
     try:
-        assert all(each() is None for each in discarded())
+        assert all(each() is None for each in decode_and_discard())
     finally:
         gc.enable()
 
 
 @pytest.mark.usefixtures("chunks_of_three")
-def test_features_and_prefixes_go_along_with_a_stream() -> None:
+def test_features_and_prefixes_may_be_streams() -> None:
     tags, texts = ["V", "N", "V;N", "", "N"], TEXTS[:5]
     for features in (tags, iter(tags)):
         for one, two in zip(TAGGED.predict(texts, tags), TAGGED.predict(iter(texts), features), strict=True):
             assert_same_trace(one, two)
-    begun = ["v", "", ["w", "x"], "", "zz"]
-    for prefixes in (begun, iter(begun)):
-        for one, two in zip(PLAIN.predict(texts, None, begun), PLAIN.predict(iter(texts), None, prefixes), strict=True):
+    all_prefixes = ["v", "", ["w", "x"], "", "zz"]
+    for prefixes in (all_prefixes, iter(all_prefixes)):
+        for one, two in zip(
+            PLAIN.predict(texts, None, all_prefixes), PLAIN.predict(iter(texts), None, prefixes), strict=True
+        ):
             assert_same_trace(one, two)
             assert one.forced == two.forced
     for one, two in zip(TAGGED.predict(texts, tags), TAGGED.predict(texts, iter(tags)), strict=True):
@@ -165,20 +170,22 @@ def test_features_and_prefixes_go_along_with_a_stream() -> None:
 
 @pytest.mark.usefixtures("chunks_of_three")
 @pytest.mark.parametrize(
-    ("given", "message", "before"),
+    ("prefixes", "message", "num_results"),
     [
         (["v"] * 4, "expected one prefix for each source, but source 5 has none", 4),
         (["v"] * 6, "expected one prefix for each of 5 sources, got more", 5),
         ([], "expected one prefix for each source, but source 1 has none", 0),
     ],
 )
-def test_unequal_numbers_are_reported_at_the_end_of_a_stream(given: list[str], message: str, before: int) -> None:
-    stream, found = PLAIN.predict(iter(TEXTS[:5]), prefixes=given), list[Trace]()
+def test_unequal_numbers_are_reported_at_the_end_of_a_stream(
+    prefixes: list[str], message: str, num_results: int
+) -> None:
+    stream, found = PLAIN.predict(iter(TEXTS[:5]), prefixes=prefixes), list[Trace]()
     with pytest.raises(DataError, match=message):
         found.extend(stream)
-    assert len(found) == before
-    with pytest.raises(DataError, match=f"expected one prefix for each of 5 sources, got {len(given)}"):
-        PLAIN.predict(TEXTS[:5], prefixes=given)
+    assert len(found) == num_results
+    with pytest.raises(DataError, match=f"expected one prefix for each of 5 sources, got {len(prefixes)}"):
+        PLAIN.predict(TEXTS[:5], prefixes=prefixes)
     with pytest.raises(DataError, match=r"expected one features text for each of 2 sources, got more"):
         TAGGED.predict(["a", "b"], (each for each in ["V"] * 9))
 
@@ -202,7 +209,7 @@ def test_an_error_is_raised_at_its_source_and_the_model_stays_usable() -> None:
 
 @pytest.mark.parametrize("bad", [0, 1, 6, 1030])
 def test_every_result_before_an_error_is_yielded(bad: int) -> None:
-    """Of a part of 1,024 sources too, whichever of them is at fault."""
+    """The position of the error within a chunk of 1,024 sources makes no difference."""
     texts, limited = ["a"] * (bad + 3), transducer_of({"data": {"max_sequence_length": 4}})
     prefixes, found = ["v"] * len(texts), list[Trace]()
     texts[bad] = "abcab"
@@ -237,11 +244,11 @@ def test_the_first_bad_prefix_of_a_list_is_named() -> None:
 
 
 def test_an_error_of_the_source_itself_passes_through() -> None:
-    def failing() -> Iterator[str]:
+    def yield_then_fail() -> Iterator[str]:
         yield "a"
         raise OSError("the disk is gone")
 
-    stream = PLAIN.predict(failing())
+    stream = PLAIN.predict(yield_then_fail())
     assert next(stream).text == "a"
     with pytest.raises(OSError, match="the disk is gone"):
         next(stream)
@@ -253,14 +260,14 @@ def test_a_source_iterator_may_use_the_same_model() -> None:
 
 
 def test_chunks_are_numbered_and_complete() -> None:
-    seen = list[ExampleChunk]()
+    chunks = list[ExampleChunk]()
 
-    def decode(part: ExampleChunk) -> list[str]:
-        seen.append(part)
-        return [example.source for example in part.examples]
+    def record_chunk(chunk: ExampleChunk) -> list[str]:
+        chunks.append(chunk)
+        return [example.source for example in chunk.examples]
 
-    assert decode_chunks(decode, EXAMPLES, None, 1, 0) == TEXTS
-    assert list(decode_chunks(decode, iter(EXAMPLES), iter("abcdefg"), 2**13, 10)) == TEXTS
-    assert [part.first for part in seen] == [0, 10, 12, 14, 16]
-    assert [part.prefixes for part in seen] == [None, ["a", "b"], ["c", "d"], ["e", "f"], ["g"]]
+    assert decode_chunks(record_chunk, EXAMPLES, None, 1, 0) == TEXTS
+    assert list(decode_chunks(record_chunk, iter(EXAMPLES), iter("abcdefg"), 2**13, 10)) == TEXTS
+    assert [chunk.first for chunk in chunks] == [0, 10, 12, 14, 16]
+    assert [chunk.prefixes for chunk in chunks] == [None, ["a", "b"], ["c", "d"], ["e", "f"], ["g"]]
     assert list(chunked(range(5), 2**13, int)) == [[0, 1], [2, 3], [4]] and list(chunked([], 2, len)) == []

@@ -1,4 +1,4 @@
-"""Pairs of spelled digits: correct, uniform, and a function of the seed."""
+"""Pairs of spelled digits are correct, uniform, and determined by the seed."""
 
 from collections import Counter
 
@@ -8,16 +8,27 @@ from hypothesis import strategies as st
 
 from pellucid.data.synthetic import spelled_digits
 
-WORDS = {"zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9}
+DIGIT_VALUES = {
+    "zero": 0,
+    "one": 1,
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+}
 
 
 @given(st.integers(0, 20), st.integers(1, 5), st.integers(0, 5), st.integers(0, 2**32))
-def test_every_target_is_the_digits_its_source_spells(count: int, minimum: int, more: int, seed: int) -> None:
-    examples = spelled_digits(count, minimum, minimum + more, seed)
+def test_every_target_is_the_digits_its_source_spells(count: int, minimum: int, length_range: int, seed: int) -> None:
+    examples = spelled_digits(count, minimum, minimum + length_range, seed)
     assert len(examples) == count
     for source, target, features in examples:
-        assert target == "".join(str(WORDS[word]) for word in source.split(" "))
-        assert minimum <= len(target) <= minimum + more
+        assert target == "".join(str(DIGIT_VALUES[word]) for word in source.split(" "))
+        assert minimum <= len(target) <= minimum + length_range
         assert features == ""
 
 
@@ -33,8 +44,8 @@ def test_lengths_and_digits_are_uniform() -> None:
     assert sorted(lengths) == [3, 4, 5, 6, 7]
     assert sorted(digits) == list("0123456789")
     for counts in (lengths, digits):
-        even = sum(counts.values()) / len(counts)
-        assert list(counts.values()) == pytest.approx([even] * len(counts), rel=0.06)
+        mean_count = sum(counts.values()) / len(counts)
+        assert list(counts.values()) == pytest.approx([mean_count] * len(counts), rel=0.06)
 
 
 def test_equal_limits_give_one_length() -> None:

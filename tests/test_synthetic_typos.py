@@ -1,4 +1,4 @@
-"""Words with one wrong letter, and the index of a word list."""
+"""Typos differ from a word in one letter, and a word list finds all corrections."""
 
 from pathlib import Path
 
@@ -10,10 +10,10 @@ from pellucid.data.synthetic import WordList, make_typos, read_words, split_word
 from pellucid.errors import DataError
 
 WORDS = ["back", "bake", "bark", "cake", "co-op", "parental", "poke", "table", "tally", "wants"]
-words_of = st.lists(st.text("abc-", min_size=2, max_size=6), min_size=1, max_size=20, unique=True)
+WORD_LISTS = st.lists(st.text("abc-", min_size=2, max_size=6), min_size=1, max_size=20, unique=True)
 
 
-@given(words_of, st.integers(0, 99))
+@given(WORD_LISTS, st.integers(0, 99))
 def test_a_typo_differs_in_one_letter_and_is_no_word(words: list[str], seed: int) -> None:
     known = frozenset(words)
     for typo in make_typos(words, 3, known, seed):
@@ -47,7 +47,7 @@ def test_a_letter_that_makes_a_word_is_not_drawn() -> None:
         make_typos(["a"], 1, known | {"z"}, 1)
 
 
-@given(words_of, st.text("abc-", min_size=2, max_size=6))
+@given(WORD_LISTS, st.text("abc-", min_size=2, max_size=6))
 def test_corrections_are_the_words_that_differ_in_one_letter(words: list[str], form: str) -> None:
     found = {(fit.position, fit.word) for fit in WordList(words).corrections(form)}
     expected = set()

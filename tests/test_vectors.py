@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small import vocabulary
-from test_progress import told
+from test_progress import report_to_file
 from trained_runs import copy_files, train_to_end
 
 from pellucid.config.toml import build_config, load_config
@@ -97,7 +97,7 @@ def test_a_run_starts_from_them_and_does_not_need_the_file_later(tmp_path: Path,
     events = train_to_end(files, tmp_path / "run", config)
     [built] = [event for event in events if isinstance(event, ModelBuilt)]
     assert [(each.side, each.found, each.symbols) for each in built.coverage] == [("source", 1, 4), ("target", 1, 4)]
-    assert f"{path}: pretrained vectors for 1 of 4 target symbols" in told(built)
+    assert f"{path}: pretrained vectors for 1 of 4 target symbols" in report_to_file(built)
     path.unlink()
     transducer = load(tmp_path / "run")
     for table, symbols in (
