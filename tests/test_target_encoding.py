@@ -13,32 +13,35 @@ from pellucid.tasks.registry import configured_task
 
 def test_tags_that_are_not_scored_are_encoded_as_padding() -> None:
     config, pairs = config_of("tag"), [Example("abc", "V-C"), Example("ab", "CC")]
-    known = vocabularies_for(config, pairs)
-    assert known.target.symbols == ("C", "V")
-    target = encode_labels([*pairs, Example("a", "X")], build_tokenizers(config.data), known).target
+    vocabularies = vocabularies_for(config, pairs)
+    assert vocabularies.target.symbols == ("C", "V")
+    target = encode_labels([*pairs, Example("a", "X")], build_tokenizers(config.data), vocabularies).target
     assert target.values.tolist() == [NUM_SPECIAL + 1, PAD, NUM_SPECIAL, NUM_SPECIAL, NUM_SPECIAL, PAD]
     assert target.lengths.tolist() == [3, 2, 1]
 
 
 def test_rare_classes_are_classes_and_rare_source_symbols_unknown() -> None:
     config = config_of("classify", data={"min_count": 2})
-    known = vocabularies_for(config, [Example("aa", "some of it"), Example("b", "none"), Example("a", "none")])
-    assert known.target.symbols == ("none", "some of it") and known.source.symbols == ("a",)
+    vocabularies = vocabularies_for(config, [Example("aa", "some of it"), Example("b", "none"), Example("a", "none")])
+    assert vocabularies.target.symbols == ("none", "some of it") and vocabularies.source.symbols == ("a",)
 
 
 def test_the_position_vocabulary_has_all_possible_positions() -> None:
     config = config_of("point", data={"max_sequence_length": 12})
-    known = vocabularies_for(config, [Example("abc", "2"), Example("abcd", "2")])
-    assert known.target.symbols == tuple(str(number) for number in range(1, 13)) and known.target.counts[1] == 2
-    target = encode_labels([Example("abcdefghijk", "11")], build_tokenizers(config.data), known).target
+    vocabularies = vocabularies_for(config, [Example("abc", "2"), Example("abcd", "2")])
+    assert (
+        vocabularies.target.symbols == tuple(str(number) for number in range(1, 13))
+        and vocabularies.target.counts[1] == 2
+    )
+    target = encode_labels([Example("abcdefghijk", "11")], build_tokenizers(config.data), vocabularies).target
     assert target.values.tolist() == [NUM_SPECIAL + 10]
 
 
-def encoding(config: Config) -> ExampleEncoder:
+def find_example_encoder(config: Config) -> ExampleEncoder:
     return configured_task(config).example_encoder(config)
 
 
 def test_each_task_has_its_encoding() -> None:
-    assert encoding(config_of("point")) is encode_labels
-    assert encoding(build_config({}, "a test")) is encode_examples
-    assert encoding(build_config({"decoder": {"pointer_generator": True}}, "a test")) is encode_extended
+    assert find_example_encoder(config_of("point")) is encode_labels
+    assert find_example_encoder(build_config({}, "a test")) is encode_examples
+    assert find_example_encoder(build_config({"decoder": {"pointer_generator": True}}, "a test")) is encode_extended

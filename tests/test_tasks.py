@@ -1,4 +1,4 @@
-"""The four tasks end to end: training, resuming, the command line, the page."""
+"""The four tasks work from training to the command line and the page."""
 
 import json
 import shutil
@@ -26,8 +26,8 @@ from pellucid.viewer.report_schema import ReportExamples
 from pellucid.viewer.schema import DecodeRequest, WhatIfRequest
 
 
-def page_data_of(task: Task, served: bool = True) -> PageData:
-    """A run of the task on its own development file."""
+def build_page_data(task: Task, served: bool = True) -> PageData:
+    """Return page data of the run of a task and its validation file."""
     trained = task_run(task)
     return assemble_page(
         [open_run(trained.run, task, "cpu", None)],
@@ -59,23 +59,23 @@ def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
 
 
 def test_a_log_without_span_f1_is_continued_with_it(tmp_path: Path) -> None:
-    """As one that was written before span F1 was followed."""
+    """Older versions wrote no span F1."""
     lines = [("play a song", "O O B-what"), ("a rainy day", "O B-sky I-sky"), ("play", "O")] * 16
     pairs = [Example(*line) for line in lines]
     files = TrainingFiles(
         write_pairs(tmp_path / "train.tsv", pairs),
         write_pairs(tmp_path / "dev.tsv", [*pairs[:3], Example("a song", "O B-what")]),
     )
-    words: dict[str, Any] = {"source_symbols": "words", "target_symbols": "words"}
-    config = config_of("tag", training={"epochs": 3, "batch_size": 8, "learning_rate": 0.03}, data=words)
+    word_data: dict[str, Any] = {"source_symbols": "words", "target_symbols": "words"}
+    config = config_of("tag", training={"epochs": 3, "batch_size": 8, "learning_rate": 0.03}, data=word_data)
     train_to_end(files, tmp_path / "straight", config)
     for event in (events := train_run(files, tmp_path / "broken", config)):
         if isinstance(event, UpdateCompleted) and event.progress.update == 7:
             break
     events.close()
     log = tmp_path / "broken" / "log.jsonl"
-    older = [{key: value for key, value in each.items() if key != "span_f1"} for each in read_log(log.parent)]
-    log.write_text("".join(f"{json.dumps(record)}\n" for record in older))
+    older_records = [{key: value for key, value in each.items() if key != "span_f1"} for each in read_log(log.parent)]
+    log.write_text("".join(f"{json.dumps(record)}\n" for record in older_records))
     train_to_end(files, log.parent, config)
     straight, broken = (
         [record for record in read_log(tmp_path / name) if record["event"] == "validated"]
@@ -90,19 +90,19 @@ def test_a_log_without_span_f1_is_continued_with_it(tmp_path: Path) -> None:
 def test_each_line_has_its_output(task: Task) -> None:
     run, sources = task_run(task).run, ["axb", "", "b", "dcax"]
     text = "".join(f"{source}\n" for source in sources).encode()
-    wanted = [trace.output for trace in load(run).predict(sources)]
+    expected = [trace.output for trace in load(run).predict(sources)]
     done = pellucid("predict", run, stdin=text)
-    assert done.code == 0 and outputs(done.out) == wanted
+    assert done.code == 0 and outputs(done.out) == expected
     traces = [
         json.loads(line) for line in outputs(pellucid("predict", run, "--output-format", "jsonl", stdin=text).out)
     ]
-    assert [trace["output"] for trace in traces] == wanted and all(trace["task"] == task for trace in traces)
+    assert [trace["output"] for trace in traces] == expected and all(trace["task"] == task for trace in traces)
 
 
 def test_nbest_lists_and_refused_operations() -> None:
     done = pellucid("predict", task_run("point").run, "--nbest", 2, stdin=b"ax\n")
     assert sorted(done.out.strip().split("\t")) == ["1", "2"]
-    for task, flag, what in (
+    for task, flags, message in (
         (
             "tag",
             ("--beam-size", 3),
@@ -112,7 +112,7 @@ def test_nbest_lists_and_refused_operations() -> None:
         ("classify", ("--prefix", "a"), "prefix: "),
         ("point", ("--sample", 2), "--sample: "),
     ):
-        assert what in complaint(pellucid("predict", task_run(task).run, *flag, stdin=b"ax\n"))
+        assert message in complaint(pellucid("predict", task_run(task).run, *flags, stdin=b"ax\n"))
     files = task_run("tag").files
     assert "--multi-reference" in complaint(pellucid("evaluate", task_run("tag").run, files.valid, "--multi-reference"))
 
@@ -146,24 +146,24 @@ def test_groups_and_comparisons_report_accuracy(task: Task, tmp_path: Path) -> N
     lines = trained.files.valid.read_text("utf-8").splitlines()
     grouped = tmp_path / "grouped.tsv"
     grouped.write_text("".join(f"{line}\t{'pq'[at % 2]}\n" for at, line in enumerate(lines)))
-    asked = ("evaluate", trained.run, grouped, "--group", 3)
-    found = json.loads(pellucid(*asked, "--json", "--html", page).out)
+    command = ("evaluate", trained.run, grouped, "--group", 3)
+    found = json.loads(pellucid(*command, "--json", "--html", page).out)
     rates = {"accuracy", "accuracy_ci95"} | ({"exact_match", "exact_match_ci95"} if task == "tag" else set())
     assert [row.keys() - {"group", "examples"} for row in found["groups"]] == [rates, rates]
     assert found["macro"].keys() == rates and found["macro"]["accuracy_ci95"][0] <= found["macro"]["accuracy"]
-    counted = [(row["accuracy"], row["examples"]) for row in found["groups"]]
+    accuracies = [(row["accuracy"], row["examples"]) for row in found["groups"]]
     if task != "tag":
-        assert found["accuracy"] == pytest.approx(sum(each * n for each, n in counted) / len(lines))
+        assert found["accuracy"] == pytest.approx(sum(each * n for each, n in accuracies) / len(lines))
     first = "tag accuracy" if task == "tag" else "accuracy"
-    text = pellucid(*asked).out
+    text = pellucid(*command).out
     assert "WER" not in text and "SER" not in text and f"{first} %" in text
     other = shutil.copytree(trained.run, tmp_path / "other")
-    both = ("evaluate", other, *asked[1:], "--json", "--html", tmp_path / "b.html")
+    both = ("evaluate", other, *command[1:], "--json", "--html", tmp_path / "b.html")
     (compared,) = json.loads(pellucid(*both).out)["comparisons"]
     assert compared["accuracy"]["difference"] == 0 and "symbol_error_rate" not in compared
     for html in (page, tmp_path / "b.html"):
-        told = str(written_document(html)).lower()
-        assert "error rate" not in told and "symbol errors" not in told and first in told
+        page_text = str(written_document(html)).lower()
+        assert "error rate" not in page_text and "symbol errors" not in page_text and first in page_text
 
 
 def test_the_error_page_has_words_with_their_tags(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_score_prints_the_probability_of_pairs(task: Task) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_page_shows_each_task(task: Task) -> None:
-    page = page_data_of(task, served=False).contents
+    page = build_page_data(task, served=False).contents
     assert page.card is not None and page.card.task == task and page.card.has_attention == (task != "tag")
     assert len(page.examples) == 10 and page.corpus is not None and page.corpus.scores[0].name == "accuracy"
     assert page.training is not None and page.training.frames and page.state_space is None
@@ -198,15 +198,17 @@ def test_the_page_shows_each_task(task: Task) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_page_server_answers_requests(task: Task) -> None:
-    there = page_data_of(task)
+    page_data = build_page_data(task)
     assert (
-        decode_source(there, DecodeRequest(text="axb")).traces[0].output
+        decode_source(page_data, DecodeRequest(text="axb")).traces[0].output
         == load(task_run(task).run).predict(["axb"])[0].output
     )
-    changed = compare_what_if(there, WhatIfRequest(before=DecodeRequest(text="axb"), after=DecodeRequest(text="bxb")))
+    changed = compare_what_if(
+        page_data, WhatIfRequest(before=DecodeRequest(text="axb"), after=DecodeRequest(text="bxb"))
+    )
     assert changed.rescored.output == changed.before.traces[0].output
     with pytest.raises(ConfigError, match="symbol by symbol"):
-        decode_source(there, DecodeRequest(text="axb", prefix=["C"]))
+        decode_source(page_data, DecodeRequest(text="axb", prefix=["C"]))
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,12 @@ from pellucid.tasks.task import ATTENTION_CAPTION
 COLOR = re.compile(r"\x1b\[48;2;(\d+);(\d+);(\d+)m( +)\x1b\[0m")
 
 
-def small() -> Trace:
+def make_trace_with_end() -> Trace:
     return made("abc", ["A", "B", END], [[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.0, 0.02, 0.98]], [0.93, 0.5, 0.001])
 
 
-def shown_at(line: str, column: int) -> str:
-    """What stands at a display column of a line."""
+def symbol_at_column(line: str, column: int) -> str:
+    """Return the symbol at a display column of a line."""
     for piece in grapheme_clusters(line):
         if column < cell_len(piece):
             return piece
@@ -41,7 +41,7 @@ def shown_at(line: str, column: int) -> str:
 
 
 def test_attention_matrix_is_rendered() -> None:
-    assert render_trace(small()).splitlines() == [
+    assert render_trace(make_trace_with_end()).splitlines() == [
         "abc → AB   p = 5e-04",
         "",
         "          source →",
@@ -53,7 +53,7 @@ def test_attention_matrix_is_rendered() -> None:
 
 
 def test_ascii_only_uses_ascii() -> None:
-    picture = render_trace(small(), ascii_only=True)
+    picture = render_trace(make_trace_with_end(), ascii_only=True)
     assert picture.isascii()
     assert "abc -> AB   p = 5e-04" in picture
     assert "output v  a b c       p" in picture
@@ -62,13 +62,15 @@ def test_ascii_only_uses_ascii() -> None:
 
 
 def test_color_shades_the_same_cells() -> None:
-    lines = render_trace(small(), color=True).splitlines()
+    lines = render_trace(make_trace_with_end(), color=True).splitlines()
     cells = COLOR.findall(lines[4])
     brightness = [sum(map(int, cell[:3])) for cell in cells]
     assert [cell[3] for cell in cells] == ["  ", "  ", "  "]
     assert brightness[0] > brightness[1] > brightness[2]
     plain = [COLOR.sub(lambda match: match[4], line) for line in lines]
-    assert [len(line) for line in plain[3:]] == [len(line) for line in render_trace(small()).splitlines()[3:]]
+    assert [len(line) for line in plain[3:]] == [
+        len(line) for line in render_trace(make_trace_with_end()).splitlines()[3:]
+    ]
     assert not set("░▒▓█·") & set("".join(lines))
 
 
@@ -80,9 +82,9 @@ def test_columns_align_with_wide_and_combining_symbols() -> None:
     assert len({cell_len(row) for row in rows}) == 1
     for row, symbol in zip(rows, source, strict=True):
         column = cell_len(row[: row.index("█")])
-        assert shown_at(header, column) == grapheme_clusters(visible_symbol(symbol))[0]
-        assert shown_at(header, column - 1) in ("", " ", "한")
-    assert [shown_at(header, cell_len(rows[0][: rows[0].index("█")]) + at) for at in range(4)] == [
+        assert symbol_at_column(header, column) == grapheme_clusters(visible_symbol(symbol))[0]
+        assert symbol_at_column(header, column - 1) in ("", " ", "한")
+    assert [symbol_at_column(header, cell_len(rows[0][: rows[0].index("█")]) + at) for at in range(4)] == [
         "한",
         "한",
         " ",
@@ -126,8 +128,8 @@ def test_long_source_is_split_into_panels_after_spaces() -> None:
     assert len(shown) == 2 and shown[0].endswith("␣")
     assert sum("█" in line for line in lines) == 21
     assert max(map(cell_len, lines)) <= 80
-    whole = render_trace(trace, 120).splitlines()
-    assert sum(line.endswith(" p") for line in whole) == 1
+    wide_lines = render_trace(trace, 120).splitlines()
+    assert sum(line.endswith(" p") for line in wide_lines) == 1
 
 
 def test_words_are_separated_and_truncated() -> None:
@@ -173,9 +175,9 @@ def test_empty_and_truncated_outputs_are_reported() -> None:
     assert "The source is empty." in render_trace(made([], [END], []))
     assert NO_ATTENTION not in render_trace(made([], [END], []))
     assert "⟨empty⟩ → ⟨empty⟩" in render_trace(made([], [END], []))
-    nothing = render_trace(made("abc", [], []))
-    assert "The output is empty." in nothing and "truncated at the maximum length" in nothing
-    assert "truncated at the maximum length" not in render_trace(small())
+    picture = render_trace(made("abc", [], []))
+    assert "The output is empty." in picture and "truncated at the maximum length" in picture
+    assert "truncated at the maximum length" not in render_trace(make_trace_with_end())
 
 
 def test_nan_is_rendered() -> None:
@@ -257,7 +259,7 @@ def test_wrapping_keeps_all_text(text: str, width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chance", "shown"),
+    ("probability", "shown"),
     [
         (1.0, "1.00"),
         (0.9949, "0.99"),
@@ -270,8 +272,8 @@ def test_wrapping_keeps_all_text(text: str, width: int) -> None:
         (0.00099, "1e-03"),
     ],
 )
-def test_probabilities_are_formatted(chance: float, shown: str) -> None:
-    assert format_probability(float(np.log(chance))) == shown
+def test_probabilities_are_formatted(probability: float, shown: str) -> None:
+    assert format_probability(float(np.log(probability))) == shown
 
 
 def test_probabilities_below_the_float_range_are_formatted() -> None:

@@ -1,4 +1,4 @@
-"""Splitting text into symbols and joining them again."""
+"""Tokenizers split a text into symbols and join them to the same text."""
 
 import unicodedata
 
@@ -14,12 +14,12 @@ TEXTS = st.text()
 
 
 def test_defaults_split_into_characters_and_features_at_semicolons() -> None:
-    sides = build_tokenizers(DataConfig())
-    assert sides.source == Tokenizer("characters", "nfc")
-    assert sides.target == Tokenizer("characters", "none")
-    assert sides.features == Tokenizer(";", "nfc")
-    assert sides.source.split("ab c") == ["a", "b", " ", "c"]
-    assert sides.features.split("V;PST;3") == ["V", "PST", "3"]
+    tokenizers = build_tokenizers(DataConfig())
+    assert tokenizers.source == Tokenizer("characters", "nfc")
+    assert tokenizers.target == Tokenizer("characters", "none")
+    assert tokenizers.features == Tokenizer(";", "nfc")
+    assert tokenizers.source.split("ab c") == ["a", "b", " ", "c"]
+    assert tokenizers.features.split("V;PST;3") == ["V", "PST", "3"]
 
 
 def test_each_column_has_its_settings() -> None:
@@ -30,8 +30,8 @@ def test_each_column_has_its_settings() -> None:
         source_normalization="nfd",
         target_normalization="nfc",
     )
-    sides = build_tokenizers(config)
-    assert sides == (Tokenizer("words", "nfd"), Tokenizer("+", "nfc"), Tokenizer("characters", "nfd"))
+    tokenizers = build_tokenizers(config)
+    assert tokenizers == (Tokenizer("words", "nfd"), Tokenizer("+", "nfc"), Tokenizer("characters", "nfd"))
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", ";", " ", "+", "<sep>", "a"])
@@ -116,8 +116,8 @@ def test_a_text_has_at_most_four_times_its_length_plus_one_symbols(text: str, fo
     assert count > 0 or not text.strip()
 
 
-def test_the_bound_is_reached_by_normalization() -> None:
-    worst = max(range(0x110000), key=lambda code: len(unicodedata.normalize("NFD", chr(code))))
-    assert len(unicodedata.normalize("NFD", chr(worst))) == 4
-    widest = max(len(unicodedata.normalize("NFC", chr(code))) for code in range(0x110000))
-    assert widest <= 4
+def test_normalization_gives_at_most_four_characters() -> None:
+    code_point = max(range(0x110000), key=lambda code: len(unicodedata.normalize("NFD", chr(code))))
+    assert len(unicodedata.normalize("NFD", chr(code_point))) == 4
+    max_composed = max(len(unicodedata.normalize("NFC", chr(code))) for code in range(0x110000))
+    assert max_composed <= 4

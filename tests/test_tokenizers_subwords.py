@@ -1,4 +1,4 @@
-"""Subwords: learned from the training file, concatenated they are the text, saved with the vocabulary."""
+"""Subwords are learned from the training file, concatenate to the text, and are saved with the vocabulary."""
 
 import builtins
 from collections.abc import Mapping, Sequence
@@ -25,58 +25,61 @@ PAIRS = [
     Example("Where is the mat?", "¿Dónde está la estera?"),
 ]
 SUBWORDS = DataConfig(source_symbols="subwords", target_symbols="subwords", subword_vocab_size=60)
-CUT = learn_tokenizers(PAIRS, SUBWORDS)
+TOKENIZERS = learn_tokenizers(PAIRS, SUBWORDS)
 
 
 @given(TEXTS | st.text())
 def test_concatenated_subwords_are_the_text(text: str) -> None:
-    cut = CUT.target
-    assert cut.join(cut.split(text)) == text
-    assert all(cut.split(text))
+    tokenizer = TOKENIZERS.target
+    assert tokenizer.join(tokenizer.split(text)) == text
+    assert all(tokenizer.split(text))
 
 
 def test_a_frequent_word_is_one_subword() -> None:
-    assert CUT.source.split("The cat sat.") == ["The", " cat", " sat", "."]
-    assert CUT.source.split("The zoo") == ["The", " ", "z", "o", "o"]
+    assert TOKENIZERS.source.split("The cat sat.") == ["The", " cat", " sat", "."]
+    assert TOKENIZERS.source.split("The zoo") == ["The", " ", "z", "o", "o"]
 
 
 def test_no_subword_crosses_a_word_boundary() -> None:
-    learned = train_subwords(["of the of the of the, of the"] * 9, 1_000)
-    assert learned.split("of the, of the") == ["of", " the", ",", " of", " the"]
+    model = train_subwords(["of the of the of the, of the"] * 9, 1_000)
+    assert model.split("of the, of the") == ["of", " the", ",", " of", " the"]
 
 
 def test_rare_subwords_are_split() -> None:
-    learned = train_subwords(["sentence sentence"] * 5 + ["se"], 1_000)
-    assert learned.split("sentence") == ["sentence"]
-    known = {piece for text in ("sentence sentence", "se") for piece in learned.split(text)}
-    assert "senten" in learned.rare
-    assert set(learned.split("senten")) <= known | set(learned.alphabet)
+    model = train_subwords(["sentence sentence"] * 5 + ["se"], 1_000)
+    assert model.split("sentence") == ["sentence"]
+    pieces = {piece for text in ("sentence sentence", "se") for piece in model.split(text)}
+    assert "senten" in model.rare
+    assert set(model.split("senten")) <= pieces | set(model.alphabet)
     assert train_subwords(["ab ab", "ab"], 50, min_subword_count=9).split("ab") == ["a", "b"]
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=6), st.integers(1, 40))
-def test_training_texts_have_no_unknown_subword(texts: list[str], most: int) -> None:
+def test_training_texts_have_no_unknown_subword(texts: list[str], vocab_size: int) -> None:
     examples = [Example(text, text) for text in texts]
-    config = DataConfig(source_symbols="subwords", target_symbols="subwords", subword_vocab_size=most)
-    cut = learn_tokenizers(examples, config)
-    known = learn_vocabularies(examples, cut, 1)
-    assert all(UNK not in known.target.encode(cut.target.split(text)) for text in texts)
-    assert all(set(map(cut.target.normalize, text)) <= {c for s in known.target.symbols for c in s} for text in texts)
+    config = DataConfig(source_symbols="subwords", target_symbols="subwords", subword_vocab_size=vocab_size)
+    tokenizers = learn_tokenizers(examples, config)
+    vocabularies = learn_vocabularies(examples, tokenizers, 1)
+    assert all(UNK not in vocabularies.target.encode(tokenizers.target.split(text)) for text in texts)
+    assert all(
+        set(map(tokenizers.target.normalize, text)) <= {c for s in vocabularies.target.symbols for c in s}
+        for text in texts
+    )
 
 
 def test_the_vocabulary_size_limits_the_subwords() -> None:
-    known = learn_vocabularies(PAIRS, CUT, 1)
-    assert 20 < len(known.target.symbols) <= 60
-    assert min(known.target.counts) >= 1
-    assert learn_tokenizers(PAIRS, SUBWORDS) == CUT
+    vocabularies = learn_vocabularies(PAIRS, TOKENIZERS, 1)
+    assert 20 < len(vocabularies.target.symbols) <= 60
+    assert min(vocabularies.target.counts) >= 1
+    assert learn_tokenizers(PAIRS, SUBWORDS) == TOKENIZERS
 
 
 def test_subwords_are_saved_with_the_vocabulary(tmp_path: Path) -> None:
-    known = learn_vocabularies(PAIRS, CUT, 1)
-    known.save(tmp_path / "vocabulary.json")
+    vocabularies = learn_vocabularies(PAIRS, TOKENIZERS, 1)
+    vocabularies.save(tmp_path / "vocabulary.json")
     loaded = load_vocabularies(tmp_path / "vocabulary.json", SUBWORDS)
-    assert loaded == known
-    assert build_tokenizers(SUBWORDS, loaded.pieces) == CUT
+    assert loaded == vocabularies
+    assert build_tokenizers(SUBWORDS, loaded.pieces) == TOKENIZERS
 
 
 def test_untrained_subwords_are_characters() -> None:
@@ -105,9 +108,9 @@ def test_features_are_not_split_into_subwords() -> None:
 
 
 def test_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
+    original_import = builtins.__import__
 
-    def without(
+    def import_without_tokenizers(
         name: str,
         globals: Mapping[str, object] | None = None,
         locals: Mapping[str, object] | None = None,
@@ -116,8 +119,8 @@ def test_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch)
     ) -> ModuleType:
         if name == "tokenizers":
             raise ImportError(name)
-        return real(name, globals, locals, fromlist, level)
+        return original_import(name, globals, locals, fromlist, level)
 
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr(builtins, "__import__", import_without_tokenizers)
     with pytest.raises(ConfigError, match=r"pip install 'pellucid\[subwords\]'"):
         train_subwords(["a"], 5)

@@ -1,4 +1,4 @@
-"""Trace: its JSON form, rounded; its text is one line."""
+"""A trace has a rounded JSON form and a string of one line, and checks its fields."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from pellucid.decoding.trace_schema import VERSION
 from pellucid.errors import ArgumentError, DataError
 
 
-def trace_of(**changes: object) -> Trace:
+def make_trace(**changes: object) -> Trace:
     fields: dict[str, Any] = {
         "text": "a?",
         "source": ("V", "a", "?"),
@@ -33,14 +33,14 @@ def trace_of(**changes: object) -> Trace:
     return Trace(**{**fields, **changes})
 
 
-def empty() -> Trace:
-    nothing = {"source": (), "features": 0, "unknown": (), "target": (), "top_symbols": ()}
+def make_empty_trace() -> Trace:
+    fields = {"source": (), "features": 0, "unknown": (), "target": (), "top_symbols": ()}
     arrays = {name: np.zeros((0, 0), dtype=np.float32) for name in ("attention", "top_log_probabilities")}
-    return trace_of(text="", output="", log_probabilities=np.zeros(0, dtype=np.float32), **nothing, **arrays)
+    return make_trace(text="", output="", log_probabilities=np.zeros(0, dtype=np.float32), **fields, **arrays)
 
 
 def test_the_json_form_has_all_fields_to_six_decimals() -> None:
-    assert json.loads(trace_of().to_json()) == {
+    assert json.loads(make_trace().to_json()) == {
         "version": VERSION,
         "text": "a?",
         "output": "x",
@@ -57,28 +57,28 @@ def test_the_json_form_has_all_fields_to_six_decimals() -> None:
     }
 
 
-def refuse_constant(name: str) -> None:
+def reject_constant(name: str) -> None:
     raise AssertionError(f"{name} is no JSON")
 
 
 @pytest.mark.parametrize("compact", [False, True])
-@pytest.mark.parametrize("trace", [trace_of(), empty(), trace_of(text='"\\\n\0', output="ü🙂\u2028")])
+@pytest.mark.parametrize("trace", [make_trace(), make_empty_trace(), make_trace(text='"\\\n\0', output="ü🙂\u2028")])
 def test_the_json_form_is_strict_json_on_one_line(trace: Trace, compact: bool) -> None:
     text = trace.to_json(compact)
-    plain = json.loads(text, parse_constant=refuse_constant)
-    assert (plain["text"], plain["output"]) == (trace.text, trace.output) and "\n" not in text
+    record = json.loads(text, parse_constant=reject_constant)
+    assert (record["text"], record["output"]) == (trace.text, trace.output) and "\n" not in text
 
 
 def test_an_empty_trace_has_an_empty_json_form() -> None:
-    plain = json.loads(empty().to_json())
-    assert plain["attention"] == plain["top"] == plain["log_probabilities"] == plain["target"] == []
-    assert plain["score"] == 0
+    record = json.loads(make_empty_trace().to_json())
+    assert record["attention"] == record["top"] == record["log_probabilities"] == record["target"] == []
+    assert record["score"] == 0
 
 
 def test_the_score_is_the_sum_over_steps_in_double_precision() -> None:
     T = 10_000
     many = np.full(T, -0.1, dtype=np.float32)
-    trace = trace_of(
+    trace = make_trace(
         target=("x",) * T,
         log_probabilities=many,
         attention=np.ones((T, 1), dtype=np.float32),
@@ -87,29 +87,29 @@ def test_the_score_is_the_sum_over_steps_in_double_precision() -> None:
     assert trace.score == pytest.approx(T * float(many[0]), rel=1e-12)
 
 
-def test_a_trace_reads_as_its_source_and_output() -> None:
-    assert str(trace_of()) == "a? → x"
+def test_the_string_of_a_trace_has_source_and_output() -> None:
+    assert str(make_trace()) == "a? → x"
 
 
 def test_a_trace_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
-        trace_of().output = "y"  # type: ignore[misc]
+        make_trace().output = "y"  # type: ignore[misc]
 
 
-HUGE = 10**5000
+HUGE_NUMBER = 10**5000
 
 
 @pytest.mark.parametrize("name", ["version", "rank", "features"])
-def test_a_number_of_thousands_of_digits_in_a_record_is_refused(name: str) -> None:
+def test_a_record_number_of_thousands_of_digits_is_refused(name: str) -> None:
     with pytest.raises(
         DataError, match=f"{name}.* got a number with thousands of digits|version a number with thousands"
     ):
-        Trace.from_record(msgspec.structs.replace(trace_of().to_record(), **{name: HUGE}))
+        Trace.from_record(msgspec.structs.replace(make_trace().to_record(), **{name: HUGE_NUMBER}))
 
 
 @pytest.mark.parametrize("changes", [{"origin": "x" * 10**6}, {"task": "x" * 10**6}, {"rank": "x" * 10**6}])
 def test_a_message_about_a_record_is_short(changes: dict[str, object]) -> None:
-    record = msgspec.structs.replace(trace_of().to_record(), **changes)
+    record = msgspec.structs.replace(make_trace().to_record(), **changes)
     with pytest.raises(DataError, match=next(iter(changes))) as caught:
         Trace.from_record(record)
     with pytest.raises(DataError, match=next(iter(changes))) as read:
@@ -137,13 +137,13 @@ def test_a_message_about_a_record_is_short(changes: dict[str, object]) -> None:
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_a_value_of_another_type_in_a_record_is_refused_by_its_field(name: str, value: object) -> None:
+def test_a_record_value_of_another_type_is_refused_with_its_field(name: str, value: object) -> None:
     with pytest.raises(DataError, match=name):
-        Trace.from_record(msgspec.structs.replace(trace_of().to_record(), **{name: value}))
+        Trace.from_record(msgspec.structs.replace(make_trace().to_record(), **{name: value}))
 
 
-def test_a_field_that_a_program_has_set_is_checked_where_the_trace_is_written(tmp_path: Path) -> None:
-    """The types of fields are checked under pytest, so they are set past the checks."""
+def test_a_changed_field_is_checked_when_the_trace_is_written(tmp_path: Path) -> None:
+    """Fields are set by object.__setattr__, because pytest checks the types of other assignments."""
     for name, value, message in (
         ("source", 5, "trace.source: expected a list of strings, got 5"),
         ("target", ("a",), "trace.top_symbols: expected as many symbols for each of 1 steps"),
@@ -171,7 +171,7 @@ def test_a_field_that_a_program_has_set_is_checked_where_the_trace_is_written(tm
         ("origin", "dream", "trace.origin: expected search, sample, given or lexicon, got 'dream'"),
         ("task", "tga", "trace.task: expected .*did you mean 'tag'"),
     ):
-        trace = trace_of()
+        trace = make_trace()
         object.__setattr__(trace, name, value)
         writers = (trace.to_json, trace._repr_html_, lambda path=tmp_path / "a.svg": trace.save(path))  # noqa: B023
         for write in writers:
@@ -180,8 +180,8 @@ def test_a_field_that_a_program_has_set_is_checked_where_the_trace_is_written(tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_impossible_symbols_and_rounding_are_written() -> None:
-    trace = trace_of(
+def test_infinite_log_probabilities_and_rounded_weights_are_written() -> None:
+    trace = make_trace(
         log_probabilities=np.array([-np.inf, 5e-4], np.float32),
         top_log_probabilities=np.array([[-1e9, -np.inf], [0.0, -np.inf]], np.float32),
         attention=np.array([[1.0005, 0.0, 0.0], [0.0, 0.0, 0.0]], np.float32),

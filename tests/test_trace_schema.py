@@ -1,4 +1,4 @@
-"""The JSON form of a trace: what is written can be read again, by Python and by the page."""
+"""The JSON form of a trace restores the trace, in Python and in the page."""
 
 import base64
 import copy
@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from sample_traces import HOSTILE, small
-from test_trace import empty, trace_of
+from test_trace import make_empty_trace, make_trace
 
 from pellucid.config.settings import Task
 from pellucid.decoding.search_tree import SearchTree
@@ -41,79 +41,79 @@ from pellucid.tasks.task_settings import BUILT_IN
 from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.schema import PageTrace
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "guides" / "decoding.md"
+GUIDE = Path(__file__).parents[1] / "docs" / "guides" / "decoding.md"
 SYMBOLS = st.sampled_from(["a", "b", "⟨end⟩", "", "two words", "ü🙂", *(each for each in HOSTILE if each != "\ud800")])
 WEIGHTS = st.floats(0, 1, width=32)
-LOGS = st.one_of(st.floats(-50, 0, width=32), st.just(-math.inf))
+LOG_PROBABILITIES = st.one_of(st.floats(-50, 0, width=32), st.just(-math.inf))
 
 
-def array_of(draw: st.DrawFn, shape: tuple[int, ...], elements: st.SearchStrategy[float]) -> np.ndarray:
-    """A float32 array of this shape."""
+def draw_array(draw: st.DrawFn, shape: tuple[int, ...], elements: st.SearchStrategy[float]) -> np.ndarray:
+    """Draw a float32 array of the given shape."""
     return draw(arrays.arrays(np.float32, shape, elements=elements))
 
 
-def places(count: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Some numbers below a count."""
+def index_tuples(count: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """Return a strategy of up to three indices below a count."""
     return st.lists(st.integers(0, count - 1), max_size=3).map(tuple) if count else st.just(())
 
 
 @st.composite
-def lattices(draw: st.DrawFn, positions: int) -> dict[str, Any]:
-    """The fields of a tree over so many source positions."""
+def lattice_fields(draw: st.DrawFn, positions: int) -> dict[str, Any]:
+    """Draw the fields of a search tree over the given number of source positions."""
     nodes, rows = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     return dict(
         symbols=tuple(draw(st.lists(SYMBOLS, min_size=nodes, max_size=nodes))),
         parents=np.array([draw(st.integers(-1, node - 1)) for node in range(nodes)]),
-        log_probabilities=array_of(draw, (nodes,), st.floats(-50, 0, width=32)),
-        scores=array_of(draw, (nodes,), st.floats(-50, 0, width=32)),
+        log_probabilities=draw_array(draw, (nodes,), st.floats(-50, 0, width=32)),
+        scores=draw_array(draw, (nodes,), st.floats(-50, 0, width=32)),
         fates=tuple(draw(st.lists(st.sampled_from(get_args(Fate)), min_size=nodes, max_size=nodes))),
         looks=np.array(draw(st.lists(st.integers(0, rows - 1), min_size=nodes, max_size=nodes))),
-        attention=array_of(draw, (rows, positions), WEIGHTS),
+        attention=draw_array(draw, (rows, positions), WEIGHTS),
         leaf=draw(st.integers(-1, nodes - 1)),
     )
 
 
 @st.composite
-def traces(draw: st.DrawFn) -> dict[str, Any]:
-    """The fields of a trace of any task, with anything that a trace may hold.
+def trace_fields(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw the fields of a trace of any task, with any valid values.
 
-    The trace is made in the test: the check of its types draws random numbers, which a strategy may not.
+    The test constructs the trace, because the check of its types draws random numbers, which a strategy must not.
     """
     task: Task = draw(st.sampled_from(list(BUILT_IN)))
     S, T, k = draw(st.integers(0, 4)), draw(st.integers(0, 4)), draw(st.integers(1, 3))
     features = draw(st.integers(0, S))
     T = S - features if task == "tag" else T  # each source position has a tag
-    likely = -np.sort(-array_of(draw, (T, k), LOGS), axis=1)
+    likely = -np.sort(-draw_array(draw, (T, k), LOG_PROBABILITIES), axis=1)
     heads, looks = draw(st.none() | st.integers(1, 2)), draw(st.none() | st.integers(1, 3))
     return dict(
         text=draw(SYMBOLS),
         source=tuple(draw(st.lists(SYMBOLS, min_size=S, max_size=S))),
         features=features,
-        unknown=draw(places(S)),
+        unknown=draw(index_tuples(S)),
         target=tuple(draw(st.lists(SYMBOLS, min_size=T, max_size=T))),
         output=draw(SYMBOLS),
         finished=draw(st.booleans()),
-        log_probabilities=array_of(draw, (T,), LOGS),
-        attention=np.eye(T, S, features, dtype=np.float32) if task == "tag" else array_of(draw, (T, S), WEIGHTS),
+        log_probabilities=draw_array(draw, (T,), LOG_PROBABILITIES),
+        attention=np.eye(T, S, features, dtype=np.float32) if task == "tag" else draw_array(draw, (T, S), WEIGHTS),
         top_symbols=tuple(tuple(draw(st.lists(SYMBOLS, min_size=k, max_size=k))) for _ in range(T)),
         top_log_probabilities=likely,
         origin=draw(st.sampled_from(get_args(Origin))),
         rank=draw(st.integers(1, 9)),
         probability=draw(st.none() | st.floats(0, 1)),
         search_score=draw(st.none() | st.floats(-50, 0)),
-        unknown_target=draw(places(T)),
-        forced=draw(places(T)),
-        painted=draw(places(T)),
-        lattice=draw(st.none() | lattices(S)),
-        heads=None if heads is None else array_of(draw, (heads, T, S), WEIGHTS),
+        unknown_target=draw(index_tuples(T)),
+        forced=draw(index_tuples(T)),
+        painted=draw(index_tuples(T)),
+        lattice=draw(st.none() | lattice_fields(S)),
+        heads=None if heads is None else draw_array(draw, (heads, T, S), WEIGHTS),
         added=draw(st.lists(SYMBOLS, max_size=2).map(tuple)),
         task=task,
-        looks=None if looks is None else array_of(draw, (looks, S), WEIGHTS),
+        looks=None if looks is None else draw_array(draw, (looks, S), WEIGHTS),
     )
 
 
-def assert_same(one: object, other: object, tolerance: float, name: str = "") -> None:
-    """Two values of a trace are the same; numbers up to a tolerance, −∞ exactly."""
+def assert_equal_values(one: object, other: object, tolerance: float, name: str = "") -> None:
+    """Assert that two values of a trace are equal, numbers up to a tolerance and −∞ exactly."""
     if isinstance(one, np.ndarray):
         assert isinstance(other, np.ndarray) and one.shape == other.shape, name
         if tolerance:
@@ -125,47 +125,49 @@ def assert_same(one: object, other: object, tolerance: float, name: str = "") ->
     elif isinstance(one, SearchTree):
         assert isinstance(other, SearchTree), name
         for field in fields(one):
-            assert_same(getattr(one, field.name), getattr(other, field.name), tolerance, f"lattice.{field.name}")
+            assert_equal_values(
+                getattr(one, field.name), getattr(other, field.name), tolerance, f"lattice.{field.name}"
+            )
     else:
         assert one == other, name
 
 
 @settings(deadline=None)
-@given(traces(), st.booleans())
-def test_traces_of_all_tasks_are_restored(drawn: dict[str, Any], compact: bool) -> None:
-    """To the bit in the compact form, to six decimals as lists; candidates, of probability above 0, to six decimals."""
-    lattice = drawn["lattice"]
-    trace = Trace(**{**drawn, "lattice": None if lattice is None else SearchTree(**lattice)})
-    again = Trace.from_json(trace.to_json(compact))
-    tops = ("top_symbols", "top_log_probabilities")
+@given(trace_fields(), st.booleans())
+def test_traces_of_all_tasks_are_restored(drawn_fields: dict[str, Any], compact: bool) -> None:
+    """The compact form is exact. Lists have six decimals, and so have candidates of probability above 0."""
+    lattice = drawn_fields["lattice"]
+    trace = Trace(**{**drawn_fields, "lattice": None if lattice is None else SearchTree(**lattice)})
+    restored = Trace.from_json(trace.to_json(compact))
+    top_fields = ("top_symbols", "top_log_probabilities")
     for field in fields(trace):
-        if field.name not in tops:
+        if field.name not in top_fields:
             tolerance = 0.0 if compact else 5.1e-7
-            assert_same(getattr(trace, field.name), getattr(again, field.name), tolerance, field.name)
+            assert_equal_values(getattr(trace, field.name), getattr(restored, field.name), tolerance, field.name)
     for step, (symbols, values) in enumerate(zip(trace.top_symbols, trace.top_log_probabilities, strict=True)):
-        known = [symbol for symbol, value in zip(symbols, values, strict=True) if value > -np.inf]
-        count = len(known)
-        assert list(again.top_symbols[step][:count]) == known
-        np.testing.assert_allclose(again.top_log_probabilities[step, :count], values[:count], rtol=2e-7, atol=5.1e-7)
-        assert set(again.top_symbols[step][count:]) <= {""}
-        assert np.isneginf(again.top_log_probabilities[step, count:]).all()
-    assert again.to_json(compact=True) == Trace.from_json(again.to_json(compact=True)).to_json(compact=True)
+        likely_symbols = [symbol for symbol, value in zip(symbols, values, strict=True) if value > -np.inf]
+        count = len(likely_symbols)
+        assert list(restored.top_symbols[step][:count]) == likely_symbols
+        np.testing.assert_allclose(restored.top_log_probabilities[step, :count], values[:count], rtol=2e-7, atol=5.1e-7)
+        assert set(restored.top_symbols[step][count:]) <= {""}
+        assert np.isneginf(restored.top_log_probabilities[step, count:]).all()
+    assert restored.to_json(compact=True) == Trace.from_json(restored.to_json(compact=True)).to_json(compact=True)
 
 
-def test_either_form_can_be_read_field_by_field() -> None:
+def test_list_and_compact_fields_may_be_mixed() -> None:
     mixed = json.loads(small().to_json())
     mixed["attention"] = json.loads(small().to_json(compact=True))["attention"]
-    assert_same(Trace.from_json(json.dumps(mixed)).attention, small().attention, 0)
+    assert_equal_values(Trace.from_json(json.dumps(mixed)).attention, small().attention, 0)
 
 
 def test_a_trace_of_the_page_is_read() -> None:
-    told = page_trace_without_model(small())
-    again = Trace.from_json(msgspec.json.encode(told))
-    assert again.to_json(compact=True) == small().to_json(compact=True)
+    page_trace = page_trace_without_model(small())
+    restored = Trace.from_json(msgspec.json.encode(page_trace))
+    assert restored.to_json(compact=True) == small().to_json(compact=True)
     assert TraceRecord.__struct_fields__ == PageTrace.__struct_fields__[: len(TraceRecord.__struct_fields__)]
 
 
-def test_no_character_of_a_line_of_json_acts_on_a_terminal() -> None:
+def test_terminal_control_characters_are_escaped_in_json() -> None:
     text = "a\x7f\x9b\x85\u2028\u202e\u2069\u00a0\u2065é"
     line = encode_json({"output": text}).decode("utf-8")
     assert line == r'{"output":"a\u007f\u009b\u0085\u2028\u202e\u2069' + '\u00a0\u2065é"}'
@@ -176,9 +178,9 @@ def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
     assert Trace.from_json(replace(small(), text="a\ud800").to_json()).text == "a\ufffd"
 
 
-def trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
-    """The JSON of a trace with other fields; None leaves a field out."""
-    plain = {**json.loads(trace_of().to_json()), **changes}
+def make_trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
+    """Return the JSON of a trace with changed fields; None omits a field."""
+    plain = {**json.loads(make_trace().to_json()), **changes}
     return json.dumps({name: value for name, value in plain.items() if value is not None})
 
 
@@ -188,36 +190,36 @@ def trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
         ("", "this is not a trace of schema version 1"),
         ("[]", "this is not a trace"),
         (b"\xff", "this is not a trace"),
-        (trace_json(version=None), "missing required field `version`"),
-        (trace_json(version=VERSION + 1), "the trace has version 2 of the schema; expected version 1"),
-        (trace_json(source=[1]), r"`str`.*source"),
-        (trace_json(target=["x"]), "expected candidates of 1 steps"),
-        (trace_json(log_probabilities=[0.5]), "log_probabilities: expected 2 numbers, got 1"),
-        (trace_json(attention=[[0.5], [0.5]]), "attention: expected 2 × 3 numbers, got 2 × 1"),
-        (trace_json(attention=[[0.5], []]), "attention: expected an array of numbers"),
-        (trace_json(attention={"shape": [2, 3], "data": "AAAA"}), "attention: expected an array of numbers"),
-        (trace_json(attention={"shape": [10**30, 0], "data": ""}), "attention: expected an array of numbers"),
-        (trace_json(other=None)[:-1] + ', "other": ' + "[" * 100_000, "this is not a trace"),
-        (trace_json(attention={"shape": [2, -3], "data": ""}), r">= 0.*shape"),
-        (trace_json(attention={"shape": [2, 3], "data": "?"}), "attention: expected an array of numbers"),
-        (trace_json(log_probabilities={"shape": [2], "data": "AACAfwAAgH8="}), "expected finite numbers"),
-        (trace_json(heads=[[[0.5]]]), "heads: expected any number of × 2 × 3 numbers, got 1 × 1 × 1"),
-        (trace_json(features=4), "features: expected 0 to 3"),
-        (trace_json(unknown=[3]), "unknown: expected numbers from 0 to 2"),
-        (trace_json(forced=[-1]), "forced: expected numbers from 0 to 1"),
-        (trace_json(origin="dream"), r"'dream'.*origin"),
+        (make_trace_json(version=None), "missing required field `version`"),
+        (make_trace_json(version=VERSION + 1), "the trace has version 2 of the schema; expected version 1"),
+        (make_trace_json(source=[1]), r"`str`.*source"),
+        (make_trace_json(target=["x"]), "expected candidates of 1 steps"),
+        (make_trace_json(log_probabilities=[0.5]), "log_probabilities: expected 2 numbers, got 1"),
+        (make_trace_json(attention=[[0.5], [0.5]]), "attention: expected 2 × 3 numbers, got 2 × 1"),
+        (make_trace_json(attention=[[0.5], []]), "attention: expected an array of numbers"),
+        (make_trace_json(attention={"shape": [2, 3], "data": "AAAA"}), "attention: expected an array of numbers"),
+        (make_trace_json(attention={"shape": [10**30, 0], "data": ""}), "attention: expected an array of numbers"),
+        (make_trace_json(other=None)[:-1] + ', "other": ' + "[" * 100_000, "this is not a trace"),
+        (make_trace_json(attention={"shape": [2, -3], "data": ""}), r">= 0.*shape"),
+        (make_trace_json(attention={"shape": [2, 3], "data": "?"}), "attention: expected an array of numbers"),
+        (make_trace_json(log_probabilities={"shape": [2], "data": "AACAfwAAgH8="}), "expected finite numbers"),
+        (make_trace_json(heads=[[[0.5]]]), "heads: expected any number of × 2 × 3 numbers, got 1 × 1 × 1"),
+        (make_trace_json(features=4), "features: expected 0 to 3"),
+        (make_trace_json(unknown=[3]), "unknown: expected numbers from 0 to 2"),
+        (make_trace_json(forced=[-1]), "forced: expected numbers from 0 to 1"),
+        (make_trace_json(origin="dream"), r"'dream'.*origin"),
         (
-            trace_json(log_probabilities=[1000.0, 0]),
+            make_trace_json(log_probabilities=[1000.0, 0]),
             "log_probabilities: expected log-probabilities, which are at most 0",
         ),
-        (trace_json(top=[[["a", 1000.0]], []]), "top: expected log-probabilities, which are at most 0"),
-        (trace_json(top=[[["a", -1]] * 65, []]), "top: expected at most 64 candidates of a step, got 65"),
-        (trace_json(attention=[[1e30] * 3] * 2), "attention: expected weights from 0 to 1"),
-        (trace_json(attention=[[-1] * 3] * 2), "attention: expected weights from 0 to 1"),
-        (trace_json(heads=[[[2] * 3] * 2]), "heads: expected weights from 0 to 1"),
-        (trace_json(probability=2.5), "probability: expected a number from 0 to 1, got 2.5"),
-        (trace_json(rank=-1), "rank: expected a number from 0 to"),
-        (trace_json(rank=10**18), "rank: expected a number from 0 to"),
+        (make_trace_json(top=[[["a", 1000.0]], []]), "top: expected log-probabilities, which are at most 0"),
+        (make_trace_json(top=[[["a", -1]] * 65, []]), "top: expected at most 64 candidates of a step, got 65"),
+        (make_trace_json(attention=[[1e30] * 3] * 2), "attention: expected weights from 0 to 1"),
+        (make_trace_json(attention=[[-1] * 3] * 2), "attention: expected weights from 0 to 1"),
+        (make_trace_json(heads=[[[2] * 3] * 2]), "heads: expected weights from 0 to 1"),
+        (make_trace_json(probability=2.5), "probability: expected a number from 0 to 1, got 2.5"),
+        (make_trace_json(rank=-1), "rank: expected a number from 0 to"),
+        (make_trace_json(rank=10**18), "rank: expected a number from 0 to"),
     ],
 )
 def test_invalid_traces_are_refused(text: str | bytes, message: str) -> None:
@@ -243,26 +245,33 @@ def test_invalid_search_trees_are_refused(name: str, value: object, message: str
         **{"symbols": ["x"], "parents": [-1], "log_probabilities": [0], "scores": [0]},
         **{"fates": ["kept"], "looks": [0], "attention": [[1, 0, 0]], "leaf": 0},
     }
-    assert Trace.from_json(trace_json(lattice=lattice)).lattice is not None
+    assert Trace.from_json(make_trace_json(lattice=lattice)).lattice is not None
     with pytest.raises(DataError, match=message):
-        Trace.from_json(trace_json(lattice={**lattice, name: value}))
+        Trace.from_json(make_trace_json(lattice={**lattice, name: value}))
 
 
 @pytest.mark.parametrize("rows", [30_000_000, 2**40])
 @pytest.mark.parametrize(("name", "rest"), [("heads", [0, 0]), ("looks", [0]), ("attention", [0])])
-def test_rows_without_numbers_are_bounded(name: str, rest: list[int], rows: int) -> None:
-    """A few bytes of a file would become gigabytes once they are written as lists."""
+def test_the_number_of_empty_rows_is_limited(name: str, rest: list[int], rows: int) -> None:
+    """A few bytes could otherwise become gigabytes of lists."""
     array = {"shape": [rows, *rest], "data": ""}
     lattice = {
         **{"symbols": [], "parents": [], "log_probabilities": [], "scores": []},
         **{"fates": [], "looks": [], "attention": array, "leaf": -1},
     }
-    empty = {"source": [], "target": [], "features": 0, "unknown": [], "forced": [], "painted": []}
-    empty |= {"log_probabilities": [], "attention": [], "top": [], "unknown_target": [], "heads": None, "looks": None}
+    empty_fields = {"source": [], "target": [], "features": 0, "unknown": [], "forced": [], "painted": []}
+    empty_fields |= {
+        "log_probabilities": [],
+        "attention": [],
+        "top": [],
+        "unknown_target": [],
+        "heads": None,
+        "looks": None,
+    }
     changes = {"lattice": lattice} if name == "attention" else {name: array}
-    assert Trace.from_json(trace_json(**empty)).target == ()
+    assert Trace.from_json(make_trace_json(**empty_fields)).target == ()
     with pytest.raises(DataError, match=f"{name}: expected at most 1024 rows where none of them holds a number"):
-        Trace.from_json(trace_json(**{**empty, **changes}))
+        Trace.from_json(make_trace_json(**{**empty_fields, **changes}))
 
 
 def test_a_record_of_other_types_is_refused() -> None:
@@ -274,13 +283,13 @@ def test_a_record_of_other_types_is_refused() -> None:
 
 @pytest.mark.parametrize("source", [[], ["a"], ["V", "a", "b", "c"]])
 def test_every_position_has_one_tag(source: list[str]) -> None:
-    """The attention of tags is not stored; once it was any size that the source had."""
+    """The attention of tags is not stored; its size follows from the numbers of symbols and tags."""
     features = int(len(source) > 1)
-    text = trace_json(task="tag", source=source, features=features, unknown=[])
+    text = make_trace_json(task="tag", source=source, features=features, unknown=[])
     message = rf"^target: expected a tag for each of {len(source) - features} source positions, got 2 tags$"
     with pytest.raises(DataError, match=message):
         Trace.from_json(text)
-    fitting = Trace.from_json(trace_json(task="tag", source=["V", "a", "b"], features=1, unknown=[]))
+    fitting = Trace.from_json(make_trace_json(task="tag", source=["V", "a", "b"], features=1, unknown=[]))
     assert fitting.attention.tolist() == [[0, 1, 0], [0, 0, 1]]
     object.__setattr__(fitting, "source", ("a",))
     object.__setattr__(fitting, "features", 0)
@@ -289,9 +298,9 @@ def test_every_position_has_one_tag(source: list[str]) -> None:
 
 
 def test_tags_of_a_long_source_take_little_memory() -> None:
-    """Each looks at its own position: an identity of so many numbers would take 40 GB."""
+    """The attention of tags is an identity matrix, which would take 40 GB if it were stored."""
     count, features = 100_000, 2
-    plain = {**json.loads(trace_of().to_json()), "task": "tag", "source": ["s"] * (count + features)}
+    plain = {**json.loads(make_trace().to_json()), "task": "tag", "source": ["s"] * (count + features)}
     plain |= {"features": features, "target": ["t"] * count, "log_probabilities": [0] * count, "attention": []}
     trace = Trace.from_json(json.dumps({**plain, "top": [[]] * count}))
     assert trace.attention.shape == (count, count + features)
@@ -300,8 +309,8 @@ def test_tags_of_a_long_source_take_little_memory() -> None:
     assert Trace.from_json(trace.to_json()).to_json() == trace.to_json()
 
 
-@pytest.mark.parametrize("again", [lambda trace: pickle.loads(pickle.dumps(trace)), copy.deepcopy, copy.copy])
-def test_copies_of_tags_take_little_memory(again: Callable[[Trace], Trace]) -> None:
+@pytest.mark.parametrize("copy_trace", [lambda trace: pickle.loads(pickle.dumps(trace)), copy.deepcopy, copy.copy])
+def test_copies_of_tags_take_little_memory(copy_trace: Callable[[Trace], Trace]) -> None:
     for count, features in ((100_000, 0), (3, 2)):
         tags = replace(
             small(),
@@ -314,12 +323,12 @@ def test_copies_of_tags_take_little_memory(again: Callable[[Trace], Trace]) -> N
             top_symbols=((),) * count,
             top_log_probabilities=np.zeros((count, 0), np.float32),
         )
-        trace = again(tags)
+        trace = copy_trace(tags)
         assert trace.source == tags.source and trace.attention.strides == (-4, 4)
         assert np.array_equal(trace.attention[:3], tags.attention[:3])
     assert len(pickle.dumps(trace)) < 2000
     for weights in (np.full((3, 5), 0.5, np.float32), identity_attention(3, 5, 1), np.eye(3, 5)):
-        other = again(replace(trace, attention=weights))
+        other = copy_trace(replace(trace, attention=weights))
         assert other.attention.tolist() == weights.tolist() and other.attention.dtype == weights.dtype
 
 
@@ -331,8 +340,8 @@ def test_the_weights_of_tags_are_an_identity(steps: int, positions: int, feature
 
 @settings(deadline=None)
 @given(arrays.arrays(np.float32, st.integers(1, 40), elements=st.floats(-50, 0, width=32)))
-def test_a_trace_is_written_as_it_was_read(values: np.ndarray) -> None:
-    """`score` is the sum of the numbers that stand beside it, so it does not change when these are read."""
+def test_writing_a_read_trace_gives_the_same_text(values: np.ndarray) -> None:
+    """The score is the sum of the rounded log-probabilities, so it does not change after reading."""
     count = len(values)
     trace = replace(
         small(),
@@ -348,14 +357,14 @@ def test_a_trace_is_written_as_it_was_read(values: np.ndarray) -> None:
     assert record.score == pytest.approx(sum(record.log_probabilities), abs=5.1e-7)  # type: ignore[arg-type]
 
 
-def test_a_pickled_trace_is_written_as_before() -> None:
+def test_pickling_does_not_change_the_written_trace() -> None:
     for compact in (False, True):
         for trace in (small(), replace(small(), origin="sample", task="classify", finished=False)):
             assert pickle.loads(pickle.dumps(trace)).to_json(compact) == trace.to_json(compact)
 
 
 def test_every_field_is_documented() -> None:
-    text = DOCUMENT.read_text("utf-8")
+    text = GUIDE.read_text("utf-8")
     for kind in (TraceRecord, LatticeRecord):
         missing = [name for name in kind.__struct_fields__ if f"| `{name}` |" not in text]
         assert not missing, f"docs/guides/decoding.md has no row for {missing}"
@@ -363,15 +372,15 @@ def test_every_field_is_documented() -> None:
 
 @given(arrays.arrays(np.float32, arrays.array_shapes(max_dims=3, min_side=0), elements=st.floats(-1e6, 1e6, width=32)))
 def test_arrays_are_restored_bit_for_bit(values: np.ndarray) -> None:
-    again = decode_array(encode_array(values))
-    assert again.shape == values.shape
-    np.testing.assert_array_equal(again, values)
+    restored = decode_array(encode_array(values))
+    assert restored.shape == values.shape
+    np.testing.assert_array_equal(restored, values)
 
 
-def test_rows_follow_each_other_in_little_endian() -> None:
-    told = encode_array(np.array([[1.5, -2.0], [0.25, 4.0]]))
-    assert told.shape == [2, 2]
-    assert struct.unpack("<4f", base64.b64decode(told.data)) == (1.5, -2.0, 0.25, 4.0)
+def test_encoded_arrays_are_row_major_and_little_endian() -> None:
+    encoded = encode_array(np.array([[1.5, -2.0], [0.25, 4.0]]))
+    assert encoded.shape == [2, 2]
+    assert struct.unpack("<4f", base64.b64decode(encoded.data)) == (1.5, -2.0, 0.25, 4.0)
 
 
 def test_lists_are_rounded() -> None:
@@ -382,12 +391,12 @@ def test_arrays_have_no_nan_and_no_infinity() -> None:
     assert np.isfinite(decode_array(encode_array(np.array([np.nan, -np.inf, np.inf])))).all()
     assert finite_log_probability(float("-inf")) == LOG_ZERO and finite_log_probability(float("nan")) == 0
     assert finite_log_probability(-3.5) == -3.5
-    impossible = trace_of(log_probabilities=np.array([-np.inf, -1], np.float32))
+    impossible = make_trace(log_probabilities=np.array([-np.inf, -1], np.float32))
     for compact in (False, True):
         record = impossible.to_record(compact)
         assert record.score == LOG_ZERO and decode_array(record.log_probabilities).tolist() == [LOG_ZERO, -1]
 
 
-def test_an_empty_trace_is_read_as_it_was_written() -> None:
-    again = Trace.from_json(empty().to_json())
-    assert again.attention.shape == again.top_log_probabilities.shape == (0, 0) and again.target == ()
+def test_an_empty_trace_is_restored() -> None:
+    restored = Trace.from_json(make_empty_trace().to_json())
+    assert restored.attention.shape == restored.top_log_probabilities.shape == (0, 0) and restored.target == ()

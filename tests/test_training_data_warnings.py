@@ -1,4 +1,4 @@
-"""Warnings about data on which training cannot succeed."""
+"""Training warns about data on which it cannot succeed."""
 
 from pathlib import Path
 
@@ -15,31 +15,35 @@ from pellucid.tasks.registry import build_network
 from pellucid.training.training_data import data_warnings
 
 
-def warnings_of(task: Task, train: list[Example], development: list[Example], copying: bool = False) -> list[str]:
-    """What is foreseen of a small training."""
+def find_data_warnings(
+    task: Task, train: list[Example], development: list[Example], pointer_generator: bool = False
+) -> list[str]:
+    """Return the warnings about the data of a small training."""
     symbols = "characters" if task == "transduce" else "words"
     config = msgspec.structs.replace(small_config(data={"target_symbols": symbols}), task=task)
-    config = msgspec.structs.replace(config, decoder=msgspec.structs.replace(config.decoder, pointer_generator=copying))
+    config = msgspec.structs.replace(
+        config, decoder=msgspec.structs.replace(config.decoder, pointer_generator=pointer_generator)
+    )
     vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
     return list(data_warnings(Transducer(config, vocabularies, build_network(config, vocabularies)), development))
 
 
 def test_a_single_class_is_reported() -> None:
     train = [Example("ab", "one")] * 4
-    assert warnings_of("classify", train, train) == [
+    assert find_data_warnings("classify", train, train) == [
         "every training example has the same class, 'one': there is nothing to learn"
     ]
-    assert warnings_of("classify", [*train, Example("b", "two")], train) == []
-    assert "has the same tag, 'O'" in warnings_of("tag", [Example("ab", "O O")], [])[0]
+    assert find_data_warnings("classify", [*train, Example("b", "two")], train) == []
+    assert "has the same tag, 'O'" in find_data_warnings("tag", [Example("ab", "O O")], [])[0]
 
 
-@pytest.mark.parametrize("copying", [False, True])
-def test_targets_that_the_model_cannot_produce_are_counted(copying: bool) -> None:
+@pytest.mark.parametrize("pointer_generator", [False, True])
+def test_targets_that_the_model_cannot_produce_are_counted(pointer_generator: bool) -> None:
     train = [Example("abc", "abc")] * 4
     development = [Example("ab", "ab"), Example("ax", "axy"), Example("az", "az")]
-    told = warnings_of("transduce", train, development, copying)
-    out_of_reach = "2 of 3 development examples cannot be right: no training target contains 'x' or others"
-    assert told == ([] if copying else [out_of_reach])
+    warnings = find_data_warnings("transduce", train, development, pointer_generator)
+    expected = "2 of 3 development examples cannot be right: no training target contains 'x' or others"
+    assert warnings == ([] if pointer_generator else [expected])
 
 
 def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Transducer: one trace per source text, in order; and a toy task learned completely."""
+"""A transducer returns one trace per source, in order, and learns a small task completely."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ from pellucid.training.loop import TrainingState, build_optimizer, fit
 
 
 def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: str = "") -> Transducer:
-    """An untrained transducer from abc; what it writes is arbitrary, but some of it ends early and some late."""
+    """Return an untrained transducer of sources from "abc", whose outputs have different lengths."""
     config, known = config_of(settings), vocabularies("abc", target, features=features)
     network = require_seq2seq(build_network(config, known)).double().eval()
     shake(network, 3)
@@ -80,9 +80,9 @@ def test_long_nbest_lists_use_small_batches(monkeypatch: pytest.MonkeyPatch) -> 
         PLAIN.nbest(["a"], 1025)
 
 
-@pytest.mark.parametrize("width", [1, 4])
-def test_outputs_keep_the_length_limits(width: int) -> None:
-    transducer = transducer_of({"search": {"min_length": 3, "max_length": 4, "beam_size": width}})
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_outputs_respect_the_length_limits(beam_size: int) -> None:
+    transducer = transducer_of({"search": {"min_length": 3, "max_length": 4, "beam_size": beam_size}})
     for trace in transducer.predict(["abc", "a", "", "aaaa"]):
         assert not trace.source or 3 <= len(trace.target) - trace.finished <= 4
     with pytest.raises(ConfigError, match=r"search\.min_length = 99 exceeds the maximum length, \d+ \(.*max_length"):
@@ -99,52 +99,54 @@ def test_outputs_keep_the_length_limits(width: int) -> None:
     st.booleans(),
 )
 def test_outputs_of_a_minimum_length_have_the_log_probabilities_of_forced_decoding(
-    texts: list[str], limit: dict[str, Any], width: int, normalization: str, single: bool, copying: bool
+    texts: list[str], limit: dict[str, Any], beam_size: int, normalization: str, float32: bool, copying: bool
 ) -> None:
-    """In PyTorch and in kernels (float32), EOS keeps its probability before the minimum length."""
+    """EOS keeps its probability before the minimum length, in PyTorch and in the kernels (float32)."""
     search = {
         "max_length": 8,
         **limit,
-        "beam_size": width,
-        "length_normalization": normalization if width > 1 else "none",
+        "beam_size": beam_size,
+        "length_normalization": normalization if beam_size > 1 else "none",
     }
     transducer = transducer_of({"search": search, "decoder": {"pointer_generator": copying}})
     with torch.no_grad():
         head_of(require_seq2seq(transducer.network).decoder).bias[EOS] += 6.0
-    if single:
+    if float32:
         transducer.network.float()
     lists = [[trace] for trace in transducer.predict(texts)]
     lists += transducer.nbest(texts, 4)
     lists += transducer.sample(texts, SamplingConfig(samples=3))
-    early = 0
+    num_early_ends = 0
     for trace in [trace for traces in lists for trace in traces]:
-        written = len(trace.target) - trace.finished
-        assert written >= limit.get("min_length", len(trace.source) + 1)
+        length = len(trace.target) - trace.finished
+        assert length >= limit.get("min_length", len(trace.source) + 1)
         forced = transducer.force([Example(trace.text, "".join(trace.symbols))])[0]
         for name in ("log_probabilities", "top_log_probabilities", "attention"):
             steps = len(trace.target)
             np.testing.assert_allclose(getattr(trace, name), getattr(forced, name)[:steps], atol=1e-4, err_msg=name)
-        early += sum(symbols[0] == END for symbols in trace.top_symbols[:-1])
-    assert early or copying  # the model would have ended some output earlier
+        num_early_ends += sum(symbols[0] == END for symbols in trace.top_symbols[:-1])
+    assert num_early_ends or copying  # without the limit, the model ends an output earlier
 
 
-def test_near_equal_lengths_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[int]] = []
+def test_sources_of_similar_lengths_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch_lengths: list[list[int]] = []
 
-    def spy(network: EncoderDecoder, source: Tensor, lengths: Tensor, limit: LengthLimits) -> list[DecodedOutput]:
-        seen.append(lengths.tolist())
+    def record_lengths(
+        network: EncoderDecoder, source: Tensor, lengths: Tensor, limit: LengthLimits
+    ) -> list[DecodedOutput]:
+        batch_lengths.append(lengths.tolist())
         return greedy(network, source, lengths, limit)
 
-    monkeypatch.setattr(module, "greedy", spy)
+    monkeypatch.setattr(module, "greedy", record_lengths)
     transducer = transducer_of({"search": {"batch_size": 2}})
     texts = ["abc", "a", "", "aaaa", "b", "ab"]
     assert [trace.text for trace in transducer.predict(texts)] == texts
-    assert seen == [[1, 1], [2, 3], [4]]
+    assert batch_lengths == [[1, 1], [2, 3], [4]]
 
 
 @few
 @given(TEXTS)
-def test_the_fields_of_a_trace_agree(texts: list[str]) -> None:
+def test_the_fields_of_a_trace_are_consistent(texts: list[str]) -> None:
     for trace in PLAIN.predict(texts):
         T, S = len(trace.target), len(trace.source)
         assert trace.source == tuple(trace.text)
@@ -201,7 +203,7 @@ def test_unknown_symbols_are_listed_by_position() -> None:
     assert trace.attention.shape[1] == 6
 
 
-def test_features_are_read_and_are_not_the_source_symbols_of_the_same_spelling() -> None:
+def test_features_differ_from_source_symbols_of_the_same_spelling() -> None:
     transducer = transducer_of({"data": {"features_column": "3"}}, features="abc")
     plain, one, two = transducer.predict(["c"] * 3, ["", "a", "b"])
     assert plain.log_probabilities[0] != one.log_probabilities[0] != two.log_probabilities[0]
@@ -223,7 +225,7 @@ def test_features_for_a_model_without_them_are_a_data_error() -> None:
 
 
 def test_a_source_may_be_as_long_as_the_limit_but_not_longer_and_features_do_not_count() -> None:
-    """The same limit as for the lines of a file, which counts the source alone."""
+    """The limit for lines of a file also counts only the source."""
     transducer = transducer_of({"data": {"max_sequence_length": 4, "features_column": "3"}}, features="VN")
     assert transducer.predict(["abca"], ["V;N"])[0].source == ("V", "N", "a", "b", "c", "a")
     with pytest.raises(DataError, match=r"source 2 has 5 symbols; data\.max_sequence_length is 4"):
@@ -249,11 +251,11 @@ def test_symbols_are_joined_by_the_configured_tokenizer() -> None:
         assert trace.output == " ".join(symbol for symbol in trace.target if symbol != END)
 
 
-def words(count: int, seed: int) -> list[Example]:
-    """Pairs whose target is the source: one to five letters."""
+def make_copy_pairs(count: int, seed: int) -> list[Example]:
+    """Return pairs whose target equals the source of one to five letters."""
     generator = np.random.default_rng(seed)
-    drawn = ("".join(generator.choice(list("abcde"), size=generator.integers(1, 6))) for _ in range(count))
-    return [Example(word, word) for word in drawn]
+    generated = ("".join(generator.choice(list("abcde"), size=generator.integers(1, 6))) for _ in range(count))
+    return [Example(word, word) for word in generated]
 
 
 def test_copying_is_learned_and_attention_is_the_diagonal() -> None:
@@ -262,18 +264,20 @@ def test_copying_is_learned_and_attention_is_the_diagonal() -> None:
     config = config_of(
         {"encoder": sizes, "decoder": {**sizes, "hidden_size": 32}, "attention": {"size": 16}, "training": training}
     )
-    pairs, transducer = words(1200, 1), transducer_of({})
+    pairs, transducer = make_copy_pairs(1200, 1), transducer_of({})
     known = learn_vocabularies(pairs, transducer.tokenizers, 1)
     transducer = Transducer(config, known, require_seq2seq(build_network(config, known)))
     encoded = encode_examples(pairs, transducer.tokenizers, known)
     optimizer = build_optimizer(transducer.network, config.training)
-    for _ in fit(TrainingState(transducer, optimizer, encoded, words(10, 2))):
+    for _ in fit(TrainingState(transducer, optimizer, encoded, make_copy_pairs(10, 2))):
         pass
-    fresh = [example.source for example in words(200, 3)]
-    traces = transducer.predict(fresh)
-    assert [trace.output for trace in traces] == fresh
-    looked = np.concatenate([trace.attention[:-1].argmax(axis=1) == np.arange(len(trace.output)) for trace in traces])
-    assert looked.mean() > 0.97
+    sources = [example.source for example in make_copy_pairs(200, 3)]
+    traces = transducer.predict(sources)
+    assert [trace.output for trace in traces] == sources
+    is_diagonal = np.concatenate(
+        [trace.attention[:-1].argmax(axis=1) == np.arange(len(trace.output)) for trace in traces]
+    )
+    assert is_diagonal.mean() > 0.97
 
 
 @pytest.mark.parametrize("settings", [{}, {"beam_size": 4}, {"length_normalization": "gnmt", "coverage_penalty": 0.2}])
@@ -283,15 +287,15 @@ def test_the_probabilities_of_an_nbest_list_sum_to_one(settings: dict[str, Any])
     lists = transducer.nbest(texts, 4)
     assert [len(traces) for traces in lists] == [4, 4, 1, 4]
     for traces, text in zip(lists, texts, strict=True):
-        shares = [trace.probability for trace in traces]
-        assert sum(share or 0 for share in shares) == pytest.approx(1)
+        probabilities = [trace.probability for trace in traces]
+        assert sum(probability or 0 for probability in probabilities) == pytest.approx(1)
         assert [trace.rank for trace in traces] == list(range(1, len(traces) + 1))
         assert all(trace.attention.shape == (len(trace.target), len(text)) for trace in traces)
         assert [trace.search_score is None for trace in traces] == [len(settings) < 2 or not text] * len(traces)
-    for traces, some in zip(lists, transducer.nbest(texts, 4, top_mass=0.6), strict=True):
-        assert [trace.output for trace in some] == [trace.output for trace in traces[: len(some)]]
-        held = sum(trace.probability or 0 for trace in some)
-        assert held >= 0.6 and held - (some[-1].probability or 0) < 0.6
+    for traces, most_probable in zip(lists, transducer.nbest(texts, 4, top_mass=0.6), strict=True):
+        assert [trace.output for trace in most_probable] == [trace.output for trace in traces[: len(most_probable)]]
+        mass = sum(trace.probability or 0 for trace in most_probable)
+        assert mass >= 0.6 and mass - (most_probable[-1].probability or 0) < 0.6
 
 
 def test_a_top_mass_of_one_keeps_outputs_of_negligible_probability() -> None:
@@ -301,7 +305,7 @@ def test_a_top_mass_of_one_keeps_outputs_of_negligible_probability() -> None:
     assert len(outputs_to_top_mass(traces, 1.0)) == 3 and len(outputs_to_top_mass(traces, 0.999)) == 1
 
 
-def test_limits_by_ratio_follow_the_source() -> None:
+def test_length_ratios_are_relative_to_the_source() -> None:
     search = {
         "max_length_ratio": 1.5,
         "max_length_offset": -1,
@@ -312,9 +316,9 @@ def test_limits_by_ratio_follow_the_source() -> None:
     with pytest.warns(UserWarning, match="the maximum is used"):
         found = transducer_of({"search": {**search, "max_length": 9}}).predict(["aaaa", "abcabc", "ab", "a"])
     for trace in found:
-        longest = max(int(1.5 * len(trace.text)) - 1, 1)
-        written = len(trace.target) - trace.finished
-        assert min(len(trace.text) + 1, longest) <= written <= longest
+        max_length = max(int(1.5 * len(trace.text)) - 1, 1)
+        length = len(trace.target) - trace.finished
+        assert min(len(trace.text) + 1, max_length) <= length <= max_length
 
 
 def test_each_source_may_have_its_own_prefix() -> None:
@@ -328,13 +332,15 @@ def test_each_source_may_have_its_own_prefix() -> None:
 
 
 def test_scored_targets_have_a_maximum_length() -> None:
-    """As long as what is trained on, or what the model itself may write."""
-    short = transducer_of({"data": {"max_sequence_length": 30}})
-    longest = max(30, short.max_length)
-    assert len(short.force([Example("a", "v" * longest)])[0].symbols) == longest
-    with pytest.raises(DataError, match=rf"^target 2 has {longest + 1} symbols; at most {longest} can be scored$"):
-        short.force([Example("a", "v"), Example("a", "v" * (longest + 1))])
-    written = short.with_search(msgspec.structs.replace(short.config.search, max_length=200))
-    assert len(written.force([Example("a", "v" * 200)])[0].symbols) == 200
+    """The maximum is the length limit of the training data or of outputs, whichever is larger."""
+    transducer = transducer_of({"data": {"max_sequence_length": 30}})
+    max_length = max(30, transducer.max_length)
+    assert len(transducer.force([Example("a", "v" * max_length)])[0].symbols) == max_length
+    with pytest.raises(
+        DataError, match=rf"^target 2 has {max_length + 1} symbols; at most {max_length} can be scored$"
+    ):
+        transducer.force([Example("a", "v"), Example("a", "v" * (max_length + 1))])
+    long_transducer = transducer.with_search(msgspec.structs.replace(transducer.config.search, max_length=200))
+    assert len(long_transducer.force([Example("a", "v" * 200)])[0].symbols) == 200
     with pytest.raises(DataError, match=r"^target 1 has 100000 symbols; at most 200 can be scored$"):
-        written.force([Example("a", "v" * 100_000)])
+        long_transducer.force([Example("a", "v" * 100_000)])

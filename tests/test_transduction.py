@@ -1,4 +1,4 @@
-"""Recipes of string transduction: reading of the data sets."""
+"""The recipes of string transduction read their data sets."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Recipes for published transduction sets on generated data of the same format: training, scores and reports."""
+"""The recipes for published transduction sets train and report on generated data of the same format."""
 
 import json
 import re
@@ -66,8 +66,8 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    """Small networks, no worker processes."""
+def use_small_networks() -> Iterator[None]:
+    """Use small networks and no worker processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "load_recipe_config", quick_config)
         patch.setattr(transduction_experiments, "run_jobs", right_here)
@@ -76,7 +76,7 @@ def quick() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=TRANSDUCTION_RECIPES)
 def recipe_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RecipeRun:
-    """Run each recipe once."""
+    """Run a recipe and return its lines and its report."""
     name: str = request.param
     folder = tmp_path_factory.mktemp(name)
     WRITERS[name](folder / "data" / FOLDERS.get(name, name))
@@ -86,12 +86,12 @@ def recipe_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return RecipeRun(name, recipe_request, lines, json.loads((folder / "out" / "report.json").read_text()))
 
 
-def settings_of(recipe_run: RecipeRun) -> dict[str, list[str]]:
+def list_settings(recipe_run: RecipeRun) -> dict[str, list[str]]:
     """Return the experiments of each setting; for recipes without settings all of them under an empty name."""
-    return SETTINGS.get(recipe_run.name) or {"": names_of(recipe_run)}
+    return SETTINGS.get(recipe_run.name) or {"": list_experiments(recipe_run)}
 
 
-def names_of(recipe_run: RecipeRun) -> list[str]:
+def list_experiments(recipe_run: RecipeRun) -> list[str]:
     """Return the names of the selected experiments."""
     return (
         list(recipe_run.request.only) or {"spelling-codespell": VARIANTS, "scan": ["simple", "length"]}[recipe_run.name]
@@ -99,29 +99,29 @@ def names_of(recipe_run: RecipeRun) -> list[str]:
 
 
 def test_report_has_a_line_for_each_run_and_ensemble(recipe_run: RecipeRun) -> None:
-    heads = [line.split(":")[0] for line in recipe_run.lines]
-    names, seeds = names_of(recipe_run), recipe_run.request.seeds
+    labels = [line.split(":")[0] for line in recipe_run.lines]
+    names, seeds = list_experiments(recipe_run), recipe_run.request.seeds
     expected = [f"{name}, seed {seed}" for seed in range(1, seeds + 1) for name in names]
     expected += [f"{name}, ensemble of {seeds}" for name in names if seeds > 1]
-    whos = [f"seed {seed}" for seed in range(1, seeds + 1)]
-    means = [f"{setting}, " for setting, of in settings_of(recipe_run).items() if len(of) > 1 or not setting]
-    expected += [f"macro, {each}{who}".replace(", , ", ", ") for who in whos for each in means]
+    run_labels = [f"seed {seed}" for seed in range(1, seeds + 1)]
+    means = [f"{setting}, " for setting, of in list_settings(recipe_run).items() if len(of) > 1 or not setting]
+    expected += [f"macro, {each}{run_label}".replace(", , ", ", ") for run_label in run_labels for each in means]
     if seeds > 1:
         expected += [f"macro, {each}ensemble of {seeds}".replace(", , ", ", ") for each in means]
         expected += [f"macro, {each}mean of {seeds} seeds".replace(", , ", ", ") for each in means]
-    first, *others = settings_of(recipe_run)
+    first, *others = list_settings(recipe_run)
     sets = {
-        each: f"{len(settings_of(recipe_run)[each])} set{'s' * (len(settings_of(recipe_run)[each]) > 1)}"
+        each: f"{len(list_settings(recipe_run)[each])} set{'s' * (len(list_settings(recipe_run)[each]) > 1)}"
         for each in others
     }
-    expected += [f"{each} against {first}, {who}, {sets[each]}" for who in whos for each in others]
-    assert heads == [*expected, "report"]
+    expected += [f"{each} against {first}, {run_label}, {sets[each]}" for run_label in run_labels for each in others]
+    assert labels == [*expected, "report"]
 
 
 def test_report_json_has_all_numbers(recipe_run: RecipeRun) -> None:
     report = recipe_run.report
     assert report["name"] == recipe_run.name and report["beam"] == 5 and report["seeds"] == recipe_run.request.seeds
-    assert [each["name"] for each in report["experiments"]] == names_of(recipe_run)
+    assert [each["name"] for each in report["experiments"]] == list_experiments(recipe_run)
     for each in report["experiments"]:
         assert [run["seed"] for run in each["runs"]] == list(range(1, recipe_run.request.seeds + 1))
         assert (each["ensemble"] is not None) == (recipe_run.request.seeds > 1)
@@ -145,13 +145,13 @@ def test_scores_are_computed_with_beam_search_on_the_written_files(recipe_run: R
     ).examples
     traces = transducer.with_beam(BEAM_SIZE).trace(examples)
     split = transducer.tokenizers.target.split
-    right = sum(split(trace.output) == split(one.target) for trace, one in zip(traces, examples, strict=True))
-    assert each["runs"][0]["test"]["exact_match"] == pytest.approx(100 * right / len(examples))
+    num_correct = sum(split(trace.output) == split(one.target) for trace, one in zip(traces, examples, strict=True))
+    assert each["runs"][0]["test"]["exact_match"] == pytest.approx(100 * num_correct / len(examples))
     assert each["runs"][0]["test"]["examples"] == len(examples) == SIZES["test"]
 
 
 def test_samples_reduce_only_the_training_set(recipe_run: RecipeRun) -> None:
-    folder = recipe_run.request.out / "data" / names_of(recipe_run)[0]
+    folder = recipe_run.request.out / "data" / list_experiments(recipe_run)[0]
     counts = {part: len((folder / f"{part}.tsv").read_text("utf-8").splitlines()) for part in SIZES}
     assert counts == {"train": 16, "dev": 6 if recipe_run.name == "scan" else SIZES["dev"], "test": SIZES["test"]}
 
@@ -175,7 +175,7 @@ def test_training_learns(recipe_run: RecipeRun) -> None:
 
 
 def test_macro_averages_cover_sets_with_a_published_number(recipe_run: RecipeRun) -> None:
-    setting, names = next(iter(settings_of(recipe_run).items()))
+    setting, names = next(iter(list_settings(recipe_run).items()))
     experiments_of_setting = [each for each in recipe_run.report["experiments"] if each["name"] in names]
     published_sets = [each for each in experiments_of_setting if each["published"] and each["runs"][0]["test"]]
     averaged = published_sets or experiments_of_setting
@@ -191,8 +191,8 @@ def test_macro_averages_cover_sets_with_a_published_number(recipe_run: RecipeRun
 
 def test_attention_is_shown_for_every_experiment_if_requested(recipe_run: RecipeRun) -> None:
     document = written_document(recipe_run.request.out / "report.html")
-    assert ("Attention: copying, seed 1" in titles_of(document)) == (names_of(recipe_run) == VARIANTS)
-    assert ("macro" in str(document.summary)) == (names_of(recipe_run) != VARIANTS)
+    assert ("Attention: copying, seed 1" in titles_of(document)) == (list_experiments(recipe_run) == VARIANTS)
+    assert ("macro" in str(document.summary)) == (list_experiments(recipe_run) != VARIANTS)
 
 
 def test_settings_are_compared_on_the_same_examples(recipe_run: RecipeRun) -> None:
@@ -200,7 +200,7 @@ def test_settings_are_compared_on_the_same_examples(recipe_run: RecipeRun) -> No
     if recipe_run.name not in SETTINGS:
         assert differences == []
         return
-    first, *others = settings_of(recipe_run)
+    first, *others = list_settings(recipe_run)
     assert {(each["setting"], each["baseline"]) for each in differences} == {(other, first) for other in others}
     rates = {
         (each["name"], run["seed"]): run["test"]["exact_match"]
@@ -208,10 +208,10 @@ def test_settings_are_compared_on_the_same_examples(recipe_run: RecipeRun) -> No
         for run in each["runs"]
     }
     for each in differences:
-        seed, other = int(each["label"].split()[1]), settings_of(recipe_run)[each["setting"]]
+        seed, other = int(each["label"].split()[1]), list_settings(recipe_run)[each["setting"]]
         assert each["sets"] == len(other)
         setting_rate = sum(rates[name, seed] for name in other) / len(other)
-        baseline_rate = sum(rates[name, seed] for name in settings_of(recipe_run)[first][: len(other)]) / len(other)
+        baseline_rate = sum(rates[name, seed] for name in list_settings(recipe_run)[first][: len(other)]) / len(other)
         assert each["test"]["exact_match"]["difference"] == pytest.approx(setting_rate - baseline_rate)
     line = next(line for line in recipe_run.lines if line.startswith(f"{others[0]} against {first}, seed 1"))
     points = float(re.findall(r"test \w+ ([+-][0-9.]+) \(", line)[0])

@@ -1,4 +1,4 @@
-"""The search space: parsing, validation and configurations."""
+"""A search space is parsed, validated and applied to configurations."""
 
 from pathlib import Path
 
@@ -24,14 +24,14 @@ from pellucid.tuning.space import (
 BASE = config_of({"training": {"epochs": 10.0}})
 
 
-def space_of(folder: Path, text: str) -> object:
-    """The space of a TOML text."""
+def parse_space(folder: Path, text: str) -> object:
+    """Return the search space of a TOML text."""
     (folder / "space.toml").write_text(text)
     return load_space(folder / "space.toml", BASE)
 
 
 def test_every_form_of_a_dimension_is_parsed(tmp_path: Path) -> None:
-    space = space_of(
+    space = parse_space(
         tmp_path,
         '[encoder]\nhidden_size = { times = [0.5, 1, 0.01] }\ncell = { choices = ["gru", "lstm"] }\n'
         "num_layers = { from = 1, to = 3 }\ndropout = { from = 0, to = 0.5, step = 0.1 }\n"
@@ -51,7 +51,7 @@ def test_every_form_of_a_dimension_is_parsed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("[encoder", "is not TOML"),
         ("size = 3", "size: only settings of a section can be searched"),
@@ -85,9 +85,9 @@ def test_every_form_of_a_dimension_is_parsed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_invalid_search_space_raises_config_error(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        space_of(tmp_path, text)
+def test_invalid_search_space_raises_config_error(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_space(tmp_path, text)
 
 
 NUMBERS = ["1" * 4300, "1" * 5000, "0x" + "f" * 5000, "9223372036854775808", "inf", "nan", "1e308", "-1", "[[1]]"]
@@ -102,7 +102,7 @@ def test_any_number_in_a_space_is_valid_or_an_error(tmp_path: Path, key: str) ->
     section, _, name = key.partition(".")
     for number in NUMBERS:
         for form in FORMS:
-            path = _written(tmp_path, f"[{section}]\n{name} = {form.format(n=number)}\n")
+            path = _write_space(tmp_path, f"[{section}]\n{name} = {form.format(n=number)}\n")
             try:
                 space = load_space(path, BASE)
                 assert describe_space(space) and apply_values(BASE, space, initial_values(BASE, space), "a trial")
@@ -126,12 +126,12 @@ def test_explicit_settings_are_not_searched_and_links_follow_them() -> None:
 
 
 def test_contradictory_values_raise_config_error(tmp_path: Path) -> None:
-    space = load_space(_written(tmp_path, '[attention]\ntype = {choices = ["dot"]}\n'), BASE)
+    space = load_space(_write_space(tmp_path, '[attention]\ntype = {choices = ["dot"]}\n'), BASE)
     with pytest.raises(ConfigError, match="a trial: attention\\.type"):
         apply_values(config_of({"decoder": {"hidden_size": 7}}), space, {"attention.type": "dot"}, "a trial")
 
 
-def _written(folder: Path, text: str) -> Path:
+def _write_space(folder: Path, text: str) -> Path:
     (folder / "space.toml").write_text(text)
     return folder / "space.toml"
 
@@ -152,7 +152,9 @@ def test_every_point_of_the_default_space_is_valid(data: st.DataObject) -> None:
     space = default_space(BASE, ())
     values: dict[str, bool | int | float | str] = {}
     for each in space.searched:
-        inside = st.sampled_from(each.values) if isinstance(each, ChoiceDimension) else st.floats(each.low, each.high)
-        values[each.key] = data.draw(inside)
-    told = flatten_config(apply_values(BASE, space, values, "a trial"))
-    assert all(told[key] == value for key, value in values.items())
+        values_of_dimension = (
+            st.sampled_from(each.values) if isinstance(each, ChoiceDimension) else st.floats(each.low, each.high)
+        )
+        values[each.key] = data.draw(values_of_dimension)
+    settings = flatten_config(apply_values(BASE, space, values, "a trial"))
+    assert all(settings[key] == value for key, value in values.items())

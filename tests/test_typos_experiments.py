@@ -1,4 +1,4 @@
-"""The recipes typo-faithful and typo-attention at small size: lines, reports, progress."""
+"""The recipes typo-faithful and typo-attention report lines, tables and progress at small size."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -32,8 +32,8 @@ def word_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    """Small networks, short trainings, no worker processes."""
+def use_small_trainings() -> Iterator[None]:
+    """Use small networks, short trainings and no worker processes."""
 
     def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
         training = {"batch_size": 16, "epochs": 2, "learning_rate": 0.02}
@@ -50,14 +50,14 @@ def quick() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def faithful(word_list: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """Output folder and lines of typo-faithful with two seeds."""
+    """Return the output folder and the lines of typo-faithful with two seeds."""
     out = tmp_path_factory.mktemp("faithful") / "out"
     return out, list(find_recipe("typo-faithful")(RecipeRequest(out, seeds=2, samples=640, words=word_list)))
 
 
 @pytest.fixture(scope="module")
 def attention(word_list: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """Output folder and lines of typo-attention with one seed."""
+    """Return the output folder and the lines of typo-attention with one seed."""
     out = tmp_path_factory.mktemp("attention") / "out"
     return out, list(find_recipe("typo-attention")(RecipeRequest(out, samples=200, words=word_list)))
 
@@ -90,9 +90,9 @@ def test_report_has_every_table(name: str, request: pytest.FixtureRequest) -> No
 def test_attention_excludes_padding(attention: tuple[Path, list[str]]) -> None:
     report = json.loads((attention[0] / "report.json").read_text())
     assert all(sum(row) == pytest.approx(1, abs=1e-3) for row in report["runs"][0]["post_words"].values())
-    written = (attention[0] / "data" / "seed-1" / "train.tsv").read_text().splitlines()
-    assert len(written) == 200
-    wrong, position, right = written[0].split("\t")
+    pairs = (attention[0] / "data" / "seed-1" / "train.tsv").read_text().splitlines()
+    assert len(pairs) == 200
+    wrong, position, right = pairs[0].split("\t")
     assert wrong[int(position) - 1] != right[int(position) - 1] and len(wrong) == len(right)
 
 
@@ -121,8 +121,8 @@ def test_claims_of_the_post_are_measured_before_and_after_training(faithful: tup
     report = json.loads((faithful[0] / "report.json").read_text())
     assert len(report["embedding"]) == 2
     for claims in report["embedding"]:
-        for when in ("before", "after"):
-            assert 1 / 65_781 <= claims[when]["p"] <= 1 and 1 <= claims[when]["isolation_rank"] <= 26
+        for state in ("before", "after"):
+            assert 1 / 65_781 <= claims[state]["p"] <= 1 and 1 <= claims[state]["isolation_rank"] <= 26
 
 
 def test_film_animates_every_symbol_without_a_script(faithful: tuple[Path, list[str]]) -> None:

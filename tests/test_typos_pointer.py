@@ -1,4 +1,4 @@
-"""Pointer network over language models: masks, energies, loss, and the recipe at small size."""
+"""The pointer network over language models has the masks, energies and loss of its equations."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ SMALL = PointerSizes(embedding=3, language_model=5, context=4, max_length=18)
 
 @pytest.fixture
 def network() -> LanguageModelPointer:
-    """A small untrained network."""
+    """Return a small untrained network."""
     torch.manual_seed(1)
     return LanguageModelPointer(SMALL).eval()
 

@@ -1,4 +1,4 @@
-"""Report of the typo recipes: accuracy tables, film, highlights."""
+"""The report of the typo recipes has accuracy tables, a film and highlights."""
 
 import xml.etree.ElementTree as ET
 

@@ -1,4 +1,4 @@
-"""Network and training of the typo post: equations, initialization, data, ranks."""
+"""The network and the data of the typo post equal their definitions."""
 
 import itertools
 from functools import partial
@@ -23,10 +23,10 @@ from pellucid.recipes.typos.training import (
 )
 
 State = tuple[torch.Tensor, torch.Tensor]
-"""Hidden and cell of one layer for one word."""
+"""Hidden state and cell of one layer for one word."""
 
 
-def lstm_cell(weights: list[torch.Tensor], vector: torch.Tensor, state: State) -> State:
+def step_lstm_cell(weights: list[torch.Tensor], vector: torch.Tensor, state: State) -> State:
     """Compute TensorFlow's LSTMCell with forget bias one (gates i, j, f, o) from PyTorch's weights (i, f, g, o)."""
     preactivations = weights[0] @ vector + weights[1] @ state[0] + weights[2]
     input_gate, forget_gate, candidate, output_gate = preactivations.chunk(4)
@@ -38,10 +38,12 @@ def test_network_equals_the_equations_of_the_post() -> None:
     torch.manual_seed(1)
     network = WrongLetterNetwork(TypoNetworkSizes(hidden=3, max_length=5))
 
-    def stack(module: nn.LSTM, vector: torch.Tensor, states: list[State]) -> torch.Tensor:
+    def step_layers(module: nn.LSTM, vector: torch.Tensor, states: list[State]) -> torch.Tensor:
         for layer in range(3):
             names = ("weight_ih", "weight_hh", "bias_ih")
-            states[layer] = lstm_cell([getattr(module, f"{name}_l{layer}") for name in names], vector, states[layer])
+            states[layer] = step_lstm_cell(
+                [getattr(module, f"{name}_l{layer}") for name in names], vector, states[layer]
+            )
             vector = states[layer][0]
         return vector
 
@@ -49,9 +51,9 @@ def test_network_equals_the_equations_of_the_post() -> None:
         states: list[State] = [(torch.zeros(3), torch.zeros(3))] * 3
         word = encode_words(["cab"], 5)[0]
         assert word.tolist() == [2, 0, 1, PADDING, PADDING]
-        outputs = [stack(network.encoder, network.embedding.weight[symbol], states) for symbol in word]
+        outputs = [step_layers(network.encoder, network.embedding.weight[symbol], states) for symbol in word]
         read_out = (torch.cat(outputs) * network.read_out_weight).sum() + network.read_out_bias
-        logits = network.output(stack(network.decoder, read_out[None], states))
+        logits = network.output(step_layers(network.decoder, read_out[None], states))
         assert torch.allclose(network(word[None])[0], logits, atol=1e-5)
 
 

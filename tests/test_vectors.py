@@ -1,4 +1,4 @@
-"""Pretrained vectors from a text file: symbols found, errors, and a training that starts from them."""
+"""Pretrained vectors are read from a text file, and a training starts from them."""
 
 import gzip
 from pathlib import Path
@@ -24,7 +24,7 @@ from pellucid.training.session import ModelBuilt
 SYMBOLS = vocabulary(["a", "é", " ", "two words", "7"])
 
 
-def read(folder: Path, text: str, size: int = 2) -> PretrainedVectors:
+def read_vector_text(folder: Path, text: str, size: int = 2) -> PretrainedVectors:
     write_text(folder / "v.txt", text)
     return read_vectors(folder / "v.txt", SYMBOLS, size, "encoder.embedding_size")
 
@@ -33,20 +33,20 @@ def read(folder: Path, text: str, size: int = 2) -> PretrainedVectors:
 @pytest.mark.parametrize("end", ["\n", "\r\n", " \n"])
 def test_known_symbols_are_found_with_and_without_a_header(tmp_path: Path, header: str, end: str) -> None:
     lines = ["é 1 -2.5", "zz 0 0", "  3 4", "two words 5e-1 6", "7 8 9", "é 7 7"]
-    found = read(tmp_path, header + "".join(line + end for line in lines))
+    found = read_vector_text(tmp_path, header + "".join(line + end for line in lines))
     assert [SYMBOLS.symbols[identity - NUM_SPECIAL] for identity in found.ids] == ["é", " ", "two words", "7"]
     assert found.values.tolist() == [[1, -2.5], [3, 4], [0.5, 6], [8, 9]]
     assert found.values.dtype == np.float32
 
 
 def test_a_file_without_known_symbols_is_no_error(tmp_path: Path) -> None:
-    assert read(tmp_path, "zz 1 2\n\n").values.shape == (0, 2)
+    assert read_vector_text(tmp_path, "zz 1 2\n\n").values.shape == (0, 2)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "0 2\n"])
 def test_a_file_without_a_vector_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(DataError, match="contains no vector: expected lines of a symbol and 2 numbers"):
-        read(tmp_path, text)
+        read_vector_text(tmp_path, text)
 
 
 def test_compressed_files_are_read(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
 )
 def test_invalid_vectors_are_reported_with_their_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError) as caught:
-        read(tmp_path, text)
+        read_vector_text(tmp_path, text)
     assert str(caught.value) == f"{tmp_path / 'v.txt'}, {message}"
 
 
@@ -83,12 +83,12 @@ def test_invalid_text_is_reported_with_its_line(tmp_path: Path) -> None:
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=5))
 def test_numbers_round_trip(tmp_path_factory: pytest.TempPathFactory, numbers: list[float]) -> None:
     text = " ".join(["a", *map(repr, numbers)])
-    found = read(tmp_path_factory.mktemp("vectors"), f"1 {len(numbers)}\n{text}\n", len(numbers))
+    found = read_vector_text(tmp_path_factory.mktemp("vectors"), f"1 {len(numbers)}\n{text}\n", len(numbers))
     assert found.values.tolist() == [numbers]
 
 
 @pytest.mark.parametrize("kind", ["learned", "frozen"])
-def test_a_run_starts_from_them_and_does_not_need_the_file_later(tmp_path: Path, kind: str) -> None:
+def test_a_run_starts_from_pretrained_vectors_and_needs_the_file_once(tmp_path: Path, kind: str) -> None:
     files, path = copy_files(tmp_path), tmp_path / "v.txt"
     write_text(path, "2 6\na 1 2 3 4 5 6\nx 0 0 0 0 0 0\n")
     settings = {"embedding": kind, "embedding_size": 6, "pretrained": str(path)}
@@ -104,8 +104,8 @@ def test_a_run_starts_from_them_and_does_not_need_the_file_later(tmp_path: Path,
         (transducer.network.encoder.table, transducer.vocabularies.source),
         (require_seq2seq(transducer.network).decoder.table, transducer.vocabularies.target),
     ):
-        own, given_ = table.weight[symbols.ids["a"]], torch.arange(1.0, 7.0)
-        assert torch.equal(own, given_) == (kind == "frozen") and torch.allclose(own, given_, atol=0.5)
+        own, pretrained = table.weight[symbols.ids["a"]], torch.arange(1.0, 7.0)
+        assert torch.equal(own, pretrained) == (kind == "frozen") and torch.allclose(own, pretrained, atol=0.5)
     again = train_to_end(files, tmp_path / "run", load_config(tmp_path / "run" / "config.toml"))
     assert [event.coverage for event in again if isinstance(event, ModelBuilt)] == [()]
 

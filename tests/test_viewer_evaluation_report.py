@@ -1,4 +1,4 @@
-"""Reports of evaluations and comparisons, in the schema of the page."""
+"""Reports of evaluations and comparisons have the schema of the page."""
 
 from pathlib import Path
 
@@ -24,30 +24,30 @@ from pellucid.viewer.reports import MAX_CONFUSIONS, comparison_report, evaluatio
 COUNTS = {"lines": 4, "bad_lines": 0, "cut_outputs": 2}
 
 
-def single(assessment: Assessment, max_errors: int = 10) -> ReportDocument:
+def make_evaluation_document(assessment: Assessment, max_errors: int = 10) -> ReportDocument:
     return report_document(evaluation_report(assessment, "some/test.tsv", COUNTS, max_errors))
 
 
-def several(*runs: Assessment) -> ReportDocument:
+def make_comparison_document(*runs: Assessment) -> ReportDocument:
     comparisons = [compare_runs(runs[0], run) for run in runs[1:]]
     return report_document(comparison_report(runs, comparisons, "test.tsv", 10))
 
 
 def test_evaluation_report_has_scores_and_errors() -> None:
-    document = single(build_assessment(ROWS))
+    document = make_evaluation_document(build_assessment(ROWS))
     assert document.title == "run on test.tsv"
     assert titles_of(document) == ["Accuracy", "Confusions", "Calibration", "Errors"]
-    told = {each.label: (each.value, each.note) for each in document.summary}
-    assert told["word error rate"][0] == "50.00 %" and told["word error rate"][1].endswith("(WER: wrong outputs)")
-    assert "CER: edits over characters" in told["symbol error rate"][1]
-    assert told["cut outputs"] == ("2", "") and "bad lines" not in told and "lines" not in told
+    summary = {each.label: (each.value, each.note) for each in document.summary}
+    assert summary["word error rate"][0] == "50.00 %" and summary["word error rate"][1].endswith("(WER: wrong outputs)")
+    assert "CER: edits over characters" in summary["symbol error rate"][1]
+    assert summary["cut outputs"] == ("2", "") and "bad lines" not in summary and "lines" not in summary
     (errors,) = parts_of(document, ReportExamples)
     assert [each.errors for each in errors.examples] == [[("z", None)], [("d", "c")]] and errors.listed
     assert [len(part.charts) for part in parts_of(document, ReportCharts)] == [2, 3]
 
 
 def test_confusions_have_counts_and_correct_predictions() -> None:
-    (confusions,) = parts_of(single(build_assessment(ROWS)), ReportConfusions)
+    (confusions,) = parts_of(make_evaluation_document(build_assessment(ROWS)), ReportConfusions)
     assert [(each.expected, each.predicted, each.count, each.num_expected) for each in confusions.errors] == [
         ("d", "c", 1, 1),
         ("z", None, 1, 1),
@@ -55,31 +55,31 @@ def test_confusions_have_counts_and_correct_predictions() -> None:
     assert confusions.caption.startswith("1 substitution, 0 insertions, 1 deletion. ")
     assert confusions.correct == {"c": 1, "d": 0, "z": 0} and confusions.omitted == 0
     many = build_assessment([("".join(map(chr, range(256, 256 + MAX_CONFUSIONS + 5))), "")])
-    (confusions,) = parts_of(single(many), ReportConfusions)
+    (confusions,) = parts_of(make_evaluation_document(many), ReportConfusions)
     assert len(confusions.errors) == MAX_CONFUSIONS and confusions.omitted == 5
 
 
 def test_calibration_charts_have_bins_and_diagonal() -> None:
     assessment = build_assessment(ROWS)
-    _, charts = parts_of(single(assessment), ReportCharts)
+    _, charts = parts_of(make_evaluation_document(assessment), ReportCharts)
     reliability, selective, review = charts.charts
-    known = [each for each in assessment.calibration.bins if each.total]
+    nonempty_bins = [each for each in assessment.calibration.bins if each.total]
     assert [(point.x, point.y) for point in reliability.lines[0].points] == [
-        (100 * each.confidence, 100 * each.accuracy) for each in known
+        (100 * each.confidence, 100 * each.accuracy) for each in nonempty_bins
     ]
     assert all(
         (point.low, point.high) == (*each.ci95.percent,)
-        for point, each in zip(reliability.lines[0].points, known, strict=True)
+        for point, each in zip(reliability.lines[0].points, nonempty_bins, strict=True)
     )
     assert reliability.lines[1].reference and [(p.x, p.y) for p in reliability.lines[1].points] == [(0, 0), (100, 100)]
     assert reliability.numbers is not None and len(reliability.numbers.rows) == 10
-    certain = assessment.calibration.coverage_points
-    assert [(p.x, p.y) for p in selective.lines[0].points] == [(100 * c.share, 100 * c.accuracy) for c in certain]
-    assert [p.y for p in review.lines[0].points] == [100 * c.caught for c in reversed(certain)]
+    coverage = assessment.calibration.coverage_points
+    assert [(p.x, p.y) for p in selective.lines[0].points] == [(100 * c.share, 100 * c.accuracy) for c in coverage]
+    assert [p.y for p in review.lines[0].points] == [100 * c.caught for c in reversed(coverage)]
 
 
 def test_groups_are_in_a_table_with_their_mean() -> None:
-    document = single(build_assessment(ROWS, groups=["p", "p", "p", "q"]))
+    document = make_evaluation_document(build_assessment(ROWS, groups=["p", "p", "p", "q"]))
     assert titles_of(document)[0] == "By group"
     (table,) = parts_of(document, ReportTable)
     assert table.total and list(table.rows[-1][:3]) == ["mean", "2 groups", "66.67"]
@@ -87,15 +87,15 @@ def test_groups_are_in_a_table_with_their_mean() -> None:
 
 
 def test_absent_content_is_omitted() -> None:
-    assert titles_of(single(build_assessment([("ab", "ab")]))) == ["Accuracy", "Calibration"]
-    assert titles_of(single(build_assessment([("", "a"), ("b", "")])))[-1] == "Errors"
-    (errors,) = parts_of(single(build_assessment(ROWS), max_errors=1), ReportExamples)
+    assert titles_of(make_evaluation_document(build_assessment([("ab", "ab")]))) == ["Accuracy", "Calibration"]
+    assert titles_of(make_evaluation_document(build_assessment([("", "a"), ("b", "")])))[-1] == "Errors"
+    (errors,) = parts_of(make_evaluation_document(build_assessment(ROWS), max_errors=1), ReportExamples)
     assert errors.caption == "The 1 worst of 2 (--worst)." and len(errors.examples) == 1
-    assert parts_of(single(build_assessment(ROWS), max_errors=0), ReportExamples) == []
+    assert parts_of(make_evaluation_document(build_assessment(ROWS), max_errors=0), ReportExamples) == []
 
 
 def test_errors_list_their_candidates() -> None:
-    document = single(build_assessment([("ab", "a", "ab", "b"), ("c", "c", "d", "e")]))
+    document = make_evaluation_document(build_assessment([("ab", "a", "ab", "b"), ("c", "c", "d", "e")]))
     assert "oracle accuracy, k = 2" in [each.label for each in document.summary]
     (errors,) = parts_of(document, ReportExamples)
     (item,) = errors.examples[0].outputs
@@ -107,7 +107,7 @@ def test_comparison_report_has_both_runs() -> None:
         build_assessment(ROWS, "one"),
         build_assessment([("abc", "abx"), ("abd", "abd"), ("x", "x"), ("yz", "yz")], "two"),
     )
-    document = several(a, b)
+    document = make_comparison_document(a, b)
     assert titles_of(document) == [
         *("Scores", "Significance", "Accuracy", "Confusions", "Calibration"),
         *("one correct, two wrong", "two correct, one wrong"),
@@ -127,26 +127,26 @@ def test_comparison_report_has_both_runs() -> None:
 
 def test_significant_difference_is_reported_with_its_direction() -> None:
     bad, good = build_assessment([("ab", "xy")] * 12, "bad"), build_assessment([("ab", "ab")] * 12, "good")
-    (text,) = parts_of(several(good, bad), ReportText)
+    (text,) = parts_of(make_comparison_document(good, bad), ReportText)
     assert text.text.startswith("In exact match, good is significantly better than bad (p = ")
     assert "In symbol error rate, good is significantly better than bad" in text.text
 
 
 def test_compared_charts_have_a_line_per_run() -> None:
-    a, b = build_assessment(ROWS, "one"), build_assessment([(wanted, wanted) for wanted, _ in ROWS], "two")
-    accuracy, calibration = parts_of(several(a, b), ReportCharts)
+    a, b = build_assessment(ROWS, "one"), build_assessment([(target, target) for target, _ in ROWS], "two")
+    accuracy, calibration = parts_of(make_comparison_document(a, b), ReportCharts)
     assert [[line.name for line in chart.lines] for chart in accuracy.charts] == [["one", "two"]] * 2
     assert [line.name for line in calibration.charts[0].lines] == ["one", "two", "perfect calibration"]
     assert all(point.low is None for chart in accuracy.charts for line in chart.lines for point in line.points)
-    (confusions,) = parts_of(several(a, b), ReportTable, "Confusions")
+    (confusions,) = parts_of(make_comparison_document(a, b), ReportTable, "Confusions")
     assert [list(row) for row in confusions.rows] == [["d → c", "1", "0"], ["z → –", "1", "0"]]
 
 
 def test_disagreements_are_listed_for_each_pair_of_runs() -> None:
     a = build_assessment(ROWS, "one")
-    assert parts_of(several(a, build_assessment(ROWS, "two")), ReportExamples) == []
-    document = several(
-        a, build_assessment(ROWS, "two"), build_assessment([(wanted, wanted) for wanted, _ in ROWS], "three")
+    assert parts_of(make_comparison_document(a, build_assessment(ROWS, "two")), ReportExamples) == []
+    document = make_comparison_document(
+        a, build_assessment(ROWS, "two"), build_assessment([(target, target) for target, _ in ROWS], "three")
     )
     assert titles_of(document)[-1] == "three correct, one wrong"
     assert "multiple comparisons" in parts_of(document, ReportTable, "Significance")[0].caption
@@ -155,8 +155,8 @@ def test_disagreements_are_listed_for_each_pair_of_runs() -> None:
 @pytest.mark.parametrize("symbol", HOSTILE)
 def test_markup_in_texts_stays_data(symbol: str, tmp_path: Path) -> None:
     trace = diagonal((symbol, "a"), (symbol, END))
-    answered = DecodedExamples([Example(symbol, symbol)] * 2, [(symbol + "b",)] * 2, [symbol, "g"], [[trace], [trace]])
-    bad = assess_outputs(symbol, answered, tokenizers(), tokenizers(), ERROR_RATE_METRICS)
+    decoded = DecodedExamples([Example(symbol, symbol)] * 2, [(symbol + "b",)] * 2, [symbol, "g"], [[trace], [trace]])
+    bad = assess_outputs(symbol, decoded, tokenizers(), tokenizers(), ERROR_RATE_METRICS)
     write_report(tmp_path / "page.html", evaluation_report(bad, symbol, {}, 10))
     document = written_document(tmp_path / "page.html")
     (errors,) = parts_of(document, ReportExamples)

@@ -1,4 +1,4 @@
-"""Gold alignment of spelled digits."""
+"""Spelled digits have a gold alignment."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ def test_gold_spans_contain_the_words_of_the_digits(digits: str) -> None:
 
 
 @pytest.mark.parametrize(("source", "digits"), [("one two", "13"), ("one", ""), ("one", "x"), ("one ", "1"), ("", "²")])
-def test_other_sources_have_no_gold_alignment(source: str, digits: str) -> None:
+def test_sources_that_do_not_spell_the_digits_have_no_gold_alignment(source: str, digits: str) -> None:
     assert digit_spans(list(source), digits) is None
 
 

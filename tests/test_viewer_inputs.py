@@ -1,4 +1,4 @@
-"""Selection of the shown examples of a large file."""
+"""The page shows a selection of the examples of a large file."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,82 +7,90 @@ from pellucid.evaluation.metrics import ScoredExample
 from pellucid.viewer.inputs import sample_evenly, select_examples
 
 
-def scored(errors: int) -> ScoredExample:
-    """An output with so many wrong symbols of ten."""
+def make_scored_example(errors: int) -> ScoredExample:
+    """Return an output of ten symbols with the given number of errors."""
     return ScoredExample(tuple("x" * errors + "a" * (10 - errors)), (tuple("a" * 10),), 5)
 
 
 def test_small_file_is_shown_completely() -> None:
-    numbers, words = select_examples([scored(0), scored(2)], 2)
-    assert numbers == [0, 1] and words == "all 2 examples"
+    numbers, note = select_examples([make_scored_example(0), make_scored_example(2)], 2)
+    assert numbers == [0, 1] and note == "all 2 examples"
 
 
 def test_worst_errors_are_selected_and_correct_ones_sampled_evenly() -> None:
-    numbers, words = select_examples([scored(at % 10 if at % 2 else 0) for at in range(100)], 20)
+    numbers, note = select_examples([make_scored_example(at % 10 if at % 2 else 0) for at in range(100)], 20)
     wrong = [at for at in numbers if at % 2]
     assert len(numbers) == 20 and len(wrong) == 10 and all(at % 10 == 9 for at in wrong)
     assert numbers == sorted(numbers) and numbers[0] == 0 and 98 in numbers
-    assert words == ("20 of 100 examples: the 10 worst of 50 wrong, and 10 of 50 correct, sampled evenly from the file")
+    assert note == ("20 of 100 examples: the 10 worst of 50 wrong, and 10 of 50 correct, sampled evenly from the file")
 
 
 def test_few_wrong_examples_are_all_selected() -> None:
-    numbers, words = select_examples([scored(0)] * 50 + [scored(1)] * 3, 20)
+    numbers, note = select_examples([make_scored_example(0)] * 50 + [make_scored_example(1)] * 3, 20)
     assert numbers[-3:] == [50, 51, 52] and len(numbers) == 20
-    assert "all 3 wrong" in words
+    assert "all 3 wrong" in note
 
 
 def test_differing_examples_are_selected_first() -> None:
-    ours = [scored(1 if at % 3 == 0 else 0) for at in range(90)]
-    theirs = [scored(0 if at in (0, 30) else 1 if at in (1, 2, 44) else each.errors) for at, each in enumerate(ours)]
-    numbers, words = select_examples(ours, 11, [theirs])
+    first_run = [make_scored_example(1 if at % 3 == 0 else 0) for at in range(90)]
+    second_run = [
+        make_scored_example(0 if at in (0, 30) else 1 if at in (1, 2, 44) else each.errors)
+        for at, each in enumerate(first_run)
+    ]
+    numbers, note = select_examples(first_run, 11, [second_run])
     assert len(numbers) == 11 and {0, 30, 1, 2, 44} < set(numbers) and numbers == sorted(numbers)
     assert sum(at % 3 == 0 for at in numbers if at not in (0, 30)) == 3
-    assert words == (
+    assert note == (
         "11 of 90 examples: all 5 correct in only some runs; the 3 worst of 28 wrong in all runs, "
         "and 3 of 57 correct in all runs, sampled evenly from the file"
     )
-    assert select_examples(ours, 11, [ours])[0] == select_examples(ours, 11)[0]
-    assert "all 0 correct in only some runs" in select_examples(ours, 11, [ours])[1]
+    assert select_examples(first_run, 11, [first_run])[0] == select_examples(first_run, 11)[0]
+    assert "all 0 correct in only some runs" in select_examples(first_run, 11, [first_run])[1]
 
 
 def test_too_many_differing_examples_are_sampled_evenly_from_both_kinds() -> None:
-    ours = [scored(at % 2) for at in range(100)]
-    numbers, words = select_examples(ours, 10, [[scored(1 - at % 2) for at in range(100)], ours])
+    first_run = [make_scored_example(at % 2) for at in range(100)]
+    numbers, note = select_examples(first_run, 10, [[make_scored_example(1 - at % 2) for at in range(100)], first_run])
     assert [at % 2 for at in numbers].count(0) == 5 and {0, 1, 98, 99} < set(numbers)
-    assert words.startswith(
+    assert note.startswith(
         "10 of 100 examples: 10 of 100 correct in only some runs, sampled evenly; all 0 wrong in all runs"
     )
-    few = [scored(1 if at == 7 else at % 2) for at in range(100)]
-    numbers, _ = select_examples(few, 10, [[scored(0)] * 100])
-    assert len(numbers) == len(set(numbers)) == 10 and sum(few[at].errors > 0 for at in numbers) == 8
+    mixed_run = [make_scored_example(1 if at == 7 else at % 2) for at in range(100)]
+    numbers, _ = select_examples(mixed_run, 10, [[make_scored_example(0)] * 100])
+    assert len(numbers) == len(set(numbers)) == 10 and sum(mixed_run[at].errors > 0 for at in numbers) == 8
 
 
 def test_one_fifth_is_reserved_for_equal_outcomes() -> None:
-    ours = [scored(at % 2) for at in range(100)]
-    theirs = [scored(1 if at < 5 else 0 if at >= 90 else 1 - at % 2) for at in range(100)]
-    numbers, words = select_examples(ours, 20, [theirs])
-    alike = [at for at in numbers if bool(ours[at].errors) == bool(theirs[at].errors)]
-    assert len(numbers) == 20 and len(alike) == 4 and sum(ours[at].errors > 0 for at in alike) == 2
-    assert words == (
+    first_run = [make_scored_example(at % 2) for at in range(100)]
+    second_run = [make_scored_example(1 if at < 5 else 0 if at >= 90 else 1 - at % 2) for at in range(100)]
+    numbers, note = select_examples(first_run, 20, [second_run])
+    equal_outcomes = [at for at in numbers if bool(first_run[at].errors) == bool(second_run[at].errors)]
+    assert (
+        len(numbers) == 20 and len(equal_outcomes) == 4 and sum(first_run[at].errors > 0 for at in equal_outcomes) == 2
+    )
+    assert note == (
         "20 of 100 examples: 16 of 93 correct in only some runs, sampled evenly; all 2 wrong in all runs, "
         "and 2 of 5 correct in all runs, sampled evenly from the file"
     )
-    assert "; none of 2 wrong in all runs, and none of 5 correct in all runs" in select_examples(ours, 4, [theirs])[1]
+    assert (
+        "; none of 2 wrong in all runs, and none of 5 correct in all runs"
+        in select_examples(first_run, 4, [second_run])[1]
+    )
 
 
 def test_selection_note_reports_that_nothing_is_wrong() -> None:
-    numbers, words = select_examples([scored(0)] * 50, 20)
+    numbers, note = select_examples([make_scored_example(0)] * 50, 20)
     assert len(numbers) == 20
-    assert words == "20 of 50 examples, sampled evenly from the file, in which none is wrong"
+    assert note == "20 of 50 examples, sampled evenly from the file, in which none is wrong"
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 30))
-def test_selection_has_the_maximum_size_without_repetition(errors: list[int], most: int) -> None:
-    numbers, words = select_examples([scored(each) for each in errors], most)
-    assert len(numbers) == min(most, len(errors)) == len(set(numbers))
-    assert numbers == sorted(numbers) and words
+def test_selection_has_the_maximum_size_without_repetition(errors: list[int], max_examples: int) -> None:
+    numbers, note = select_examples([make_scored_example(each) for each in errors], max_examples)
+    assert len(numbers) == min(max_examples, len(errors)) == len(set(numbers))
+    assert numbers == sorted(numbers) and note
     wrong = sum(map(bool, errors))
-    assert sum(bool(errors[at]) for at in numbers) >= min(wrong, most // 2)
+    assert sum(bool(errors[at]) for at in numbers) >= min(wrong, max_examples // 2)
 
 
 @given(st.integers(0, 50), st.integers(-3, 60))

@@ -1,4 +1,4 @@
-"""Assembly of the page contents from runs and a file."""
+"""The page contents are assembled from runs and a file."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from pellucid.errors import DataError, RunError
 from pellucid.evaluation.confusion import align_symbols
 from pellucid.training.run_folder import load, lock_run_folder, read_log
 from pellucid.training.session import TrainingFiles
-from pellucid.viewer import page_contents as assembling
+from pellucid.viewer import page_contents as contents_module
 from pellucid.viewer.inputs import find_validation_file, open_run, read_example_file
 from pellucid.viewer.page_contents import assemble_page, paired_outcomes
 from pellucid.viewer.schema import PageContents
@@ -30,21 +30,21 @@ def test_examples_are_the_predictions_of_the_run() -> None:
     for item, trace in zip(
         contents.examples, transducer.predict([item.text for item in contents.examples]), strict=True
     ):
-        (told,) = item.traces
-        assert told.output == trace.output and told.target == list(trace.target)
-        np.testing.assert_array_equal(decode_array(told.attention), trace.attention)
-        np.testing.assert_array_equal(decode_array(told.log_probabilities), trace.log_probabilities)
-        assert decode_array(told.entropy).shape == (len(trace.target),)
+        (page_trace,) = item.traces
+        assert page_trace.output == trace.output and page_trace.target == list(trace.target)
+        np.testing.assert_array_equal(decode_array(page_trace.attention), trace.attention)
+        np.testing.assert_array_equal(decode_array(page_trace.log_probabilities), trace.log_probabilities)
+        assert decode_array(page_trace.entropy).shape == (len(trace.target),)
         assert item.exact == (trace.output == item.references[0])
 
 
-def test_edits_turn_the_reference_into_the_output() -> None:
+def test_edits_convert_the_reference_to_the_output() -> None:
     wrong = [item for item in digits_shown().contents.examples if not item.exact]
     assert wrong
     for item in wrong:
         assert item.errors == sum(edit.kind != "same" for edit in item.edits)
-        written = [edit.step for edit in item.edits if edit.step is not None]
-        assert written == list(range(len(item.traces[0].output)))
+        steps = [edit.step for edit in item.edits if edit.step is not None]
+        assert steps == list(range(len(item.traces[0].output)))
         assert "".join(edit.expected or "" for edit in item.edits) == item.references[0]
 
 
@@ -60,18 +60,18 @@ def test_corpus_counts_all_examples_and_links_to_shown_ones() -> None:
     assert corpus is not None and corpus.num_examples == 40
     assert sum(length.total for length in corpus.lengths) == 40
     for interval in [*corpus.positions, *corpus.lengths]:
-        assert all(not items[place].exact for place in interval.example_indices)
+        assert all(not items[index].exact for index in interval.example_indices)
         assert interval.total - interval.correct >= len(interval.example_indices)
     first = corpus.confusions[0]
-    for place in first.example_indices:
-        output = items[place].traces[0].output
-        assert (first.expected, first.predicted) in align_symbols(list(output), list(items[place].references[0]))
+    for index in first.example_indices:
+        output = items[index].traces[0].output
+        assert (first.expected, first.predicted) in align_symbols(list(output), list(items[index].references[0]))
     exact = corpus.scores[0]
     assert exact.low is not None and exact.value is not None and exact.high is not None
     assert exact.low <= exact.value <= exact.high
 
 
-def test_points_name_their_symbol() -> None:
+def test_state_points_have_their_symbol() -> None:
     shown = digits_shown()
     space, items = shown.contents.state_space, shown.contents.examples
     assert space is not None
@@ -88,13 +88,13 @@ def test_points_name_their_symbol() -> None:
 
 
 def test_exported_page_has_details_that_a_server_computes_on_request() -> None:
-    served, kept = (
+    served, exported = (
         digits_shown().contents.examples[0].traces[0],
         digits_shown(served=False).contents.examples[0].traces[0],
     )
-    assert served.attribution is None and kept.attribution is not None
-    assert kept.states is not None and kept.states.encoder.shape[0] == len(kept.source)
-    assert decode_array(kept.attribution.occlusion).shape == (len(kept.target), len(kept.source))
+    assert served.attribution is None and exported.attribution is not None
+    assert exported.states is not None and exported.states.encoder.shape[0] == len(exported.source)
+    assert decode_array(exported.attribution.occlusion).shape == (len(exported.target), len(exported.source))
 
 
 def test_beam_has_all_outputs_and_one_lattice() -> None:
@@ -106,10 +106,10 @@ def test_beam_has_all_outputs_and_one_lattice() -> None:
 
 
 def test_compared_runs_decode_the_same_examples() -> None:
-    (rival,) = digits_shown().contents.compared_runs
+    (compared_run,) = digits_shown().contents.compared_runs
     own = digits_shown().contents.examples
-    assert [item.text for item in rival.examples] == [item.text for item in own]
-    assert [item.traces[0].output for item in rival.examples] == [item.traces[0].output for item in own]
+    assert [item.text for item in compared_run.examples] == [item.text for item in own]
+    assert [item.traces[0].output for item in compared_run.examples] == [item.traces[0].output for item in own]
 
 
 def test_contents_round_trip_through_json() -> None:
@@ -130,7 +130,7 @@ def test_training_has_a_frame_per_validation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("smoothing", "dropout", "taken"),
+    ("smoothing", "dropout", "causes"),
     [
         (0.0, 0.0, ""),
         (0.1, 0.0, "label smoothing of 0.1"),
@@ -139,18 +139,18 @@ def test_training_has_a_frame_per_validation() -> None:
     ],
 )
 def test_loss_caption_explains_the_difference_of_the_losses(
-    tmp_path: Path, smoothing: float, dropout: float, taken: str
+    tmp_path: Path, smoothing: float, dropout: float, causes: str
 ) -> None:
     config = to_toml(small_config({"label_smoothing": smoothing}, dropout))
     (tmp_path / "config.toml").write_text(config, encoding="utf-8")
-    course = training_history(tmp_path)
-    caption = course.loss_caption if course else ""
-    told = f"Only the training loss includes {taken}, so it may be higher."
-    assert (told in caption) if taken else caption.endswith("at each validation.")
+    history = training_history(tmp_path)
+    caption = history.loss_caption if history else ""
+    expected = f"Only the training loss includes {causes}, so it may be higher."
+    assert (expected in caption) if causes else caption.endswith("at each validation.")
 
 
 def test_large_attention_reduces_the_number_of_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembling, "MAX_WEIGHTS", 500)
+    monkeypatch.setattr(contents_module, "MAX_WEIGHTS", 500)
     trained = digits_run()
     sources = read_example_file(trained.files.valid, trained.config.data)
     contents = assemble_page([open_run(trained.run, "run", "cpu", None)], [sources], 30, True).contents
@@ -172,9 +172,9 @@ def test_skipped_lines_are_counted_in_the_note(tmp_path: Path) -> None:
     trained = digits_run()
     path = tmp_path / "wide.tsv"
     path.write_text("one\t1\tx\nnine\t9\n\ntwo\t\tx\nsix two\t62\tx\n")
-    skipping = msgspec.structs.replace(trained.config.data, on_bad_line="skip")
-    sources = read_example_file(path, skipping)
-    assert [known.line for known in sources.metadata] == [1, 5]
+    skip_config = msgspec.structs.replace(trained.config.data, on_bad_line="skip")
+    sources = read_example_file(path, skip_config)
+    assert [metadata.line for metadata in sources.metadata] == [1, 5]
     contents = assemble_page([open_run(trained.run, "run", "cpu", None)], [sources], 30, True).contents
     assert contents.selection_note == (
         "all 2 examples; the file has 3 columns; used are 1 as source, 2 as target; "
@@ -183,9 +183,9 @@ def test_skipped_lines_are_counted_in_the_note(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"wide.tsv:2: .*\nlook requires a file without bad lines"):
         read_example_file(path, trained.config.data)
     (tmp_path / "sources.txt").write_bytes(b"one\n\xff\n\n \nnine\n")
-    alone = read_example_file(tmp_path / "sources.txt", skipping)
-    assert len(alone.examples) == 2 and alone.note.endswith("; 2 blank lines skipped")
-    assert alone.note.startswith("1 bad line skipped, the first: line 2: invalid UTF-8")
+    sources_only = read_example_file(tmp_path / "sources.txt", skip_config)
+    assert len(sources_only.examples) == 2 and sources_only.note.endswith("; 2 blank lines skipped")
+    assert sources_only.note.startswith("1 bad line skipped, the first: line 2: invalid UTF-8")
 
 
 def test_validation_file_is_found(tmp_path: Path) -> None:
@@ -233,22 +233,26 @@ def test_spelled_digits_have_a_gold_alignment() -> None:
 def test_uncomputed_statistics_of_long_sources_have_a_reason() -> None:
     corpus = long_shown().contents.corpus
     assert corpus is not None
-    (shuffled,) = (each for each in corpus.alignment if each.name == "permutation effect")
-    assert shuffled.value is None
-    assert shuffled.definition == "Not computed: sources of more than 200 symbols."
+    (statistic,) = (each for each in corpus.alignment if each.name == "permutation effect")
+    assert statistic.value is None
+    assert statistic.definition == "Not computed: sources of more than 200 symbols."
 
 
 def test_compared_run_is_scored_on_the_whole_file() -> None:
     contents = digits_shown().contents
     assert contents.corpus is not None
-    (rival,) = contents.compared_runs
-    share = contents.corpus.scores[0].value
-    assert share is not None
-    right = round(share / 100 * 40)
-    assert rival.outcomes == (right, 0, 0, 40 - right) and rival.num_differing == 0  # it is the same run
-    assert [each.correct for each in rival.positions] == [each.correct for each in contents.corpus.positions]
-    assert [each.value for each in rival.scores] == [each.value for each in contents.corpus.scores]
-    assert rival.log == read_log(digits_run().run) and paired_outcomes([True, True, False], [True, False, True]) == (
+    (compared_run,) = contents.compared_runs
+    percentage = contents.corpus.scores[0].value
+    assert percentage is not None
+    num_correct = round(percentage / 100 * 40)
+    assert (
+        compared_run.outcomes == (num_correct, 0, 0, 40 - num_correct) and compared_run.num_differing == 0
+    )  # the compared run is a copy
+    assert [each.correct for each in compared_run.positions] == [each.correct for each in contents.corpus.positions]
+    assert [each.value for each in compared_run.scores] == [each.value for each in contents.corpus.scores]
+    assert compared_run.log == read_log(digits_run().run) and paired_outcomes(
+        [True, True, False], [True, False, True]
+    ) == (
         1,
         1,
         1,
@@ -261,13 +265,13 @@ def test_examples_on_which_the_runs_differ_are_preferred(tmp_path: Path) -> None
     folders = {"run": trained.run, "begun": begun_run(tmp_path / "begun")}
     models = [open_run(folder, name, "cpu", None) for name, folder in folders.items()]
     shown = assemble_page(models, [read_example_file(trained.files.valid, trained.config.data)], 12, True).contents
-    (beside,) = shown.compared_runs
-    assert beside.outcomes is not None
-    differ = sum(one.exact != other.exact for one, other in zip(shown.examples, beside.examples, strict=True))
-    # A fifth is left for those on which they do not.
-    assert differ == min(10, beside.outcomes[1] + beside.outcomes[2]) > 0
+    (compared,) = shown.compared_runs
+    assert compared.outcomes is not None
+    differ = sum(one.exact != other.exact for one, other in zip(shown.examples, compared.examples, strict=True))
+    # One fifth is reserved for examples on which the runs agree.
+    assert differ == min(10, compared.outcomes[1] + compared.outcomes[2]) > 0
     assert f"{differ} of " in shown.selection_note and "correct in only some runs" in shown.selection_note
-    assert beside.num_differing is not None and beside.num_differing >= sum(beside.outcomes[1:3])
+    assert compared.num_differing is not None and compared.num_differing >= sum(compared.outcomes[1:3])
 
 
 def test_exported_page_has_nearest_states() -> None:
@@ -275,21 +279,21 @@ def test_exported_page_has_nearest_states() -> None:
     space, item = shown.contents.state_space, shown.contents.examples[3]
     states = item.traces[0].states
     assert space is not None and states is not None and states.encoder_neighbors is not None
-    near, own = decode_array(states.encoder_neighbors), decode_array(states.encoder)
-    assert near.shape == (len(own), 40)
+    neighbors, own = decode_array(states.encoder_neighbors), decode_array(states.encoder)
+    assert neighbors.shape == (len(own), 40)
     assert shown.projections is not None
-    for position, row in enumerate(near):
+    for position, row in enumerate(neighbors):
         points = [space.encoder.points[int(at)] for at in row[:20]]
         assert all((point.example, point.position) != (3, position) for point in points)
         vectors = shown.projections.encoder.vectors[row[:20].astype(int)]
-        unit = own[position] / np.linalg.norm(own[position])
-        np.testing.assert_allclose(vectors @ unit, row[20:], atol=1e-5)
+        unit_vector = own[position] / np.linalg.norm(own[position])
+        np.testing.assert_allclose(vectors @ unit_vector, row[20:], atol=1e-5)
         assert (np.diff(row[20:]) <= 1e-6).all()
     served = digits_shown().contents.examples[3].traces[0].states
     assert served is not None and served.encoder_neighbors is None
 
 
-def test_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
+def test_unfinished_training_is_shown_from_its_log(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
     contents = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True).contents
     assert contents.training is not None and not contents.training.finished and len(contents.training.frames) == 2
@@ -302,7 +306,7 @@ def test_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
     contents = assemble_page([model], [], 30, True).contents
     assert contents.examples == [] and contents.card is not None and contents.card.has_attention
     with pytest.raises(RunError, match=r"model\.safetensors is missing: give the training command again"):
-        model.loaded_predictor  # noqa: B018 (it is what raises)
+        model.loaded_predictor  # noqa: B018 (the property raises)
 
 
 def test_model_card_describes_the_model() -> None:

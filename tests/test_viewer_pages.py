@@ -1,4 +1,4 @@
-"""The built page with embedded contents."""
+"""The built page embeds its contents safely."""
 
 import base64
 import hashlib
@@ -15,10 +15,10 @@ from pellucid.viewer.examples import entropy_lower_bound, page_trace
 from pellucid.viewer.pages import CONTENTS_ELEMENT, built_page, export_page, security_policy
 from pellucid.viewer.schema import PageContents, PageExample
 
-DATA = re.compile(r'<script type="application/json" id="contents">(.*?)</script>', re.DOTALL)
+CONTENTS_PATTERN = re.compile(r'<script type="application/json" id="contents">(.*?)</script>', re.DOTALL)
 
 
-def hostile() -> PageContents:
+def make_hostile_contents() -> PageContents:
     texts = ["</script><b>bold</b>", "<!--<script>", "\u202e", "\t", "\ud800", "\u2028", "<s>"]
     trace = page_trace(small(), entropy_lower_bound(small()))
     items = [PageExample(text=text, features=[], traces=[trace], references=[text]) for text in texts]
@@ -26,21 +26,21 @@ def hostile() -> PageContents:
 
 
 def test_exported_page_contains_its_contents() -> None:
-    for contents in (hostile(), digits_shown(served=False).contents):
-        (data,) = DATA.findall(export_page(contents))
+    for contents in (make_hostile_contents(), digits_shown(served=False).contents):
+        (data,) = CONTENTS_PATTERN.findall(export_page(contents))
         assert "<" not in data
         assert json.loads(data) == json.loads(encode_json(contents))
 
 
 def test_contents_cannot_close_their_element() -> None:
-    page, plain = export_page(hostile()), export_page(PageContents(version="1", title="", served=False))
+    page, plain = export_page(make_hostile_contents()), export_page(PageContents(version="1", title="", served=False))
     contents = page.split('id="contents">', 1)[1].split("</script>", 1)[0]
     assert page.count("</script>") == plain.count("</script>") and "<" not in contents
     assert page.index('id="contents"') > page.rindex("<body")
 
 
 def test_exported_page_allows_no_connections() -> None:
-    page = export_page(hostile())
+    page = export_page(make_hostile_contents())
     assert page.index("Content-Security-Policy") < page.index("<script")
     assert "connect-src &#x27;none&#x27;" in page and "default-src &#x27;none&#x27;" in page
 
@@ -57,7 +57,9 @@ def test_only_own_scripts_are_allowed() -> None:
 
 
 def test_built_page_has_one_contents_element() -> None:
-    assert built_page().count(CONTENTS_ELEMENT) == 1 and export_page(hostile()).count('id="contents"') == 1
+    assert (
+        built_page().count(CONTENTS_ELEMENT) == 1 and export_page(make_hostile_contents()).count('id="contents"') == 1
+    )
 
 
 def test_built_page_loads_nothing() -> None:
@@ -65,4 +67,4 @@ def test_built_page_loads_nothing() -> None:
 
 
 def test_unpaired_surrogates_are_replaced() -> None:
-    assert "\ufffd" in encode_json(hostile()).decode()
+    assert "\ufffd" in encode_json(make_hostile_contents()).decode()

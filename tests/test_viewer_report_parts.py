@@ -1,4 +1,4 @@
-"""Parts of reports, and the document that the page reads."""
+"""A report consists of parts, and its document is data of the page."""
 
 import math
 import re
@@ -44,48 +44,48 @@ LOG = [
     }
     for n in (1, 2)
 ]
-GROUPS = [
+GROUP_ACCURACIES = [
     GroupAccuracy("1", 9, 10, 59.6, 98.2),
     GroupAccuracy("2", 0, 0, 0.0, 100.0),
     GroupAccuracy("3–4", 5, 10, 23.7, 76.3),
 ]
 
 
-def scored(output: str, *references: str, positional: bool = False) -> ScoredExample:
+def make_scored_example(output: str, *references: str, positional: bool = False) -> ScoredExample:
     return ScoredExample(tuple(output), tuple(tuple(each) for each in references), 3, positional)
 
 
-def hostile() -> Trace:
+def make_hostile_trace() -> Trace:
     return diagonal(HOSTILE, [*HOSTILE, END])
 
 
-def tagged(words: str, tags: str, between: str = " ") -> Trace:
-    """A tagging; the tags are written one after another with `between`."""
+def tagged(words: str, tags: str, separator: str = " ") -> Trace:
+    """Return a trace of a tagger whose output joins the tags with a separator."""
     source, target = tuple(words.split()), tuple(tags.split())
     n = len(source)
     steps = np.log(np.full(n, 0.5))
-    told = tuple((tag,) for tag in target)
-    output = between.join(target)
-    return Trace(words, source, 0, (), target, output, True, steps, np.eye(n), told, steps[:, None], task="tag")
+    top_symbols = tuple((tag,) for tag in target)
+    output = separator.join(target)
+    return Trace(words, source, 0, (), target, output, True, steps, np.eye(n), top_symbols, steps[:, None], task="tag")
 
 
 def full() -> Report:
-    """A report with every kind of content."""
+    """Return a report with every kind of content."""
     return Report(
         title="Spelling <to> sound",
         introduction="One paragraph,\nin two lines.\n\nAnother & last.",
         summary=[("exact match", "86.4 % (95 %: 83.0 to 89.3)"), ("seed", "1")],
         log=LOG,
-        positions=GROUPS,
-        lengths=GROUPS,
+        positions=GROUP_ACCURACIES,
+        lengths=GROUP_ACCURACIES,
         examples=[
             ExampleOutput(small(), ("AB",)),
-            ExampleOutput(small(), ("AC", "B"), scored("AB", "AC", "B")),
-            ExampleOutput(hostile(), ()),
+            ExampleOutput(small(), ("AC", "B"), make_scored_example("AB", "AC", "B")),
+            ExampleOutput(make_hostile_trace(), ()),
         ],
         errors=[
-            ExampleOutput(small(), ("xyz", "ACB"), scored("AB", "xyz", "ACB")),
-            ExampleOutput(hostile(), ("<i>שלום</i>",)),
+            ExampleOutput(small(), ("xyz", "ACB"), make_scored_example("AB", "xyz", "ACB")),
+            ExampleOutput(make_hostile_trace(), ("<i>שלום</i>",)),
         ],
         config_toml='size = "<base>"\n\n[encoder]\nnum_layers = 1\n',
         parts=[
@@ -137,9 +137,9 @@ def test_drawn_examples_share_a_caption_and_have_their_correctness() -> None:
     items = [example.outputs[0] for example in attention.examples]
     assert [item.exact for item in items] == [True, False, None]
     assert [edit.kind for edit in items[1].edits] == ["same", "substitution"] and items[1].references == ["AC", "B"]
-    attended = items[1].traces[0].attention
-    assert isinstance(attended, EncodedArray) and attended.shape == [3, 3]
-    assert ExampleOutput(small(), ("other form",), scored("AB", "AB")).correct
+    attention_array = items[1].traces[0].attention
+    assert isinstance(attention_array, EncodedArray) and attention_array.shape == [3, 3]
+    assert ExampleOutput(small(), ("other form",), make_scored_example("AB", "AB")).correct
     assert not ExampleOutput(small(), ()).correct
 
 
@@ -151,21 +151,21 @@ def test_errors_mark_differences_from_the_nearest_reference() -> None:
     assert second.outputs[0].references == ["<i>שלום</i>"] and list(second.errors) == []
 
 
-def pieces(symbols: list[str], *references: str) -> tuple[MarkedText, MarkedText, int | None]:
+def compare_symbols(symbols: list[str], *references: str) -> tuple[MarkedText, MarkedText, int | None]:
     return compare_texts(ExampleOutput(made("x", symbols, [[1]] * len(symbols)), references))
 
 
 def test_characters_are_compared_with_their_combining_marks() -> None:
-    output, expected, edits = pieces(["a", " ", "b", "é"], "a cé")
+    output, expected, edits = compare_symbols(["a", " ", "b", "é"], "a cé")
     assert (output, edits) == ([("a ", False), ("b", True), ("é", False)], 1)
     assert expected == [("a ", False), ("c", True), ("é", False)]
-    assert pieces(["a"]) == ([("a", False)], [], None)
-    assert pieces([], "a") == ([], [("a", True)], 1)
+    assert compare_symbols(["a"]) == ([("a", False)], [], None)
+    assert compare_symbols([], "a") == ([], [("a", True)], 1)
 
 
 @pytest.mark.parametrize("symbols", [["Yo", " te", " voy"], ["Yo", " ", "te", " v", "oy"]])
 def test_outputs_of_words_are_compared_by_word(symbols: list[str]) -> None:
-    output, expected, edits = pieces(symbols, "Ya te vas a")
+    output, expected, edits = compare_symbols(symbols, "Ya te vas a")
     assert output == [("Yo", True), (" ", False), ("te", False), (" ", False), ("voy", True)] and edits == 3
     assert expected == [("Ya", True), (" ", False), ("te", False), (" ", False), ("vas a", True)]
 
@@ -179,7 +179,7 @@ def test_differently_tokenized_output_has_no_alignment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tags", "between", "written", "found"),
+    ("tags", "separator", "output", "expected"),
     [
         ("O B-a I-a", " ", "O  B-b O", ["O", "B-b", "O"]),
         ("H E C", "", "HCE", ["H", "C", "E"]),
@@ -187,24 +187,26 @@ def test_differently_tokenized_output_has_no_alignment() -> None:
         ("B-a", " ", "O", ["O"]),
     ],
 )
-def test_tags_are_split_by_the_separator_of_the_trace(tags: str, between: str, written: str, found: list[str]) -> None:
+def test_tags_are_split_by_the_separator_of_the_trace(
+    tags: str, separator: str, output: str, expected: list[str]
+) -> None:
     words = " ".join("w" * len(tags.split()))
-    assert split_tags(written, tagged(words, tags, between)) == found
+    assert split_tags(output, tagged(words, tags, separator)) == expected
 
 
 def test_wrong_tags_have_their_expected_tag() -> None:
-    def wrong(trace: Trace, expected: str, ignored_tag: str = "") -> list[tuple[int | None, str | None]]:
+    def find_wrong_tags(trace: Trace, expected: str, ignored_tag: str = "") -> list[tuple[int | None, str | None]]:
         output = ExampleOutput(trace, (expected,), ignored_tag=ignored_tag)
         (errors,) = parts_of(report_document(Report("t", errors=[output])), ReportExamples)
         edits = errors.examples[0].outputs[0].edits
         assert [edit.step for edit in edits] == list(range(len(trace.target)))
         return [(edit.step, edit.expected) for edit in edits if edit.kind != "same"]
 
-    assert wrong(tagged("play a <b>", "O O B-x"), "O B-y B-x") == [(1, "B-y")]
-    assert wrong(tagged("a b", "O O"), "O -", ignored_tag="-") == []
-    featured = replace(tagged("play a", "O O"), source=("N", "play", "a"), features=1, unknown=(0, 2))
-    featured = replace(featured, attention=identity_attention(2, 3, 1))
-    assert wrong(featured, "B-x O") == [(0, "B-x")]
+    assert find_wrong_tags(tagged("play a <b>", "O O B-x"), "O B-y B-x") == [(1, "B-y")]
+    assert find_wrong_tags(tagged("a b", "O O"), "O -", ignored_tag="-") == []
+    trace_with_features = replace(tagged("play a", "O O"), source=("N", "play", "a"), features=1, unknown=(0, 2))
+    trace_with_features = replace(trace_with_features, attention=identity_attention(2, 3, 1))
+    assert find_wrong_tags(trace_with_features, "B-x O") == [(0, "B-x")]
 
 
 def test_equal_reports_give_equal_files(tmp_path: Path) -> None:
@@ -233,18 +235,18 @@ def test_learning_charts_equal_the_log() -> None:
 
 def test_learning_charts_show_the_metrics_of_the_task() -> None:
     log = [{**record, "symbol_accuracy": 91.0} for record in LOG]
-    chunked = [{**record, "span_f1": 70.0} for record in log[-1:]]
+    with_span_f1 = [{**record, "span_f1": 70.0} for record in log[-1:]]
 
-    def drawn(log: list[dict[str, object]], task: Task) -> list[str]:
+    def chart_titles(log: list[dict[str, object]], task: Task) -> list[str]:
         return [
             chart.title
             for part in training_curves(log, get_task(task).metrics.validation_metrics)
             for chart in part.charts
         ]
 
-    assert drawn(log, "tag") == ["Loss", "Tag accuracy", "Sequence accuracy"]
-    assert drawn([*log[:-1], *chunked], "tag") == ["Loss", "Span F1", "Tag accuracy", "Sequence accuracy"]
-    assert drawn(log, "classify") == ["Loss", "Accuracy"] and drawn(log, "point") == ["Loss", "Accuracy"]
+    assert chart_titles(log, "tag") == ["Loss", "Tag accuracy", "Sequence accuracy"]
+    assert chart_titles([*log[:-1], *with_span_f1], "tag") == ["Loss", "Span F1", "Tag accuracy", "Sequence accuracy"]
+    assert chart_titles(log, "classify") == ["Loss", "Accuracy"] and chart_titles(log, "point") == ["Loss", "Accuracy"]
     document = report_document(Report("t", log=log, validation_metrics=[ValidationMetric("symbol_accuracy", "Q3")]))
     assert [chart.title for chart in parts_of(document, ReportCharts)[0].charts] == ["Loss", "Q3"]
 
@@ -257,7 +259,7 @@ def test_learning_charts_omit_non_finite_values() -> None:
 
 
 def test_accuracy_charts_have_intervals_ranges_and_tables() -> None:
-    (part,) = accuracy_charts(GROUPS, [])
+    (part,) = accuracy_charts(GROUP_ACCURACIES, [])
     (chart,) = part.charts
     first, last = chart.lines[0].points
     assert (first.x, first.y, first.low, first.high, first.tick) == (1, 90, 59.6, 98.2, "1")

@@ -1,4 +1,4 @@
-"""The server of the page, over a real socket."""
+"""The server of the page answers requests over a real socket."""
 
 import gzip
 import http.client
@@ -25,109 +25,126 @@ from pellucid.viewer.page_contents import PageData, assemble_page
 from pellucid.viewer.server import MAX_REQUEST_BYTES, background_server, create_app, open_socket
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
 
     @property
-    def json(self) -> Any:  # noqa: ANN401 (whatever was answered)
+    def json(self) -> Any:  # noqa: ANN401 (any JSON)
         return json.loads(self.body)
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     with background_server(create_app(digits_shown())) as address:
-        found = urlsplit(address).port
-        assert found
-        yield found
+        server_port = urlsplit(address).port
+        assert server_port
+        yield server_port
 
 
-def ask(port: int, path: str, body: bytes | None = None, **headers: str) -> Answer:
+def send_request(port: int, path: str, body: bytes | None = None, **headers: str) -> Reply:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    told = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request("GET" if body is None else "POST", path, body, told)
+    request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request("GET" if body is None else "POST", path, body, request_headers)
     response = connection.getresponse()
-    answer = Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+    reply = Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
     connection.close()
-    return answer
+    return reply
 
 
-def post(port: int, path: str, question: object) -> Answer:
-    return ask(port, path, json.dumps(question).encode(), Content_Type="application/json")
+def send_json(port: int, path: str, content: object) -> Reply:
+    return send_request(port, path, json.dumps(content).encode(), Content_Type="application/json")
 
 
 def test_page_and_contents_are_served(port: int) -> None:
-    page = ask(port, "/")
+    page = send_request(port, "/")
     assert page.status == 200 and page.headers["content-type"].startswith("text/html")
     assert b'id="app"' in page.body
-    contents = ask(port, "/api/contents")
+    contents = send_request(port, "/api/contents")
     assert contents.json["examples"][0]["text"] == digits_shown().contents.examples[0].text
-    small = ask(port, "/api/contents", Accept_Encoding="gzip")
+    small = send_request(port, "/api/contents", Accept_Encoding="gzip")
     assert small.headers["content-encoding"] == "gzip" and gzip.decompress(small.body) == contents.body
 
 
 def test_every_response_has_security_headers(port: int) -> None:
-    for answer in (ask(port, "/"), ask(port, "/api/contents"), ask(port, "/none"), post(port, "/api/decode", {})):
-        assert answer.headers["cache-control"] == "no-store"
-        assert "default-src 'none'" in answer.headers["content-security-policy"]
-        assert "connect-src 'self'" in answer.headers["content-security-policy"]
-        assert answer.headers["x-content-type-options"] == "nosniff"
+    for reply in (
+        send_request(port, "/"),
+        send_request(port, "/api/contents"),
+        send_request(port, "/none"),
+        send_json(port, "/api/decode", {}),
+    ):
+        assert reply.headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in reply.headers["content-security-policy"]
+        assert "connect-src 'self'" in reply.headers["content-security-policy"]
+        assert reply.headers["x-content-type-options"] == "nosniff"
 
 
 def test_decode_endpoint_equals_the_predictor(port: int) -> None:
-    answer = post(port, "/api/decode", {"text": "nine two"})
+    reply = send_json(port, "/api/decode", {"text": "nine two"})
     (trace,) = load(digits_run().run).predict(["nine two"])
-    assert answer.status == 200 and answer.json["traces"][0]["output"] == trace.output
-    full = {"text": "nine two", "beam_size": 3, "num_outputs": 3, "lattice": True, "attribution": True, "states": True}
-    told = post(port, "/api/decode", {**full, "gates": True}).json["traces"]
-    assert len(told) == 3 and told[0]["lattice"]["symbols"] and told[0]["attribution"] and told[0]["states"]["gates"]
+    assert reply.status == 200 and reply.json["traces"][0]["output"] == trace.output
+    request = {
+        "text": "nine two",
+        "beam_size": 3,
+        "num_outputs": 3,
+        "lattice": True,
+        "attribution": True,
+        "states": True,
+    }
+    traces = send_json(port, "/api/decode", {**request, "gates": True}).json["traces"]
+    assert (
+        len(traces) == 3
+        and traces[0]["lattice"]["symbols"]
+        and traces[0]["attribution"]
+        and traces[0]["states"]["gates"]
+    )
 
 
 def test_other_host_names_are_refused(port: int) -> None:
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", "localhost", f"[::1]:{port}"):
-        assert ask(port, "/api/contents", Host=host).status == 200
+        assert send_request(port, "/api/contents", Host=host).status == 200
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "", "[", f"127.0.0.1@evil:{port}"):
-        answer = ask(port, "/api/contents", Host=host)
-        assert answer.status == 403 and "this machine" in answer.json["error"]
+        reply = send_request(port, "/api/contents", Host=host)
+        assert reply.status == 403 and "this machine" in reply.json["error"]
 
 
 def test_other_origins_are_refused(port: int) -> None:
     own = f"http://127.0.0.1:{port}"
-    question = json.dumps({"text": "one"}).encode()
-    assert ask(port, "/api/decode", question, Content_Type="application/json", Origin=own).status == 200
+    body = json.dumps({"text": "one"}).encode()
+    assert send_request(port, "/api/decode", body, Content_Type="application/json", Origin=own).status == 200
     for origin in ("http://evil.example", "null", f"http://localhost:{port}", f"https://127.0.0.1:{port}"):
-        assert ask(port, "/api/decode", question, Content_Type="application/json", Origin=origin).status == 403
+        assert send_request(port, "/api/decode", body, Content_Type="application/json", Origin=origin).status == 403
 
 
 def test_form_requests_are_refused(port: int) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
-        assert ask(port, "/api/decode", b'{"text": "one"}', Content_Type=kind).status == 415
+        assert send_request(port, "/api/decode", b'{"text": "one"}', Content_Type=kind).status == 415
 
 
 def test_large_request_is_refused(port: int) -> None:
-    answer = post(port, "/api/decode", {"text": "a" * MAX_REQUEST_BYTES})
-    assert answer.status == 413 and "bytes" in answer.json["error"]
+    reply = send_json(port, "/api/decode", {"text": "a" * MAX_REQUEST_BYTES})
+    assert reply.status == 413 and "bytes" in reply.json["error"]
 
 
-DEEP = b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+NESTED_REQUEST = b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
 @pytest.mark.parametrize(
-    "question",
+    "body",
     [
         b"{",
         b"\xff",
         b'{"features": []}',
         b'{"text": 3}',
         b'{"text": "one", "texts": 1}',
-        DEEP,
-        DEEP.replace(b"text", b"zzz"),
+        NESTED_REQUEST,
+        NESTED_REQUEST.replace(b"text", b"zzz"),
     ],
 )
-def test_invalid_requests_are_refused(port: int, question: bytes) -> None:
-    answer = ask(port, "/api/decode", question, Content_Type="application/json")
-    assert answer.status == 400 and "invalid request" in answer.json["error"]
+def test_invalid_requests_are_refused(port: int, body: bytes) -> None:
+    reply = send_request(port, "/api/decode", body, Content_Type="application/json")
+    assert reply.status == 400 and "invalid request" in reply.json["error"]
 
 
 def test_incomplete_request_is_no_server_error(port: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -136,12 +153,12 @@ def test_incomplete_request_is_no_server_error(port: int, caplog: pytest.LogCapt
     )
     with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         line.sendall(head + b'{"tex')
-    assert post(port, "/api/decode", {"text": "one"}).status == 200
+    assert send_json(port, "/api/decode", {"text": "one"}).status == 200
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 @pytest.mark.parametrize(
-    ("question", "words"),
+    ("body", "message"),
     [
         (json.dumps({"text": "one", "prefix": ["1"] * 5000 + ["⟨end⟩"]}).encode(), "prefix: expected at most"),
         (json.dumps({"text": "one", "prefix": ["1"] * 5000}).encode(), "prefix: the prefix and"),
@@ -157,109 +174,109 @@ def test_incomplete_request_is_no_server_error(port: int, caplog: pytest.LogCapt
         (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [0, 0, 0]}]}', "painted"),
     ],
 )
-def test_rejected_request_has_status_200_and_an_error(port: int, question: bytes, words: str) -> None:
-    answer = ask(port, "/api/decode", question, Content_Type="application/json")
-    assert answer.status == 200 and list(answer.json) == ["error"] and words in answer.json["error"]
-    changed = b'{"before": {"text": "one"}, "after": ' + question + b"}"
-    answer = ask(port, "/api/what-if", changed, Content_Type="application/json")
-    assert answer.status == 200 and list(answer.json) == ["error"]
+def test_rejected_request_has_status_200_and_an_error(port: int, body: bytes, message: str) -> None:
+    reply = send_request(port, "/api/decode", body, Content_Type="application/json")
+    assert reply.status == 200 and list(reply.json) == ["error"] and message in reply.json["error"]
+    changed = b'{"before": {"text": "one"}, "after": ' + body + b"}"
+    reply = send_request(port, "/api/what-if", changed, Content_Type="application/json")
+    assert reply.status == 200 and list(reply.json) == ["error"]
 
 
 def test_unknown_paths_have_status_404(port: int) -> None:
-    assert ask(port, "/api/none").status == 404 and "error" in ask(port, "/api/none").json
-    assert ask(port, "/api/decode").status == 405
-    assert ask(port, "/api/training?since=x").status == 400
-    assert ask(port, "/api/training?since=-1").status == 400
+    assert send_request(port, "/api/none").status == 404 and "error" in send_request(port, "/api/none").json
+    assert send_request(port, "/api/decode").status == 405
+    assert send_request(port, "/api/training?since=x").status == 400
+    assert send_request(port, "/api/training?since=-1").status == 400
 
 
 def test_what_if_endpoint_without_change(port: int) -> None:
-    asked = {"text": "nine two"}
-    answer = post(port, "/api/what-if", {"before": asked, "after": asked}).json
-    assert answer["before"] == answer["after"]
-    assert answer["rescored"]["output"] == answer["before"]["traces"][0]["output"]
+    request = {"text": "nine two"}
+    reply = send_json(port, "/api/what-if", {"before": request, "after": request}).json
+    assert reply["before"] == reply["after"]
+    assert reply["rescored"]["output"] == reply["before"]["traces"][0]["output"]
 
 
 def test_neighbors_endpoint(port: int) -> None:
-    nearby = {"text": "nine two", "target": ["9", "2", "⟨end⟩"], "side": "decoder", "position": 1, "num_neighbors": 5}
-    for wrong, words in (
+    request = {"text": "nine two", "target": ["9", "2", "⟨end⟩"], "side": "decoder", "position": 1, "num_neighbors": 5}
+    for invalid, message in (
         ({"num_neighbors": 0}, "num_neighbors"),
         ({"num_neighbors": 10**30}, "num_neighbors"),
         ({"target": ["1"] * 5000}, "target"),
     ):
-        assert words in post(port, "/api/neighbors", {**nearby, **wrong}).json["error"]
-    answer = post(port, "/api/neighbors", nearby).json
-    assert len(answer["neighbors"]) == 5 and answer["num_searched"] > 40
-    assert list(post(port, "/api/neighbors", {**nearby, "position": 9}).json) == ["error"]
+        assert message in send_json(port, "/api/neighbors", {**request, **invalid}).json["error"]
+    reply = send_json(port, "/api/neighbors", request).json
+    assert len(reply["neighbors"]) == 5 and reply["num_searched"] > 40
+    assert list(send_json(port, "/api/neighbors", {**request, "position": 9}).json) == ["error"]
 
 
 def test_concurrent_requests_are_answered(port: int) -> None:
     texts = ["one", "nine two", "three three three", "six"] * 4
-    answers = list[tuple[str, str]]()
+    replies = list[tuple[str, str]]()
 
-    def one(text: str) -> None:
-        answers.append((text, post(port, "/api/decode", {"text": text}).json["traces"][0]["output"]))
+    def decode_text(text: str) -> None:
+        replies.append((text, send_json(port, "/api/decode", {"text": text}).json["traces"][0]["output"]))
 
-    threads = [Thread(target=one, args=(text,)) for text in texts]
+    threads = [Thread(target=decode_text, args=(text,)) for text in texts]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     outputs = {trace.text: trace.output for trace in load(digits_run().run).predict(texts)}
-    assert len(answers) == 16 and all(output == outputs[text] for text, output in answers)
+    assert len(replies) == 16 and all(output == outputs[text] for text, output in replies)
 
 
-def events_of(body: bytes) -> list[tuple[str, int | None, Any]]:
-    """Name, number and data of each event of a stream."""
-    found = []
+def parse_events(body: bytes) -> list[tuple[str, int | None, Any]]:
+    """Return the name, number and data of each event of a stream."""
+    events = []
     for part in body.decode().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in part.splitlines() if line and not line.startswith(":"))
         if fields:
             number = int(fields["id"]) if "id" in fields else None
-            found.append((fields["event"], number, json.loads(fields["data"])))
-    return found
+            events.append((fields["event"], number, json.loads(fields["data"])))
+    return events
 
 
 def test_finished_training_has_no_events(port: int) -> None:
     lines = len(read_log(digits_run().run))
-    assert ask(port, f"/api/training?since={lines}").status == 204
-    events = events_of(ask(port, "/api/training?since=0").body)
+    assert send_request(port, f"/api/training?since={lines}").status == 204
+    events = parse_events(send_request(port, "/api/training?since=0").body)
     assert [number for name, number, _ in events if name == "line"] == list(range(lines))
 
 
 def test_training_events_are_streamed_once(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
     shown = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
-    told = shown.contents.training
-    assert told is not None and not told.finished
+    training = shown.contents.training
+    assert training is not None and not training.finished
     with background_server(create_app(shown)) as address:
-        found = urlsplit(address).port
-        assert found
-        answers = list[Answer]()
-        since = f"/api/training?since={len(told.log)}"
-        listener = Thread(target=lambda: answers.append(ask(found, since)), daemon=True)
+        server_port = urlsplit(address).port
+        assert server_port
+        replies = list[Reply]()
+        since = f"/api/training?since={len(training.log)}"
+        listener = Thread(target=lambda: replies.append(send_request(server_port, since)), daemon=True)
         listener.start()
         resume(folder)
         listener.join(60)
-        (answer,) = answers
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        log, events = read_log(folder), events_of(answer.body)
+        (reply,) = replies
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        log, events = read_log(folder), parse_events(reply.body)
         lines = [(number, data) for name, number, data in events if name == "line"]
-        assert [number for number, _ in lines] == list(range(len(told.log), len(log)))
-        assert [data for _, data in lines] == log[len(told.log) :]
+        assert [number for number, _ in lines] == list(range(len(training.log), len(log)))
+        assert [data for _, data in lines] == log[len(training.log) :]
         cards = [dict(data["facts"]) for name, _, data in events if name == "card"]
         assert cards[-1]["training"].startswith(f"{log[-1]['update']:,} updates")
         updates = [data["update"] for name, _, data in events if name == "frame"]
-        assert [frame.update for frame in told.frames] + updates == [each.update for each in read_snapshots(folder)]
-        again = ask(found, "/api/training?since=0", Last_Event_ID=str(len(log) - 2))
-        assert [number for name, number, _ in events_of(again.body) if name == "line"] == [len(log) - 1]
-        assert ask(found, "/api/contents").json["training"]["finished"] is True
+        assert [frame.update for frame in training.frames] + updates == [each.update for each in read_snapshots(folder)]
+        again = send_request(server_port, "/api/training?since=0", Last_Event_ID=str(len(log) - 2))
+        assert [number for name, number, _ in parse_events(again.body) if name == "line"] == [len(log) - 1]
+        assert send_request(server_port, "/api/contents").json["training"]["finished"] is True
 
 
 def test_reload_loads_the_newest_checkpoint(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
 
-    def shown() -> PageData:
-        """The run as it is now."""
+    def assemble_current_page() -> PageData:
+        """Return the page data of the current run."""
         return assemble_page(
             [open_run(folder, "run", "cpu", None)],
             [read_example_file(digits_run().files.valid, digits_run().config.data)],
@@ -267,54 +284,65 @@ def test_reload_loads_the_newest_checkpoint(tmp_path: Path) -> None:
             True,
         )
 
-    with background_server(create_app(shown(), shown)) as address:
-        found = urlsplit(address).port
-        assert found
-        before = ask(found, "/api/contents").json
+    with background_server(create_app(assemble_current_page(), assemble_current_page)) as address:
+        server_port = urlsplit(address).port
+        assert server_port
+        before = send_request(server_port, "/api/contents").json
         resume(folder)
-        assert post(found, "/api/reload", {}).json == {"update": None}
-        after = ask(found, "/api/contents").json
+        assert send_json(server_port, "/api/reload", {}).json == {"update": None}
+        after = send_request(server_port, "/api/contents").json
         assert after["training"]["finished"] and after["examples"] != before["examples"]
         assert before["page_id"] != after["page_id"]
-        # A page of before is told, and is not answered by another model than it shows.
-        body, own = b'{"text": "one two"}', {"Content_Type": "application/json"}
-        assert "load the page again" in ask(found, "/api/decode", body, X_Page=before["page_id"], **own).json["error"]
-        assert ask(found, "/api/decode", body, X_Page=after["page_id"], **own).json["text"] == "one two"
-        assert "load the page again" in ask(found, "/api/export", b"{}", X_Page=before["page_id"], **own).json["error"]
-        assert ask(found, "/api/export", b"{}", **own).json["examples"][0]["text"] == after["examples"][0]["text"]
-    with background_server(create_app(shown())) as address:
-        alone = urlsplit(address).port
-        assert alone and "restart pellucid look" in post(alone, "/api/reload", {}).json["error"]
+        # A page with the previous model gets an error instead of results of the new model.
+        body, headers = b'{"text": "one two"}', {"Content_Type": "application/json"}
+        assert (
+            "load the page again"
+            in send_request(server_port, "/api/decode", body, X_Page=before["page_id"], **headers).json["error"]
+        )
+        assert (
+            send_request(server_port, "/api/decode", body, X_Page=after["page_id"], **headers).json["text"] == "one two"
+        )
+        assert (
+            "load the page again"
+            in send_request(server_port, "/api/export", b"{}", X_Page=before["page_id"], **headers).json["error"]
+        )
+        assert (
+            send_request(server_port, "/api/export", b"{}", **headers).json["examples"][0]["text"]
+            == after["examples"][0]["text"]
+        )
+    with background_server(create_app(assemble_current_page())) as address:
+        other_port = urlsplit(address).port
+        assert other_port and "restart pellucid look" in send_json(other_port, "/api/reload", {}).json["error"]
 
 
 def test_first_checkpoint_is_loaded_when_available(tmp_path: Path) -> None:
-    whole = begun_run(tmp_path / "whole")
-    folder = bare_run(tmp_path / "run", whole)
+    trained = begun_run(tmp_path / "whole")
+    folder = bare_run(tmp_path / "run", trained)
     with background_server(create_app(waiting(folder), lambda: waiting(folder))) as address:
-        found = urlsplit(address).port
-        assert found
-        before = ask(found, "/api/contents").json
+        server_port = urlsplit(address).port
+        assert server_port
+        before = send_request(server_port, "/api/contents").json
         assert (
             before["awaiting_model"]
             and before["title"] == "run on dev.tsv"
             and "examples of dev.tsv" in before["selection_note"]
         )
-        assert "no model yet" in post(found, "/api/decode", {"text": "one"}).json["error"]
-        reach_model(folder, whole)
-        after = ask(found, "/api/contents").json
+        assert "no model yet" in send_json(server_port, "/api/decode", {"text": "one"}).json["error"]
+        reach_model(folder, trained)
+        after = send_request(server_port, "/api/contents").json
         assert not after["awaiting_model"] and len(after["examples"]) == 30 and after["title"] == "run on dev.tsv"
         (trace,) = load(folder).predict(["one"])
-        assert post(found, "/api/decode", {"text": "one"}).json["traces"][0]["output"] == trace.output
+        assert send_json(server_port, "/api/decode", {"text": "one"}).json["traces"][0]["output"] == trace.output
 
 
 def test_used_port_is_refused() -> None:
-    with open_socket(0) as taken, pytest.raises(InputError, match="--port"):
-        open_socket(taken.getsockname()[1])
+    with open_socket(0) as used_socket, pytest.raises(InputError, match="--port"):
+        open_socket(used_socket.getsockname()[1])
     with pytest.raises(InputError, match="--port 70000"):
         open_socket(70_000)
 
 
-SLOW = """
+SLOW_SERVER = """
 import time
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -335,11 +363,11 @@ exit_without_waiting()
 
 
 def test_shutdown_does_not_wait_for_responses() -> None:
-    with subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", SLOW_SERVER], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        found = urlsplit(process.stdout.readline().strip()).port
-        assert found
-        with socket.create_connection(("127.0.0.1", found), timeout=60) as line:
+        server_port = urlsplit(process.stdout.readline().strip()).port
+        assert server_port
+        with socket.create_connection(("127.0.0.1", server_port), timeout=60) as line:
             line.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert process.stdout.readline() == "asked\n"
             process.send_signal(signal.SIGINT)
@@ -349,7 +377,7 @@ def test_shutdown_does_not_wait_for_responses() -> None:
 
 @pytest.mark.parametrize("number", ["1" * 5000, "-" + "1" * 4200, "9" * 30, str(2**63)])
 def test_huge_numbers_are_refused(port: int, number: str) -> None:
-    questions = {
+    request_bodies = {
         "/api/decode": [
             *(f'{{"text": "one", "{name}": NUMBER}}' for name in ("beam_size", "num_outputs", "run")),
             '{"text": "one", "masked_positions": [NUMBER]}',
@@ -360,7 +388,7 @@ def test_huge_numbers_are_refused(port: int, number: str) -> None:
             '{"text": "one", "target": ["1"], "side": "encoder", "position": 0, "count": NUMBER}',
         ],
     }
-    for path, bodies in questions.items():
+    for path, bodies in request_bodies.items():
         for body in bodies:
-            answer = ask(port, path, body.replace("NUMBER", number).encode(), Content_Type="application/json")
-            assert answer.status < 500 and len(answer.body) < 300, (body, answer)
+            reply = send_request(port, path, body.replace("NUMBER", number).encode(), Content_Type="application/json")
+            assert reply.status < 500 and len(reply.body) < 300, (body, reply)

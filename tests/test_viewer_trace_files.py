@@ -1,4 +1,4 @@
-"""A trace as a page, in a notebook, and as files."""
+"""A trace is shown as a page and in a notebook, and saved as files."""
 
 import json
 import re
@@ -19,8 +19,8 @@ from pellucid.viewer.latex import escape_latex, tikz_picture
 from pellucid.viewer.pages import TRACE_SUFFIXES, built_page, trace_page
 
 
-class Frames(HTMLParser):
-    """The frames of a page."""
+class FrameParser(HTMLParser):
+    """Parser that collects the attributes of the iframes of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -33,8 +33,8 @@ class Frames(HTMLParser):
 
 
 def test_each_suffix_has_its_format(tmp_path: Path) -> None:
-    for ending in TRACE_SUFFIXES:
-        small().save(tmp_path / f"a{ending}")
+    for suffix in TRACE_SUFFIXES:
+        small().save(tmp_path / f"a{suffix}")
     small().save(str(tmp_path / "b.svg"))
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert ElementTree.fromstring((tmp_path / "a.svg").read_text("utf-8")).tag.endswith("svg")
@@ -51,7 +51,7 @@ def test_unknown_suffix_is_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "sides", "ending", "message"),
+    ("task", "sizes", "suffix", "message"),
     [
         ("tag", (1025, 1025), ".svg", r"a picture \(.svg\) has room for 1,024 symbols, but the trace has 1,025"),
         ("transduce", (512, 513), ".png", r"a picture \(.png\) has room for 1,024 symbols, but the trace has 1,025"),
@@ -59,9 +59,9 @@ def test_unknown_suffix_is_refused(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_too_long_trace_is_refused_for_pictures(
-    task: str, sides: tuple[int, int], ending: str, message: str, tmp_path: Path
+    task: str, sizes: tuple[int, int], suffix: str, message: str, tmp_path: Path
 ) -> None:
-    steps, positions = sides
+    steps, positions = sizes
     trace = replace(
         small(),
         task=task,
@@ -73,21 +73,21 @@ def test_too_long_trace_is_refused_for_pictures(
         top_log_probabilities=np.zeros((steps, 0), np.float32),
     )
     with pytest.raises(InputError, match=f"^path: {message}.*: save it as .html or .json$"):
-        trace.save(tmp_path / f"a{ending}")
+        trace.save(tmp_path / f"a{suffix}")
     trace.save(tmp_path / "a.html")
 
 
 def test_missing_folder_is_an_error(tmp_path: Path) -> None:
-    for ending in TRACE_SUFFIXES:
+    for suffix in TRACE_SUFFIXES:
         with pytest.raises(InputError, match="no such file"):
-            small().save(tmp_path / "none" / f"a{ending}")
+            small().save(tmp_path / "none" / f"a{suffix}")
 
 
 def test_notebook_shows_the_page_in_an_iframe() -> None:
-    (frame,) = Frames(small()._repr_html_()).found
+    (frame,) = FrameParser(small()._repr_html_()).found
     assert frame["srcdoc"] == trace_page(small())
     assert frame["sandbox"] == "allow-scripts allow-downloads"
-    assert len(Frames(small()._repr_html_() * 3).found) == 3
+    assert len(FrameParser(small()._repr_html_() * 3).found) == 3
 
 
 def test_page_of_one_trace_contains_it() -> None:
@@ -97,16 +97,16 @@ def test_page_of_one_trace_contains_it() -> None:
 
 def test_bidirectional_controls_are_visible_in_the_title() -> None:
     trace = replace(small(), text="a\u202eb\x1b\u200b", output="c\u2066\ufeff d")
-    words = "a⟨U+202E⟩b␛⟨U+200B⟩ → c⟨U+2066⟩⟨U+FEFF⟩ d"
-    assert json.dumps(words, ensure_ascii=False) in trace_page(trace)
-    (frame,) = Frames(trace._repr_html_()).found
-    assert frame["title"] == f"Attention: {words}"
+    title = "a⟨U+202E⟩b␛⟨U+200B⟩ → c⟨U+2066⟩⟨U+FEFF⟩ d"
+    assert json.dumps(title, ensure_ascii=False) in trace_page(trace)
+    (frame,) = FrameParser(trace._repr_html_()).found
+    assert frame["title"] == f"Attention: {title}"
 
 
 def test_tikz_picture_has_a_cell_for_each_visible_weight() -> None:
     trace, text = small(), tikz_picture(small())
     assert text.count(r"\fill") == int((trace.attention >= 0.005).sum())
-    assert text.count(r"\node") == len(trace.source) + len(trace.target) + 3  # its sides and its shade
+    assert text.count(r"\node") == len(trace.source) + len(trace.target) + 3  # two axis titles and the color key
     assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
 
 
@@ -115,43 +115,45 @@ def test_tikz_picture_of_a_long_source_fits_a_page() -> None:
     long = tikz_picture(made("a" * size, ["A", "B", END], [[1 / size] * size] * 3))
     assert "[x=0.16mm,y=-4mm," in long and "{1000};" in long and "{950};" in long and "{a}" not in long
     assert_latex(long)
-    both = tikz_picture(made("a" * 80, ["b"] * 80, [[1 / 80] * 80] * 80))
-    assert "[x=2mm,y=-2mm," in both and both.count("{80};") == 2 and both.count("{78};") == 0
+    square_picture = tikz_picture(made("a" * 80, ["b"] * 80, [[1 / 80] * 80] * 80))
+    assert (
+        "[x=2mm,y=-2mm," in square_picture and square_picture.count("{80};") == 2 and square_picture.count("{78};") == 0
+    )
 
 
 def test_small_weights_are_scaled_by_row() -> None:
-    drawn = tikz_picture(made("ab", ["x", END], [[0.2, 0.1], [0.1, 0.0]]))
-    assert re.findall(r"fill\[black!(\d+)", drawn) == ["100", "50", "100"] and "darkest: the row" in drawn
-    even = [[0.02] * 30 + [0.04] + [0.0] * 30]
-    drawn = tikz_picture(made("a" * 61, ["x"], even))
-    assert re.findall(r"fill\[black!(\d+)", drawn)[30] == "100" and drawn.count(r"\fill") == 31
+    picture = tikz_picture(made("ab", ["x", END], [[0.2, 0.1], [0.1, 0.0]]))
+    assert re.findall(r"fill\[black!(\d+)", picture) == ["100", "50", "100"] and "darkest: the row" in picture
+    weights = [[0.02] * 30 + [0.04] + [0.0] * 30]
+    picture = tikz_picture(made("a" * 61, ["x"], weights))
+    assert re.findall(r"fill\[black!(\d+)", picture)[30] == "100" and picture.count(r"\fill") == 31
     narrow = tikz_picture(made("a" * 201, ["x"], [[0.5] + [0.0025] * 200]))
     assert re.findall(r"fill\[black!(\d+)", narrow) == ["100"] and "darkest: the row" in narrow
-    assert_latex(drawn)
+    assert_latex(picture)
 
 
 def test_tikz_picture_of_a_tagger_has_tags(tmp_path: Path) -> None:
     trace = replace(made(["a", "b_"], ["X", "Y"], [[1, 0], [0, 1]], [1.0, 0.5]), task="tag")
-    for ending in TRACE_SUFFIXES:
-        trace.save(tmp_path / f"a{ending}")
+    for suffix in TRACE_SUFFIXES:
+        trace.save(tmp_path / f"a{suffix}")
     assert "reads (source)" not in (tmp_path / "a.svg").read_text("utf-8")
-    drawn = tikz_picture(trace)
-    assert drawn.count(r"\node") == 4 and drawn.count(r"\fill") == 2 and r"{b\_}" in drawn
-    assert r"\draw" not in drawn and drawn.count("{") == drawn.count("}")
+    picture = tikz_picture(trace)
+    assert picture.count(r"\node") == 4 and picture.count(r"\fill") == 2 and r"{b\_}" in picture
+    assert r"\draw" not in picture and picture.count("{") == picture.count("}")
     assert json.loads((tmp_path / "a.json").read_text("utf-8"))["attention"] == []
 
 
 def test_tikz_picture_has_axis_titles_and_color_key() -> None:
     text = tikz_picture(small())
     assert_latex(text)
-    for words in (r"{source $\rightarrow$};", r"{$\leftarrow$ output};", "{darkest: 1};"):
-        assert text.count(words) == 1
+    for label in (r"{source $\rightarrow$};", r"{$\leftarrow$ output};", "{darkest: 1};"):
+        assert text.count(label) == 1
 
 
 def test_unknown_symbols_are_underlined_in_tikz() -> None:
-    drawn = replace(small(), unknown=(1,))
+    unknown_trace = replace(small(), unknown=(1,))
     tags = replace(made(["f", "a", "b_"], ["X", "Y"], [[1, 0, 0], [0, 1, 0]], features=1, unknown=(2,)), task="tag")
-    for trace, name, other in ((drawn, r"{\underline{b}}", "{a}"), (tags, r"{\underline{b\_}}", "{a}")):
+    for trace, name, other in ((unknown_trace, r"{\underline{b}}", "{a}"), (tags, r"{\underline{b\_}}", "{a}")):
         text = tikz_picture(trace)
         assert name in text and other in text and text.count(r"\underline") == 2
         assert text.count("not in the vocabulary") == 1 and text.count("{") == text.count("}")
@@ -174,6 +176,6 @@ def test_entropy_is_exact_if_the_top_symbols_are_complete() -> None:
     trace = small()
     rest = 1 - np.exp(trace.top_log_probabilities).sum(axis=1)
     assert page_trace_without_model(trace).entropy_is_lower_bound == bool((rest > 1e-4).any())
-    sure = np.full_like(trace.top_log_probabilities, -np.inf)
-    sure[:, 0] = 0
-    assert not page_trace_without_model(replace(trace, top_log_probabilities=sure)).entropy_is_lower_bound
+    certain = np.full_like(trace.top_log_probabilities, -np.inf)
+    certain[:, 0] = 0
+    assert not page_trace_without_model(replace(trace, top_log_probabilities=certain)).entropy_is_lower_bound

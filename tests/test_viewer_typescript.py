@@ -1,4 +1,4 @@
-"""TypeScript types of the page's data."""
+"""The TypeScript types of the page match its data."""
 
 import re
 from pathlib import Path
@@ -38,14 +38,14 @@ def test_web_tests_have_the_task_views() -> None:
 
 
 def test_page_source_names_no_task() -> None:
-    """It branches on the fields of a view. The words tag and point may stand there, but not as the name of a task."""
-    named = re.compile(r"\b(transduce|classify)\b|\btask\s*[!=]==?|[\"'](point)[\"']")
+    """The page depends on the fields of a view. Its source may contain "tag" and "point", but no task name."""
+    task_name = re.compile(r"\b(transduce|classify)\b|\btask\s*[!=]==?|[\"'](point)[\"']")
     files = [path for path in (WEB / "src").rglob("*") if path.suffix in (".ts", ".svelte")]
     found = [
         f"{path}:{number}"
         for path in files
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
-        if named.search(line)
+        if task_name.search(line)
     ]
     assert len(files) > 50 and found == []
 

@@ -1,4 +1,4 @@
-"""Symbols to ids and back: by frequency, without collisions; invalid files are refused."""
+"""A vocabulary maps symbols to ids by frequency and back; invalid files are refused."""
 
 from collections import Counter
 from pathlib import Path
@@ -33,9 +33,9 @@ SYMBOLS = st.one_of(st.text(max_size=2), st.sampled_from(["<pad>", "<s>", "⟨co
 SEQUENCES = st.lists(st.lists(SYMBOLS, max_size=6), max_size=6)
 
 
-def vocabularies_of(sequences: list[list[str]]) -> Vocabularies:
-    counted = build_vocabulary(sequences, 1)
-    return Vocabularies(counted, build_vocabulary([["a"]], 1), build_vocabulary([], 1), 3, 4)
+def make_vocabularies(sequences: list[list[str]]) -> Vocabularies:
+    vocabulary = build_vocabulary(sequences, 1)
+    return Vocabularies(vocabulary, build_vocabulary([["a"]], 1), build_vocabulary([], 1), 3, 4)
 
 
 def test_the_special_ids_come_before_all_symbols() -> None:
@@ -47,11 +47,13 @@ def test_the_special_ids_come_before_all_symbols() -> None:
 @given(SEQUENCES, st.integers(1, 4))
 def test_symbols_are_sorted_by_frequency_then_code_point(sequences: list[list[str]], minimum: int) -> None:
     counts = Counter(symbol for sequence in sequences for symbol in sequence)
-    counted = build_vocabulary(sequences, minimum)
-    assert dict(zip(counted.symbols, counted.counts, strict=True)) == {s: n for s, n in counts.items() if n >= minimum}
-    order = [(-n, [ord(c) for c in s]) for s, n in zip(counted.symbols, counted.counts, strict=True)]
+    vocabulary = build_vocabulary(sequences, minimum)
+    assert dict(zip(vocabulary.symbols, vocabulary.counts, strict=True)) == {
+        s: n for s, n in counts.items() if n >= minimum
+    }
+    order = [(-n, [ord(c) for c in s]) for s, n in zip(vocabulary.symbols, vocabulary.counts, strict=True)]
     assert order == sorted(order)
-    assert len(counted) == NUM_SPECIAL + len(counted.symbols)
+    assert len(vocabulary) == NUM_SPECIAL + len(vocabulary.symbols)
 
 
 def test_ties_are_broken_by_code_point() -> None:
@@ -60,12 +62,12 @@ def test_ties_are_broken_by_code_point() -> None:
 
 @given(SEQUENCES)
 def test_ids_round_trip_and_no_spelling_is_special(sequences: list[list[str]]) -> None:
-    counted = build_vocabulary(sequences, 1)
+    vocabulary = build_vocabulary(sequences, 1)
     for sequence in sequences:
-        ids = counted.encode(sequence)
-        assert all(NUM_SPECIAL <= identity < len(counted) for identity in ids)
-        assert [counted.symbol(identity, SPECIAL_NAMES) for identity in ids] == sequence
-    assert len(set(counted.ids.values())) == len(counted.symbols)
+        ids = vocabulary.encode(sequence)
+        assert all(NUM_SPECIAL <= identity < len(vocabulary) for identity in ids)
+        assert [vocabulary.symbol(identity, SPECIAL_NAMES) for identity in ids] == sequence
+    assert len(set(vocabulary.ids.values())) == len(vocabulary.symbols)
 
 
 @pytest.mark.parametrize("spelling", ["<pad>", "<unk>", "⟨copy⟩", "⟨END⟩", "", "2"])
@@ -75,49 +77,51 @@ def test_special_spellings_are_ordinary_symbols_or_unknown(spelling: str) -> Non
 
 
 def test_special_ids_have_the_requested_names() -> None:
-    counted = build_vocabulary([["a"]], 1)
-    assert [counted.symbol(identity, ("p", "b", "e", "u")) for identity in range(5)] == ["p", "b", "e", "u", "a"]
+    vocabulary = build_vocabulary([["a"]], 1)
+    assert [vocabulary.symbol(identity, ("p", "b", "e", "u")) for identity in range(5)] == ["p", "b", "e", "u", "a"]
 
 
 @given(SEQUENCES)
 def test_rare_symbols_become_unknown(sequences: list[list[str]]) -> None:
     counts = Counter(symbol for sequence in sequences for symbol in sequence)
-    counted = build_vocabulary(sequences, 2)
+    vocabulary = build_vocabulary(sequences, 2)
     for symbol, count in counts.items():
-        assert (counted.encode([symbol]) == [UNK]) == (count < 2)
+        assert (vocabulary.encode([symbol]) == [UNK]) == (count < 2)
 
 
 def test_each_column_has_its_own_vocabulary() -> None:
-    cut = build_tokenizers(DataConfig(target_symbols="words"))
-    learned = learn_vocabularies([Example("ab", "x y x", "V;PST"), Example("bcd", "y", "V"), Example("b", "y")], cut, 1)
+    tokenizers = build_tokenizers(DataConfig(target_symbols="words"))
+    learned = learn_vocabularies(
+        [Example("ab", "x y x", "V;PST"), Example("bcd", "y", "V"), Example("b", "y")], tokenizers, 1
+    )
     assert learned.source.symbols == ("b", "a", "c", "d")
     assert learned.source.counts == (3, 1, 1, 1)
     assert learned.target.symbols == ("y", "x")
     assert learned.features.symbols == ("V", "PST")
     assert (learned.longest_source, learned.longest_target) == (3, 3)
-    rarer = learn_vocabularies([Example("aab", "c c", "V;V"), Example("b", "d")], cut, 2)
-    assert (rarer.source.symbols, rarer.target.symbols, rarer.features.symbols) == (("a", "b"), ("c",), ("V",))
+    frequent = learn_vocabularies([Example("aab", "c c", "V;V"), Example("b", "d")], tokenizers, 2)
+    assert (frequent.source.symbols, frequent.target.symbols, frequent.features.symbols) == (("a", "b"), ("c",), ("V",))
 
 
 @given(EXAMPLES, SEGMENTERS, st.integers(1, 3), st.integers(1, 9))
 def test_counting_by_column_equals_counting_by_text(
-    examples: list[Example], cut: Tokenizers, min_count: int, texts: int
+    examples: list[Example], tokenizers: Tokenizers, min_count: int, texts: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(vocabulary_module, "TEXTS_PER_BLOCK", texts)
-        learned = learn_vocabularies(examples, cut, min_count)
-    columns = [[tokenizer.split(example[at]) for example in examples] for at, tokenizer in enumerate(cut)]
+        learned = learn_vocabularies(examples, tokenizers, min_count)
+    columns = [[tokenizer.split(example[at]) for example in examples] for at, tokenizer in enumerate(tokenizers)]
     found = (learned.source, learned.target, learned.features)
     assert found == tuple(build_vocabulary(column, min_count) for column in columns)
-    longest = tuple(max(map(len, column), default=0) for column in columns)
-    assert (learned.longest_source, learned.longest_target) == longest[:2]
+    max_lengths = tuple(max(map(len, column), default=0) for column in columns)
+    assert (learned.longest_source, learned.longest_target) == max_lengths[:2]
 
 
 @given(SEQUENCES)
 def test_vocabularies_round_trip_through_their_file(
     tmp_path_factory: pytest.TempPathFactory, sequences: list[list[str]]
 ) -> None:
-    path, learned = tmp_path_factory.mktemp("vocabulary") / "vocabulary.json", vocabularies_of(sequences)
+    path, learned = tmp_path_factory.mktemp("vocabulary") / "vocabulary.json", make_vocabularies(sequences)
     learned.save(path)
     loaded = load_vocabularies(path, DataConfig(source_symbols="|||"))
     assert loaded == learned
@@ -126,19 +130,19 @@ def test_vocabularies_round_trip_through_their_file(
     assert path.with_name("again.json").read_bytes() == path.read_bytes()
 
 
-GOOD = (
+VALID_CONTENT = (
     b'{"source":{"symbols":["a","b"],"counts":[2,1]},"target":{"symbols":["a"],"counts":[1]},'
     b'"features":{"symbols":[],"counts":[]},"longest_source":3,"longest_target":3,"format":1}'
 )
 
 
-def load_from(path: Path, content: bytes) -> Vocabularies:
+def write_and_load(path: Path, content: bytes) -> Vocabularies:
     path.write_bytes(content)
     return load_vocabularies(path, DataConfig())
 
 
 def test_a_valid_file_is_loaded(tmp_path: Path) -> None:
-    assert load_from(tmp_path / "vocabulary.json", GOOD).source == Vocabulary(("a", "b"), (2, 1))
+    assert write_and_load(tmp_path / "vocabulary.json", VALID_CONTENT).source == Vocabulary(("a", "b"), (2, 1))
 
 
 @pytest.mark.parametrize(
@@ -147,50 +151,50 @@ def test_a_valid_file_is_loaded(tmp_path: Path) -> None:
         b"",
         b"[]",
         b"{}",
-        GOOD[:-9],
-        b"\x93NUMPY" + GOOD,
-        GOOD.replace(b'"a"', b'"\xff"', 1),
-        GOOD.replace(b'"a"', b'"\\ud800"', 1),
-        GOOD.replace(b'"a"', b"7", 1),
-        GOOD.replace(b"[2,1]", b'["2",1]'),
-        GOOD.replace(b'"longest_target"', b'"longest"'),
+        VALID_CONTENT[:-9],
+        b"\x93NUMPY" + VALID_CONTENT,
+        VALID_CONTENT.replace(b'"a"', b'"\xff"', 1),
+        VALID_CONTENT.replace(b'"a"', b'"\\ud800"', 1),
+        VALID_CONTENT.replace(b'"a"', b"7", 1),
+        VALID_CONTENT.replace(b"[2,1]", b'["2",1]'),
+        VALID_CONTENT.replace(b'"longest_target"', b'"longest"'),
     ],
 )
 def test_an_invalid_file_is_refused_with_its_name(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(RunError, match=r"vocabulary\.json is not a vocabulary: "):
-        load_from(tmp_path / "vocabulary.json", content)
+        write_and_load(tmp_path / "vocabulary.json", content)
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        GOOD.replace(b"[2,1]", b"[2]"),
-        GOOD.replace(b'["a","b"]', b'["a","a"]'),
-        GOOD.replace(b'"format":1', b'"format":2'),
+        VALID_CONTENT.replace(b"[2,1]", b"[2]"),
+        VALID_CONTENT.replace(b'["a","b"]', b'["a","a"]'),
+        VALID_CONTENT.replace(b'"format":1', b'"format":2'),
     ],
 )
-def test_impossible_vocabularies_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_inconsistent_vocabularies_are_refused(tmp_path: Path, content: bytes) -> None:
     """A missing count, a repeated symbol or another format would silently give wrong symbols."""
     with pytest.raises(RunError, match=r"vocabulary\.json is not a vocabulary: "):
-        load_from(tmp_path / "vocabulary.json", content)
+        write_and_load(tmp_path / "vocabulary.json", content)
 
 
-LONG = "x" * (MAX_SYMBOL_LENGTH + 1)
+LONG_SYMBOL = "x" * (MAX_SYMBOL_LENGTH + 1)
 
 
-@pytest.mark.parametrize("symbol", [*SPECIAL_NAMES, LONG])
+@pytest.mark.parametrize("symbol", [*SPECIAL_NAMES, LONG_SYMBOL])
 def test_reserved_and_long_symbols_are_refused_when_loaded_and_learned(tmp_path: Path, symbol: str) -> None:
     """The name of a special symbol is reserved; a message quotes the beginning of a long symbol."""
-    told = "has 65,537 characters" if symbol == LONG else f"{symbol} is the name of a special symbol"
-    with pytest.raises(RunError, match=rf"vocabulary\.json is not a vocabulary: .*{told}") as read:
-        load_from(tmp_path / "vocabulary.json", GOOD.replace(b'"b"', f'"{symbol}"'.encode()))
-    with pytest.raises(DataError, match=rf"the training data: .*{told}") as learned:
+    reason = "has 65,537 characters" if symbol == LONG_SYMBOL else f"{symbol} is the name of a special symbol"
+    with pytest.raises(RunError, match=rf"vocabulary\.json is not a vocabulary: .*{reason}") as load_error:
+        write_and_load(tmp_path / "vocabulary.json", VALID_CONTENT.replace(b'"b"', f'"{symbol}"'.encode()))
+    with pytest.raises(DataError, match=rf"the training data: .*{reason}") as learn_error:
         learn_vocabularies([Example("a", f"b {symbol}")], build_tokenizers(DataConfig(target_symbols="words")), 1)
-    assert max(len(str(read.value)), len(str(learned.value))) < 400
+    assert max(len(str(load_error.value)), len(str(learn_error.value))) < 400
 
 
 @pytest.mark.parametrize(
-    ("kind", "good", "bad"),
+    ("kind", "valid", "invalid"),
     [
         ("characters", ["a", " ", "\n"], ["", "ab"]),
         ("words", ["a", "ab", "⟨copy⟩"], ["", " ", "a b", "a\t", "a\n"]),
@@ -199,13 +203,13 @@ def test_reserved_and_long_symbols_are_refused_when_loaded_and_learned(tmp_path:
     ],
 )
 def test_a_symbol_that_no_tokenizer_produces_is_refused(
-    tmp_path: Path, kind: str, good: list[str], bad: list[str]
+    tmp_path: Path, kind: str, valid: list[str], invalid: list[str]
 ) -> None:
     path, config = tmp_path / "vocabulary.json", DataConfig(target_symbols=kind)
-    for symbol in [*good, *bad]:
-        told = vocabularies_of([])
-        msgspec.structs.replace(told, target=Vocabulary((symbol,), (1,))).save(path)
-        if symbol in good:
+    for symbol in [*valid, *invalid]:
+        vocabularies = make_vocabularies([])
+        msgspec.structs.replace(vocabularies, target=Vocabulary((symbol,), (1,))).save(path)
+        if symbol in valid:
             assert load_vocabularies(path, config).target.symbols == (symbol,)
         else:
             with pytest.raises(RunError) as caught:

@@ -1,4 +1,4 @@
-"""Names and sentences of the package: nouns for classes, plain openings for docstrings, American spelling."""
+"""Classes have nouns as names, docstrings open with plain sentences, and the spelling is American."""
 
 import ast
 import re
@@ -16,13 +16,13 @@ NOUNS = {
     *("Sampling", "Setting", "Sharding", "String", "Training", "Warning"),
 }
 """Words that end like participles and are nouns of the field."""
-NO_NOUNS = {
+NON_NOUNS = {
     *("Ahead", "Alone", "Apart", "Back", "Begun", "Beside", "Best", "Beyond", "Drawn", "First", "Found", "Given"),
     *("Heard", "Held", "How", "Kept", "Known", "Likely", "Likeliest", "Made", "Need", "Next", "Over", "Own", "Prompt"),
     *("Ran", "Read", "Ready", "Rest", "Seen", "Shown", "Sought", "Spot", "Taken", "Together", "Told", "Under", "What"),
     *("Who", "Wish", "Within", "Worth", "Written"),
 }
-"""Class names that say nothing without their module."""
+"""Words that are unclear as class names."""
 GERUNDS = {
     *("averaging", "batching", "caching", "decoding", "embedding", "encoding", "ensembling", "indexing", "logging"),
     *("masking", "packaging", "padding", "plotting", "prefetching", "preprocessing", "profiling", "reporting"),
@@ -30,15 +30,15 @@ GERUNDS = {
     "tuning",
 }
 """Gerunds that name a subject of the field, and so a module."""
-RIDDLES = re.compile(
+UNCLEAR_OPENING = re.compile(
     r"(What|Whether|Who|Whose|How|Where|Why|The same|Those|That which|It is|They are|Nothing|None of)\b"
 )
-UNUSUAL = re.compile(
+UNUSUAL_WORDS = re.compile(
     r"\b(ln p|so many|stands? (in|for|beside|still)|tells? (how|what|its|of|where)|mend(s|ed)?|goes on|both[- ]ways"
     r"|likeliest|one dial|taken apart|comes? to an end|what became of)\b",
     re.IGNORECASE,
 )
-BRITISH = re.compile(
+BRITISH_SPELLING = re.compile(
     r"(normal|optim|initial|regular|vector|visual|token|serial|summar)is(?!m|t)|learnt|colour|behaviour|neighbour|grey",
     re.IGNORECASE,
 )
@@ -79,7 +79,7 @@ def is_participle(name: str) -> bool:
     """Return whether a class name is a single participle, adverb or pronoun."""
     if not re.fullmatch(r"[A-Z][a-z]+", name) or name in NOUNS:
         return False
-    return name in NO_NOUNS or name.endswith("ing") or (name.endswith("ed") and not name.endswith(("eed", "Feed")))
+    return name in NON_NOUNS or name.endswith("ing") or (name.endswith("ed") and not name.endswith(("eed", "Feed")))
 
 
 def test_class_names_are_nouns() -> None:
@@ -97,7 +97,7 @@ def test_module_names_are_nouns() -> None:
 
 
 def test_docstrings_open_with_a_plain_sentence() -> None:
-    assert [f"{place}: {text.splitlines()[0]}" for place, text in docstrings() if RIDDLES.match(text)] == []
+    assert [f"{place}: {text.splitlines()[0]}" for place, text in docstrings() if UNCLEAR_OPENING.match(text)] == []
 
 
 def described_arguments(text: str) -> list[str]:
@@ -106,26 +106,28 @@ def described_arguments(text: str) -> list[str]:
     return re.findall(r"^    (\*{0,2}\w+):", section[1], re.MULTILINE) if section else []
 
 
-def arguments_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+def list_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """Return the names of the arguments of a function, except self and cls."""
-    given = function.args
-    starred = [prefix + each.arg for prefix, each in (("*", given.vararg), ("**", given.kwarg)) if each is not None]
-    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    arguments = function.args
+    starred = [
+        prefix + each.arg for prefix, each in (("*", arguments.vararg), ("**", arguments.kwarg)) if each is not None
+    ]
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     return [name for name in (*names, *starred) if name not in ("self", "cls")]
 
 
 def test_args_sections_name_every_argument() -> None:
-    faults = list[str]()
+    mismatches = list[str]()
     for place, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef):
         assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         described = described_arguments(ast.get_docstring(node) or "")
-        if described and sorted(described) != sorted(arguments_of(node)):
-            faults.append(f"{place} {node.name}: {described}")
-    assert faults == []
+        if described and sorted(described) != sorted(list_arguments(node)):
+            mismatches.append(f"{place} {node.name}: {described}")
+    assert mismatches == []
 
 
 def test_docstrings_use_the_words_of_the_field() -> None:
-    found = [(place, UNUSUAL.search(text)) for place, text in docstrings()]
+    found = [(place, UNUSUAL_WORDS.search(text)) for place, text in docstrings()]
     assert [f"{place}: {match[0]}" for place, match in found if match] == []
 
 
@@ -136,7 +138,7 @@ def test_identifiers_have_american_spelling() -> None:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     ]
     names += [(place, node.name) for place, node in nodes(ast.FunctionDef) if isinstance(node, ast.FunctionDef)]
-    assert [f"{place} {name}" for place, name in [*names, *class_names()] if BRITISH.search(name)] == []
+    assert [f"{place} {name}" for place, name in [*names, *class_names()] if BRITISH_SPELLING.search(name)] == []
 
 
 @pytest.mark.parametrize(
@@ -146,5 +148,5 @@ def test_guides_use_the_words_of_the_field(path: Path) -> None:
     if path.name == "log.md":
         pytest.skip("a diary of experiments")
     lines = enumerate(path.read_text("utf-8").splitlines(), 1)
-    found = [(number, UNUSUAL.search(line) or BRITISH.search(line)) for number, line in lines]
+    found = [(number, UNUSUAL_WORDS.search(line) or BRITISH_SPELLING.search(line)) for number, line in lines]
     assert [f"{path.name}:{number} {match[0]}" for number, match in found if match] == []

@@ -1,4 +1,4 @@
-"""Worker processes: order, parallelism, errors and termination."""
+"""Worker processes run jobs in parallel, keep their order, report errors and stop."""
 
 import os
 import signal
@@ -24,29 +24,29 @@ from pellucid.worker_pool import (
     parallel_map,
 )
 
-WAITING = """
+WAITING_PROGRAM = """
 import sys, time
 from pellucid.worker_pool import parallel_map
 import test_worker_pool
 if __name__ == "__main__":
-    list(parallel_map(test_worker_pool.slow, [60, 60]))
+    list(parallel_map(test_worker_pool.sleep_and_report, [60, 60]))
 """
 
 
-def square(number: int, report: ProgressCallback) -> tuple[int, int]:
-    """The square, and by whom."""
+def square_with_process(number: int, report: ProgressCallback) -> tuple[int, int]:
+    """Return the square and the id of the process."""
     return number * number, os.getpid()
 
 
-def slow(seconds: float, report: ProgressCallback) -> float:
-    """Wait; the process tells where it can be found."""
-    os.write(1, f"{os.getpid()}\n".encode())  # in one piece: print writes the line end by itself
+def sleep_and_report(seconds: float, report: ProgressCallback) -> float:
+    """Print the id of the process and sleep."""
+    os.write(1, f"{os.getpid()}\n".encode())  # one write; print would write the line end separately
     time.sleep(seconds)
     return seconds
 
 
-def unhappy(name: str, report: ProgressCallback) -> None:
-    """Fail in a way of its own, one job at once, the other never."""
+def fail(name: str, report: ProgressCallback) -> None:
+    """Fail in the way that the name says; other names sleep."""
     if name == "input":
         raise DataError("line 3 is wrong")
     if name == "mistake":
@@ -56,8 +56,8 @@ def unhappy(name: str, report: ProgressCallback) -> None:
     time.sleep(60)
 
 
-def count(job: str, channel: WorkerChannel) -> str:
-    """ProgressCallback numbers until the job is to come to an end."""
+def count_until_stopped(job: str, channel: WorkerChannel) -> str:
+    """Report increasing numbers until a stop is requested."""
     number = 0
     while not channel.stop_requested:
         channel.send_progress(number)
@@ -67,19 +67,19 @@ def count(job: str, channel: WorkerChannel) -> str:
 
 
 def test_results_are_in_job_order() -> None:
-    results = list(parallel_map(square, range(7)))
+    results = list(parallel_map(square_with_process, range(7)))
     assert [result for result, _ in results] == [number * number for number in range(7)]
     assert os.getpid() not in {process for _, process in results}
     assert len({process for _, process in results}) <= available_cores()
 
 
 def test_single_job_runs_in_this_process() -> None:
-    assert list(parallel_map(square, [3])) == [(9, os.getpid())]
-    assert list(parallel_map(square, [])) == []
+    assert list(parallel_map(square_with_process, [3])) == [(9, os.getpid())]
+    assert list(parallel_map(square_with_process, [])) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "words"),
+    ("name", "kind", "message"),
     [
         ("input", DataError, "^line 3 is wrong$"),
         ("mistake", WorkerError, "KeyError: 'oh'"),
@@ -87,59 +87,59 @@ def test_single_job_runs_in_this_process() -> None:
     ],
 )
 def test_error_of_a_job_ends_the_others(
-    monkeypatch: pytest.MonkeyPatch, name: str, kind: type[Exception], words: str
+    monkeypatch: pytest.MonkeyPatch, name: str, kind: type[Exception], message: str
 ) -> None:
     monkeypatch.setattr(worker_pool, "available_cores", lambda: 2)
     began = time.monotonic()
-    with pytest.raises(kind, match=words):
-        list(parallel_map(unhappy, ["wait", name]))
+    with pytest.raises(kind, match=message):
+        list(parallel_map(fail, ["wait", name]))
     assert time.monotonic() - began < 50
 
 
 def test_worker_stops_a_job_on_request_and_runs_the_next() -> None:
-    with WorkerPool[str](count, 1) as pool:
-        for at, job in enumerate(("first", "second")):
-            pool.submit(at, job)
+    with WorkerPool[str](count_until_stopped, 1) as pool:
+        for number, job in enumerate(("first", "second")):
+            pool.submit(number, job)
             assert pool.free_workers == 0
-            said: list[object] = []
-            while len(said) < 3:
-                said += [word.content for word in pool.events() if isinstance(word, ProgressMessage)]
-            assert said[:3] == [0, 1, 2]
+            progress: list[object] = []
+            while len(progress) < 3:
+                progress += [event.content for event in pool.events() if isinstance(event, ProgressMessage)]
+            assert progress[:3] == [0, 1, 2]
             pool.request_stop()
-            pool.request_stop([at])
-            words: list[object] = []
+            pool.request_stop([number])
+            events: list[object] = []
             while pool.busy:
-                words += pool.events()
-            assert words[-1] == JobResult(at, f"{job} came to an end")
+                events += pool.events()
+            assert events[-1] == JobResult(number, f"{job} came to an end")
         assert len(pool.idle) == 1
 
 
 def test_killed_worker_is_reported_and_replaced() -> None:
-    with WorkerPool[str](count, 1) as pool:
+    with WorkerPool[str](count_until_stopped, 1) as pool:
         pool.submit(0, "first")
-        while not any(isinstance(word, ProgressMessage) for word in pool.events()):
+        while not any(isinstance(event, ProgressMessage) for event in pool.events()):
             pass
         pool.busy[0].process.kill()
-        words: list[object] = []
+        events: list[object] = []
         while pool.busy:
-            words += pool.events()
-        assert isinstance(words[-1], JobFailure) and isinstance(words[-1].error, WorkerDiedError)
+            events += pool.events()
+        assert isinstance(events[-1], JobFailure) and isinstance(events[-1].error, WorkerDiedError)
         pool.submit(1, "second")
-        assert any(isinstance(word, ProgressMessage) for _ in range(100) for word in pool.events())
+        assert any(isinstance(event, ProgressMessage) for _ in range(100) for event in pool.events())
 
 
 def is_alive(process: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be buried does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_no_worker_outlives_its_parent(tmp_path: Path, how: signal.Signals) -> None:
-    (tmp_path / "waiting.py").write_text(WAITING)
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.parametrize("stop_signal", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_no_worker_outlives_its_parent(tmp_path: Path, stop_signal: signal.Signals) -> None:
+    (tmp_path / "waiting.py").write_text(WAITING_PROGRAM)
     path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
     parent = subprocess.Popen(
         [sys.executable, "waiting.py"],
@@ -154,7 +154,7 @@ def test_no_worker_outlives_its_parent(tmp_path: Path, how: signal.Signals) -> N
     with parent:
         assert parent.stdout is not None
         children = [int(parent.stdout.readline()) for _ in range(min(2, available_cores()))]
-        parent.send_signal(how)
+        parent.send_signal(stop_signal)
         parent.wait(20)
         for _ in range(1000):
             if not any(map(is_alive, children)):
