@@ -1,4 +1,4 @@
-"""Permuting the attention weights changes outputs as a forced row does, and by zero where nothing can change."""
+"""The effect of permuted attention weights equals that of forcing the permuted row."""
 
 import numpy as np
 import pytest

@@ -127,7 +127,9 @@ def test_a_link_is_refused_where_the_system_has_no_o_nofollow(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("name", ["C:", "..\\run", "C:\\run", "a\\b"])
-def test_a_member_is_a_subfolder_on_windows_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_member_names_with_windows_separators_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     from pathlib import PureWindowsPath
 
     from pellucid.training import run_folder

@@ -1,4 +1,4 @@
-"""Training progress: plain lines in a file, a progress bar on a terminal."""
+"""Training progress is printed as lines in a file and as a progress bar on a terminal."""
 
 import contextlib
 import os

@@ -37,7 +37,7 @@ def build_reader(config: Config, seed: int) -> EncoderOnlyModel:
 @pytest.mark.parametrize("task", TASKS)
 @few
 @given(configs(), batches(), SEEDS)
-def test_a_batch_of_one_is_the_same_in_a_batch_of_many(task: Task, config: Config, batch: Batch, seed: int) -> None:
+def test_outputs_are_independent_of_batch_and_padding(task: Task, config: Config, batch: Batch, seed: int) -> None:
     network = build_reader(make_task_config(config, task), seed)
     many = network(batch)
     padded_batch = batch._replace(source=littered(batch.source, batch.source_lengths, seed, 3))

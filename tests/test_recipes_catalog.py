@@ -1,4 +1,4 @@
-"""Catalog of the recipes."""
+"""The catalog lists and finds every recipe."""
 
 from pathlib import Path
 

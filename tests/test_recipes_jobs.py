@@ -1,4 +1,4 @@
-"""Parallel jobs of the recipes and their progress."""
+"""Parallel jobs of the recipes report their progress."""
 
 from pathlib import Path
 from typing import NamedTuple

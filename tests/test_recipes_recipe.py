@@ -1,4 +1,4 @@
-"""Configuration and data folder of the recipes."""
+"""Recipes load their configuration and find their data folder."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A training that was interrupted, by a closed generator or a killed process, is reproduced bit for bit."""
+"""An interrupted training, by a closed generator or a killed process, ends with the same result bit for bit."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -208,7 +208,7 @@ def test_an_interrupted_start_can_be_repeated(tmp_path: Path, monkeypatch: pytes
     assert_same_outcome(copies_run().run, tmp_path / "run")
 
 
-def test_two_seeds_differ_and_one_seed_does_not(tmp_path: Path) -> None:
+def test_equal_seeds_give_equal_runs_and_other_seeds_do_not(tmp_path: Path) -> None:
     for name, seed in (("again", 1), ("other", 2)):
         train_to_end(copies_run().files, tmp_path / name, msgspec.structs.replace(copies_run().config, seed=seed))
     assert_same_outcome(copies_run().run, tmp_path / "again")

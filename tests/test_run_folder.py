@@ -29,7 +29,7 @@ def load_error(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_a_loaded_model_predicts_what_it_did_when_saved() -> None:
+def test_a_model_loaded_twice_gives_identical_predictions() -> None:
     one, other = load(digits_run().run), pellucid.load(str(digits_run().run))
     for trace, again in zip(one.predict(SOURCES), other.predict(SOURCES), strict=True):
         assert trace.output == again.output
@@ -38,7 +38,7 @@ def test_a_loaded_model_predicts_what_it_did_when_saved() -> None:
     assert sum(trace.finished for trace in one.predict(SOURCES)) > 20
 
 
-def test_a_moved_run_is_the_same_run(tmp_path: Path) -> None:
+def test_a_moved_run_gives_the_same_outputs(tmp_path: Path) -> None:
     moved = copy_of(digits_run().run, tmp_path / "elsewhere" / "run")
     outputs = [trace.output for trace in load(moved).predict(SOURCES)]
     assert outputs == [trace.output for trace in load(digits_run().run).predict(SOURCES)]

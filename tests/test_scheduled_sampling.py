@@ -32,7 +32,7 @@ def test_every_schedule_rises_from_zero_to_its_final_probability(kind: SamplingS
 
 
 def test_the_schedules_equal_those_of_bengio_et_al() -> None:
-    """Linear: ε = 1 - i / 2. Exponential: ε = kⁱ, so log ε is linear. Inverse sigmoid: ε = k / (k + exp(i / k))."""
+    """Linear: half of the end value at half of training. Exponential: ε = kⁱ. Inverse sigmoid: k / (k + exp(i / k))."""
     assert sampling_probability(schedule_config("linear", 0.5), 0.5) == 0.25
     logarithms = [
         math.log(1 - sampling_probability(schedule_config("exponential", 0.5), x)) for x in (0.0, 0.25, 0.5, 1.0)

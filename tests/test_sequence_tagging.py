@@ -1,4 +1,4 @@
-"""Recipes of sequence tagging: reading of the data sets."""
+"""The recipes of sequence tagging read their data sets."""
 
 from pathlib import Path
 

@@ -38,7 +38,7 @@ def training_error(files: TrainingFiles, folder: Path, config: Config, kind: typ
     return str(caught.value)
 
 
-def test_a_run_holds_its_files_and_no_pickle() -> None:
+def test_a_run_folder_has_its_files_and_no_pickle() -> None:
     assert own_files(copies_run().run) == RUN_FILES
     for name, (content, _) in contents(copies_run().run).items():
         assert b"\x80\x04" not in content[:2] and not content.startswith(b"PK"), name

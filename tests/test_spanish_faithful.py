@@ -1,4 +1,4 @@
-"""The recipe spanish-faithful at small size."""
+"""The recipe spanish-faithful trains and reports at small size."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sentence pairs of the Spanish post: tokens, vocabularies, ids."""
+"""The sentence pairs of the Spanish post are tokenized and encoded."""
 
 from spanish_cases import CORPUS
 

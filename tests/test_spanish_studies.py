@@ -1,4 +1,4 @@
-"""Sampled softmax and batching schemes compared with equations and with brute force."""
+"""Sampled softmax and batching schemes equal their equations and brute-force computations."""
 
 import json
 import math

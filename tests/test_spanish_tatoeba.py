@@ -1,4 +1,4 @@
-"""Sentences of Tatoeba: words, references, and the recipe at small size."""
+"""The recipe spanish-tatoeba tokenizes, groups references, trains and reports at small size."""
 
 import gzip
 import json

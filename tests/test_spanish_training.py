@@ -1,4 +1,4 @@
-"""Training of the networks of the Spanish post: loss, clipping, reproducibility, translation, shapes."""
+"""Training of the Spanish networks has the loss and clipping of the post, and is reproducible."""
 
 import numpy as np
 import pytest

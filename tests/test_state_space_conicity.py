@@ -1,4 +1,4 @@
-"""Conicity of vectors whose cosines are known."""
+"""Conicity equals the mean cosine to the mean vector."""
 
 import numpy as np
 import pytest

@@ -38,7 +38,7 @@ def test_collection_stops_at_the_maximum_and_neighbors_are_at_most_all_states() 
     assert nearest_states(empty, vector, 3) == [] and nearest_states(gathered.encoder, vector, 0) == []
 
 
-def test_each_side_is_collected_until_it_has_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoder_and_decoder_states_are_collected_separately_up_to_the_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first source has five encoder states, but its output has only two decoder states."""
     monkeypatch.setattr(module, "TRACES_PER_CHUNK", 1)
     transducer = made()

@@ -53,7 +53,7 @@ def test_rotation_reflection_and_translation_are_undone(count: int, angle: float
     np.testing.assert_allclose(procrustes(reference @ matrix + [5, -3], reference), reference, atol=1e-9)
 
 
-def test_no_rotation_is_closer_and_nothing_is_scaled() -> None:
+def test_procrustes_is_the_closest_rotation_without_scaling() -> None:
     generator = np.random.default_rng(1)
     points, reference = generator.normal(size=(2, 12, 2))
     found = procrustes(points, reference)
@@ -67,7 +67,7 @@ def test_no_rotation_is_closer_and_nothing_is_scaled() -> None:
             assert ((found - reference) ** 2).sum() <= ((other - reference) ** 2).sum() + 1e-9
 
 
-def test_points_without_a_partner_are_refused() -> None:
+def test_unequal_numbers_of_points_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^reference: expected an array of shape \(3, 2\)"):
         procrustes(np.zeros((3, 2)), np.zeros((2, 2)))
     assert procrustes(np.zeros((0, 2)), np.zeros((0, 2))).shape == (0, 2)

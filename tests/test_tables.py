@@ -1,4 +1,4 @@
-"""Short names in tables."""
+"""Tables abbreviate long names."""
 
 from hypothesis import given
 from hypothesis import strategies as st

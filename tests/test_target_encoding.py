@@ -20,7 +20,7 @@ def test_tags_that_are_not_scored_are_encoded_as_padding() -> None:
     assert target.lengths.tolist() == [3, 2, 1]
 
 
-def test_rare_classes_are_classes_and_rare_source_symbols_unknown() -> None:
+def test_rare_classes_are_kept_and_rare_source_symbols_are_unknown() -> None:
     config = config_of("classify", data={"min_count": 2})
     vocabularies = vocabularies_for(config, [Example("aa", "some of it"), Example("b", "none"), Example("a", "none")])
     assert vocabularies.target.symbols == ("none", "some of it") and vocabularies.source.symbols == ("a",)

@@ -38,7 +38,7 @@ def build_page_data(task: Task, served: bool = True) -> PageData:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
+def test_every_task_resumes_bit_for_bit(task: Task, tmp_path: Path) -> None:
     files = TrainingFiles(*(write_pairs(tmp_path / f"{name}.tsv", examples(task, 60, 7)) for name in ("train", "dev")))
     files = files._replace(valid=write_pairs(tmp_path / "dev.tsv", examples(task, 20, 8)))
     dropout: dict[str, Any] = {"dropout": 0.3, "convolutions": [1, 3], "filters": 4}

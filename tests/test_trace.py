@@ -143,7 +143,7 @@ def test_a_record_value_of_another_type_is_refused_with_its_field(name: str, val
 
 
 def test_a_changed_field_is_checked_when_the_trace_is_written(tmp_path: Path) -> None:
-    """Fields are set by object.__setattr__, because pytest checks the types of other assignments."""
+    """Under pytest, the constructor checks types, so the test sets fields by object.__setattr__."""
     for name, value, message in (
         ("source", 5, "trace.source: expected a list of strings, got 5"),
         ("target", ("a",), "trace.top_symbols: expected as many symbols for each of 1 steps"),

@@ -275,7 +275,7 @@ def test_a_full_disk_does_not_stop_a_training(tmp_path: Path, monkeypatch: pytes
     assert_same_outcome(tmp_path / "run", tmp_path / "fresh")
 
 
-def test_a_run_with_a_corpus_is_a_run_folder(tmp_path: Path) -> None:
+def test_an_unfinished_run_with_a_corpus_can_be_loaded(tmp_path: Path) -> None:
     files, config = copy_files(tmp_path), small_config({"epochs": 3})
     start_training(files, tmp_path / "run", config, updates=6)
     assert (tmp_path / "run" / "corpus.arrow").exists() and load(tmp_path / "run").predict(["a"])[0].source == ("a",)

@@ -24,7 +24,7 @@ def test_sources_that_do_not_spell_the_digits_have_no_gold_alignment(source: str
     assert digit_spans(list(source), digits) is None
 
 
-def test_file_is_spelled_if_every_pair_is() -> None:
+def test_file_has_spelled_digits_if_every_pair_has() -> None:
     assert are_spelled_digits([Example("one two", "12"), Example("six", "6")])
     assert not are_spelled_digits([Example("one two", "12"), Example("sex", "6")]) and not are_spelled_digits([])
 

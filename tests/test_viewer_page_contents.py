@@ -247,7 +247,7 @@ def test_compared_run_is_scored_on_the_whole_file() -> None:
     num_correct = round(percentage / 100 * 40)
     assert (
         compared_run.outcomes == (num_correct, 0, 0, 40 - num_correct) and compared_run.num_differing == 0
-    )  # the compared run is a copy
+    )  # both runs are the same run
     assert [each.correct for each in compared_run.positions] == [each.correct for each in contents.corpus.positions]
     assert [each.value for each in compared_run.scores] == [each.value for each in contents.corpus.scores]
     assert compared_run.log == read_log(digits_run().run) and paired_outcomes(
