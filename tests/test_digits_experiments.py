@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from digits_cases import digits_request, result_with_curve
 
+from pellucid.errors import InputError
 from pellucid.recipes.digits import experiments
 from pellucid.recipes.digits import report as lesson
 from pellucid.recipes.digits.report import DigitsRuns, ReferenceCurve
@@ -19,6 +20,13 @@ def test_enclosed_fraction_counts_validations_within_the_range_of_the_seeds() ->
 
 def test_roughness_is_the_mean_change_over_the_last_third() -> None:
     assert experiments.roughness(result_with_curve(0.0, 0.9, 0.0, 0.1, 0.4, 0.2)) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("samples", [1, 5_000])
+def test_too_few_samples_for_a_roughness_are_refused(tmp_path: Path, samples: int) -> None:
+    request = digits_request(tmp_path)._replace(samples=samples)
+    with pytest.raises(InputError, match="--max-train-samples .* needs more than 5,000 samples"):
+        list(experiments.run_jigsaw(request))
 
 
 def test_best_learning_rate_gets_all_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
+from pellucid.errors import InputError
 from pellucid.recipes.digits.networks import DigitsArchitecture
 from pellucid.recipes.digits.report import (
     POSITIONS_ATTENTION,
@@ -383,8 +384,15 @@ def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
         A line per run, the roughness of both curves and the path of the report.
 
     Raises:
+        InputError: The number of samples is too small for two validations, between which roughness is measured.
         RunError: The output folder cannot be created, or the report cannot be written.
     """
+    interval = DigitsTrainingPlan().eval_interval
+    if 0 < request.samples <= interval:
+        raise InputError(
+            f"--max-train-samples {request.samples:,}: digits-jigsaw needs more than {interval:,} samples, because it "
+            "compares successive validations"
+        )
     references = load_reference_curves(request.data, "repeat")
     experiments = [
         DigitsExperiment("constant learning rate", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES), 1),
