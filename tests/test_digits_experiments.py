@@ -25,7 +25,7 @@ def test_roughness_is_the_mean_change_over_the_last_third() -> None:
 @pytest.mark.parametrize("samples", [1, 5_000])
 def test_too_few_samples_for_a_roughness_are_refused(tmp_path: Path, samples: int) -> None:
     request = digits_request(tmp_path)._replace(samples=samples)
-    with pytest.raises(InputError, match="--max-train-samples .* needs more than 5,000 samples"):
+    with pytest.raises(InputError, match=r"--max-train-samples .* needs more than 5,000 samples"):
         list(experiments.run_jigsaw(request))
 
 
