@@ -1,6 +1,6 @@
 """Take the pictures of docs/viewer.md in Chromium.
 
-    python docs/viewer/build.py --run RUN --other-run OTHER --test FILE \
+    python docs/viewer/build.py --run RUN --other-run OTHER --test FILE
         --digits-run DIGITS --tagging-run TAGGING --tagging-test FILE
 
 RUN and OTHER are the two runs of `pellucid recipe g2p-sigmorphon2020 --only arm --seeds 2`, and --test is the test file
@@ -69,9 +69,8 @@ def find_substitution_example(examples: Sequence[PageExample]) -> int:
         ValueError: The page has no such example.
     """
     for index, example in enumerate(examples):
-        if [edit.kind for edit in example.edits if edit.kind != "same"] == ["substitution"] and 6 <= len(
-            example.text
-        ) <= 8:
+        errors = [edit.kind for edit in example.edits if edit.kind != "same"]
+        if errors == ["substitution"] and 6 <= len(example.text) <= 8:
             return index
     raise ValueError("no example has 6 to 8 characters and one substitution; use other runs")
 
