@@ -115,11 +115,13 @@ def find_panel(page: Page, title: str) -> Locator:
 
 
 def capture_examples(page: Page) -> bytes:
-    """Take the tab Examples with a wrong output.
+    """Take the tab Examples with a wrong output, whose row of the list is scrolled into the picture.
 
     Args:
         page: The page.
     """
+    page.locator(".row.selected").evaluate("row => row.closest('.list').scrollTop = row.offsetTop - row.offsetHeight")
+    page.wait_for_timeout(500)
     return page.screenshot()
 
 
@@ -200,14 +202,15 @@ def capture_states(page: Page) -> bytes:
 
 
 def capture_training(page: Page) -> bytes:
-    """Take the training snapshot of the third validation before the last.
+    """Take the training snapshot of the second validation, when the model does not yet have all outputs correct.
 
     Args:
         page: The page.
     """
     open_tab(page, "Training")
-    for _ in range(3):
-        page.get_by_role("slider", name="Validation whose snapshot is shown").press("ArrowLeft")
+    slider = page.get_by_role("slider", name="Validation whose snapshot is shown")
+    while not page.get_by_text(re.compile(r"^2 of \d+")).is_visible():
+        slider.press("ArrowLeft")
     return find_panel(page, "Training snapshots").screenshot()
 
 
@@ -219,7 +222,7 @@ def capture_tags(page: Page) -> bytes:
     """
     page.get_by_role("button", name="Next wrong tag").click()
     page.mouse.move(0, 0)
-    return page.screenshot(clip={"x": 0, "y": 0, "width": VIEWPORT_WIDTH, "height": 700})
+    return page.screenshot(clip={"x": 0, "y": 0, "width": VIEWPORT_WIDTH, "height": 722})
 
 
 Pictures = Mapping[str, Callable[[Page], bytes]]
