@@ -1,12 +1,12 @@
-# Everything is installed in .venv of this folder. GNU make 3.81 and newer.
+# All tools are installed in the folder .venv. Requires GNU make 3.81 or newer.
 
-# The first of these that is Python 3.11 or newer; another one: make setup PYTHON=/path/to/python3
+# Interpreter: the first of these that is Python 3.11 or newer. To select another: make setup PYTHON=/path/to/python3
 SUPPORTED = -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
     $$python $(SUPPORTED) 2>/dev/null && echo $$python && break; done)
 BIN = .venv/bin
 
-# Tests start Python some hundred times: what one process compiles, the next ones load.
+# Tests start Python hundreds of times; later processes load the bytecode that earlier ones write.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup test lint format kernels page check-page fresh-page chromium docs lock dist demo lessons bench-g2p bench-peers clean
@@ -16,7 +16,7 @@ help: ## list the targets
 
 setup: .venv/setup.stamp ## install Pellucid in .venv, in the versions of constraints.txt
 
-# The checks before the tests use one core each, so they run side by side; no test then waits for kernels.
+# The checks before the tests use one core each and run in parallel. The kernels are compiled before the tests.
 test: .venv/test.stamp chromium ## run every check: style, types, the built page, tests
 	$(MAKE) --jobs 3 lint check-page kernels docs
 	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
@@ -26,33 +26,33 @@ lint: .venv/test.stamp ## check style and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: .venv/test.stamp ## put the code in its one format
+format: .venv/test.stamp ## format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 kernels: .venv/test.stamp
 	@$(BIN)/python -c 'from pellucid.kernels.dispatch import is_numba_available; is_numba_available()'
 
-page: .venv/test.stamp web/node_modules/.stamp ## build web/ into pellucid/viewer/page, which is kept; needs Node
+page: .venv/test.stamp web/node_modules/.stamp ## build web/ into pellucid/viewer/page, which is committed; needs Node
 	$(BIN)/python -m pellucid.viewer.typescript web/src/data/contents.ts
 	cd web && npm run build
 
-# The page is kept built, so that installing needs no Node: whether it is what web/ gives is seen where Node is there.
+# The built page is committed, so that an installation needs no Node. This target compares it with a new build.
 check-page:
 	@if command -v npm >/dev/null; then $(MAKE) fresh-page; \
-	elif [ -n "$$CI" ]; then echo "npm is missing: without Node it cannot be seen whether the page is up to date" >&2; exit 1; \
-	else echo "npm is missing: the page in pellucid/viewer/page is tested as it is, not built anew (install Node 20 or newer)"; fi
+	elif [ -n "$$CI" ]; then echo "npm is missing: the page cannot be compared with a new build (install Node 20 or newer)" >&2; exit 1; \
+	else echo "npm is missing: pellucid/viewer/page is tested without a new build (install Node 20 or newer)"; fi
 
 fresh-page: web/node_modules/.stamp
 	cd web && npm run check && npm test && npx vite build --outDir ../build/page --emptyOutDir --logLevel warn
 	@cmp build/page/index.html pellucid/viewer/page/index.html || \
-	    { echo "pellucid/viewer/page/index.html is not what web/ gives: make page, and commit it" >&2; exit 1; }
+	    { echo "pellucid/viewer/page/index.html differs from a new build of web/: run make page and commit the file" >&2; exit 1; }
 
 web/node_modules/.stamp: web/package.json web/package-lock.json
 	cd web && npm ci --no-audit --no-fund
 	@touch $@
 
-# The browser of the tests in tests/browser. A server must have it; a desk may do without, and skips them.
+# Browser of the tests in tests/browser. Continuous integration requires it; elsewhere its tests may be skipped.
 chromium:
 	@if [ -x /usr/bin/chromium-headless-shell ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -65,7 +65,7 @@ chromium:
 docs: .venv/test.stamp ## build the documentation site, in build/site
 	$(BIN)/python docs/build_site.py
 
-# The versions stay as they are as long as pyproject.toml permits them; a new one:
+# A pinned version changes only if pyproject.toml excludes it. To upgrade a package:
 # make lock LOCK_FLAGS='--upgrade-package NAME==VERSION'.
 lock: ## pin all dependencies with hashes, in requirements.lock and constraints.txt; needs uv
 	uv pip compile --quiet --universal --python-version 3.11.5 --all-extras --generate-hashes \
@@ -73,13 +73,13 @@ lock: ## pin all dependencies with hashes, in requirements.lock and constraints.
 	{ sed -n '/^#/p' constraints.txt; sed -n 's/ *\\$$//; /^[a-z0-9]/p' requirements.lock; } >constraints.new
 	mv constraints.new constraints.txt
 
-dist: .venv/test.stamp ## build the wheel and the source distribution, in dist, and try them without the clone
+dist: .venv/test.stamp ## build the wheel and the source distribution, in dist, and test them outside the clone
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,release]'
 	$(BIN)/zizmor --offline --quiet .github/workflows
 	rm -rf dist
 	$(BIN)/python tests/installed_wheel.py dist
 
-demo: setup ## train on spelled-out digits and look at the result, in runs/demo
+demo: setup ## train on spelled digits and write a report, in runs/demo
 	$(BIN)/pellucid recipe digits-attention --run runs/demo
 
 lessons: .venv/test.stamp ## run the lessons and write their pages, pictures and notebooks, in docs/lessons
@@ -88,19 +88,19 @@ lessons: .venv/test.stamp ## run the lessons and write their pages, pictures and
 bench-g2p: setup ## train and score grapheme-to-phoneme conversion, in runs/g2p-sigmorphon2020
 	$(BIN)/pellucid recipe g2p-sigmorphon2020 --run runs/g2p-sigmorphon2020
 
-bench-peers: setup ## time Pellucid beside JoeyNMT, OpenNMT-py, eole and yoyodyne, in runs/peers
+bench-peers: setup ## compare the speed of Pellucid, JoeyNMT, OpenNMT-py, eole and yoyodyne, in runs/peers
 	$(BIN)/python benchmarks/peers/run.py --lanes 2
 
-clean: ## remove caches and what builds leave behind; runs and .venv stay
+clean: ## remove caches and build files, except runs and .venv
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . \( -path ./.venv -o -path ./.git -o -path ./runs \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
-# A stamp is as new as the installation it stands for, so that nothing is installed twice. The environment is new only
-# once pip, which comes last, is in it: one that was interrupted is made again.
+# A stamp has the time of its installation, so that nothing is installed twice. pip is the last file of a new
+# environment; without it the environment is incomplete and is created again.
 .venv/bin/pip:
 	@if ! $(or $(PYTHON),false) $(SUPPORTED) 2>/dev/null; then \
 	    echo "Pellucid needs Python 3.11 or newer; $(if $(PYTHON),$(PYTHON) is not,none is on the path)." >&2; \
-	    echo "Install one, or name one: make setup PYTHON=/path/to/python3" >&2; exit 1; fi
+	    echo "Install it, or select an interpreter: make setup PYTHON=/path/to/python3" >&2; exit 1; fi
 	$(PYTHON) -m venv .venv
 
 .venv/setup.stamp: pyproject.toml constraints.txt | .venv/bin/pip

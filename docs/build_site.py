@@ -23,8 +23,8 @@ from pellucid.config.toml import size_preset, to_toml
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "build" / "docs"
-"""Folder of all pages, written and generated; zensical.toml names it."""
-COPIED = {".md", ".svg", ".png"}
+"""Folder of all pages, copied and generated; zensical.toml names it."""
+COPIED_SUFFIXES = {".md", ".svg", ".png"}
 ROOT_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 """Files of the root that are pages of the site, and their names there."""
 SITE_LINKS = {"](docs/": "](", "](LICENSE)": "](licenses.md)", **{f"]({a})": f"]({b})" for a, b in ROOT_PAGES.items()}}
@@ -37,20 +37,25 @@ SECTIONS = {
     "training": ("training", "Training."),
     "search": ("search", "Decoding."),
 }
+API_PACKAGES = (
+    *("config", "data", "kernels", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
+    *("reporting", "viewer", "tuning"),
+)
+"""Packages with a page of their own. bench, recipes and cli are documented by their subcommands."""
 
 
 def copy_pages() -> None:
-    """Copy the written pages with their pictures, and the pages of the root."""
+    """Copy the pages of docs/ with their pictures, and the pages of the root."""
     shutil.rmtree(PAGES, ignore_errors=True)
     for path in (ROOT / "docs").rglob("*"):
-        if path.is_file() and path.suffix in COPIED:
+        if path.is_file() and path.suffix in COPIED_SUFFIXES:
             copy = PAGES / path.relative_to(ROOT / "docs")
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
     for source, page in ROOT_PAGES.items():
         text = (ROOT / source).read_text("utf-8")
-        for written, link in SITE_LINKS.items():
-            text = text.replace(written, link)
+        for old, new in SITE_LINKS.items():
+            text = text.replace(old, new)
         (PAGES / page).write_text(text, "utf-8")
 
 
@@ -141,10 +146,10 @@ def _help(arguments: list[str]) -> str:
 def api_pages() -> None:
     """Write a page for each package, with the documentation of its modules, and one for the public names."""
     lines = ["# pellucid\n", "Public names, available as attributes of `pellucid`.\n"]
-    homes = pellucid._HOMES
-    for name in sorted(homes, key=str.lower):
+    modules = pellucid._HOMES
+    for name in sorted(modules, key=str.lower):
         lines.append(
-            f"::: {homes[name]}.{name}\n    options:\n      heading_level: 2\n      show_root_full_path: false\n"
+            f"::: {modules[name]}.{name}\n    options:\n      heading_level: 2\n      show_root_full_path: false\n"
         )
     write_page("reference/api/pellucid.md", lines)
     for package in API_PACKAGES:
@@ -155,13 +160,6 @@ def api_pages() -> None:
             if path.stem != "__init__":
                 lines.append(f"::: pellucid.{package}.{path.stem}\n    options:\n      heading_level: 2\n")
         write_page(f"reference/api/{package}.md", lines)
-
-
-API_PACKAGES = (
-    *("config", "data", "kernels", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
-    *("reporting", "viewer", "tuning"),
-)
-"""Packages with a page of their own. bench, recipes and cli are documented by their subcommands."""
 
 
 def build() -> int:
@@ -175,10 +173,12 @@ def build() -> int:
     write_page("reference/commands.md", list(commands_page()))
     api_pages()
     command = [Path(sys.executable).with_name("zensical"), "build", "--clean", "--strict"]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    print(done.stdout, end="")
-    # The site generator does not count what it says of docstrings as warnings.
-    return done.returncode or int("griffe:" in done.stdout)
+    process = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    print(process.stdout, end="")
+    # The site generator prints faults of docstrings without counting them as warnings.
+    return process.returncode or int("griffe:" in process.stdout)
 
 
 if __name__ == "__main__":

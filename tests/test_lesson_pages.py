@@ -1,4 +1,4 @@
-"""The lessons' pages and notebooks: they hold the code of their lesson_sources, and that code runs."""
+"""Pages and notebooks of the lessons: both have the code of the source, and the code runs."""
 
 import ast
 import re

@@ -1,11 +1,11 @@
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { viteSingleFile } from "vite-plugin-singlefile";
 import { defineConfig } from "vitest/config";
-import { finish } from "./finish.ts";
-import { lean, brief } from "./lean.ts";
+import { packPagePlugin } from "./packPage.ts";
+import { removeUnusedFeatures, removeUnusedText } from "./svelteReductions.ts";
 
 export default defineConfig({
-  plugins: [lean(), svelte(), brief(), viteSingleFile({ removeViteModuleLoader: true }), finish()],
+  plugins: [removeUnusedFeatures(), svelte(), removeUnusedText(), viteSingleFile({ removeViteModuleLoader: true }), packPagePlugin()],
   build: {
     outDir: "../pellucid/viewer/page",
     emptyOutDir: true,

@@ -70,7 +70,7 @@ def write_sources(data: BenchmarkData, count: int) -> PairFiles:
     """Write the first sources of an endless list, without targets, unless the files exist.
 
     Args:
-        data: BenchmarkData of the benchmark.
+        data: Data of the benchmark.
         count: Number of sources.
 
     Returns:
@@ -85,7 +85,7 @@ def write_pairs(path: Path, examples: Sequence[Example], targets: bool = True) -
 
     Args:
         path: Prefix of the files.
-        examples: The files.
+        examples: Source and target of each pair.
         targets: Write targets, too.
 
     Returns:

@@ -1,15 +1,18 @@
-"""Take the pictures of docs/viewer.md in a browser.
+"""Take the pictures of docs/viewer.md in Chromium.
 
-    python docs/viewer/build.py RUN RIVAL FILE FILMED TAGGER SENTENCES
+    python docs/viewer/build.py --run RUN --other-run OTHER --test FILE
+        --digits-run DIGITS --tagging-run TAGGING --tagging-test FILE
 
-RUN and RIVAL are two runs of one language of `pellucid recipe g2p-sigmorphon2020 --seeds 2`, FILE is its test file, and
-FILMED is any run that kept snapshots, with its development file where it was. TAGGER is a run of `--task tag`, such as
-`pellucid recipe snips` makes, SENTENCES a file for it. Needs what `make test` needs.
+RUN and OTHER are the two runs of `pellucid recipe g2p-sigmorphon2020 --only arm --seeds 2`, and --test is the test file
+of that language. DIGITS is a run of `pellucid recipe digits-attention`; its validation file must still exist. TAGGING
+is a run of `pellucid recipe snips`, and --tagging-test is its test file. Each recipe writes runs and data below its
+--run folder. The script needs the environment of `make test`, and starts the Chromium that the tests start.
 """
 
+import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -22,156 +25,258 @@ from pellucid.viewer.schema import PageExample
 from pellucid.viewer.server import background_server, create_app
 
 FOLDER = Path(__file__).parent
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
-COLORS = 128
-"""Colours of a picture: enough for text and shades, and a file half as large."""
-WIDTH = 1180
-BYTES = 150_000
-"""The most that a picture may have."""
+TESTS = FOLDER.parents[1] / "tests"
+if str(TESTS) not in sys.path:
+    sys.path.insert(0, str(TESTS))
+
+from chromium import CHROMIUM, FLAGS  # noqa: E402
+
+NUM_COLORS = 128
+"""Number of colors of a picture; a palette halves the size of the file."""
+VIEWPORT_WIDTH = 1180
+MAX_BYTES = 150_000
+"""Maximum size of a picture."""
+BEAM_SIZE = 5
+MAX_EXAMPLES = 200
 
 
-def assembled(runs: list[Path], file: Path | None) -> PageData:
-    """What a page of these runs shows."""
-    models = [open_run(run, run.name, "cpu", 5 if file and len(runs) > 1 else None) for run in runs]
-    found = (file, None) if file else find_validation_file(models[0])
-    assert found is not None, f"{runs[0]}: the run's development file is not there any more"
-    return assemble_page(
-        models, [read_example_file(found[0], models[0].loaded_predictor.config.data, found[1])], 200, True
-    )
+def load_page(runs: Sequence[Path], file: Path | None = None, beam_size: int | None = None) -> PageData:
+    """Return the data of a page.
+
+    Args:
+        runs: Run folders: the shown run, then the compared runs.
+        file: File of pairs; None for the validation file of the first run.
+        beam_size: Beam size; None for that of each run.
+
+    Raises:
+        FileNotFoundError: The validation file of the first run does not exist.
+    """
+    models = [open_run(run, run.name, "cpu", beam_size) for run in runs]
+    files = (file, None) if file else find_validation_file(models[0].folder)
+    if files is None:
+        raise FileNotFoundError(f"{runs[0]}: the validation file of this run does not exist; train the run again")
+    examples = read_example_file(files[0], models[0].loaded_predictor.config.data, files[1])
+    return assemble_page(models, [examples], MAX_EXAMPLES, served=True)
 
 
-def telling(items: list[PageExample]) -> int:
-    """The place of an output with one substitution whose source is of a good length for a picture."""
-    return next(
-        place
-        for place, item in enumerate(items)
-        if item.errors == 1 and len(item.text) in (6, 7, 8) and any(edit.kind == "substitution" for edit in item.edits)
-    )
+def find_substitution_example(examples: Sequence[PageExample]) -> int:
+    """Return the index of an example whose only error is a substitution, with a source short enough for a picture.
+
+    Args:
+        examples: Examples of a page.
+
+    Raises:
+        ValueError: The page has no such example.
+    """
+    for index, example in enumerate(examples):
+        errors = [edit.kind for edit in example.edits if edit.kind != "same"]
+        if errors == ["substitution"] and 6 <= len(example.text) <= 8:
+            return index
+    raise ValueError("no example has 6 to 8 characters and one substitution; use other runs")
 
 
-def keep(name: str, shot: bytes) -> None:
-    """Write a picture with few colours."""
-    out = BytesIO()
-    Image.open(BytesIO(shot)).convert("RGB").quantize(COLORS, Image.Quantize.MAXCOVERAGE).save(
-        out, "PNG", optimize=True
-    )
-    assert len(out.getvalue()) <= BYTES, f"{name}: {len(out.getvalue()):,} bytes"
-    (FOLDER / f"{name}.png").write_bytes(out.getvalue())
+def save_picture(name: str, screenshot: bytes) -> None:
+    """Write a picture with few colors.
+
+    Args:
+        name: Name of the file without its suffix.
+        screenshot: Picture as PNG.
+
+    Raises:
+        ValueError: The file would be too large.
+    """
+    output = BytesIO()
+    image = Image.open(BytesIO(screenshot)).convert("RGB")
+    image.quantize(NUM_COLORS, Image.Quantize.MAXCOVERAGE).save(output, "PNG", optimize=True)
+    if len(output.getvalue()) > MAX_BYTES:
+        raise ValueError(f"{name}: {len(output.getvalue()):,} bytes are more than {MAX_BYTES:,}; crop the picture")
+    (FOLDER / f"{name}.png").write_bytes(output.getvalue())
 
 
-def view(page: Page, title: str) -> Locator:
-    """Open a view."""
+def open_tab(page: Page, title: str) -> None:
+    """Open a tab and wait until it is drawn.
+
+    Args:
+        page: The page.
+        title: Title of the tab.
+    """
     page.get_by_role("tab", name=title, exact=True).click()
     page.wait_for_timeout(1500)
-    return page.locator("#view")
 
 
-def panel(page: Page, title: str) -> Locator:
-    """One picture of a view."""
+def find_panel(page: Page, title: str) -> Locator:
+    """Return a panel of the open tab.
+
+    Args:
+        page: The page.
+        title: Title of the panel.
+    """
     return page.get_by_role("region", name=title, exact=True)
 
 
-def examples(page: Page) -> bytes:
-    """A wrong output, and why."""
+def capture_examples(page: Page) -> bytes:
+    """Take the tab Examples with a wrong output, whose row of the list is scrolled into the picture.
+
+    Args:
+        page: The page.
+    """
+    page.locator(".row.selected").evaluate("row => row.closest('.list').scrollTop = row.offsetTop - row.offsetHeight")
+    page.wait_for_timeout(500)
     return page.screenshot()
 
 
-def opening(page: Page) -> bytes:
-    """What was wrong and the links, and beside them the matrix, with the wrong step held."""
+def capture_wrong_output(page: Page) -> bytes:
+    """Take the summary and the links of a wrong output, with the attention matrix to the right and the step locked.
+
+    Args:
+        page: The page with the example in the tab Examples.
+    """
     page.locator(".picked .verdict .substitution button").first.click()
-    parts = (page.locator(".picked .verdict").first, panel(page, "Attention links"), panel(page, "Attention matrix"))
-    verdict, links, matrix = (Image.open(BytesIO(part.screenshot())) for part in parts)
+    parts = (
+        page.locator(".picked .verdict").first,
+        find_panel(page, "Attention links"),
+        find_panel(page, "Attention matrix"),
+    )
+    summary, links, matrix = (Image.open(BytesIO(part.screenshot())) for part in parts)
     page.keyboard.press("Escape")
-    above = verdict.height + 12
-    drawn = Image.new("RGB", (links.width + matrix.width + 40, max(above + links.height, matrix.height)), "white")
-    for part, place in ((verdict, (0, 0)), (links, (0, above)), (matrix, (links.width + 40, 0))):
-        drawn.paste(part, place)
-    out = BytesIO()
-    drawn.save(out, "PNG")
-    return out.getvalue()
+    top, left = summary.height + 12, max(summary.width, links.width) + 40
+    image = Image.new("RGB", (left + matrix.width, max(top + links.height, matrix.height)), "white")
+    for part, corner in ((summary, (0, 0)), (links, (0, top)), (matrix, (left, 0))):
+        image.paste(part, corner)
+    output = BytesIO()
+    image.save(output, "PNG")
+    return output.getvalue()
 
 
-def beam(page: Page) -> bytes:
-    """The tree."""
-    view(page, "Beam")
-    return panel(page, "Beam search tree").screenshot()
+def capture_beam(page: Page) -> bytes:
+    """Take the search tree of the tab Beam.
+
+    Args:
+        page: The page.
+    """
+    open_tab(page, "Beam")
+    return find_panel(page, "Beam search tree").screenshot()
 
 
-def what_if(page: Page) -> bytes:
-    """A position is hidden."""
-    view(page, "What if")
+def capture_what_if(page: Page) -> bytes:
+    """Take the tab What if with the second source position masked.
+
+    Args:
+        page: The page.
+    """
+    open_tab(page, "What if")
     page.get_by_role("group", name=re.compile("^Source symbols")).get_by_role("button").nth(1).click()
     page.get_by_role("button", name="Mask in attention").click()
     expect(page.locator(".sentence")).to_contain_text("Masking", timeout=60_000)
     return page.screenshot()
 
 
-def corpus(page: Page) -> bytes:
-    """What holds for all examples."""
-    view(page, "Corpus")
-    panel(page, "Confusions").scroll_into_view_if_needed()
-    return panel(page, "Confusions").screenshot()
+def capture_corpus(page: Page) -> bytes:
+    """Take the confusions of the tab Corpus.
+
+    Args:
+        page: The page.
+    """
+    open_tab(page, "Corpus")
+    return find_panel(page, "Confusions").screenshot()
 
 
-def compare(page: Page) -> bytes:
-    """Two runs."""
-    view(page, "Compare")
+def capture_compare(page: Page) -> bytes:
+    """Take the tab Compare.
+
+    Args:
+        page: The page.
+    """
+    open_tab(page, "Compare")
     return page.screenshot()
 
 
-def space(page: Page) -> bytes:
-    """The way of an example."""
-    view(page, "States")
-    return panel(page, "PCA of the states").screenshot()
+def capture_states(page: Page) -> bytes:
+    """Take the PCA of the tab States.
+
+    Args:
+        page: The page.
+    """
+    open_tab(page, "States")
+    return find_panel(page, "PCA of the states").screenshot()
 
 
-def film(page: Page) -> bytes:
-    """A validation in the middle of the training."""
-    view(page, "Training")
-    for _ in range(3):
-        page.get_by_role("slider", name="Validation whose snapshot is shown").press("ArrowLeft")
-    return panel(page, "Training snapshots").screenshot()
+def capture_training(page: Page) -> bytes:
+    """Take the training snapshot of the second validation, when the model does not yet have all outputs correct.
+
+    Args:
+        page: The page.
+    """
+    open_tab(page, "Training")
+    slider = page.get_by_role("slider", name="Validation whose snapshot is shown")
+    while not page.get_by_text(re.compile(r"^2 of \d+")).is_visible():
+        slider.press("ArrowLeft")
+    return find_panel(page, "Training snapshots").screenshot()
 
 
-def tags(page: Page) -> bytes:
-    """A sentence with wrong tags, the first of them held."""
+def capture_tags(page: Page) -> bytes:
+    """Take a sentence with wrong tags, of which the first is selected.
+
+    Args:
+        page: The page.
+    """
     page.get_by_role("button", name="Next wrong tag").click()
     page.mouse.move(0, 0)
-    return page.screenshot(clip={"x": 0, "y": 0, "width": WIDTH, "height": 700})
+    return page.screenshot(clip={"x": 0, "y": 0, "width": VIEWPORT_WIDTH, "height": 722})
 
 
-Pictures = dict[str, Callable[[Page], bytes]]
-TRANSDUCED: Pictures = {
-    each.__name__.replace("_", "-"): each for each in (examples, opening, beam, what_if, corpus, compare, space)
+Pictures = Mapping[str, Callable[[Page], bytes]]
+"""Function of each picture, by the name of its file."""
+SEQUENCE_PICTURES: Pictures = {
+    "examples": capture_examples,
+    "wrong-output": capture_wrong_output,
+    "beam": capture_beam,
+    "what-if": capture_what_if,
+    "corpus": capture_corpus,
+    "compare": capture_compare,
+    "states": capture_states,
 }
-FILMED: Pictures = {"film": film}
-TAGGED: Pictures = {"tags": tags}
+TRAINING_PICTURES: Pictures = {"training": capture_training}
+TAGGING_PICTURES: Pictures = {"tags": capture_tags}
 
 
-def shoot(browser: Browser, address: str, pictures: Pictures) -> None:
-    """Take some pictures of one page."""
-    page = browser.new_page(viewport={"width": WIDTH, "height": 900})
+def take_pictures(browser: Browser, address: str, pictures: Pictures) -> None:
+    """Take pictures of one page.
+
+    Args:
+        browser: The browser.
+        address: Address of the page.
+        pictures: Function of each picture.
+    """
+    page = browser.new_page(viewport={"width": VIEWPORT_WIDTH, "height": 900})
     page.goto(address)
     page.wait_for_selector("#view")
-    for name, take in pictures.items():
-        keep(name, take(page))
+    for name, capture in pictures.items():
+        save_picture(name, capture(page))
 
 
-def main(run: Path, rival: Path, file: Path, filmed: Path, tagger: Path, sentences: Path) -> None:
-    """All of them, and no picture of the folder is left as it was."""
-    assert {path.stem for path in FOLDER.glob("*.png")} <= {*TRANSDUCED, *FILMED, *TAGGED}
+def main(arguments: Sequence[str]) -> None:
+    """Take all pictures.
+
+    Args:
+        arguments: Command-line arguments.
+    """
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("run", "other-run", "test", "digits-run", "tagging-run", "tagging-test"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    sequences = load_page([options.run, options.other_run], options.test, BEAM_SIZE)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        shown = assembled([run, rival], file)
-        with background_server(create_app(shown)) as address:
-            shoot(browser, f"{address}#example={telling(shown.contents.examples)}", TRANSDUCED)
-        with background_server(create_app(assembled([filmed], None))) as address:
-            shoot(browser, address, FILMED)
-        with background_server(create_app(assembled([tagger], sentences))) as address:
-            shoot(browser, address, TAGGED)
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        with background_server(create_app(sequences)) as address:
+            example = find_substitution_example(sequences.contents.examples)
+            take_pictures(browser, f"{address}#example={example}", SEQUENCE_PICTURES)
+        with background_server(create_app(load_page([options.digits_run]))) as address:
+            take_pictures(browser, address, TRAINING_PICTURES)
+        with background_server(create_app(load_page([options.tagging_run], options.tagging_test))) as address:
+            take_pictures(browser, address, TAGGING_PICTURES)
         browser.close()
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:7]))
+    main(sys.argv[1:])

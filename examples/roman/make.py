@@ -1,27 +1,31 @@
-"""Write the pairs of this folder again: every number from 1 to 3,999 and its Roman numeral, shuffled and split."""
+"""Write the pairs of this folder: every number from 1 to 3,999 with its Roman numeral, shuffled and split."""
 
 import random
 from pathlib import Path
 
-SIGNS = [
+NUMERALS = [
     *((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L")),
     *((40, "XL"), (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I")),
 ]
 SPLITS = {"test": slice(0, 400), "dev": slice(400, 800), "train": slice(800, None)}
 
 
-def roman(number: int) -> str:
-    """The Roman numeral of a number."""
-    numeral = ""
-    for value, sign in SIGNS:
-        numeral += sign * (number // value)
+def roman_numeral(number: int) -> str:
+    """Return a number as a Roman numeral.
+
+    Args:
+        number: Number from 1 to 3,999.
+    """
+    text = ""
+    for value, numeral in NUMERALS:
+        text += numeral * (number // value)
         number %= value
-    return numeral
+    return text
 
 
 if __name__ == "__main__":
     numbers = list(range(1, 4000))
     random.Random(1).shuffle(numbers)
     for name, split in SPLITS.items():
-        lines = (f"{number}\t{roman(number)}\n" for number in numbers[split])
+        lines = (f"{number}\t{roman_numeral(number)}\n" for number in numbers[split])
         Path(__file__).with_name(f"{name}.tsv").write_text("".join(lines), encoding="utf-8")

@@ -26,7 +26,7 @@ DATA_TYPE = r"type=\"(?:application/json|text/plain)\""
 SCRIPT = re.compile(rf"<script(?![^>]*\s(?:src=|{DATA_TYPE}))[^>]*>(.*?)</script>", re.DOTALL)
 """Executed scripts, not data."""
 COMPRESSED_SCRIPT = re.compile(r"<script type=\"text/plain\" id=\"packed\">(.*?)</script>", re.DOTALL)
-"""Compressed script, which web/finish.ts writes and the page executes."""
+"""Compressed script, which web/packPage.ts writes and the page executes."""
 CONTENTS_ELEMENT = '<script type="application/json" id="contents"></script>'
 """Element of the built page for its contents."""
 
@@ -58,7 +58,7 @@ def security_policy(page: str, connect: str) -> str:
 
 
 def decompress_script(packed: str) -> str:
-    """Return the JavaScript that web/finish.ts has compressed; the hash in the security policy is of this text.
+    """Return the JavaScript that web/packPage.ts has compressed; the hash in the security policy is of this text.
 
     Args:
         packed: Script with abbreviations, compressed with raw deflate, in base64.

@@ -3,7 +3,7 @@ import App from "./App.svelte";
 import { rememberPageSource } from "./files/download";
 import "./drawing/theme.css";
 
-// In the built page, finish.ts adds a script element that is no longer needed.
+// In the built page, packPage.ts adds a script element that is no longer needed.
 document.currentScript?.remove();
 // Store the source of the page before rendering, for saving.
 rememberPageSource();

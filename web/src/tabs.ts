@@ -20,23 +20,23 @@ export interface Tab {
   readonly shown: (contents: PageContents) => boolean;
 }
 
-const some = (contents: PageContents): boolean => contents.examples.length > 0 || contents.served;
+const hasExamples = (contents: PageContents): boolean => contents.examples.length > 0 || contents.served;
 // A single trace in a notebook has no run.
-const run = (contents: PageContents): boolean => contents.served || (contents.card !== null && contents.examples.length > 0);
+const hasRun = (contents: PageContents): boolean => contents.served || (contents.card !== null && contents.examples.length > 0);
 /** Only autoregressive models have a beam and decoder states. */
-const written = (contents: PageContents): boolean => pageView(contents).autoregressive;
-const beams = (contents: PageContents): boolean => written(contents) && (run(contents) || contents.examples.some((example) => example.traces.some((trace) => trace.lattice)));
+const isAutoregressive = (contents: PageContents): boolean => pageView(contents).autoregressive;
+const hasBeam = (contents: PageContents): boolean => isAutoregressive(contents) && (hasRun(contents) || contents.examples.some((example) => example.traces.some((trace) => trace.lattice)));
 
-const spaced = (contents: PageContents): boolean =>
-  written(contents) && (contents.state_space !== null || contents.served || contents.examples.some((example) => example.traces.some((trace) => trace.states)));
+const hasStates = (contents: PageContents): boolean =>
+  isAutoregressive(contents) && (contents.state_space !== null || contents.served || contents.examples.some((example) => example.traces.some((trace) => trace.states)));
 
 export const TABS: readonly Tab[] = [
-  { name: "examples", title: "Examples", component: ExamplesTab, shown: some },
-  { name: "beam", title: "Beam", component: BeamTab, shown: beams },
-  { name: "what-if", title: "What if", component: WhatIfTab, shown: run },
+  { name: "examples", title: "Examples", component: ExamplesTab, shown: hasExamples },
+  { name: "beam", title: "Beam", component: BeamTab, shown: hasBeam },
+  { name: "what-if", title: "What if", component: WhatIfTab, shown: hasRun },
   { name: "corpus", title: "Corpus", component: CorpusTab, shown: (contents) => contents.corpus !== null },
   { name: "compare", title: "Compare", component: CompareTab, shown: (contents) => contents.compared_runs.length > 0 },
-  { name: "states", title: "States", component: StatesTab, shown: spaced },
+  { name: "states", title: "States", component: StatesTab, shown: hasStates },
   { name: "training", title: "Training", component: TrainingTab, shown: (contents) => contents.training !== null },
   { name: "about", title: "About", component: AboutTab, shown: (contents) => contents.card !== null },
 ];

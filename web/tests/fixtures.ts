@@ -1,4 +1,4 @@
-// Small traces and examples, made by hand.
+// Small traces and examples.
 
 import { encodeGrid, gridFromRows } from "../src/data/arrays";
 import views from "./views.json" with { type: "json" };
@@ -56,7 +56,7 @@ export function example(text: string, output: string, reference: string | null, 
 }
 
 const vector = (values: number[]) => ({ ...encodeGrid(gridFromRows([values])), shape: [values.length] });
-/** “ac” is its best; “b” ended too. */
+/** Beam whose best hypothesis is “ac”; “b” is finished, too. */
 export const beam: Lattice = {
   symbols: ["a", "b", "c", "⟨end⟩", "d"],
   parents: [-1, -1, 0, 1, 0],
@@ -68,5 +68,5 @@ export const beam: Lattice = {
   leaf: 2,
 };
 
-/** Of the built-in tasks, as tasks/ tells them (tests/test_viewer_typescript.py compares the file). */
+/** Views of the built-in tasks, as pellucid/tasks defines them; tests/test_viewer_typescript.py compares the file. */
 export const VIEWS: Record<string, TaskView> = views;

@@ -3,7 +3,7 @@ import { dirname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
 
-// In the order in which data pass them: what is given, how it is drawn, what of it is chosen, and the views, at last the page.
+// Folders in the order of the data flow: data, drawing, selection, panels, tabs, page.
 const ORDER = [
   "data", "drawing", "selection", "files", "parts", "links", "matrix", "output",
   "examples", "beam", "what-if", "corpus", "compare", "states", "training", "about", "report", ".",

@@ -8,7 +8,7 @@ test("small maps have large square cells with every label", () => {
   const small = heatMapLayout(letters(8), letters(6), all(8), all(6), 900);
   expect(small.cell).toEqual({ width: 30, height: 30 });
   expect(small.interval).toEqual({ columns: 1, rows: 1 });
-  expect(small.turned).toBe(false);
+  expect(small.rotated).toBe(false);
 });
 
 test("large maps fit the page and omit labels", () => {
@@ -22,7 +22,7 @@ test("the last position number fits beside the cells", () => {
   for (const [count, availableWidth] of [[1000, 900], [1000, 390], [200, 390], [10000, 900]] as const)
     for (const symbol of ["a", "ZWJ"]) {
       const of = heatMapLayout(letters(count).map(() => symbol), letters(30), all(count), all(30), availableWidth);
-      expect(of.turned).toBe(false);
+      expect(of.rotated).toBe(false);
       expect(of.right + of.cell.width / 2).toBeGreaterThan(3.5 * `${count}`.length);
       expect(of.left + of.width + of.right).toBeLessThanOrEqual(availableWidth);
     }
@@ -35,7 +35,7 @@ test("row labels have room for repetition numbers of two digits", () => {
 });
 
 test("long words are rotated", () => {
-  expect(heatMapLayout(["somewhere", "over"], ["the"], all(2), all(1), 900).turned).toBe(true);
+  expect(heatMapLayout(["somewhere", "over"], ["the"], all(2), all(1), 900).rotated).toBe(true);
 });
 
 test("cellAtPoint returns the cell in the zoomed window", () => {

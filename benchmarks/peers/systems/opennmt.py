@@ -9,8 +9,8 @@ from benchmarks.peers.data import append_suffix, write_sources
 from benchmarks.peers.measure import Command
 from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, corpus_settings, write_yaml
 
-PICKLES = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
-"""Environment with which PyTorch loads the checkpoints, which hold pickled objects."""
+PICKLE_ENVIRONMENT = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+"""Environment variables with which PyTorch loads the checkpoints, which contain pickled objects."""
 
 
 class OpenNMT(System):
@@ -78,7 +78,7 @@ class OpenNMT(System):
         lengths = ["-min_length", str(DIGITS), "-max_length", str(DIGITS)]
         search = ["-beam_size", str(beam), "-batch_size", str(DECODING_BATCH), "-batch_type", "sents"]
         arguments = [str(job.python.parent / "onmt_translate"), *files, *lengths, *search]
-        return Command(arguments, job.folder, PICKLES)
+        return Command(arguments, job.folder, PICKLE_ENVIRONMENT)
 
 
 def _model(job: Job) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import { renderFigure } from "../drawing/figure";
 import type { PanelFiles } from "../files/export";
 import { tikzHeatMap } from "../files/tikz";
 
-const MOST = 14;
+const MAX_SYMBOLS = 14;
 
 export interface ConfusionTable {
   /** Expected and predicted symbols with the most errors; null (no symbol) is last. */
@@ -34,16 +34,16 @@ export function confusionTable(confusions: readonly ConfusionCount[], square = f
   const cells = new Map(confusions.map((each) => [confusionKey(each.expected, each.predicted), each]));
   const at = (row: string | null, column: string | null) => cells.get(confusionKey(row, column));
   const sides = [symbolsByCount(confusions, (each) => each.expected), symbolsByCount(confusions, (each) => each.predicted)] as const;
-  const [expected, written] = [sides[0].slice(0, MOST), sides[1].slice(0, MOST)];
+  const [expected, predicted] = [sides[0].slice(0, MAX_SYMBOLS), sides[1].slice(0, MAX_SYMBOLS)];
   // A symbol may have many errors with rare symbols, which are not in the table.
-  const frequent = [expected.filter((row) => written.some((column) => at(row, column))), written.filter((column) => expected.some((row) => at(row, column)))] as const;
+  const frequent = [expected.filter((row) => predicted.some((column) => at(row, column))), predicted.filter((column) => expected.some((row) => at(row, column)))] as const;
   const union = [...new Set(frequent.flat())];
   const [rows, columns] = square ? [sortSymbols(union), sortSymbols(union)] : [sortSymbols(frequent[0]), sortSymbols(frequent[1])];
   return {
     rows,
     columns,
     at,
-    note: sides.some((all) => all.length > MOST) ? `of the ${rows.length} expected and ${columns.length} predicted symbols with the most errors; the list is complete` : "",
+    note: sides.some((all) => all.length > MAX_SYMBOLS) ? `of the ${rows.length} expected and ${columns.length} predicted symbols with the most errors; the list is complete` : "",
     maximum: confusions.reduce((maximum, each) => Math.max(maximum, each.count), 1),
   };
 }
@@ -51,19 +51,19 @@ export function confusionTable(confusions: readonly ConfusionCount[], square = f
 /** Shade of an error count, from 0 to 1. */
 export const errorShade = (times: number, maximum: number): number => 0.12 + (0.58 * times) / maximum;
 
-/** Files of all errors; the figure shows the frequent ones. `written` is the heading of the columns. */
-export function confusionFiles(confusions: readonly ConfusionCount[], written: string, name: (symbol: string | null) => string): PanelFiles {
+/** Files of all errors; the figure shows the frequent ones. `predicted` is the heading of the columns. */
+export function confusionFiles(confusions: readonly ConfusionCount[], predicted: string, name: (symbol: string | null) => string): PanelFiles {
   const { rows, columns, at, maximum, note } = confusionTable(confusions);
   const cells = rows.map((row) => columns.map((column) => at(row, column)?.count ?? 0));
   const [heads, expected] = [columns.map(name), rows.map(name)];
   return {
     name: "confusions",
     picture: renderFigure([{
-      title: note ? `Confusions ${note}` : "Confusions", across: written, down: "expected", heads, size: [32, 26],
+      title: note ? `Confusions ${note}` : "Confusions", across: predicted, down: "expected", heads, size: [32, 26],
       rows: cells.map((line, row) => [expected[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", shade: errorShade(times, maximum) } : { text: "", fill: "var(--raised)" }))]),
     }]),
     data: confusions,
     table: [["expected", "predicted", "count", "of"], ...confusions.map((each) => [each.expected ?? "", each.predicted ?? "", each.count, each.expected === null ? "" : each.num_expected])],
-    tex: tikzHeatMap(gridFromRows(cells.map((line) => line.map((times) => times / maximum))), expected, heads, { labels: cells, sides: [written, "expected"], key: "" }),
+    tex: tikzHeatMap(gridFromRows(cells.map((line) => line.map((times) => times / maximum))), expected, heads, { labels: cells, sides: [predicted, "expected"], key: "" }),
   };
 }

@@ -4,8 +4,8 @@ import { labelInterval, isNth } from "./layout";
 import { visibleSymbol } from "./symbols";
 
 /** Points between two frames, n × 2. */
-export function interpolatePoints(before: Float32Array, after: Float32Array, share: number): Float32Array {
-  return before.map((value, index) => value + ((after[index] ?? value) - value) * share);
+export function interpolatePoints(before: Float32Array, after: Float32Array, fraction: number): Float32Array {
+  return before.map((value, index) => value + ((after[index] ?? value) - value) * fraction);
 }
 
 /** Bounds of all frames, with a margin. */
@@ -37,44 +37,44 @@ export interface AttentionAnimation {
   frames: { target: string[]; weights: Float32Array; caption: string }[];
 }
 
-const [CELL, ROOM] = [18, 860];
+const [CELL, MAX_WIDTH] = [18, 860];
 /** Width of a position number. */
-const NUMBER = 34;
+const NUMBER_WIDTH = 34;
 
 /** Each frame lasts `seconds`; the animation repeats. */
-export function animatedAttentionSvg(film: AttentionAnimation, seconds: number, color: string): string {
-  const sources = film.sources.length;
-  const steps = Math.max(1, ...film.frames.map((frame) => frame.target.length));
+export function animatedAttentionSvg(animation: AttentionAnimation, seconds: number, color: string): string {
+  const sources = animation.sources.length;
+  const steps = Math.max(1, ...animation.frames.map((frame) => frame.target.length));
   // At most as wide as a page; numbers replace symbols in narrow cells.
-  const wide = Math.min(CELL, ROOM / Math.max(1, sources));
-  const interval = labelInterval(wide, 10, NUMBER);
+  const cellWidth = Math.min(CELL, MAX_WIDTH / Math.max(1, sources));
+  const interval = labelInterval(cellWidth, 10, NUMBER_WIDTH);
   const [left, top] = [70, interval > 1 ? 44 : 74];
   // At least as wide as the longest caption, at 7.4 per letter.
-  const words = Math.max(...film.frames.map((frame) => frame.caption.length));
-  const [width, height] = [Math.max(left + sources * wide, 8 + 7.4 * words) + 10, top + steps * CELL + 10];
-  const length = film.frames.length * seconds;
+  const captionLength = Math.max(...animation.frames.map((frame) => frame.caption.length));
+  const [width, height] = [Math.max(left + sources * cellWidth, 8 + 7.4 * captionLength) + 10, top + steps * CELL + 10];
+  const length = animation.frames.length * seconds;
   const cells: string[] = [];
   for (let step = 0; step < steps; step++) {
     for (let source = 0; source < sources; source++) {
-      const values = film.frames.map(({ weights }) => (weights[step * sources + source] ?? 0).toFixed(2));
+      const values = animation.frames.map(({ weights }) => (weights[step * sources + source] ?? 0).toFixed(2));
       if (values.every((value) => value === "0.00")) continue;
       cells.push(
-        `<rect x="${+(left + source * wide).toFixed(2)}" y="${top + step * CELL}" width="${+Math.max(0.9 * wide, wide - 1).toFixed(2)}" height="${CELL - 1}" opacity="${values.at(-1)}">` +
-          `${animated("opacity", values, length)}</rect>`,
+        `<rect x="${+(left + source * cellWidth).toFixed(2)}" y="${top + step * CELL}" width="${+Math.max(0.9 * cellWidth, cellWidth - 1).toFixed(2)}" height="${CELL - 1}" opacity="${values.at(-1)}">` +
+          `${animateAttribute("opacity", values, length)}</rect>`,
       );
     }
   }
-  const heads = film.sources.map((symbol, index) => {
-    const x = +(left + (index + 0.5) * wide).toFixed(2);
+  const heads = animation.sources.map((symbol, index) => {
+    const x = +(left + (index + 0.5) * cellWidth).toFixed(2);
     if (interval > 1) return isNth(index, interval) ? `<text x="${x}" y="${top - 6}" text-anchor="middle">${index + 1}</text>` : "";
     return `<text x="${x}" y="${top - 6}" text-anchor="start" transform="rotate(-60 ${x} ${top - 6})">${escapeXml(visibleSymbol(symbol))}</text>`;
   });
-  const shots = film.frames.map((frame, index) => {
+  const frameGroups = animation.frames.map((frame, index) => {
     const lines = frame.target.map((symbol, step) => `<text x="${left - 6}" y="${top + step * CELL + 13}" text-anchor="end">${escapeXml(visibleSymbol(symbol))}</text>`);
-    return `<g>${during(index, film.frames.length, length)}<text x="8" y="16">${escapeXml(frame.caption)}</text>${lines.join("")}</g>`;
+    return `<g>${showDuringFrame(index, animation.frames.length, length)}<text x="8" y="16">${escapeXml(frame.caption)}</text>${lines.join("")}</g>`;
   });
-  const edge = `<rect x="${left - 0.5}" y="${top - 0.5}" width="${+(sources * wide + 1).toFixed(2)}" height="${steps * CELL + 1}" fill="none" stroke="#bbb"/>`;
-  return framed(width, height, `<g fill="${color}">${cells.join("")}</g>${edge}${heads.join("")}${shots.join("")}`);
+  const edge = `<rect x="${left - 0.5}" y="${top - 0.5}" width="${+(sources * cellWidth + 1).toFixed(2)}" height="${steps * CELL + 1}" fill="none" stroke="#bbb"/>`;
+  return svgDocument(width, height, `<g fill="${color}">${cells.join("")}</g>${edge}${heads.join("")}${frameGroups.join("")}`);
 }
 
 /** Animation of symbol embeddings in their plane. */
@@ -86,27 +86,27 @@ export function animatedEmbeddingSvg(labels: string[], frames: { plane: Float32A
   const y = (value: number) => (size + 24 - ((value - top) / (bottom - top)) * size).toFixed(1);
   const symbols = labels.map((label, index) => {
     const values = frames.map(({ plane }) => `${x(plane[2 * index] ?? 0)} ${y(plane[2 * index + 1] ?? 0)}`);
-    const motion = frames.length < 2 ? "" : `<animateTransform attributeName="transform" type="translate" values="${values.join(";")}" dur="${length}s" repeatCount="indefinite"/>`;
-    return `<g transform="translate(${values.at(-1)})">${motion}<circle r="3" fill="${color}"/><text x="5" y="4">${escapeXml(visibleSymbol(label))}</text></g>`;
+    const translation = frames.length < 2 ? "" : `<animateTransform attributeName="transform" type="translate" values="${values.join(";")}" dur="${length}s" repeatCount="indefinite"/>`;
+    return `<g transform="translate(${values.at(-1)})">${translation}<circle r="3" fill="${color}"/><text x="5" y="4">${escapeXml(visibleSymbol(label))}</text></g>`;
   });
   const captions = frames.map(
-    (frame, index) => `<g>${during(index, frames.length, length)}<text x="8" y="16">${escapeXml(frame.caption)}</text></g>`,
+    (frame, index) => `<g>${showDuringFrame(index, frames.length, length)}<text x="8" y="16">${escapeXml(frame.caption)}</text></g>`,
   );
-  return framed(size + 40, size + 40, symbols.join("") + captions.join(""));
+  return svgDocument(size + 40, size + 40, symbols.join("") + captions.join(""));
 }
 
-function animated(name: string, values: string[], length: number): string {
+function animateAttribute(name: string, values: string[], length: number): string {
   if (values.length < 2) return "";
   return `<animate attributeName="${name}" values="${values.join(";")}" dur="${length}s" calcMode="discrete" repeatCount="indefinite"/>`;
 }
 
 /** Shows a group only during its frame. */
-function during(index: number, count: number, length: number): string {
+function showDuringFrame(index: number, count: number, length: number): string {
   const values = Array.from({ length: count }, (_, other) => (other === index ? "inline" : "none"));
-  return animated("display", values, length);
+  return animateAttribute("display", values, length);
 }
 
-function framed(width: number, height: number, inside: string): string {
+function svgDocument(width: number, height: number, inside: string): string {
   return (
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" ` +
     `font-family="ui-monospace, monospace" font-size="12"><rect width="${width}" height="${height}" fill="#fff"/>${inside}</svg>`

@@ -14,9 +14,9 @@ export function aboveUniform(weights: Float32Array): Float32Array {
 export const maxWeight = (grid: Grid): number => Math.max(0, ...grid.values.subarray(0, 100_000));
 
 /** With more columns, a cell is about one pixel wide. */
-const NARROW = 200;
+const MAX_UNSCALED_COLUMNS = 200;
 /** Color scale that makes weights visible: 0 to 1, or scaled by row if all weights are small or all grids are wide. */
-export const chooseScale = (...grids: Grid[]): ColorScale => (grids.every((grid) => grid.columns > NARROW || maxWeight(grid) < 0.35) ? "row" : "unit");
+export const chooseScale = (...grids: Grid[]): ColorScale => (grids.every((grid) => grid.columns > MAX_UNSCALED_COLUMNS || maxWeight(grid) < 0.35) ? "row" : "unit");
 
 /** With more positions, only weight above a uniform share is shown if rows are scaled. */
 export const MAX_UNSHIFTED_POSITIONS = 60;

@@ -15,7 +15,7 @@ class Appearance {
   }
 
   /** Switches between light and dark. */
-  turn(): void {
+  toggle(): void {
     this.theme = this.dark ? "light" : "dark";
   }
 }

@@ -28,9 +28,9 @@ export function standalonePage(contents: PageContents | ReportDocument): string 
 }
 
 /** File name that is valid on every file system. */
-export function fileName(words: string, ending: string): string {
-  const plain = words.normalize("NFKC").replaceAll(/[^\p{L}\p{N}]+/gu, "-").replaceAll(/^-+|-+$/g, "").slice(0, 60);
-  return `${plain || "pellucid"}.${ending}`;
+export function fileName(text: string, suffix: string): string {
+  const plain = text.normalize("NFKC").replaceAll(/[^\p{L}\p{N}]+/gu, "-").replaceAll(/^-+|-+$/g, "").slice(0, 60);
+  return `${plain || "pellucid"}.${suffix}`;
 }
 
 /** Downloads a file. */

@@ -21,7 +21,7 @@ export type FileFormat = (typeof FILE_FORMATS)[number];
 
 export function availableFormats(files: PanelFiles): FileFormat[] {
   const has: Record<FileFormat, unknown> = { SVG: files.picture, PNG: files.picture, JSON: files.data, CSV: files.table, TikZ: files.tex };
-  return FILE_FORMATS.filter((form) => has[form] !== undefined);
+  return FILE_FORMATS.filter((format) => has[format] !== undefined);
 }
 
 /** Table as CSV (RFC 4180). */
@@ -32,14 +32,14 @@ export function toCsv(table: readonly (readonly (string | number)[])[]): string 
 }
 
 /** Downloads a panel in one format. */
-export async function downloadPanel(files: PanelFiles, form: FileFormat): Promise<void> {
-  const name = (ending: string): string => fileName(files.name, ending);
+export async function downloadPanel(files: PanelFiles, format: FileFormat): Promise<void> {
+  const name = (suffix: string): string => fileName(files.name, suffix);
   const { picture } = files;
   const title = files.title ?? files.name.replace(/./u, (first) => first.toUpperCase());
   const svg = (): string => (typeof picture === "string" ? resolveColors(picture, title) : pictureSvg(picture!, title));
-  if (form === "SVG") saveFile(name("svg"), svg(), "image/svg+xml");
-  if (form === "PNG") saveFile(name("png"), await renderPng(svg()));
-  if (form === "JSON") saveFile(name("json"), JSON.stringify(files.data, (_, value: unknown) => toPlainLists(value), 1), "application/json");
-  if (form === "CSV" && files.table) saveFile(name("csv"), toCsv(files.table), "text/csv");
-  if (form === "TikZ" && files.tex !== undefined) saveFile(name("tex"), files.tex, "text/x-tex");
+  if (format === "SVG") saveFile(name("svg"), svg(), "image/svg+xml");
+  if (format === "PNG") saveFile(name("png"), await renderPng(svg()));
+  if (format === "JSON") saveFile(name("json"), JSON.stringify(files.data, (_, value: unknown) => toPlainLists(value), 1), "application/json");
+  if (format === "CSV" && files.table) saveFile(name("csv"), toCsv(files.table), "text/csv");
+  if (format === "TikZ" && files.tex !== undefined) saveFile(name("tex"), files.tex, "text/x-tex");
 }

@@ -29,14 +29,14 @@ function copyStyles(from: Element, to: Element): void {
   }
 }
 
-function svgElement(name: string, told: Record<string, string | number>): SVGElement {
+function svgElement(name: string, attributes: Record<string, string | number>): SVGElement {
   const element = document.createElementNS(SVG_NAMESPACE, name);
-  for (const [key, value] of Object.entries(told)) element.setAttribute(key, `${value}`);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, `${value}`);
   return element;
 }
 
 // Heat maps with more cells are embedded as images.
-const CELLS = 40_000;
+const MAX_VECTOR_CELLS = 40_000;
 
 /** Runs of cells of the same color in a row, as [from, to, color]. */
 export function colorRuns(colors: readonly string[]): [number, number, string][] {
@@ -53,11 +53,11 @@ export function colorRuns(colors: readonly string[]): [number, number, string][]
 function cellPixels(canvas: HTMLCanvasElement, columns: number, rows: number): Uint8ClampedArray {
   const small = document.createElement("canvas");
   [small.width, small.height] = [columns, rows];
-  const pen = small.getContext("2d", { willReadFrequently: true });
-  if (!pen) throw new Error("The browser cannot read the canvas.");
-  pen.imageSmoothingEnabled = false;
-  pen.drawImage(canvas, 0, 0, columns, rows);
-  return pen.getImageData(0, 0, columns, rows).data;
+  const context = small.getContext("2d", { willReadFrequently: true });
+  if (!context) throw new Error("The browser cannot read the canvas.");
+  context.imageSmoothingEnabled = false;
+  context.drawImage(canvas, 0, 0, columns, rows);
+  return context.getImageData(0, 0, columns, rows).data;
 }
 
 /** Cells of the canvas behind a picture as rectangles, which are never blurred. */
@@ -67,7 +67,7 @@ function canvasRects(picture: SVGSVGElement): SVGElement[] {
     const [here, there] = [picture.getBoundingClientRect(), canvas.getBoundingClientRect()];
     const [columns, rows] = [Number(canvas.dataset.columns), Number(canvas.dataset.rows)];
     const [x, y, width, height] = [there.left - here.left, there.top - here.top, there.width / columns, there.height / rows];
-    if (!(columns * rows <= CELLS)) {
+    if (!(columns * rows <= MAX_VECTOR_CELLS)) {
       return [svgElement("image", { x, y, width: there.width, height: there.height, href: canvas.toDataURL("image/png") })];
     }
     const pixels = cellPixels(canvas, columns, rows);
@@ -106,10 +106,10 @@ export function pictureSvg(picture: SVGSVGElement, title: string): string {
 }
 
 /** Replaces CSS variables of an SVG by their values, and adds a title and a description. */
-export function resolveColors(svg: string, title: string, told = ""): string {
+export function resolveColors(svg: string, title: string, description = ""): string {
   const style = getComputedStyle(document.documentElement);
   const value = (_: string, name: string): string => style.getPropertyValue(name).trim().replaceAll('"', "'");
-  return `${XML_DECLARATION}${svg.replaceAll(/var\((--[a-z-]+)\)/g, value).replace(">", () => ` role="img"><title>${escapeXml(title)}</title>${told && `<desc>${escapeXml(told)}</desc>`}`)}\n`;
+  return `${XML_DECLARATION}${svg.replaceAll(/var\((--[a-z-]+)\)/g, value).replace(">", () => ` role="img"><title>${escapeXml(title)}</title>${description && `<desc>${escapeXml(description)}</desc>`}`)}\n`;
 }
 
 /** PNG of a picture at twice its size, if that is not too wide. */

@@ -18,11 +18,11 @@ const escapedText = (text: string): string => [...text].map((letter) => SPECIAL[
 export const escapeLatex = (symbol: string): string => escapedText(visibleSymbol(symbol));
 
 /** Millimeters: maximum cell, picture, and minimum cell that is labeled by its symbol. */
-const [CELL, PAPER, LEAST] = [4, 160, 2.5];
+const [MAX_CELL, MAX_WIDTH, MIN_LETTER_CELL] = [4, 160, 2.5];
 /** Cell size so that all cells fit, and interval between labels; numbers replace symbols in small cells. */
 const cellAndInterval = (count: number, label: number): [number, number] => {
-  const cell = Math.min(CELL, PAPER / count);
-  return [+cell.toFixed(4), labelInterval(cell, LEAST, label)];
+  const cell = Math.min(MAX_CELL, MAX_WIDTH / count);
+  return [+cell.toFixed(4), labelInterval(cell, MIN_LETTER_CELL, label)];
 };
 
 interface Marks {

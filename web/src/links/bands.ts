@@ -15,12 +15,12 @@ export interface BandLayout {
 
 const LETTER = 15;
 /** Width of a position number. */
-const NUMBER = 34;
-const MOST = 76;
+const NUMBER_WIDTH = 34;
+const MAX_CELL = 76;
 /** Minimum scale of letters and cells. */
-const SHRINK = 0.62;
+const MIN_SCALE = 0.62;
 /** Maximum width of a scrolled picture, relative to the window, before numbers replace letters. */
-const SCROLL = 2;
+const MAX_SCROLL = 2;
 
 export function naturalWidths(symbols: readonly string[]): number[] {
   return symbols.map((symbol) => Math.max(13, textWidth(symbol) * LETTER + 5));
@@ -31,19 +31,19 @@ const sum = (values: readonly number[]): number => values.reduce((left, value) =
 /** Width of the picture: the window, or the natural width if that is not much more. */
 export function pictureWidth(rows: readonly (readonly string[])[], availableWidth: number): number {
   const natural = Math.max(0, ...rows.map((symbols) => sum(naturalWidths(symbols))));
-  return natural * SHRINK > availableWidth && natural <= SCROLL * availableWidth ? natural : availableWidth;
+  return natural * MIN_SCALE > availableWidth && natural <= MAX_SCROLL * availableWidth ? natural : availableWidth;
 }
 
 export function bandLayout(symbols: readonly string[], width: number): BandLayout {
   const natural = naturalWidths(symbols);
   const ratio = width / Math.max(1, sum(natural));
-  const crowded = ratio < SHRINK - 1e-6;
-  const widths = ratio < 1 && !crowded ? natural.map((each) => each * ratio) : distributeWidths(natural, width, MOST);
+  const crowded = ratio < MIN_SCALE - 1e-6;
+  const widths = ratio < 1 && !crowded ? natural.map((each) => each * ratio) : distributeWidths(natural, width, MAX_CELL);
   const start = (width - sum(widths)) / 2;
   const edges = cellEdges(widths).map((index) => index + start);
   let interval = 1;
   const cell = widths[0] ?? width;
-  if (crowded) for (const step of [5, 10, 20, 50, 100, 200, 500]) if (cell * (interval = step) >= NUMBER) break;
+  if (crowded) for (const step of [5, 10, 20, 50, 100, 200, 500]) if (cell * (interval = step) >= NUMBER_WIDTH) break;
   return {
     edges,
     interval,

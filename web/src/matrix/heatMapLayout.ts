@@ -17,51 +17,51 @@ export interface HeatMapLayout {
   /** Font sizes. */
   readonly letter: { readonly columns: number; readonly rows: number };
   /** Whether the labels above are rotated, because they are wider than their cells. */
-  readonly turned: boolean;
+  readonly rotated: boolean;
 }
 
 const LETTER = 14;
 /** Minimum font size, and width of a position number. */
-const LEAST = 9.5;
-const NUMBER = 32;
-const MOST = 30;
-const TALLEST = 560;
+const MIN_LETTER = 9.5;
+const NUMBER_WIDTH = 32;
+const MAX_CELL = 30;
+const MAX_HEIGHT = 560;
 /** Half the width of a digit. */
-const DIGIT = 3.7;
+const HALF_DIGIT = 3.7;
 /** Height of the sums below the cells. */
 export const SUMS_HEIGHT = 34;
 
 /** Width of a digit of a repetition number. */
-const ORDINAL = 5.1;
-const widest = (symbols: readonly string[], numbers: readonly (number | null)[] = []): number =>
-  symbols.reduce((maximum, symbol, at) => Math.max(maximum, textWidth(symbol) * LETTER + ORDINAL * `${numbers[at] ?? ""}`.length), 0);
+const ORDINAL_WIDTH = 5.1;
+const maxLabelWidth = (symbols: readonly string[], numbers: readonly (number | null)[] = []): number =>
+  symbols.reduce((maximum, symbol, at) => Math.max(maximum, textWidth(symbol) * LETTER + ORDINAL_WIDTH * `${numbers[at] ?? ""}`.length), 0);
 
-const letter = (cell: number): number => Math.max(LEAST, Math.min(LETTER, cell * 1.1));
+const letter = (cell: number): number => Math.max(MIN_LETTER, Math.min(LETTER, cell * 1.1));
 /** Minimum cell width for a letter. */
-const FITTING = 0.85 * LEAST;
+const MIN_LETTER_CELL = 0.85 * MIN_LETTER;
 
 export function heatMapLayout(source: readonly string[], target: readonly string[], columns: IndexRange, rows: IndexRange, availableWidth: number): HeatMapLayout {
-  const left = Math.ceil(Math.min(Math.max(26, widest(target, repeatNumbers(target)) + 10), availableWidth * 0.3, 150));
-  const above = widest(source);
+  const left = Math.ceil(Math.min(Math.max(26, maxLabelWidth(target, repeatNumbers(target)) + 10), availableWidth * 0.3, 150));
+  const above = maxLabelWidth(source);
   const free = Math.max(40, availableWidth - left - 2);
   const [across, down] = [Math.max(1, rangeSize(columns)), Math.max(1, rangeSize(rows))];
   // Rotated words allow narrow cells; letters need cells of their width.
-  const crowded = free / across < FITTING;
-  const turned = !crowded && (above > MOST - 4 || (above > free / across && above > 1.3 * LETTER));
+  const crowded = free / across < MIN_LETTER_CELL;
+  const rotated = !crowded && (above > MAX_CELL - 4 || (above > free / across && above > 1.3 * LETTER));
   // Half of the last number extends beyond the cells.
-  const right = turned ? Math.ceil(Math.min(60, textWidth(source[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : crowded ? DIGIT * `${columns.to}`.length : 0;
-  const cellWidth = Math.min(MOST, (free - right) / across);
-  const cellHeight = Math.min(MOST, Math.max(Math.min(cellWidth, MOST), Math.min(18, TALLEST / down)), TALLEST / down);
+  const right = rotated ? Math.ceil(Math.min(60, textWidth(source[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : crowded ? HALF_DIGIT * `${columns.to}`.length : 0;
+  const cellWidth = Math.min(MAX_CELL, (free - right) / across);
+  const cellHeight = Math.min(MAX_CELL, Math.max(Math.min(cellWidth, MAX_CELL), Math.min(18, MAX_HEIGHT / down)), MAX_HEIGHT / down);
   return {
     left,
     right,
-    top: Math.ceil(turned ? Math.min(110, above * 0.87 + 12) : 22),
+    top: Math.ceil(rotated ? Math.min(110, above * 0.87 + 12) : 22),
     cell: { width: cellWidth, height: cellHeight },
     width: cellWidth * across,
     height: cellHeight * down,
-    interval: { columns: labelInterval(cellWidth, FITTING, NUMBER), rows: labelInterval(cellHeight, FITTING, 14) },
+    interval: { columns: labelInterval(cellWidth, MIN_LETTER_CELL, NUMBER_WIDTH), rows: labelInterval(cellHeight, MIN_LETTER_CELL, 14) },
     letter: { columns: letter(cellWidth), rows: letter(cellHeight) },
-    turned,
+    rotated,
   };
 }
 

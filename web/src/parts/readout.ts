@@ -18,16 +18,16 @@ export interface ReadoutData {
   /** Positions of unknown symbols. */
   readonly unknown?: ReadonlySet<number>;
   /** Description of a step that writes no symbol. */
-  readonly saying?: (step: number) => string;
+  readonly describeStep?: (step: number) => string;
 }
 
-function number(value: number, shares: boolean): string {
+function formatWeight(value: number, shares: boolean): string {
   return shares ? formatPercent(value) : formatDecimal(value);
 }
 
-function list(values: ArrayLike<number>, names: readonly string[], shares: boolean): string {
+function listWeights(values: ArrayLike<number>, names: readonly string[], shares: boolean): string {
   const found = topValues(values, 4).filter(({ value }, at) => at === 0 || !shares || value >= 0.005);
-  return found.map(({ index, value }) => `${isolated(names[index] ?? "")} (${index + 1}) ${number(value, shares)}`).join(", ");
+  return found.map(({ index, value }) => `${isolated(names[index] ?? "")} (${index + 1}) ${formatWeight(value, shares)}`).join(", ");
 }
 
 /** Computation of an attention weight: softmax, rank, and score relative to the maximum. */
@@ -37,28 +37,28 @@ export function describeOrigin({ weights, source }: ReadoutData, step: number, p
   if (!maximum || weight <= 0) return "";
   const rank = 1 + all.filter((each) => each > weight).length;
   const bits = all.reduce((sum, each) => (each > 0 ? sum - each * Math.log2(each) : sum), 0);
-  const behind = formatDecimal(Math.log(weight / maximum.value), 2);
+  const difference = formatDecimal(Math.log(weight / maximum.value), 2);
   const digits = (value: number): string => (Number(value.toPrecision(3)) === 1 ? formatPrecise(value, 3) : value.toPrecision(3));
-  const against = rank > 1 ? `; relative to the maximum, ${isolated(source[maximum.index] ?? "")} (${maximum.index + 1}), that is ln ${digits(weight)} − ln ${digits(maximum.value)} = ${behind}` : "";
-  return `Softmax: α = exp e / Σ exp e over the row = ${digits(weight)}, rank ${rank} of ${all.length}; entropy of the row: ${bits.toFixed(2)} bits. The scores e are not stored; their differences are e − e′ = ln α − ln α′${against}. The state h at this position contributes ${formatPercent(weight)} to the context Σ α h.`;
+  const comparison = rank > 1 ? `; relative to the maximum, ${isolated(source[maximum.index] ?? "")} (${maximum.index + 1}), that is ln ${digits(weight)} − ln ${digits(maximum.value)} = ${difference}` : "";
+  return `Softmax: α = exp e / Σ exp e over the row = ${digits(weight)}, rank ${rank} of ${all.length}; entropy of the row: ${bits.toFixed(2)} bits. The scores e are not stored; their differences are e − e′ = ln α − ln α′${comparison}. The state h at this position contributes ${formatPercent(weight)} to the context Σ α h.`;
 }
 
 /** Description of a cell, step or position, counted from 1; "" if nothing is selected. */
 export function describeCell(data: ReadoutData, step: number | null, position: number | null): string {
   const { weights, source, target, shares } = data;
-  const known = step !== null && step < weights.rows;
-  const writing = known && data.saying ? data.saying(step) : known ? `Step ${step + 1}, ${isolated(target[step] ?? "")}` : "";
-  const reading = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(source[position] ?? "")}${unknownSuffix(data.unknown, position)}` : "";
-  if (known && reading) {
+  const hasStep = step !== null && step < weights.rows;
+  const stepText = hasStep && data.describeStep ? data.describeStep(step) : hasStep ? `Step ${step + 1}, ${isolated(target[step] ?? "")}` : "";
+  const positionText = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(source[position] ?? "")}${unknownSuffix(data.unknown, position)}` : "";
+  if (hasStep && positionText) {
     const value = weights.values[step * weights.columns + (position ?? 0)] ?? 0;
-    return `${writing}; ${data.quantity} on ${reading}: ${formatDecimal(value, 4)}.`;
+    return `${stepText}; ${data.quantity} on ${positionText}: ${formatDecimal(value, 4)}.`;
   }
-  if (known) {
-    const maximum = list(row(weights, step), source, shares);
-    return maximum ? `${writing}; ${data.quantity} on ${maximum}.` : `${writing}; ${shares ? "no attention" : "nothing"}.`;
+  if (hasStep) {
+    const maximum = listWeights(row(weights, step), source, shares);
+    return maximum ? `${stepText}; ${data.quantity} on ${maximum}.` : `${stepText}; ${shares ? "no attention" : "nothing"}.`;
   }
-  if (!reading || position === null) return "";
+  if (!positionText || position === null) return "";
   const column = Array.from({ length: weights.rows }, (_, each) => weights.values[each * weights.columns + position] ?? 0);
-  const maximum = list(column, target, shares);
-  return `P${reading.slice(1)}: ${maximum ? `${shares ? "maximum weight" : `greatest ${data.quantity}`} at ${maximum}` : "no attention at any step"}.`;
+  const maximum = listWeights(column, target, shares);
+  return `P${positionText.slice(1)}: ${maximum ? `${shares ? "maximum weight" : `greatest ${data.quantity}`} at ${maximum}` : "no attention at any step"}.`;
 }

@@ -44,17 +44,17 @@ const kindOf = ([expected, predicted]: readonly [string | null, string | null]):
 export const exampleScore = ({ outputs: examples }: ReportExample): number => examples.at(-1)?.traces[0]?.score ?? 0;
 
 /** Searchable text of an example, in lower case. */
-function words({ outputs: examples, errors, group }: ReportExample): string {
+function searchableText({ outputs: examples, errors, group }: ReportExample): string {
   const texts = examples.flatMap((example) => [example.text, example.traces[0]?.output ?? "", ...example.references]);
   return [...texts, group, ...errors.map(([expected, predicted]) => errorName(expected, predicted))].join(" ").toLowerCase();
 }
 
 /** Examples that contain all words of a search and an error of a kind ("": any), in an order. */
 export function filterExamples(examples: readonly ReportExample[], search: string, kind: ErrorKind | "", order: ErrorOrder): ReportExample[] {
-  const looked = search.toLowerCase().split(/\s+/).filter((word) => word !== "");
+  const searchedWords = search.toLowerCase().split(/\s+/).filter((word) => word !== "");
   const kept = examples.filter((example) => {
-    const own = looked.length > 0 ? words(example) : "";
-    return looked.every((word) => own.includes(word)) && (kind === "" || example.errors.some((error) => kindOf(error) === kind));
+    const own = searchedWords.length > 0 ? searchableText(example) : "";
+    return searchedWords.every((word) => own.includes(word)) && (kind === "" || example.errors.some((error) => kindOf(error) === kind));
   });
   if (order === "probability") return kept.sort((a, b) => exampleScore(b) - exampleScore(a));
   if (order === "edits") return kept.sort((a, b) => (b.edits ?? 0) - (a.edits ?? 0));

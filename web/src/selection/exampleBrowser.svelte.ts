@@ -4,7 +4,7 @@ import { describeConfusionShare, NO_FILTER, type ExampleFilter, confusionKey, ty
 import { page } from "./page.svelte";
 import { selection } from "./selection.svelte";
 
-class Browser {
+class ExampleBrowser {
   filter = $state.raw<ExampleFilter>(NO_FILTER);
   order = $state.raw<SortOrder>("file");
   descending = $state.raw(false);
@@ -13,13 +13,13 @@ class Browser {
   focusRequested = $state.raw(false);
 
   /** Confusion of the filter, or "". */
-  private kind = "";
+  private listedConfusion = "";
 
   /** Lists only these examples. */
-  only(indices: number[], reason: string): void {
+  listExamples(indices: number[], reason: string): void {
     if (indices.length === 0) return;
     this.filter = { ...NO_FILTER, only: { indices, reason } };
-    selection.confusion = this.kind = "";
+    selection.confusion = this.listedConfusion = "";
     selection.pattern = "";
     if (!indices.includes(selection.example)) selection.choose(indices[0]!);
     selection.tab = "examples";
@@ -27,28 +27,28 @@ class Browser {
   }
 
   /** Lists only the examples of a confusion, which the address stores. */
-  confused(each: ConfusionCount): void {
+  listConfusion(each: ConfusionCount): void {
     if (each.example_indices.length === 0) return;
-    this.only(each.example_indices, describeConfusionShare(each, page.examples, page.view));
-    selection.confusion = this.kind = confusionKey(each.expected, each.predicted);
+    this.listExamples(each.example_indices, describeConfusionShare(each, page.examples, page.view));
+    selection.confusion = this.listedConfusion = confusionKey(each.expected, each.predicted);
   }
 
   /** Restores the confusion of the address. */
   restore(): void {
-    const each = page.contents.corpus?.confusions.find(({ expected, predicted: written, example_indices: examples }) => examples.length > 0 && confusionKey(expected, written) === selection.confusion);
+    const each = page.contents.corpus?.confusions.find(({ expected, predicted, example_indices: examples }) => examples.length > 0 && confusionKey(expected, predicted) === selection.confusion);
     if (!each) selection.confusion = "";
-    if (this.kind === selection.confusion) return;
-    this.kind = selection.confusion;
+    if (this.listedConfusion === selection.confusion) return;
+    this.listedConfusion = selection.confusion;
     this.filter = each ? { ...NO_FILTER, only: { indices: each.example_indices, reason: describeConfusionShare(each, page.examples, page.view) } } : NO_FILTER;
   }
 
   /** Lists all examples. */
-  everything(): void {
+  listAll(): void {
     this.filter = NO_FILTER;
-    selection.confusion = this.kind = "";
+    selection.confusion = this.listedConfusion = "";
     selection.pattern = "";
     this.focusRequested = true;
   }
 }
 
-export const exampleBrowser = new Browser();
+export const exampleBrowser = new ExampleBrowser();

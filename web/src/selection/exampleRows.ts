@@ -11,7 +11,7 @@ import { quoteSymbol, visibleSymbol, visibleText } from "../drawing/symbols";
 export type SortOrder = "file" | "loss" | "entropy" | "errors" | "coverage" | "length";
 
 /** Sort orders without meaning for outputs that are not autoregressive. */
-export const unusedOrders = ({ autoregressive, per_position }: TaskView): SortOrder[] => (autoregressive ? [] : per_position ? ["coverage"] : ["coverage", "errors"]);
+export const inapplicableOrders = ({ autoregressive, per_position }: TaskView): SortOrder[] => (autoregressive ? [] : per_position ? ["coverage"] : ["coverage", "errors"]);
 
 export const SORT_ORDERS: [SortOrder, string][] = [
   ["file", "file order"],
@@ -98,14 +98,14 @@ export function filterRows(rows: ExampleRow[], filter: ExampleFilter, order: Sor
       (filter.verdict === "all" || candidate.example.exact === (filter.verdict === "right")) &&
       candidate.length >= filter.minimum &&
       candidate.length <= filter.maximum &&
-      (typeof found === "string" || texts(candidate.example).some((text) => found.test(text))),
+      (typeof found === "string" || searchableTexts(candidate.example).some((text) => found.test(text))),
   );
   const sign = descending ? -1 : 1;
   if (order === "file") return descending ? kept.reverse() : kept;
   return kept.sort((left, right) => sign * (left[order] - right[order]) || left.index - right.index);
 }
 
-function texts(example: PageExample): string[] {
+function searchableTexts(example: PageExample): string[] {
   return [example.text, ...(example.traces[0] ? [example.traces[0].output] : []), ...example.references];
 }
 
@@ -148,7 +148,7 @@ export function describeResult(example: PageExample, target: string[]): string {
   if (example.exact === null) return "No reference.";
   if (example.exact) return "Correct: the output equals a reference.";
   const trace = example.traces[0];
-  if (trace && !taskViewOf(trace).autoregressive) return answered(example, trace);
+  if (trace && !taskViewOf(trace).autoregressive) return describeLabelErrors(example, trace);
   const wrong = [...example.edits.entries()].filter(([, edit]) => edit.kind !== "same");
   const words = wrong.slice(0, 3).map(([index, edit]) => {
     const expected = expectedSymbol(example.edits, index);
@@ -165,7 +165,7 @@ export function describeResult(example: PageExample, target: string[]): string {
 }
 
 /** Describes the errors of tags, a class or a position. */
-function answered(example: PageExample, trace: Trace): string {
+function describeLabelErrors(example: PageExample, trace: Trace): string {
   const wrong = example.edits.filter((edit) => edit.kind !== "same");
   const expected = (edit: EditOperation): string => quoteSymbol(edit.expected ?? "");
   const positionText = (position: string | null | undefined): string => `position ${position}, ${symbolAt(trace, sourcePosition(trace, position))}`;
@@ -185,26 +185,26 @@ function answered(example: PageExample, trace: Trace): string {
 }
 
 /** Key of a confusion in the address. */
-export const confusionKey = (expected: string | null, written: string | null): string => [expected, written].map((symbol) => (symbol === null ? "" : `=${symbol}`)).join("\t");
+export const confusionKey = (expected: string | null, predicted: string | null): string => [expected, predicted].map((symbol) => (symbol === null ? "" : `=${symbol}`)).join("\t");
 
 /** Describes a confusion with its count. */
-export function describeConfusion({ predicted: written, expected, count: times }: ConfusionCount, view: TaskView): string {
+export function describeConfusion({ predicted, expected, count: times }: ConfusionCount, view: TaskView): string {
   const name = (symbol: string | null): string => (symbol === null ? "nothing" : `“${(view.texts ? visibleText : visibleSymbol)(symbol)}”`);
-  return `${name(written)} instead of ${name(expected)}: ${times}`;
+  return `${name(predicted)} instead of ${name(expected)}: ${times}`;
 }
 
 /** Describes a confusion with its count, the count of the expected symbol, and the number of shown errors. */
 export const describeConfusionShare = (each: ConfusionCount, examples: readonly PageExample[], view: TaskView): string =>
   describeConfusion(each, view) + (each.expected === null ? "" : ` of ${each.num_expected}`) + describeShownErrors(each, examples);
 
-const makes = (each: ConfusionCount, { expected, step: written }: EditOperation, trace: Trace | undefined): boolean =>
-  each.expected === expected && each.predicted === (written === null ? null : trace?.target[written]);
+const isConfusion = (each: ConfusionCount, { expected, step }: EditOperation, trace: Trace | undefined): boolean =>
+  each.expected === expected && each.predicted === (step === null ? null : trace?.target[step]);
 
 /** Number of errors of a confusion in the shown examples, and of these examples; "" if all are shown, one per example. */
 export function describeShownErrors(each: ConfusionCount, examples: readonly PageExample[]): string {
   const times = each.example_indices.reduce((sum, index) => {
     const example = examples[index];
-    return sum + (example?.edits.filter((edit) => edit.kind !== "same" && makes(each, edit, example.traces[0])).length ?? 0);
+    return sum + (example?.edits.filter((edit) => edit.kind !== "same" && isConfusion(each, edit, example.traces[0])).length ?? 0);
   }, 0);
   const numExamples = each.example_indices.length;
   return (times < each.count ? `, ${times || "none"} of them shown` : "") + (numExamples < times ? `, in ${numExamples} example${numExamples > 1 ? "s" : ""}` : "");
@@ -213,7 +213,7 @@ export function describeShownErrors(each: ConfusionCount, examples: readonly Pag
 /** Confusions of an output that occur more than once in the file, at most three. */
 export function repeatedConfusions(example: PageExample, trace: Trace, all: readonly ConfusionCount[]): ConfusionCount[] {
   const found = example.edits.flatMap((edit) =>
-    edit.kind === "same" ? [] : all.filter((each) => makes(each, edit, trace) && each.count > 1 && each.example_indices.length > 0),
+    edit.kind === "same" ? [] : all.filter((each) => isConfusion(each, edit, trace) && each.count > 1 && each.example_indices.length > 0),
   );
   return [...new Set(found)].slice(0, 3);
 }
@@ -230,37 +230,37 @@ export function explainError(example: PageExample, trace: Trace): string[] {
   const index = example.edits.indexOf(edit);
   // A deletion is attributed to the next step.
   const step = edit.step ?? example.edits.slice(index).find((each) => each.step !== null)?.step ?? trace.target.length - 1;
-  const written = trace.target[step];
+  const symbol = trace.target[step];
   const weights = decodeArray(trace.attention).subarray(step * trace.source.length, (step + 1) * trace.source.length);
-  if (written === undefined || (weights.length === 0 && !view.per_position)) return [];
+  if (symbol === undefined || (weights.length === 0 && !view.per_position)) return [];
   const p = (ln: number) => formatProbability(Math.exp(ln));
   const subject = view.autoregressive ? `Step ${step + 1}:` : view.per_position ? `Position ${step + 1}:` : "Prediction:";
   const named = view.texts ? visibleText : visibleSymbol;
-  const said = [`${subject} “${named(written)}” with p = ${p(decodeArray(trace.log_probabilities)[step] ?? 0)}.`];
+  const sentences = [`${subject} “${named(symbol)}” with p = ${p(decodeArray(trace.log_probabilities)[step] ?? 0)}.`];
   // At an insertion, the next symbol or the end was expected.
   const right = expectedSymbol(example.edits, index);
-  const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === right);
+  const rank = (trace.top[step] ?? []).findIndex(([candidate]) => candidate === right);
   if (right !== END || view.autoregressive) {
     const expected = `The expected symbol “${named(right)}”`;
-    said.push(rank < 0 ? `${expected} is not among the ${trace.top[step]?.length ?? 0} most probable.` : `${expected} has p = ${p(trace.top[step]![rank]![1])}, rank ${rank + 1}.`);
+    sentences.push(rank < 0 ? `${expected} is not among the ${trace.top[step]?.length ?? 0} most probable.` : `${expected} has p = ${p(trace.top[step]![rank]![1])}, rank ${rank + 1}.`);
   }
   const unseen = trace.unknown.map((at) => `${quoteSymbol(trace.source[at] ?? "")} (position ${at + 1})`);
-  if (unseen.length > 0) said.push(`Not in the vocabulary: ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""}.`);
+  if (unseen.length > 0) sentences.push(`Not in the vocabulary: ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""}.`);
   const peak = weights.indexOf(Math.max(...weights));
   // The weights of a position task are its prediction; tags have none.
-  if (view.points) return said;
-  if (weights[peak]! > 0) said.push(looked(trace, weights, peak));
+  if (view.points) return sentences;
+  if (weights[peak]! > 0) sentences.push(describeAttention(trace, weights, peak));
   const [from, to] = example.gold_alignment?.[step] ?? [0, 0];
   if (edit.step !== null && to > from && weights[peak]! > 0) {
     const inside = peak >= from && peak < to;
     const there = formatPercent(weights.subarray(from, to).reduce((sum, weight) => sum + weight, 0));
-    said.push(`The gold alignment of the expected symbol is ${to - from > 1 ? `positions ${from + 1}–${to}` : `position ${to}`}, which has ${there} of the attention weight: attention is at the ${inside ? "correct" : "wrong"} positions.`);
+    sentences.push(`The gold alignment of the expected symbol is ${to - from > 1 ? `positions ${from + 1}–${to}` : `position ${to}`}, which has ${there} of the attention weight: attention is at the ${inside ? "correct" : "wrong"} positions.`);
   }
-  return said;
+  return sentences;
 }
 
 /** Describes where a step attended; weights near a uniform share are called diffuse. */
-function looked(trace: Trace, weights: Float32Array, at: number): string {
+function describeAttention(trace: Trace, weights: Float32Array, at: number): string {
   const weight = weights[at]!;
   const times = weight * trace.source.length;
   const positionText = `position ${at + 1}, ${quoteSymbol(trace.source[at]!)}`;

@@ -2,7 +2,7 @@
 import type { PageContents, TrainingFrame, PageExample, ReportDocument, TaskView, Trace, TrainingHistory } from "../data/contents";
 import { FORMAT, REPORT_FORMAT } from "../data/contents";
 import { registerTaskViews, pageView } from "../data/taskView";
-import { fetchContents as fetched } from "../data/api";
+import { fetchContents } from "../data/api";
 import { selection } from "./selection.svelte";
 
 const EMPTY: PageContents = {
@@ -18,25 +18,26 @@ class Page {
   /** Report, in place of contents. */
   report = $state.raw<ReportDocument | null>(null);
   /** Output of a typed source, shown in place of the selected example. */
-  live = $state.raw<PageExample | null>(null);
+  typedExample = $state.raw<PageExample | null>(null);
 
   /** Details of outputs that were requested later, by trace key. */
-  known = $state.raw<ReadonlyMap<string, Partial<Trace>>>(new Map());
+  requestedDetails = $state.raw<ReadonlyMap<string, Partial<Trace>>>(new Map());
 
   /** Training events since the contents were loaded. */
-  lines = $state.raw<TrainingHistory["log"]>([]);
-  frames = $state.raw<TrainingFrame[]>([]);
-  heard = $state.raw<boolean | null>(null);
-  readonly log = $derived([...(this.contents.training?.log ?? []), ...this.lines]);
-  readonly reel = $derived([...(this.contents.training?.frames ?? []), ...this.frames]);
-  readonly over = $derived(this.log.some(({ event }) => event === "stopped"));
-  readonly training = $derived(!this.over && (this.heard ?? this.contents.training?.running ?? false));
+  newLogLines = $state.raw<TrainingHistory["log"]>([]);
+  newFrames = $state.raw<TrainingFrame[]>([]);
+  /** Whether the server reports a running training; null: no report. */
+  reportedRunning = $state.raw<boolean | null>(null);
+  readonly log = $derived([...(this.contents.training?.log ?? []), ...this.newLogLines]);
+  readonly allFrames = $derived([...(this.contents.training?.frames ?? []), ...this.newFrames]);
+  readonly isFinished = $derived(this.log.some(({ event }) => event === "stopped"));
+  readonly isTraining = $derived(!this.isFinished && (this.reportedRunning ?? this.contents.training?.running ?? false));
 
   readonly examples: PageExample[] = $derived(this.contents.examples);
-  readonly example: PageExample | null = $derived(this.live ?? this.examples[selection.example] ?? null);
+  readonly example: PageExample | null = $derived(this.typedExample ?? this.examples[selection.example] ?? null);
   readonly trace: Trace | null = $derived.by(() => {
     const trace = this.example?.traces[selection.output] ?? this.example?.traces[0];
-    return trace ? { ...trace, ...this.known.get(traceKey(trace)) } : null;
+    return trace ? { ...trace, ...this.requestedDetails.get(traceKey(trace)) } : null;
   });
   /** Display of the outputs. */
   readonly view: TaskView = $derived(pageView(this.contents));
@@ -49,7 +50,7 @@ export const page = new Page();
 export async function loadContents(): Promise<PageContents> {
   const scripts = document.querySelectorAll('script[type="application/json"]');
   const text = [...scripts].find((each) => each.id === "contents" && each.textContent.trim() !== "")?.textContent;
-  const contents = text ? (JSON.parse(text) as PageContents | ReportDocument) : await fetched();
+  const contents = text ? (JSON.parse(text) as PageContents | ReportDocument) : await fetchContents();
   const report = "type" in contents ? contents : null;
   const format = report ? REPORT_FORMAT : FORMAT;
   if (contents.format !== format) {

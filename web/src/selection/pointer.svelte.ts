@@ -45,7 +45,7 @@ export class Pointer {
   }
 
   /** Clears the hovered and the locked cell. */
-  free(): void {
+  clear(): void {
     this.pinned = null;
     this.hovered = NOTHING;
   }
@@ -76,26 +76,26 @@ export class MappedPointer extends Pointer {
     return this.shared.locked;
   }
 
-  private of(row: number | null): number | null {
+  private sharedStep(row: number | null): number | null {
     return row === null ? null : (this.steps()[row] ?? null);
   }
 
   override hover(row: number | null = null, position: number | null = null): void {
     super.hover(row, position);
-    this.shared.hover(this.of(row), position);
+    this.shared.hover(this.sharedStep(row), position);
   }
 
   override lock(row: number | null, position: number | null): void {
-    this.shared.lock(this.of(row), position);
+    this.shared.lock(this.sharedStep(row), position);
   }
 
   override move(row: number | null, position: number | null): void {
     super.hover(row, position);
-    this.shared.move(this.of(row), position);
+    this.shared.move(this.sharedStep(row), position);
   }
 
-  override free(): void {
-    super.free();
-    this.shared.free();
+  override clear(): void {
+    super.clear();
+    this.shared.clear();
   }
 }

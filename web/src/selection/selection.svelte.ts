@@ -60,15 +60,15 @@ class Selection extends Pointer {
   }
 
   /** Clears the selection (Esc). */
-  override free(): void {
-    super.free();
+  override clear(): void {
+    super.clear();
     this.nodeHovered = null;
     this.node = null;
   }
 
   /** Selects another example and clears steps, positions and nodes. */
   choose(example: number, output = 0): void {
-    if (example !== this.example || output !== this.output) this.free();
+    if (example !== this.example || output !== this.output) this.clear();
     if (example !== this.example) this.columns = null;
     this.rows = null;
     this.edit = "";
@@ -77,7 +77,7 @@ class Selection extends Pointer {
   }
 
   /** Opens the what-if tab with a forced prefix. */
-  force(pendingPrefix: ForcedPrefix): void {
+  openWhatIf(pendingPrefix: ForcedPrefix): void {
     this.pendingPrefix = pendingPrefix;
     this.tab = "what-if";
   }
@@ -129,7 +129,7 @@ class Selection extends Pointer {
   }
 
   /** Writes the selection to the address. */
-  remember(): void {
+  writeHash(): void {
     const [before, addressKey] = [this.lastAddressKey, this.addressKey];
     const moved = before !== null && before !== addressKey;
     const stepping = performance.now() - this.lastSelectionTime < SELECTION_INTERVAL && before?.split(" ")[0] === this.tab;

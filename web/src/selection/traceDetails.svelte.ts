@@ -4,29 +4,29 @@ import { traceKey, page } from "./page.svelte";
 import { requestFor } from "./request";
 import { requestDecode, errorMessage } from "../data/api";
 
-class Beside {
-  asking = $state.raw(false);
+class TraceDetails {
+  isPending = $state.raw(false);
   error = $state.raw("");
 
   /** Requests details of an output. */
-  async ask(example: PageExample, trace: Trace, what: Partial<Pick<DecodeRequest, "attribution" | "states" | "gates">>): Promise<void> {
-    if (!page.served || this.asking) return;
-    this.asking = true;
+  async request(example: PageExample, trace: Trace, details: Partial<Pick<DecodeRequest, "attribution" | "states" | "gates">>): Promise<void> {
+    if (!page.served || this.isPending) return;
+    this.isPending = true;
     this.error = "";
     try {
-      const answer = await requestDecode({ ...requestFor(example), prefix: trace.target, ...what });
-      const found = answer.traces[0];
-      if (!found || traceKey(found) !== traceKey(trace)) throw new Error("The model does not reproduce this output, so its states and attributions are not shown.");
-      const known = { ...page.known.get(traceKey(trace)) };
-      if (found.attribution) known.attribution = found.attribution;
-      if (found.states) known.states = found.states;
-      page.known = new Map(page.known).set(traceKey(trace), known);
+      const response = await requestDecode({ ...requestFor(example), prefix: trace.target, ...details });
+      const reproduced = response.traces[0];
+      if (!reproduced || traceKey(reproduced) !== traceKey(trace)) throw new Error("The model does not reproduce this output, so its states and attributions are not shown.");
+      const requested = { ...page.requestedDetails.get(traceKey(trace)) };
+      if (reproduced.attribution) requested.attribution = reproduced.attribution;
+      if (reproduced.states) requested.states = reproduced.states;
+      page.requestedDetails = new Map(page.requestedDetails).set(traceKey(trace), requested);
     } catch (error) {
       this.error = errorMessage(error);
     } finally {
-      this.asking = false;
+      this.isPending = false;
     }
   }
 }
 
-export const traceDetails = new Beside();
+export const traceDetails = new TraceDetails();

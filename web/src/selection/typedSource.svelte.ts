@@ -5,7 +5,7 @@ import { page } from "./page.svelte";
 import { EMPTY_REQUEST } from "./request";
 import { selection } from "./selection.svelte";
 
-class Typing {
+class TypedSource {
   features = $state.raw("");
   problem = $state.raw("");
   /** Source typed in a link: its output keeps the rest of the selection of the link. */
@@ -20,7 +20,7 @@ class Typing {
       const typed = selection.typed;
       const features = this.features.trim() === "" ? [] : this.features.trim().split(/\s+/);
       if (typed === "" || !page.served) {
-        page.live = null;
+        page.typedExample = null;
         this.problem = "";
         return;
       }
@@ -29,7 +29,7 @@ class Typing {
         120,
         (signal) => requestDecode({ ...EMPTY_REQUEST, text: typed, features, beam_size: outputs, num_outputs: outputs, lattice }, signal),
         (example) => {
-          page.live = example;
+          page.typedExample = example;
           if (this.restoredText !== typed) selection.choose(selection.example, 0);
           this.restoredText = this.problem = "";
         },
@@ -37,12 +37,12 @@ class Typing {
       );
     });
     // Selecting another example clears the input.
-    let answered = false;
+    let hasResult = false;
     $effect(() => {
-      if (answered && page.live === null && this.problem === "") selection.typed = "";
-      answered = page.live !== null || this.problem !== "";
+      if (hasResult && page.typedExample === null && this.problem === "") selection.typed = "";
+      hasResult = page.typedExample !== null || this.problem !== "";
     });
   }
 }
 
-export const typedSource = new Typing();
+export const typedSource = new TypedSource();

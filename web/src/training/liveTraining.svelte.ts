@@ -8,31 +8,31 @@ export function followTraining(): void {
   const training = $derived(page.contents.training);
   // Events are drawn at most four times per second.
   $effect(() => {
-    if (!page.served || !training || untrack(() => page.over)) return;
-    let heard: TrainingHistory["log"] = [];
-    let seen: TrainingFrame[] = [];
-    const draw = setInterval(() => {
-      if (heard.length + seen.length === 0) return;
-      page.lines = [...page.lines, ...heard];
-      page.frames = [...page.frames, ...seen];
-      [heard, seen] = [[], []];
+    if (!page.served || !training || untrack(() => page.isFinished)) return;
+    let newLines: TrainingHistory["log"] = [];
+    let newFrames: TrainingFrame[] = [];
+    const timer = setInterval(() => {
+      if (newLines.length + newFrames.length === 0) return;
+      page.newLogLines = [...page.newLogLines, ...newLines];
+      page.newFrames = [...page.newFrames, ...newFrames];
+      [newLines, newFrames] = [[], []];
     }, 250);
-    const [since, have] = untrack(() => [page.log.length, new Set(page.reel.map((frame) => frame.update))]);
+    const [since, knownUpdates] = untrack(() => [page.log.length, new Set(page.allFrames.map((frame) => frame.update))]);
     const stop = listenToTraining(since, {
       line(line) {
-        heard.push(line);
+        newLines.push(line);
         if (line.event === "stopped") stop();
       },
       frame(frame) {
-        if (!have.has(frame.update)) seen.push(frame);
-        have.add(frame.update);
+        if (!knownUpdates.has(frame.update)) newFrames.push(frame);
+        knownUpdates.add(frame.update);
       },
-      running: (running) => (page.heard = running),
+      running: (running) => (page.reportedRunning = running),
       card: (card) => (page.contents = { ...page.contents, card }),
     });
     return () => {
       stop();
-      clearInterval(draw);
+      clearInterval(timer);
     };
   });
 }

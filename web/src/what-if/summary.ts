@@ -81,8 +81,8 @@ export function describeCause(before: DecodeRequest, after: DecodeRequest, trace
   if (before.text !== after.text) parts.push(describeSourceChange(before.text, after.text));
   const masked = after.masked_positions.filter((position) => !before.masked_positions.includes(position));
   const unmasked = before.masked_positions.filter((position) => !after.masked_positions.includes(position));
-  if (masked.length > 0) parts.push(`masking ${list(masked.map(name))}`);
-  if (unmasked.length > 0) parts.push(`unmasking ${list(unmasked.map(name))}`);
+  if (masked.length > 0) parts.push(`masking ${joinWords(masked.map(name))}`);
+  if (unmasked.length > 0) parts.push(`unmasking ${joinWords(unmasked.map(name))}`);
   if (before.prefix.join("\0") !== after.prefix.join("\0")) {
     parts.push(after.prefix.length > 0 ? `forcing the prefix “${after.prefix.map(visibleSymbol).join(" ")}”` : "removing the forced prefix");
   }
@@ -92,7 +92,7 @@ export function describeCause(before: DecodeRequest, after: DecodeRequest, trace
   else parts.push(...rows.map((row) => describeOverride(row, name)));
   const reset = before.attention_overrides.filter((row) => after.attention_overrides.every((other) => other.step !== row.step));
   if (reset.length > 0) parts.push(`resetting the attention of ${reset.length} ${reset.length > 1 ? "steps" : "step"}`);
-  return list(parts);
+  return joinWords(parts);
 }
 
 function describeOverride({ step, weights }: AttentionOverride, name: (position: number) => string): string {
@@ -103,7 +103,7 @@ function describeOverride({ step, weights }: AttentionOverride, name: (position:
   return even ? `forcing step ${step + 1} to attend uniformly` : `setting the attention of step ${step + 1}`;
 }
 
-function list(parts: string[]): string {
+function joinWords(parts: string[]): string {
   return parts.length < 2 ? (parts[0] ?? "") : `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`;
 }
 

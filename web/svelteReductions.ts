@@ -8,7 +8,8 @@
 import { posix } from "node:path";
 import type { Plugin } from "vite";
 
-const CHANGES: Record<string, [from: string, to: string][]> = {
+/** Replaced text of each file of the runtime. */
+const REPLACEMENTS: Record<string, [from: string, to: string][]> = {
   "client/dom/hydration.js": [
     ["export let hydrating = false;", "export const hydrating = false;"],
     ["\thydrating = value;", ""],
@@ -93,7 +94,7 @@ const CHANGES: Record<string, [from: string, to: string][]> = {
   "../utils.js": [["...DOM_BOOLEAN_ATTRIBUTES,", ""]],
 };
 /** Removed text: from the first to the second string of a pair, without the second. */
-const CUTS: Record<string, [from: string, to: string][]> = {
+const REMOVED_TEXT: Record<string, [from: string, to: string][]> = {
   "client/render.js": [["\t\treturn () => {\n\t\t\tfor (var event_name of registered_events) {", "\t});\n\n\tmounted_components"]],
   "client/dom/elements/bindings/shared.js": [["\tconst prev = /** @type {any} */ (element)[FORM_RESET_HANDLER];", "\tadd_form_reset_listener();"]],
   "client/reactivity/batch.js": [
@@ -102,8 +103,8 @@ const CUTS: Record<string, [from: string, to: string][]> = {
     ["for (const deferred of this.async_deriveds.values()) {", "this.#unlink();\n\t\tthis.#deferred"],
   ],
 };
-/** Methods that are then unused. */
-const METHODS: Record<string, string[]> = {
+/** Removed methods, which are then unused. */
+const REMOVED_METHODS: Record<string, string[]> = {
   "client/reactivity/batch.js": [
     "#is_deferred()", "#is_skipped(effect)", "skip_effect(effect)", "unskip_effect(effect, callback = (e) => this.schedule(e))",
     "#find_earlier_batch()", "#intersects(batch)", "#merge(batch)", "#defer_effects(effects)", "#commit()", "increment(blocking, effect)",
@@ -111,44 +112,47 @@ const METHODS: Record<string, string[]> = {
     "register_created_effect(effect)",
   ],
 };
-const END = "\n\t}\n";
-const ABSENT = /\$\$slots|<slot\b|\$state\(|\$state<|<svelte:boundary|\{#await|\{await|\bfork\(|\s(?:animate|in|out|transition):\w+[\s>={]|\|important|\sclass=\{[[{]|type="date"|svelte\/(store|transition)|<form\b|\sstyle:[^>]*\sstyle=|\sstyle=[^>]*\sstyle:|getAbortSignal/;
+const METHOD_END = "\n\t}\n";
+/** Features that components must not use, because they are removed. */
+const REMOVED_FEATURES = /\$\$slots|<slot\b|\$state\(|\$state<|<svelte:boundary|\{#await|\{await|\bfork\(|\s(?:animate|in|out|transition):\w+[\s>={]|\|important|\sclass=\{[[{]|type="date"|svelte\/(store|transition)|<form\b|\sstyle:[^>]*\sstyle=|\sstyle=[^>]*\sstyle:|getAbortSignal/;
 
-export function lean(): Plugin {
+/** Plugin that removes unused features from Svelte's runtime. */
+export function removeUnusedFeatures(): Plugin {
   return {
-    name: "lean",
+    name: "remove-unused-features",
     apply: "build",
     enforce: "pre",
     transform(code, id) {
-      if (/\/web\/src\/.*\.svelte(\.ts)?$/.test(id) && ABSENT.test(code)) throw new Error(`${id}: the page is built without what web/lean.ts leaves out`);
-      const name = Object.keys(CHANGES).find((each) => id.endsWith(posix.join("svelte/src/internal", each)));
+      if (/\/web\/src\/.*\.svelte(\.ts)?$/.test(id) && REMOVED_FEATURES.test(code)) throw new Error(`${id}: this feature of Svelte is removed from the page; see web/svelteReductions.ts`);
+      const name = Object.keys(REPLACEMENTS).find((each) => id.endsWith(posix.join("svelte/src/internal", each)));
       if (!name) return null;
-      const rest = (METHODS[name] ?? []).reduce((text, method) => cut(text, `\n\t${method} {\n`, END, END.length), code);
-      const left = (CUTS[name] ?? []).reduce((text, [from, to]) => cut(text, from, to), rest);
-      return { code: CHANGES[name]!.reduce(changed, left), map: null };
+      const withoutMethods = (REMOVED_METHODS[name] ?? []).reduce((text, method) => removeText(text, `\n\t${method} {\n`, METHOD_END, METHOD_END.length), code);
+      const remaining = (REMOVED_TEXT[name] ?? []).reduce((text, [from, to]) => removeText(text, from, to), withoutMethods);
+      return { code: REPLACEMENTS[name]!.reduce(replaceText, remaining), map: null };
     },
   };
 }
 
-/** Removed from all files: names of snippets for slots, and links to error explanations. */
-export function brief(): Plugin {
+/** Plugin that removes from all files the names of snippets for slots and the links to error explanations. */
+export function removeUnusedText(): Plugin {
   return {
-    name: "brief",
+    name: "remove-unused-text",
     apply: "build",
     enforce: "post",
     transform: (code) => ({ code: code.replace(/,\s*\$\$slots: \{[^}]*\}|https:\/\/svelte\.dev\/e\//g, ""), map: null }),
   };
 }
 
-function changed(code: string, [from, to]: [string, string]): string {
-  if (!code.includes(from)) throw new Error(`Svelte's runtime no longer has “${from}”: see web/lean.ts`);
+/** Replaces a text. Throws if the code does not contain it. */
+function replaceText(code: string, [from, to]: [string, string]): string {
+  if (!code.includes(from)) throw new Error(`Svelte's runtime no longer has “${from}”: see web/svelteReductions.ts`);
   return code.replace(from, to);
 }
 
 /** Removes the text from a unique string to the next occurrence of another, and a number of characters of that. */
-function cut(code: string, from: string, to: string, more = 0): string {
+function removeText(code: string, from: string, to: string, numMore = 0): string {
   const [start, rest, ...others] = code.split(from);
   const end = rest?.indexOf(to) ?? -1;
-  if (end < 0 || others.length > 0) throw new Error(`Svelte's runtime no longer has “${from}” once: see web/lean.ts`);
-  return start + rest!.slice(end + more);
+  if (end < 0 || others.length > 0) throw new Error(`Svelte's runtime no longer has “${from}” once: see web/svelteReductions.ts`);
+  return start + rest!.slice(end + numMore);
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { substituteWords } from "../finish";
+import { substituteWords } from "../packPage";
 
 test("the packed script is unpacked to the original", () => {
   const text = "function f(){return this.width===null}; \n\t“→” let button=()=>`$&`";

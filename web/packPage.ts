@@ -25,23 +25,23 @@ document.body.append(script);
 `;
 
 /** Frequent words of the page, chosen for a small file; without names of the minifier, which change with the code. */
-const WORDS = [
+const FREQUENT_WORDS = [
   "return", "Math.max(", "null", "line", "var ", ' class="', "()=>", "let ", "),", "Math.", "&&", "===", ".length",
   "${", "(e,", "it", "text", "weight", "symbol", "this.", "height", "function", "ion", "button", "in", "width", "=>{",
   "columns", "get",
 ];
 /** Control characters that the page does not contain: all except tab and line breaks. */
-const LETTERS = Array.from({ length: 32 }, (_, code) => String.fromCharCode(code || 127)).filter((letter) => !"\t\n\r".includes(letter));
+const CONTROL_CHARACTERS = Array.from({ length: 32 }, (_, code) => String.fromCharCode(code || 127)).filter((character) => !"\t\n\r".includes(character));
 
 /**
  * Replaces frequent words by control characters, so that the text compresses better. The result starts with the words,
  * each after its character. Throws if the text contains such a character.
  */
 export function substituteWords(text: string): string {
-  const letters = LETTERS.slice(0, WORDS.length);
-  if (letters.concat("\0").some((letter) => text.includes(letter))) throw new Error("the page contains a control character");
-  const body = WORDS.reduce((rest, word, place) => rest.replaceAll(word, letters[place]!), text);
-  return [...WORDS.map((word, place) => letters[place] + word), body].join("\0");
+  const characters = CONTROL_CHARACTERS.slice(0, FREQUENT_WORDS.length);
+  if (characters.concat("\0").some((character) => text.includes(character))) throw new Error("the page contains a control character");
+  const body = FREQUENT_WORDS.reduce((rest, word, index) => rest.replaceAll(word, characters[index]!), text);
+  return [...FREQUENT_WORDS.map((word, index) => characters[index] + word), body].join("\0");
 }
 
 /** Content-Security-Policy that allows only these scripts, by their hashes. */
@@ -81,9 +81,10 @@ export async function packPage(page: string): Promise<string> {
     .replace('<meta charset="utf-8" />', (found) => `${found}\n${meta}`);
 }
 
-export function finish(): Plugin {
+/** Plugin that packs the built page. */
+export function packPagePlugin(): Plugin {
   return {
-    name: "finish",
+    name: "pack-page",
     apply: "build",
     async writeBundle(options) {
       const path = join(options.dir ?? "", "index.html");

@@ -1,0 +1,40 @@
+"""The pictures of docs/viewer.md: the script that takes them has a function for each, and each is shown once."""
+
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from docs.viewer import build
+from pellucid.viewer.schema import EditOperation, PageExample
+
+ROOT = Path(__file__).parents[1]
+PICTURES = {**build.SEQUENCE_PICTURES, **build.TRAINING_PICTURES, **build.TAGGING_PICTURES}
+
+
+def test_every_picture_has_a_function_and_is_shown() -> None:
+    assert {path.stem for path in build.FOLDER.glob("*.png")} == set(PICTURES)
+    shown = [
+        name
+        for page in ("README.md", "docs/viewer.md")
+        for name in re.findall(r"!\[[^]]{20,}\]\((?:docs/)?viewer/([\w-]+)\.png\)", (ROOT / page).read_text("utf-8"))
+    ]
+    assert sorted(shown) == sorted(PICTURES)
+
+
+def test_pictures_are_small() -> None:
+    for path in build.FOLDER.glob("*.png"):
+        with Image.open(path) as image:
+            assert image.mode == "P" and image.width >= 600
+        assert path.stat().st_size <= build.MAX_BYTES
+
+
+def test_example_with_one_substitution_is_found() -> None:
+    correct = PageExample(text="abcdef", features=[], traces=[], references=[])
+    substitution = EditOperation(kind="substitution", step=0, expected="a")
+    wrong = PageExample(text="abcdef", features=[], traces=[], references=[], edits=[substitution], errors=1)
+    long = PageExample(text="a" * 9, features=[], traces=[], references=[], edits=[substitution], errors=1)
+    assert build.find_substitution_example([correct, long, wrong]) == 2
+    with pytest.raises(ValueError, match="use other runs"):
+        build.find_substitution_example([correct, long])
