@@ -35,9 +35,9 @@ def test_recurrent_dropout_masks_weights_or_states() -> None:
     assert draw_masks({}, cell) == (None, None)
     weight, state = draw_masks({"recurrent_dropout": 0.5}, cell)
     assert state is None and weight is not None
-    kept = weight != 0
-    near(weight[kept], 2 * cell.hidden_weight[kept], 1e-6)
-    assert 0.2 < float(kept.float().mean()) < 0.8
+    nonzero = weight != 0
+    near(weight[nonzero], 2 * cell.hidden_weight[nonzero], 1e-6)
+    assert 0.2 < float(nonzero.float().mean()) < 0.8
     weight, state = draw_masks({"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}, cell)
     assert weight is None and state is not None and state.shape == (3, 4)
 

@@ -73,8 +73,8 @@ def test_dropout_is_applied_to_the_table_in_training_only(kind: EmbeddingKind) -
     ids = torch.randint(8, (20, 30))
     dropped = table.train()(ids)
     assert equal_ids_have_equal_vectors(dropped, ids)
-    kept = dropped != 0
-    assert torch.equal(dropped[kept], 2 * table.weight[ids][kept])
-    assert 0 < int(kept.sum()) < int((table.weight[ids] != 0).sum())
+    nonzero = dropped != 0
+    assert torch.equal(dropped[nonzero], 2 * table.weight[ids][nonzero])
+    assert 0 < int(nonzero.sum()) < int((table.weight[ids] != 0).sum())
     assert not torch.equal(table(ids), dropped)
     assert torch.equal(table.eval()(ids), table.weight[ids])

@@ -99,10 +99,8 @@ def test_probabilities_and_attention_are_the_members_means() -> None:
             weights = torch.stack([each.weights for each in outputs]).mean(dim=0)
             torch.testing.assert_close(combined.weights, weights, rtol=1e-4, atol=1e-6)
             assert isinstance(combined.after, EnsembleInference)
-            state, member_states = (
-                combined.after,
-                [each.after for each in outputs if isinstance(each.after, SingleModelInference)],
-            )
+            state = combined.after
+            member_states = [each.after for each in outputs if isinstance(each.after, SingleModelInference)]
 
 
 @pytest.mark.parametrize("copying", [False, True])

@@ -36,9 +36,9 @@ def train_arguments(run: Path, size: int) -> list[object]:
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Train an ensemble of three; return its folder and the standard error of the command."""
     folder = tmp_path_factory.mktemp("ensemble") / "run"
-    done = pellucid(*train_arguments(folder, 3), "--jobs", "2")
-    assert done.code == 0, done
-    return folder, done.err
+    result = pellucid(*train_arguments(folder, 3), "--jobs", "2")
+    assert result.code == 0, result
+    return folder, result.err
 
 
 def test_each_member_equals_the_run_of_its_seed_bit_for_bit(ensemble: tuple[Path, str], tmp_path: Path) -> None:
@@ -124,26 +124,15 @@ def train_uninterrupted_members() -> tuple[TrainingFiles, dict[str, Path]]:
 @pytest.mark.parametrize("interruption", ["Ctrl-C", "kill -9"])
 def test_a_stopped_ensemble_resumes_bit_for_bit(tmp_path: Path, interruption: str) -> None:
     (files, uninterrupted), run = train_uninterrupted_members(), tmp_path / "run"
-    command = [
-        "train",
-        files.train,
-        "--valid",
-        files.valid,
-        "--run",
-        run,
-        *flags(LONG_CONFIG),
-        "--ensemble",
-        2,
-        "--jobs",
-        2,
-    ]
+    data = ["train", files.train, "--valid", files.valid]
+    command = [*data, "--run", run, *flags(LONG_CONFIG), "--ensemble", 2, "--jobs", 2]
     with started(*command) as process:
         wait_until(lambda: all((run / name / "model.safetensors").exists() for name in ("seed-1", "seed-2")), process)
         if interruption == "Ctrl-C":
             interrupt(process)
-            done = ended(process)
-            assert done.code == 130 and "Traceback" not in done.err
-            assert f"pellucid: interrupted; the same command resumes from {run}" in done.err
+            result = ended(process)
+            assert result.code == 130 and "Traceback" not in result.err
+            assert f"pellucid: interrupted; the same command resumes from {run}" in result.err
         else:
             process.kill()
     assert any(records(run / name)[-1]["event"] != "stopped" for name in ("seed-1", "seed-2"))
@@ -184,9 +173,9 @@ def test_a_single_run_is_its_own_member(tmp_path: Path) -> None:
     assert member_folders(tmp_path / "nothing") == [tmp_path / "nothing"]
 
 
-@pytest.mark.parametrize("listed", ["", "[]", '{"members": []}', '{"members": ["../a"]}', '{"members": [1]}', "null"])
-def test_an_invalid_member_list_is_refused(tmp_path: Path, listed: str) -> None:
-    (tmp_path / ENSEMBLE).write_text(listed)
+@pytest.mark.parametrize("content", ["", "[]", '{"members": []}', '{"members": ["../a"]}', '{"members": [1]}', "null"])
+def test_an_invalid_member_list_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / ENSEMBLE).write_text(content)
     with pytest.raises(RunError, match="does not list the members"):
         member_folders(tmp_path)
 

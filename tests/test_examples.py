@@ -859,8 +859,8 @@ def test_a_column_name_needs_a_header(write: Write) -> None:
 def test_missing_columns_are_reported(write: Write, role: str, column: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_examples(write("a\tb\n"), DataConfig(**{f"{role}_column": column}))  # type: ignore[arg-type]
-    shown = column if len(column) < 80 else column[:79] + "…"
-    assert str(caught.value) == f"data.{role}_column: expected a name or a number from 1 to 1,048,576, got '{shown}'"
+    quoted = column if len(column) < 80 else column[:79] + "…"
+    assert str(caught.value) == f"data.{role}_column: expected a name or a number from 1 to 1,048,576, got '{quoted}'"
 
 
 @pytest.mark.parametrize(("role", "column"), [("source", "0"), ("target", ""), ("features", "00")])
@@ -946,13 +946,16 @@ def test_text_lines_may_have_features() -> None:
 
 def test_pairs_beside_parallel_files_are_tsv(write: Write) -> None:
     """Column settings apply to files of pairs; parallel text has its features in column 2 of the sources."""
-    plain = DataConfig(input_format="text")
-    tagged = DataConfig(input_format="text", source_column="2", target_column="word", features_column="2")
+    without_features = DataConfig(input_format="text")
+    with_features = DataConfig(input_format="text", source_column="2", target_column="word", features_column="2")
     for name in ("pairs", "pairs.tsv"):
-        for config, line, pair in ((plain, "a\tb", Example("a", "b")), (tagged, "a\tb\tV", Example("a", "b", "V"))):
+        for config, line, pair in (
+            (without_features, "a\tb", Example("a", "b")),
+            (with_features, "a\tb\tV", Example("a", "b", "V")),
+        ):
             assert list(read_pairs(write(f"{line}\n", name), config)) == [pair]
             assert list(parse_pairs([f"{line}\n".encode()], "<stdin>", config)) == [pair]
-    (bad,) = parse_pairs([b"a\n"], "<stdin>", plain)
+    (bad,) = parse_pairs([b"a\n"], "<stdin>", without_features)
     assert str(bad) == "<stdin>:1: expected 2 columns, got 1 (tabs separate columns)"
 
 

@@ -171,13 +171,13 @@ def test_the_page_reports_numbers_that_are_not_finite() -> None:
     trained = digits_run()
     opened_run = open_run(trained.run, "run", "cpu", None)
     page = assemble_page([opened_run], [read_example_file(trained.files.valid, trained.config.data)], 3, True)
-    plain = DecodeRequest(text="one", attribution=True, states=True)
+    base_request = DecodeRequest(text="one", attribution=True, states=True)
     override = AttentionOverride(step=0, weights=[1.0, 0.0, 0.0])
-    painted = msgspec.structs.replace(plain, attention_overrides=[override])
+    painted_request = msgspec.structs.replace(base_request, attention_overrides=[override])
     requests: list[Callable[[], Any]] = [
-        lambda: decode_source(page, painted),
-        lambda: compare_what_if(page, WhatIfRequest(before=plain, after=painted)),
-        lambda: compare_what_if(page, WhatIfRequest(before=painted, after=plain)),
+        lambda: decode_source(page, painted_request),
+        lambda: compare_what_if(page, WhatIfRequest(before=base_request, after=painted_request)),
+        lambda: compare_what_if(page, WhatIfRequest(before=painted_request, after=base_request)),
     ]
     for request in requests:
         request()

@@ -132,9 +132,9 @@ def test_masking_equals_a_softmax_over_scores_with_minus_infinity(
     scores = heads[0].log()
     scores[:, :, position] = -torch.inf
     torch.testing.assert_close(heads[1], scores.softmax(dim=-1), rtol=1e-9, atol=1e-12)
-    rest = heads[0].clone()
-    rest[:, :, position] = 0
-    torch.testing.assert_close(heads[1], rest / rest.sum(dim=-1, keepdim=True), rtol=1e-9, atol=1e-12)
+    remaining = heads[0].clone()
+    remaining[:, :, position] = 0
+    torch.testing.assert_close(heads[1], remaining / remaining.sum(dim=-1, keepdim=True), rtol=1e-9, atol=1e-12)
 
 
 def test_masking_equals_scores_of_minus_infinity_at_every_step() -> None:
@@ -267,13 +267,13 @@ def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
 
 def test_forced_attention_of_a_bottleneck_reads_the_named_states() -> None:
     bottleneck = build_model("none")
-    plain, painted = (
+    unforced, forced = (
         bottleneck.with_options(options).force([Example("abc", "vwx")])[0]
         for options in (DecodingOptions(), DecodingOptions(painted=(ONE_HOT,)))
     )
-    assert not plain.attention.any() and painted.attention.sum() == 1
-    assert plain.log_probabilities[0] == painted.log_probabilities[0]
-    assert not np.isclose(plain.log_probabilities[1:], painted.log_probabilities[1:]).any()
+    assert not unforced.attention.any() and forced.attention.sum() == 1
+    assert unforced.log_probabilities[0] == forced.log_probabilities[0]
+    assert not np.isclose(unforced.log_probabilities[1:], forced.log_probabilities[1:]).any()
 
 
 def test_masked_positions_are_removed_from_forced_rows() -> None:
@@ -307,9 +307,9 @@ def test_empty_what_if_options_change_no_bit(kind: str, width: int) -> None:
 @pytest.mark.parametrize("kind", ["gru", "lstm", "luong", "location"])
 def test_forcing_the_models_own_weights_changes_only_rounding(kind: str) -> None:
     transducer = build_model(kind)
-    plain = transducer.predict(["abc"])[0]
-    rows = tuple(ForcedAttention(step, tuple(row.tolist())) for step, row in enumerate(plain.attention))
-    assert_traces_close(plain, transducer.with_options(DecodingOptions(painted=rows)).predict(["abc"])[0])
+    original = transducer.predict(["abc"])[0]
+    rows = tuple(ForcedAttention(step, tuple(row.tolist())) for step, row in enumerate(original.attention))
+    assert_traces_close(original, transducer.with_options(DecodingOptions(painted=rows)).predict(["abc"])[0])
 
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])

@@ -212,11 +212,11 @@ def test_a_closed_standard_input_is_reported() -> None:
 @pytest.mark.parametrize("subcommand", ["predict", "score", "evaluate", "look"])
 def test_standard_input_may_be_compressed(subcommand: str) -> None:
     pairs = "".join(f"{each.source}\t{each.target}\n" for each in spelled_digits(5, 1, 4, seed=11)).encode()
-    plain, compressed, damaged = (
+    uncompressed, compressed, damaged = (
         pellucid(subcommand, digits_run().run, "-", *(["--json"] if subcommand == "evaluate" else []), stdin=stdin)
         for stdin in (pairs, gzip.compress(pairs), gzip.compress(pairs)[:-9])
     )
-    assert plain.code == compressed.code == 0 and re.sub(r'"seconds":[^,]*', "", plain.out) == re.sub(
+    assert uncompressed.code == compressed.code == 0 and re.sub(r'"seconds":[^,]*', "", uncompressed.out) == re.sub(
         r'"seconds":[^,]*', "", compressed.out
     )
     pattern = r"cannot read standard input( beyond line \d)?: the gzip file is damaged or cut short \("

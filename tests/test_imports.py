@@ -89,8 +89,10 @@ def order_position(module: str) -> tuple[int, int]:
 
 def is_below(path: str, target: str) -> bool:
     """Return whether an import is against the order. Files of one folder may import each other, except in data/."""
-    (own, own_file), (other, other_file) = order_position(module_name(path)), order_position(target)
-    return other > own or (own == other and own_file <= other_file and own_file < len(DATA_ORDER))
+    (importer, importer_file), (imported, imported_file) = order_position(module_name(path)), order_position(target)
+    return imported > importer or (
+        importer == imported and importer_file <= imported_file and importer_file < len(DATA_ORDER)
+    )
 
 
 def find_import_faults(sources: Mapping[str, str]) -> list[str]:
@@ -172,14 +174,14 @@ def build_module_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
     """Return the modules that each module imports, also inside functions, for types, and with `import_module`."""
     graph: dict[str, set[str]] = {module_name(path): set() for path in sources}
     for path, source in sources.items():
-        own, tree = module_name(path), ast.parse(source)
+        module, tree = module_name(path), ast.parse(source)
         for target, _, _ in find_imports(path, tree):
             while target and target not in graph:  # a name inside a module counts as the module
                 target = target.rpartition(".")[0]
-            graph[own] |= {target} - {own, ""}
+            graph[module] |= {target} - {module, ""}
         # The package loads its public names from a table. No module imports the package, so this closes no cycle.
-        for prefix in [] if own == "pellucid" else find_dynamic_imports(tree):
-            graph[own] |= {name for name in graph if name.startswith(prefix) and name != own}
+        for prefix in [] if module == "pellucid" else find_dynamic_imports(tree):
+            graph[module] |= {name for name in graph if name.startswith(prefix) and name != module}
     return graph
 
 

@@ -28,13 +28,18 @@ def lexicon_file(tmp_path: Path) -> Path:
 
 def test_a_source_of_the_lexicon_has_its_entry_and_no_attention(lexicon_file: Path) -> None:
     model = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(lexicon_file, TRANSDUCER.config.data)))
-    known, other, empty, composed = model.predict(["abc", "ab", "", "caf\u00e9"])
-    assert (known.output, known.target, known.origin, known.score) == ("One", ("O", "n", "e", END), "lexicon", 0)
-    assert known.attention.shape == (4, 3) and not known.attention.any() and known.finished
-    assert json.loads(known.to_json())["origin"] == "lexicon"
+    from_lexicon, from_search, empty, composed = model.predict(["abc", "ab", "", "caf\u00e9"])
+    assert (from_lexicon.output, from_lexicon.target, from_lexicon.origin, from_lexicon.score) == (
+        "One",
+        ("O", "n", "e", END),
+        "lexicon",
+        0,
+    )
+    assert from_lexicon.attention.shape == (4, 3) and not from_lexicon.attention.any() and from_lexicon.finished
+    assert json.loads(from_lexicon.to_json())["origin"] == "lexicon"
     without_lexicon = TRANSDUCER.predict(["ab"])[0]
-    assert (other.output, other.origin) == (without_lexicon.output, "search") and empty.output == ""
-    np.testing.assert_allclose(other.log_probabilities, without_lexicon.log_probabilities, atol=1e-5)
+    assert (from_search.output, from_search.origin) == (without_lexicon.output, "search") and empty.output == ""
+    np.testing.assert_allclose(from_search.log_probabilities, without_lexicon.log_probabilities, atol=1e-5)
     assert composed.output == "y", "sources are compared in the normal form that the model uses"
 
 

@@ -88,10 +88,10 @@ def test_the_order_of_the_proteins_does_not_matter(texts: list[str], shuffler: r
     order = list(range(len(texts)))
     shuffler.shuffle(order)
     families, shuffled = assign_families(texts), assign_families([texts[index] for index in order])
-    same = families[:, None] == families[None, :]
+    same_family = families[:, None] == families[None, :]
     restored = np.empty_like(shuffled)
     restored[order] = shuffled
-    assert (same == (restored[:, None] == restored[None, :])).all()
+    assert (same_family == (restored[:, None] == restored[None, :])).all()
     assert families[0] == 0 and set(families.tolist()) == set(range(families.max() + 1))
 
 

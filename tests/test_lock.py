@@ -30,8 +30,8 @@ def read_pins(path: Path) -> dict[str, tuple[str, str]]:
 def test_every_line_of_the_lock_is_a_pin_with_hashes_and_names_no_server() -> None:
     text = (ROOT / "requirements.lock").read_text("utf-8")
     assert len(LOCKED) == len(re.findall(r"^[a-z0-9]", text, re.MULTILINE)) > 100
-    rest = ENTRY.sub("", text)
-    assert all(re.fullmatch(r"(#| +#).*|", line) for line in rest.splitlines())
+    other_lines = ENTRY.sub("", text)
+    assert all(re.fullmatch(r"(#| +#).*|", line) for line in other_lines.splitlines())
     assert not re.search(r"https?:|file:|--(extra-)?index-url|--find-links", text)
 
 
