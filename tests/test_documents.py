@@ -1,4 +1,4 @@
-"""What the documents point at is there: files, pictures, recipes."""
+"""Links, recipes and test files that the documents name exist."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
+def test_links_to_files_lead_to_existing_files(document: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text("utf-8"))
     # Pages of docs/reference are generated; building the site (make docs) checks the links to them.
     files = [target for target in targets if "://" not in target and not re.match(r"(\.\./)?reference/", target)]
@@ -20,7 +20,7 @@ def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_recipe_that_is_named_exists(document: Path) -> None:
+def test_named_recipes_exist(document: Path) -> None:
     named = set(re.findall(r"pellucid recipe ([a-z0-9-]+)", document.read_text("utf-8")))
     assert named - {*RECIPES, "list"} == set()
 

@@ -24,21 +24,21 @@ def test_a_mask_has_its_rate_and_keeps_the_mean() -> None:
     assert abs(float(mask.mean()) - 1) < 0.01
 
 
-def masks_of(settings: dict[str, Any], cell: RecurrentCell) -> tuple[Tensor | None, Tensor | None]:
+def draw_masks(settings: dict[str, Any], cell: RecurrentCell) -> tuple[Tensor | None, Tensor | None]:
     torch.manual_seed(1)
-    [drawn] = draw_recurrent_masks([cell.hidden_weight], 3, config_of({"encoder": settings}).encoder)
-    return drawn.weight, drawn.state
+    [masks] = draw_recurrent_masks([cell.hidden_weight], 3, config_of({"encoder": settings}).encoder)
+    return masks.weight, masks.state
 
 
 def test_recurrent_dropout_masks_weights_or_states() -> None:
     cell = RecurrentCell("gru", 2, 4)
-    assert masks_of({}, cell) == (None, None)
-    weight, state = masks_of({"recurrent_dropout": 0.5}, cell)
+    assert draw_masks({}, cell) == (None, None)
+    weight, state = draw_masks({"recurrent_dropout": 0.5}, cell)
     assert state is None and weight is not None
-    kept = weight != 0
-    near(weight[kept], 2 * cell.hidden_weight[kept], 1e-6)
-    assert 0.2 < float(kept.float().mean()) < 0.8
-    weight, state = masks_of({"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}, cell)
+    nonzero = weight != 0
+    near(weight[nonzero], 2 * cell.hidden_weight[nonzero], 1e-6)
+    assert 0.2 < float(nonzero.float().mean()) < 0.8
+    weight, state = draw_masks({"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}, cell)
     assert weight is None and state is not None and state.shape == (3, 4)
 
 
@@ -46,25 +46,25 @@ def test_a_state_mask_is_constant_and_applies_to_u_h_only() -> None:
     torch.manual_seed(0)
     cell, inputs, lengths = RecurrentCell("gru", 2, 4).double(), torch.randn(3, 5, 2).double(), torch.full((3,), 5)
     config = config_of({"encoder": {"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}}).encoder
-    noise = draw_recurrent_masks([cell.hidden_weight], 3, config)
-    mask = noise[0].state
+    masks = draw_recurrent_masks([cell.hidden_weight], 3, config)
+    mask = masks[0].state
     assert mask is not None
     hidden = torch.zeros(3, 4, dtype=torch.float64)
     for step in range(5):
         recurrent = (hidden * mask) @ cell.hidden_weight.T + cell.hidden_bias
         hidden = gru_step(inputs[:, step] @ cell.input_weight.T + cell.input_bias, recurrent, hidden)
-    near(run_rnn([cell], Inputs(inputs), lengths, noise).last[:, 0], hidden)
+    near(run_rnn([cell], Inputs(inputs), lengths, masks).last[:, 0], hidden)
 
 
 def test_masked_weights_equal_a_cell_with_those_weights() -> None:
     torch.manual_seed(0)
     cell, inputs, lengths = RecurrentCell("lstm", 2, 4).double(), torch.randn(3, 5, 2).double(), torch.tensor([5, 1, 3])
-    noise = draw_recurrent_masks([cell.hidden_weight], 3, config_of({"encoder": {"recurrent_dropout": 0.5}}).encoder)
-    actual = run_rnn([cell], Inputs(inputs), lengths, noise)
+    masks = draw_recurrent_masks([cell.hidden_weight], 3, config_of({"encoder": {"recurrent_dropout": 0.5}}).encoder)
+    actual = run_rnn([cell], Inputs(inputs), lengths, masks)
     state = LayerState(*(torch.randn(3, 4, dtype=torch.float64) for _ in range(2)))
-    stepped = cell.step(cell.project(inputs[:, 0]), state, noise[0])
-    assert noise[0].weight is not None
-    cell.hidden_weight.data = noise[0].weight.detach()
+    stepped = cell.step(cell.project(inputs[:, 0]), state, masks[0])
+    assert masks[0].weight is not None
+    cell.hidden_weight.data = masks[0].weight.detach()
     near(actual.states, run_rnn([cell], Inputs(inputs), lengths).states)
     near(stepped.hidden, cell.step(cell.project(inputs[:, 0]), state).hidden)
 
@@ -83,19 +83,19 @@ def test_output_masks_are_drawn_per_step_or_per_sequence() -> None:
 def test_dropped_symbols_are_zero_at_all_positions_and_others_are_rescaled() -> None:
     torch.manual_seed(0)
     table = Embedding("learned", 6, 3, 0.0, 0.25)
-    ids, missed = torch.tensor([[1, 2, 1], [2, 2, 5]]), torch.zeros(2, 6, dtype=torch.bool)
-    missed[0, 1] = missed[1, 5] = True
-    read = table.embed(ids, missed).to_dense()
-    gone = torch.tensor([[True, False, True], [False, False, True]])
-    assert not read[gone].any()
-    near(read[~gone], table.weight[ids[~gone]] / 0.75, 1e-6)
-    near(table.embed(ids[:, 0], missed).to_dense(), read[:, 0], 0)
+    ids, dropped = torch.tensor([[1, 2, 1], [2, 2, 5]]), torch.zeros(2, 6, dtype=torch.bool)
+    dropped[0, 1] = dropped[1, 5] = True
+    vectors = table.embed(ids, dropped).to_dense()
+    dropped_positions = torch.tensor([[True, False, True], [False, False, True]])
+    assert not vectors[dropped_positions].any()
+    near(vectors[~dropped_positions], table.weight[ids[~dropped_positions]] / 0.75, 1e-6)
+    near(table.embed(ids[:, 0], dropped).to_dense(), vectors[:, 0], 0)
 
 
 @pytest.mark.parametrize("training", [False, True])
 def test_symbols_are_dropped_at_their_rate_in_training_only(training: bool) -> None:
     torch.manual_seed(0)
-    missed = Embedding("learned", 500, 3, 0.0, 0.25).train(training).draw_dropped_tokens(100)
-    assert (missed is not None) == training
-    assert missed is None or abs(float(missed.float().mean()) - 0.25) < 0.01
+    dropped = Embedding("learned", 500, 3, 0.0, 0.25).train(training).draw_dropped_tokens(100)
+    assert (dropped is not None) == training
+    assert dropped is None or abs(float(dropped.float().mean()) - 0.25) < 0.01
     assert Embedding("learned", 500, 3, 0.0).draw_dropped_tokens(100) is None

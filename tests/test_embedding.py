@@ -12,13 +12,13 @@ KINDS: list[EmbeddingKind] = ["learned", "frozen", "one-hot"]
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(1,), (3, 4), (2, 1, 5)])
-def test_ids_of_any_shape_become_the_rows_of_the_table(kind: EmbeddingKind, shape: tuple[int, ...]) -> None:
+def test_ids_of_any_shape_select_rows_of_the_table(kind: EmbeddingKind, shape: tuple[int, ...]) -> None:
     table = Embedding(kind, 6, 3, 0.0)
     ids = torch.randint(6, shape)
     vectors = table(ids)
     assert vectors.shape == (*shape, table.size)
-    for identity, vector in zip(ids.flatten().tolist(), vectors.flatten(0, -2), strict=True):
-        assert torch.equal(vector, table.weight[identity])
+    for symbol, vector in zip(ids.flatten().tolist(), vectors.flatten(0, -2), strict=True):
+        assert torch.equal(vector, table.weight[symbol])
 
 
 def test_a_learned_table_is_a_parameter() -> None:
@@ -61,7 +61,7 @@ def test_the_gradient_counts_the_occurrences_of_a_symbol() -> None:
     assert gradient.tolist() == [[1, 1], [3, 3], [0, 0], [2, 2], [0, 0]]
 
 
-def one_table(vectors: Tensor, ids: Tensor) -> bool:
+def equal_ids_have_equal_vectors(vectors: Tensor, ids: Tensor) -> bool:
     """Return whether equal ids have equal vectors."""
     return all(len({tuple(vector) for vector in vectors[ids == i].tolist()}) == 1 for i in set(ids.flatten().tolist()))
 
@@ -72,9 +72,9 @@ def test_dropout_is_applied_to_the_table_in_training_only(kind: EmbeddingKind) -
     table = Embedding(kind, 8, 16, 0.5)
     ids = torch.randint(8, (20, 30))
     dropped = table.train()(ids)
-    assert one_table(dropped, ids)
-    kept = dropped != 0
-    assert torch.equal(dropped[kept], 2 * table.weight[ids][kept])
-    assert 0 < int(kept.sum()) < int((table.weight[ids] != 0).sum())
+    assert equal_ids_have_equal_vectors(dropped, ids)
+    nonzero = dropped != 0
+    assert torch.equal(dropped[nonzero], 2 * table.weight[ids][nonzero])
+    assert 0 < int(nonzero.sum()) < int((table.weight[ids] != 0).sum())
     assert not torch.equal(table(ids), dropped)
     assert torch.equal(table.eval()(ids), table.weight[ids])

@@ -1,4 +1,4 @@
-"""The encoder: against PyTorch's packed modules, and independent of padding.
+"""The encoder: agreement with PyTorch's packed modules, and independence of padding.
 
 B batch, S source positions, D memory, H hidden units per direction.
 """
@@ -21,29 +21,29 @@ from pellucid.model.cells import RecurrentCell
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
 
-DROPPED = {"hidden_size": 3, "embedding_size": 2, "num_layers": 2, "dropout": 0.5}
+DROPOUT_SETTINGS = {"hidden_size": 3, "embedding_size": 2, "num_layers": 2, "dropout": 0.5}
 
 
-def encoder_of(settings: dict[str, Any], seed: int = 1) -> Encoder:
+def build_encoder(settings: dict[str, Any], seed: int = 1) -> Encoder:
     encoder = Encoder(config_of({"encoder": settings}).encoder, WIDTH).double().eval()
     shake(encoder, seed)
     return encoder
 
 
-def read(encoder: Encoder, source: Tensor, lengths: list[int]) -> Memory:
+def encode(encoder: Encoder, source: Tensor, lengths: list[int]) -> Memory:
     memory: Memory = encoder(source, torch.tensor(lengths))
     return memory
 
 
-def packed_layer(kind: Cell, cells: list[RecurrentCell], inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def run_packed_layer(kind: Cell, cells: list[RecurrentCell], inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Return the results of PyTorch's layer over packed rows: states "B S directions H", finals "B directions H"."""
     module = (nn.GRU if kind == "gru" else nn.LSTM)(
         inputs.shape[2], cells[0].hidden_size, batch_first=True, bidirectional=len(cells) == 2
     ).double()
     for cell, suffix in zip(cells, ["_l0", "_l0_reverse"], strict=False):
         for name, ours in cell.named_parameters():
-            kind_of, side = ("weight", "bias")["bias" in name], ("ih", "hh")["hidden" in name]
-            getattr(module, f"{kind_of}_{side}{suffix}").data.copy_(ours.data)
+            parameter, operand = ("weight", "bias")["bias" in name], ("ih", "hh")["hidden" in name]
+            getattr(module, f"{parameter}_{operand}{suffix}").data.copy_(ours.data)
     packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
     output, last = module(packed)
     states, _ = pad_packed_sequence(output, batch_first=True, total_length=inputs.shape[1])
@@ -51,7 +51,7 @@ def packed_layer(kind: Cell, cells: list[RecurrentCell], inputs: Tensor, lengths
     return states.reshape(*states.shape[:2], len(cells), -1), final.transpose(0, 1)
 
 
-def merged(parts: Tensor, merge: str) -> Tensor:
+def merge_directions(parts: Tensor, merge: str) -> Tensor:
     """Return the merged directions, the last dimension but one."""
     match merge:
         case "sum":
@@ -63,28 +63,28 @@ def merged(parts: Tensor, merge: str) -> Tensor:
 
 @few
 @given(ENCODERS, LENGTHS, SEEDS)
-def test_states_and_finals_equal_those_of_pytorchs_packed_layers(
-    settings: dict[str, Any], lengths: list[int], seed: int
-) -> None:
-    encoder, source = encoder_of(settings, seed), padded(lengths, seed)
-    memory = read(encoder, source, lengths)
+def test_states_equal_those_of_pytorchs_packed_layers(settings: dict[str, Any], lengths: list[int], seed: int) -> None:
+    encoder, source = build_encoder(settings, seed), padded(lengths, seed)
+    memory = encode(encoder, source, lengths)
     states: Tensor = encoder.table(source)
     for layer in range(encoder.config.num_layers):
         cells = [[*stack][layer] for stack in (encoder.forward_cells, encoder.backward_cells) if [*stack]]
-        parts, finals = packed_layer(encoder.config.cell, cells, states, memory.lengths)
+        parts, finals = run_packed_layer(encoder.config.cell, cells, states, memory.lengths)
         merge = encoder.config.merge if len(cells) == 2 else "concatenate"
-        states = merged(parts, merge)
-        near(memory.final.hidden[:, layer], merged(finals, merge))
+        states = merge_directions(parts, merge)
+        near(memory.final.hidden[:, layer], merge_directions(finals, merge))
     near(memory.states, states)
     assert memory.final.cell is None
     assert memory.lengths.tolist() == lengths
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
-@pytest.mark.parametrize("both", [False, True])
-def test_a_stack_equals_one_deep_module(kind: Cell, both: bool) -> None:
-    encoder = encoder_of({"cell": kind, "num_layers": 3, "hidden_size": 3, "embedding_size": 2, "bidirectional": both})
-    module = (nn.GRU if kind == "gru" else nn.LSTM)(2, 3, 3, batch_first=True, bidirectional=both).double()
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_stack_equals_one_deep_module(kind: Cell, bidirectional: bool) -> None:
+    encoder = build_encoder(
+        {"cell": kind, "num_layers": 3, "hidden_size": 3, "embedding_size": 2, "bidirectional": bidirectional}
+    )
+    module = (nn.GRU if kind == "gru" else nn.LSTM)(2, 3, 3, batch_first=True, bidirectional=bidirectional).double()
     stacks = [stack for stack in (encoder.forward_cells, encoder.backward_cells) if [*stack]]
     # PyTorch's order for each layer and direction is weight_ih, weight_hh, bias_ih, bias_hh, as in `RecurrentCell`.
     ours = [parameter for cells in zip(*stacks, strict=True) for cell in cells for parameter in cell.parameters()]
@@ -94,56 +94,56 @@ def test_a_stack_equals_one_deep_module(kind: Cell, both: bool) -> None:
     source = padded(lengths, 7)
     packed = pack_padded_sequence(encoder.table(source), torch.tensor(lengths), batch_first=True, enforce_sorted=False)
     states, _ = pad_packed_sequence(module(packed)[0], batch_first=True)
-    near(read(encoder, source, lengths).states, states)
+    near(encode(encoder, source, lengths).states, states)
 
 
 @few
 @given(ENCODERS, LENGTHS, SEEDS, st.integers(0, 3))
-def test_padding_changes_nothing(settings: dict[str, Any], lengths: list[int], seed: int, columns: int) -> None:
-    encoder, source = encoder_of(settings, seed), padded(lengths, seed)
-    memory = read(encoder, source, lengths)
-    litter = littered(source, torch.tensor(lengths), seed, columns)
-    other = read(encoder, litter, lengths)
+def test_padding_does_not_change_results(settings: dict[str, Any], lengths: list[int], seed: int, columns: int) -> None:
+    encoder, source = build_encoder(settings, seed), padded(lengths, seed)
+    memory = encode(encoder, source, lengths)
+    noisy_source = littered(source, torch.tensor(lengths), seed, columns)
+    noisy = encode(encoder, noisy_source, lengths)
     width = source.shape[1]
-    near(other.states[:, :width], memory.states)
-    near(other.final.hidden, memory.final.hidden)
+    near(noisy.states[:, :width], memory.states)
+    near(noisy.final.hidden, memory.final.hidden)
     for row, length in enumerate(lengths):
-        assert not other.states[row, length:].any()
+        assert not noisy.states[row, length:].any()
     for parameter in encoder.parameters():
         one, two = (
             torch.autograd.grad(m.states.square().sum() + m.final.hidden.sum(), parameter, retain_graph=True)[0]
-            for m in (memory, other)
+            for m in (memory, noisy)
         )
         near(one, two)
 
 
 @few
 @given(ENCODERS, LENGTHS, SEEDS, st.randoms(use_true_random=False))
-def test_batch_composition_changes_nothing(
+def test_batch_composition_does_not_change_results(
     settings: dict[str, Any], lengths: list[int], seed: int, random: Random
 ) -> None:
-    encoder, source = encoder_of(settings, seed), padded(lengths, seed)
-    memory = read(encoder, source, lengths)
+    encoder, source = build_encoder(settings, seed), padded(lengths, seed)
+    memory = encode(encoder, source, lengths)
     order = list(range(len(lengths)))
     random.shuffle(order)
-    shuffled = read(encoder, source[order], [lengths[row] for row in order])
+    shuffled = encode(encoder, source[order], [lengths[row] for row in order])
     near(shuffled.states, memory.states[order])
     for row, length in enumerate(lengths):
-        single = read(encoder, source[row : row + 1, :length], [length])
+        single = encode(encoder, source[row : row + 1, :length], [length])
         near(single.states[0], memory.states[row, :length])
         near(single.final.hidden[0], memory.final.hidden[row])
 
 
 def test_a_symbol_in_padding_only_has_no_gradient() -> None:
-    encoder = encoder_of({"hidden_size": 3, "num_layers": 2})
-    states = read(encoder, torch.tensor([[4, 5, 4], [5, 6, 7]]), [3, 1]).states
+    encoder = build_encoder({"hidden_size": 3, "num_layers": 2})
+    states = encode(encoder, torch.tensor([[4, 5, 4], [5, 6, 7]]), [3, 1]).states
     gradient = torch.autograd.grad(states.sum(), encoder.table.weight)[0]
     assert [bool(row.any()) for row in gradient] == [False] * 4 + [True, True] + [False] * 3
 
 
 def test_the_final_state_is_last_forward_and_first_backward() -> None:
-    encoder = encoder_of({"hidden_size": 3})
-    memory = read(encoder, padded([4, 2, 1], 3), [4, 2, 1])
+    encoder = build_encoder({"hidden_size": 3})
+    memory = encode(encoder, padded([4, 2, 1], 3), [4, 2, 1])
     for row, length in enumerate([4, 2, 1]):
         expected = torch.cat([memory.states[row, length - 1, :3], memory.states[row, 0, 3:]])
         assert torch.equal(memory.final.hidden[row, 0], expected)
@@ -151,40 +151,40 @@ def test_the_final_state_is_last_forward_and_first_backward() -> None:
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_float32_results_agree_alone_and_in_a_batch(kind: Cell) -> None:
-    encoder = encoder_of({"cell": kind, "num_layers": 2, "hidden_size": 16, "embedding_size": 16}).float()
+    encoder = build_encoder({"cell": kind, "num_layers": 2, "hidden_size": 16, "embedding_size": 16}).float()
     lengths = [9, 1, 5, 9, 3]
     source = padded(lengths, 4)
-    memory = read(encoder, source, lengths)
+    memory = encode(encoder, source, lengths)
     for row, length in enumerate(lengths):
-        near(read(encoder, source[row : row + 1, :length], [length]).states[0], memory.states[row, :length], 1e-5)
+        near(encode(encoder, source[row : row + 1, :length], [length]).states[0], memory.states[row, :length], 1e-5)
 
 
 def test_dropout_is_active_in_training_only() -> None:
     torch.manual_seed(1)
-    encoder, lengths = encoder_of(DROPPED), [4, 2]
+    encoder, lengths = build_encoder(DROPOUT_SETTINGS), [4, 2]
     source = padded(lengths, 5)
-    kept = read(encoder, source, lengths)
-    assert torch.equal(read(encoder, source, lengths).states, kept.states)
-    one, two = (read(encoder.train(), source, lengths) for _ in range(2))
+    expected = encode(encoder, source, lengths)
+    assert torch.equal(encode(encoder, source, lengths).states, expected.states)
+    one, two = (encode(encoder.train(), source, lengths) for _ in range(2))
     assert not torch.equal(one.states, two.states)
     assert (one.states[0] == 0).any()
-    assert torch.equal(read(encoder.eval(), source, lengths).states, kept.states)
+    assert torch.equal(encode(encoder.eval(), source, lengths).states, expected.states)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_the_encoder_stores_nothing_on_modules(bidirectional: bool) -> None:
-    encoder = encoder_of({"bidirectional": bidirectional, "num_layers": 2})
+    encoder = build_encoder({"bidirectional": bidirectional, "num_layers": 2})
     before = contents(encoder)
-    read(encoder, padded([3, 1], 1), [3, 1])
+    encode(encoder, padded([3, 1], 1), [3, 1])
     assert contents(encoder) == before
 
 
-TAGGED = torch.tensor([[5, 6, 2, 3, 4], [6, 1, 4, 0, 0], [2, 3, 4, 2, 0]])
-"""Ids below 5 are symbols, 5 and 6 features: two, one and none of them before the symbols."""
+SOURCES_WITH_FEATURES = torch.tensor([[5, 6, 2, 3, 4], [6, 1, 4, 0, 0], [2, 3, 4, 2, 0]])
+"""Ids below 5 are symbols; 5 and 6 are features. The rows begin with two features, one and none."""
 
 
-def summing_encoder(layers: int = 1) -> Encoder:
-    """Return an encoder of 5 symbols and 2 features, which it sums."""
+def build_summing_encoder(layers: int = 1) -> Encoder:
+    """Return an encoder of 5 symbols and 2 features that sums the vectors of the features."""
     settings = {"hidden_size": 3, "embedding_size": 2, "features": "sum", "num_layers": layers}
     encoder = Encoder(config_of({"encoder": settings}).encoder, 7, 5).double().eval()
     shake(encoder, 1)
@@ -194,8 +194,8 @@ def summing_encoder(layers: int = 1) -> Encoder:
 @pytest.mark.parametrize("layers", [1, 2])
 def test_summed_features_have_no_positions(layers: int) -> None:
     """The result equals that of an encoder without features over the summed vectors."""
-    encoder = summing_encoder(layers)
-    memory = read(encoder, TAGGED, [5, 3, 4])
+    encoder = build_summing_encoder(layers)
+    memory = encode(encoder, SOURCES_WITH_FEATURES, [5, 3, 4])
     assert memory.lengths.tolist() == [3, 2, 4]
     without = Encoder(encoder.config, 12).double().eval()
     table = encoder.table.weight.detach()
@@ -203,26 +203,28 @@ def test_summed_features_have_no_positions(layers: int) -> None:
     state = {**encoder.state_dict(), "table.weight": torch.cat([table, torch.stack(rows)])}
     without.load_state_dict(state)
     for row, ids in enumerate([[7, 8, 9], [10, 11], [2, 3, 4, 2]]):
-        expected = read(without, torch.tensor([ids]), [len(ids)])
+        expected = encode(without, torch.tensor([ids]), [len(ids)])
         near(memory.states[row, : len(ids)], expected.states[0])
         near(memory.final.hidden[row], expected.final.hidden[0])
         assert not memory.states[row, len(ids) :].any()
         assert memory.source is not None
-        assert memory.source[row, : len(ids)].tolist() == TAGGED[row, [2, 1, 0][row] :][: len(ids)].tolist()
+        assert (
+            memory.source[row, : len(ids)].tolist() == SOURCES_WITH_FEATURES[row, [2, 1, 0][row] :][: len(ids)].tolist()
+        )
 
 
 @pytest.mark.parametrize("training", [False, True])
 def test_kernels_sum_features_like_pytorch(training: bool) -> None:
-    """States agree, and so do the gradients of the features' vectors, which are not zero."""
-    encoder = summing_encoder().float().train(training)
-    found = []
+    """States and gradients agree; the gradients of the features' vectors are not zero."""
+    encoder = build_summing_encoder().float().train(training)
+    results = []
     for context in (nullcontext, disable_kernels):
         with context():
             torch.manual_seed(1)
             encoder.zero_grad()
-            memory = read(encoder, TAGGED, [5, 3, 4])
+            memory = encode(encoder, SOURCES_WITH_FEATURES, [5, 3, 4])
             torch.autograd.backward(memory.states.pow(2).sum())
             assert isinstance(encoder.table.weight.grad, Tensor)
-            found.append((memory.states.detach(), encoder.table.weight.grad.clone()))
-    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
-    assert (found[0][1][[5, 6]].abs().sum(dim=1) > 0).all()
+            results.append((memory.states.detach(), encoder.table.weight.grad.clone()))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
+    assert (results[0][1][[5, 6]].abs().sum(dim=1) > 0).all()

@@ -1,4 +1,4 @@
-"""Ensembles of one model, of a model with itself, and of models with different vocabularies."""
+"""Ensembles of one model, of one model repeated, and of models with different vocabularies."""
 
 from pathlib import Path
 
@@ -26,29 +26,31 @@ from pellucid.training.run_folder import load
 TEXTS = ["abc", "a", "", "cab?", "bbbb"]
 
 
-def member(seed: int, source: str = "abc", cell: str = "gru", score: str = "additive", width: int = 3) -> Transducer:
-    """An untrained transducer."""
+def build_member(
+    seed: int, source: str = "abc", cell: str = "gru", score: str = "additive", width: int = 3
+) -> Transducer:
+    """Return an untrained transducer."""
     search = {"max_length": 6, "beam_size": width}
     config = config_of({"encoder": {"cell": cell}, "attention": {"type": score}, "search": search})
-    return untrained_transducer(config, vocabularies(source), seed)
+    return build_untrained_transducer(config, vocabularies(source), seed)
 
 
-def untrained_transducer(config: Config, known: Vocabularies, seed: int) -> Transducer:
-    network = build_network(config, known).eval()
+def build_untrained_transducer(config: Config, vocabs: Vocabularies, seed: int) -> Transducer:
+    network = build_network(config, vocabs).eval()
     shake(network, seed)
-    return Transducer(config, known, network)
+    return Transducer(config, vocabs, network)
 
 
-def with_reordered_targets(model: Transducer, target: str) -> Transducer:
-    """The very same model, its target symbols numbered in another order: its tables permuted by hand."""
-    known = msgspec.structs.replace(model.vocabularies, target=vocabulary(target))
-    numbers = torch.tensor([*range(4), *model.vocabularies.target.encode(list(target))])
-    network = build_network(model.config, known).eval()
+def reorder_targets(model: Transducer, target: str) -> Transducer:
+    """Return the same model with its target symbols in another order and its tables permuted accordingly."""
+    vocabs = msgspec.structs.replace(model.vocabularies, target=vocabulary(target))
+    permutation = torch.tensor([*range(4), *model.vocabularies.target.encode(list(target))])
+    network = build_network(model.config, vocabs).eval()
     state = dict(model.network.state_dict())
     for name in ("decoder.table.weight", "decoder.head.projection.weight", "decoder.head.projection.bias"):
-        state[name] = state[name][numbers]
+        state[name] = state[name][permutation]
     network.load_state_dict(state)
-    return Transducer(model.config, known, network)
+    return Transducer(model.config, vocabs, network)
 
 
 def assert_same_trace(one: Trace, two: Trace) -> None:
@@ -61,86 +63,89 @@ def assert_same_trace(one: Trace, two: Trace) -> None:
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("lstm", "location"), ("gru", "none")])
-def test_an_ensemble_of_a_model_with_itself_is_the_model(times: int, width: int, cell: str, score: str) -> None:
-    alone = member(3, cell=cell, score=score, width=width)
-    together = ensemble([alone] * times, ["run"] * times)
-    for one, two in zip(alone.predict(TEXTS), together.predict(TEXTS), strict=True):
+def test_an_ensemble_of_one_model_repeated_equals_the_model(times: int, width: int, cell: str, score: str) -> None:
+    single = build_member(3, cell=cell, score=score, width=width)
+    combined = ensemble([single] * times, ["run"] * times)
+    for one, two in zip(single.predict(TEXTS), combined.predict(TEXTS), strict=True):
         assert_same_trace(one, two)
     for options in (DecodingOptions(forbidden=("v",)), DecodingOptions(required=("w",), prefix="x")):
         pairs = zip(
-            alone.with_options(options).predict(TEXTS), together.with_options(options).predict(TEXTS), strict=True
+            single.with_options(options).predict(TEXTS), combined.with_options(options).predict(TEXTS), strict=True
         )
         for one, two in pairs:
             assert_same_trace(one, two)
-    for lists in zip(alone.nbest(TEXTS, 3), together.nbest(TEXTS, 3), strict=True):
+    for lists in zip(single.nbest(TEXTS, 3), combined.nbest(TEXTS, 3), strict=True):
         assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
-    drawing = SamplingConfig(samples=2)
-    for lists in zip(alone.sample(TEXTS, drawing), together.sample(TEXTS, drawing), strict=True):
+    sampling = SamplingConfig(samples=2)
+    for lists in zip(single.sample(TEXTS, sampling), combined.sample(TEXTS, sampling), strict=True):
         assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
 
 
 def test_probabilities_and_attention_are_the_members_means() -> None:
-    models = [member(3), member(4, cell="lstm"), member(5, score="location")]
-    both, source = ensemble(models, ["a", "b", "c"]), torch.tensor([[4, 5, 6], [6, 4, 0]])
+    models = [build_member(3), build_member(4, cell="lstm"), build_member(5, score="location")]
+    combined_model, source = ensemble(models, ["a", "b", "c"]), torch.tensor([[4, 5, 6], [6, 4, 0]])
     lengths = torch.tensor([3, 2])
     with torch.inference_mode():
-        together = both.members.initialize(source, lengths)
-        apart = [encode_and_initialize(model.network, source, lengths) for model in models]
+        state = combined_model.members.initialize(source, lengths)
+        member_states = [encode_and_initialize(model.network, source, lengths) for model in models]
         for symbols in (torch.tensor([1, 1]), torch.tensor([4, 6])):
-            seen, own = together.step(symbols), [each.step(symbols) for each in apart]
-            closed = suppressed_symbols(seen.logits.shape[1])
-            mean = torch.stack([symbol_log_probabilities(each.logits, closed).exp() for each in own]).mean(dim=0)
-            found = symbol_log_probabilities(seen.logits, closed).exp()
-            torch.testing.assert_close(found, mean, rtol=1e-4, atol=1e-6)
-            weights = torch.stack([each.weights for each in own]).mean(dim=0)
-            torch.testing.assert_close(seen.weights, weights, rtol=1e-4, atol=1e-6)
-            assert isinstance(seen.after, EnsembleInference)
-            together, apart = seen.after, [each.after for each in own if isinstance(each.after, SingleModelInference)]
+            combined, outputs = state.step(symbols), [each.step(symbols) for each in member_states]
+            suppressed = suppressed_symbols(combined.logits.shape[1])
+            mean = torch.stack([symbol_log_probabilities(each.logits, suppressed).exp() for each in outputs]).mean(
+                dim=0
+            )
+            actual = symbol_log_probabilities(combined.logits, suppressed).exp()
+            torch.testing.assert_close(actual, mean, rtol=1e-4, atol=1e-6)
+            weights = torch.stack([each.weights for each in outputs]).mean(dim=0)
+            torch.testing.assert_close(combined.weights, weights, rtol=1e-4, atol=1e-6)
+            assert isinstance(combined.after, EnsembleInference)
+            state = combined.after
+            member_states = [each.after for each in outputs if isinstance(each.after, SingleModelInference)]
 
 
 @pytest.mark.parametrize("copying", [False, True])
 def test_members_may_have_target_symbols_in_another_order(copying: bool) -> None:
-    """Nothing changes when a member's tables are permuted, whoever comes first; with copying neither."""
+    """Outputs do not change when the tables of one member or of both are permuted, with and without copying."""
     settings = {"decoder": {"pointer_generator": copying}, "search": {"max_length": 6, "beam_size": 3}}
     config = config_of(settings)
-    one, two = (untrained_transducer(config, vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
+    one, two = (build_untrained_transducer(config, vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
     texts, pairs = ["abvc", "w", "", "cab?Q"], [Example("abQ", "vQw"), Example("b", "z")]
     expected = ensemble([one, two], ["a", "b"])
     for members in (
-        [one, with_reordered_targets(two, "zxwvy")],
-        [with_reordered_targets(one, "wvzyx"), with_reordered_targets(two, "zxwvy")],
+        [one, reorder_targets(two, "zxwvy")],
+        [reorder_targets(one, "wvzyx"), reorder_targets(two, "zxwvy")],
     ):
-        found = ensemble(members, ["a", "b"])
-        for alike in zip(expected.nbest(texts, 3), found.nbest(texts, 3), strict=True):
-            for each in zip(*alike, strict=True):
+        actual = ensemble(members, ["a", "b"])
+        for lists in zip(expected.nbest(texts, 3), actual.nbest(texts, 3), strict=True):
+            for each in zip(*lists, strict=True):
                 assert_same_trace(*each)
-        for each in zip(expected.force(pairs), found.force(pairs), strict=True):
+        for each in zip(expected.force(pairs), actual.force(pairs), strict=True):
             assert_same_trace(*each)
-        drawing = SamplingConfig(samples=2, top_k=1)
-        for alike in zip(expected.sample(texts, drawing), found.sample(texts, drawing), strict=True):
-            assert [trace.output for trace in alike[0]] == [trace.output for trace in alike[1]]
+        sampling = SamplingConfig(samples=2, top_k=1)
+        for lists in zip(expected.sample(texts, sampling), actual.sample(texts, sampling), strict=True):
+            assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
 
 
-def test_members_read_with_their_own_symbols() -> None:
-    """A member reads what it does not know itself as unknown; together they know what one of them knows."""
-    one, two = member(3, "abc"), member(4, "cbad")
-    both = ensemble([one, two], ["one", "two"])
-    assert [trace.unknown for trace in both.predict(["abd?"])] == [(3,)]
+def test_members_encode_sources_with_their_own_vocabulary() -> None:
+    """A member encodes symbols outside its own vocabulary as unknown; the ensemble knows the union."""
+    one, two = build_member(3, "abc"), build_member(4, "cbad")
+    combined = ensemble([one, two], ["one", "two"])
+    assert [trace.unknown for trace in combined.predict(["abd?"])] == [(3,)]
     pairs = [Example("abd", "vw")]
     weights = np.mean([model.force(pairs)[0].attention for model in (one, two)], axis=0)
-    np.testing.assert_allclose(both.force(pairs)[0].attention, weights, atol=1e-5)
+    np.testing.assert_allclose(combined.force(pairs)[0].attention, weights, atol=1e-5)
 
 
 def test_scores_of_given_pairs_are_the_means_of_the_members() -> None:
-    """ln p of every symbol, whatever each member would spend on what no search can write."""
-    models, pairs = [member(3), member(4, cell="lstm")], [Example("abc", "vw"), Example("b", "")]
-    for at, trace in enumerate(ensemble(models, ["a", "b"]).force(pairs)):
-        own = [np.exp(model.force(pairs)[at].log_probabilities) for model in models]
-        np.testing.assert_allclose(trace.log_probabilities, np.log(np.mean(own, axis=0)), atol=1e-5)
+    """The probability of a symbol is the mean over members, each normalized over the symbols that search can output."""
+    models, pairs = [build_member(3), build_member(4, cell="lstm")], [Example("abc", "vw"), Example("b", "")]
+    for index, trace in enumerate(ensemble(models, ["a", "b"]).force(pairs)):
+        probabilities = [np.exp(model.force(pairs)[index].log_probabilities) for model in models]
+        np.testing.assert_allclose(trace.log_probabilities, np.log(np.mean(probabilities, axis=0)), atol=1e-5)
 
 
 def test_an_ensemble_keeps_the_training_mode_of_its_members() -> None:
-    models = [member(3), member(4)]
+    models = [build_member(3), build_member(4)]
     models[1].network.train()
     ensemble(models, ["a", "b"]).predict(["abc"])
     assert [model.network.training for model in models] == [False, True]
@@ -150,30 +155,32 @@ def test_incompatible_runs_are_named() -> None:
     digits, copies = digits_run().run, copies_run().run
     with pytest.raises(RunError, match=rf"{digits} writes the symbol '\d' \(and 9 more\), which {copies} does not"):
         load([digits, copies])
-    words = member(3)
-    more = untrained_transducer(words.config, vocabularies("abc", TARGET + "u"), 3)
-    for pair, names in (([words, more], "ba"), ([more, words], "ab")):
+    transducer = build_member(3)
+    larger = build_untrained_transducer(transducer.config, vocabularies("abc", TARGET + "u"), 3)
+    for pair, names in (([transducer, larger], "ba"), ([larger, transducer], "ab")):
         message = f"^{names[0]} writes the symbol 'u', which {names[1]} does not: members of an ensemble"
         with pytest.raises(RunError, match=message):
             ensemble(pair, ["a", "b"])
-    added = msgspec.structs.replace(words.config.encoder, features="sum")
-    summed = Transducer(msgspec.structs.replace(words.config, encoder=added), words.vocabularies, words.network)
+    settings = msgspec.structs.replace(transducer.config.encoder, features="sum")
+    summed = Transducer(
+        msgspec.structs.replace(transducer.config, encoder=settings), transducer.vocabularies, transducer.network
+    )
     with pytest.raises(RunError, match=r"a and b differ in encoder\.features"):
-        ensemble([words, summed], ["a", "b"])
-    cut = config_of({"data": {"source_symbols": "words"}})
+        ensemble([transducer, summed], ["a", "b"])
+    word_config = config_of({"data": {"source_symbols": "words"}})
     with pytest.raises(RunError, match=r"a and b differ in data\.source_symbols"):
-        ensemble([words, Transducer(cut, words.vocabularies, words.network)], ["a", "b"])
+        ensemble([transducer, Transducer(word_config, transducer.vocabularies, transducer.network)], ["a", "b"])
     with pytest.raises(ArgumentError, match=r"^run: expected a path or a list of one path at least, got \[\]$"):
         load([])
     with pytest.raises(RunError, match="one model at least"):
         ensemble([], [])
     with pytest.raises(ArgumentError, match=r"^members: expected one model at least, got none$"):
-        Ensemble(words.config, words.vocabularies, words.network)
+        Ensemble(transducer.config, transducer.vocabularies, transducer.network)
 
 
-def test_the_same_folder_twice_is_the_run(tmp_path: Path) -> None:
+def test_an_ensemble_of_one_folder_twice_equals_the_run(tmp_path: Path) -> None:
     run = digits_run().run
     texts = ["one two", "nine", "three four five"]
-    both = load([run, run])
-    assert [trace.output for trace in both.predict(texts)] == [trace.output for trace in load(run).predict(texts)]
-    assert torch.is_grad_enabled() and both.max_length == load(run).max_length
+    combined = load([run, run])
+    assert [trace.output for trace in combined.predict(texts)] == [trace.output for trace in load(run).predict(texts)]
+    assert torch.is_grad_enabled() and combined.max_length == load(run).max_length

@@ -27,23 +27,23 @@ from pellucid.training.training_data import TrainingFiles
 
 
 def train_arguments(run: Path, size: int) -> list[object]:
-    """The command that makes an ensemble of the shared small run's settings."""
+    """Return the command that trains an ensemble with the settings of the shared small run."""
     files = copies_run().files
     return ["train", files.train, "--valid", files.valid, "--run", run, *flags(copies_run().config), "--ensemble", size]
 
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """An ensemble of three, and what its making said."""
+    """Train an ensemble of three; return its folder and the standard error of the command."""
     folder = tmp_path_factory.mktemp("ensemble") / "run"
-    done = pellucid(*train_arguments(folder, 3), "--jobs", "2")
-    assert done.code == 0, done
-    return folder, done.err
+    result = pellucid(*train_arguments(folder, 3), "--jobs", "2")
+    assert result.code == 0, result
+    return folder, result.err
 
 
 def test_each_member_equals_the_run_of_its_seed_bit_for_bit(ensemble: tuple[Path, str], tmp_path: Path) -> None:
-    folder, said = ensemble
-    assert "3 runs, seeds 1 to 3, 2 in parallel" in said
+    folder, stderr = ensemble
+    assert "3 runs, seeds 1 to 3, 2 in parallel" in stderr
     assert [path.name for path in member_folders(folder)] == ["seed-1", "seed-2", "seed-3"]
     assert_same_outcome(folder / "seed-1", copies_run().run)
     plan = plan_ensemble(copies_run().files, folder, copies_run().config, 3)
@@ -55,12 +55,12 @@ def test_each_member_equals_the_run_of_its_seed_bit_for_bit(ensemble: tuple[Path
     ("size", "shown"),
     [(0, "0"), (1001, "1001"), pytest.param(10**5000, "a number with thousands of digits", id="huge")],
 )
-def test_an_impossible_size_is_refused(tmp_path: Path, size: int, shown: str) -> None:
+def test_an_invalid_ensemble_size_is_refused(tmp_path: Path, size: int, shown: str) -> None:
     with pytest.raises(ConfigError, match=f"^ensemble: expected 1 to 1,000 runs, got {shown}$"):
         plan_ensemble(copies_run().files, tmp_path / "runs", copies_run().config, size)
 
 
-def test_members_share_vocabularies_and_are_different_models(ensemble: tuple[Path, str]) -> None:
+def test_members_share_vocabularies_but_not_parameters(ensemble: tuple[Path, str]) -> None:
     loaded = [load(folder) for folder in member_folders(ensemble[0])]
     assert all(transducer.vocabularies == loaded[0].vocabularies for transducer in loaded)
     models = {(folder / "model.safetensors").read_bytes() for folder in member_folders(ensemble[0])}
@@ -80,8 +80,8 @@ def test_an_error_of_one_training_is_raised_and_stops_all(ensemble: tuple[Path, 
     assert "different configuration" in message and "training.clip_norm: 1.0 in the run, 2.0 now" in message
     (tmp_path / "dev.tsv").write_text("one column\n")
     files = copies_run().files
-    asked = ("train", files.train, "--valid", tmp_path / "dev.tsv", "--run", tmp_path / "run", "--ensemble", "2")
-    assert "dev.tsv:1" in complaint(pellucid(*asked))
+    arguments = ("train", files.train, "--valid", tmp_path / "dev.tsv", "--run", tmp_path / "run", "--ensemble", "2")
+    assert "dev.tsv:1" in complaint(pellucid(*arguments))
     assert not (tmp_path / "run").exists()
 
 
@@ -106,44 +106,45 @@ def test_closing_the_generator_stops_all_trainings(tmp_path: Path) -> None:
         assert records(training.folder)[-1]["event"] != "stopped"
 
 
-LONG = small_config({"epochs": 60, "eval_interval": 0.9}, dropout=0.3)
+LONG_CONFIG = small_config({"epochs": 60, "eval_interval": 0.9}, dropout=0.3)
 
 
 @cache
-def uninterrupted_members() -> tuple[TrainingFiles, dict[str, Path]]:
-    """The files of an ensemble, and its members by their names, each trained by itself and never stopped."""
+def train_uninterrupted_members() -> tuple[TrainingFiles, dict[str, Path]]:
+    """Train each member of an ensemble without interruption; return the data files and the run folders by name."""
     folder = shared_folder() / "trained-without-stop"
     folder.mkdir()
     files = copy_files(folder)
-    trainings = plan_ensemble(files, folder / "run", LONG, 2)
+    trainings = plan_ensemble(files, folder / "run", LONG_CONFIG, 2)
     for training in trainings:
         train_to_end(files, training.folder, training.config)
     return files, {training.folder.name: training.folder for training in trainings}
 
 
-@pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
-def test_a_stopped_ensemble_resumes_bit_for_bit(tmp_path: Path, how: str) -> None:
-    (files, alone), run = uninterrupted_members(), tmp_path / "run"
-    command = ["train", files.train, "--valid", files.valid, "--run", run, *flags(LONG), "--ensemble", 2, "--jobs", 2]
+@pytest.mark.parametrize("interruption", ["Ctrl-C", "kill -9"])
+def test_a_stopped_ensemble_resumes_bit_for_bit(tmp_path: Path, interruption: str) -> None:
+    (files, uninterrupted), run = train_uninterrupted_members(), tmp_path / "run"
+    data = ["train", files.train, "--valid", files.valid]
+    command = [*data, "--run", run, *flags(LONG_CONFIG), "--ensemble", 2, "--jobs", 2]
     with started(*command) as process:
         wait_until(lambda: all((run / name / "model.safetensors").exists() for name in ("seed-1", "seed-2")), process)
-        if how == "Ctrl-C":
+        if interruption == "Ctrl-C":
             interrupt(process)
-            done = ended(process)
-            assert done.code == 130 and "Traceback" not in done.err
-            assert f"pellucid: interrupted; the same command resumes from {run}" in done.err
+            result = ended(process)
+            assert result.code == 130 and "Traceback" not in result.err
+            assert f"pellucid: interrupted; the same command resumes from {run}" in result.err
         else:
             process.kill()
     assert any(records(run / name)[-1]["event"] != "stopped" for name in ("seed-1", "seed-2"))
     assert pellucid(*command).code == 0
-    for name, whole in alone.items():
-        assert_same_outcome(run / name, whole)
+    for name, expected in uninterrupted.items():
+        assert_same_outcome(run / name, expected)
 
 
 def test_a_member_killed_at_its_first_validation_resumes_without_leftovers(
     ensemble: tuple[Path, str], tmp_path: Path
 ) -> None:
-    """Before the list of members was written, and before one's model was; another had not begun."""
+    """The kill precedes the member list and the first model file; the second member has not started."""
     run = copy_of(ensemble[0], tmp_path / "run")
     for path in (run / ENSEMBLE, *(run / "seed-1" / name for name in ("model.safetensors", "card.md"))):
         path.unlink()
@@ -151,9 +152,9 @@ def test_a_member_killed_at_its_first_validation_resumes_without_leftovers(
     temporaries = [run / f".{ENSEMBLE}.abcdefgh.tmp", run / "seed-1" / ".model.safetensors.abcdefgh.tmp"]
     for path in temporaries:
         path.write_bytes(b"part")
-    heard = list(train_ensemble(plan_ensemble(copies_run().files, run, copies_run().config, 3), run, 1))
-    built = [each.event.resumed for each in heard if each is not None and isinstance(each.event, ModelBuilt)]
-    assert built == [True, False, True]
+    events = list(train_ensemble(plan_ensemble(copies_run().files, run, copies_run().config, 3), run, 1))
+    resumed = [each.event.resumed for each in events if each is not None and isinstance(each.event, ModelBuilt)]
+    assert resumed == [True, False, True]
     assert not any(path.exists() for path in temporaries)
     for name in ("seed-1", "seed-2", "seed-3"):
         assert_same_outcome(run / name, ensemble[0] / name)
@@ -172,9 +173,9 @@ def test_a_single_run_is_its_own_member(tmp_path: Path) -> None:
     assert member_folders(tmp_path / "nothing") == [tmp_path / "nothing"]
 
 
-@pytest.mark.parametrize("listed", ["", "[]", '{"members": []}', '{"members": ["../a"]}', '{"members": [1]}', "null"])
-def test_an_invalid_member_list_is_refused(tmp_path: Path, listed: str) -> None:
-    (tmp_path / ENSEMBLE).write_text(listed)
+@pytest.mark.parametrize("content", ["", "[]", '{"members": []}', '{"members": ["../a"]}', '{"members": [1]}', "null"])
+def test_an_invalid_member_list_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / ENSEMBLE).write_text(content)
     with pytest.raises(RunError, match="does not list the members"):
         member_folders(tmp_path)
 

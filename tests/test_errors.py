@@ -32,19 +32,17 @@ def test_dissimilar_words_have_no_suggestion() -> None:
     assert suggest("zzzz", ["layers", "hidden_size"]) == suggest("layers", []) == suggest("", ["layers"]) == ""
 
 
-class Lines:
-    """What shows itself on several lines."""
+class MultilineRepr:
+    """Value whose `repr` has several lines."""
 
     def __repr__(self) -> str:
-        """Two lines."""
         return "one\n    two"
 
 
-class Silent:
-    """What cannot show itself."""
+class FailingRepr:
+    """Value whose `repr` raises an error."""
 
     def __repr__(self) -> str:
-        """Fail."""
         raise ValueError("no")
 
 
@@ -61,8 +59,8 @@ class Silent:
         (Path("b" * 100), repr("b" * 100)),
         (None, "None"),
         (np.zeros((2, 2)), "array([[0., 0.], [0., 0.]])"),
-        (Lines(), "one two"),
-        (Silent(), "a value of type Silent"),
+        (MultilineRepr(), "one two"),
+        (FailingRepr(), "a value of type FailingRepr"),
         pytest.param({"a": (10**5000,)}, "a number with thousands of digits", id="nested"),
     ],
 )
@@ -71,17 +69,17 @@ def test_quoted_values_are_abbreviated_except_paths(value: object, shown: str) -
 
 
 def test_all_messages_quote_by_one_function() -> None:
-    """A conversion by !r, or a call of repr, would let a file of a user into a message as long as it is."""
+    """`!r` and `repr` do not abbreviate: they would copy values of a user's file into a message at any length."""
     package = Path(pellucid.__file__).parent
-    found = []
+    uses = []
     for path in package.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if (isinstance(node, ast.FormattedValue) and node.conversion == ord("r")) or (
                 isinstance(node, ast.Name) and node.id == "repr"
             ):
-                found.append(f"{path.relative_to(package)}:{node.lineno}")
-    own = [place for place in found if not place.startswith(("errors.py", "kernels/compilation.py"))]
-    assert own == []
+                uses.append(f"{path.relative_to(package)}:{node.lineno}")
+    unexpected = [place for place in uses if not place.startswith(("errors.py", "kernels/compilation.py"))]
+    assert unexpected == []
 
 
 @pytest.mark.parametrize(
@@ -103,7 +101,7 @@ def test_whole_numbers_have_at_most_eighteen_digits(text: str, number: int | Non
 
 
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("message", "shown"),
     [
         ("bad", "bad"),
         ("", "ValueError"),
@@ -113,8 +111,8 @@ def test_whole_numbers_have_at_most_eighteen_digits(text: str, number: int | Non
         ("bad - at `$." + "k" * 900, "bad - at `$." + "k" * 190 + "…"),
     ],
 )
-def test_library_messages_become_one_short_escaped_line(words: str, shown: str) -> None:
-    assert abbreviate_reason(ValueError(words)) == shown
+def test_library_messages_become_one_short_escaped_line(message: str, shown: str) -> None:
+    assert abbreviate_reason(ValueError(message)) == shown
 
 
 def test_message_lines_have_a_maximum_length() -> None:

@@ -1,4 +1,4 @@
-"""Evaluation refuses invalid arguments by one error that names the argument, and returns finite numbers only."""
+"""Evaluation refuses an invalid argument with one error that names it, and returns finite numbers only."""
 
 import math
 from collections.abc import Callable
@@ -65,14 +65,14 @@ ATTENTION = [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]
 TRACE = made("abc", ["x", END], ATTENTION)
 SCORED = [ScoredExample(("a", "b"), (("a", "b"),), 3), ScoredExample(("a",), (("b",), ("a", "c")), 2)]
 TABLE = outcome_table(SCORED)
-TAGS = [ScoredExample(("B-x", "O"), (("B-x", "I-x"),), 2, True, (-0.1, -0.2))]
-TAGGED = [answered("tag", "ab", ["B-x", "O"])]
-POINTED = [answered("point", "ab", ["1"])]
+SCORED_TAGS = [ScoredExample(("B-x", "O"), (("B-x", "I-x"),), 2, True, (-0.1, -0.2))]
+TAG_TRACES = [answered("tag", "ab", ["B-x", "O"])]
+POINTER_TRACES = [answered("point", "ab", ["1"])]
 SPANS = alignment.AlignmentSpans(np.array([[0, 1]]), np.array([[1, 2]]), np.array([[True, True]]))
-RUN = assessment(ROWS)
-GIVEN = RUN.decoded
+ASSESSMENT = assessment(ROWS)
+DECODED = ASSESSMENT.decoded
 
-FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
+VALID_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
     alignment.alignment_agreement: {"weights": [ATTENTION], "spans": SPANS},
     alignment.attending_rows: {"weights": ATTENTION},
     alignment.row_entropy: {"weights": ATTENTION},
@@ -92,10 +92,10 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     count_confusions: {"scored": SCORED},
     has_chunks: {"tags": ["B-x"]},
     extract_chunks: {"tags": ["B-x"]},
-    score_chunks: {"scored": TAGS},
-    chunk_metrics_for_log: {"scored": TAGS},
-    score_labels: {"scored": TAGS, "traces": TAGGED},
-    score_positions: {"scored": SCORED[:1], "traces": POINTED},
+    score_chunks: {"scored": SCORED_TAGS},
+    chunk_metrics_for_log: {"scored": SCORED_TAGS},
+    score_labels: {"scored": SCORED_TAGS, "traces": TAG_TRACES},
+    score_positions: {"scored": SCORED[:1], "traces": POINTER_TRACES},
     matthews_correlation: {"confusion": np.eye(3, dtype=np.int64)},
     macro_f1: {"confusion": np.eye(3, dtype=np.int64)},
     wilson_interval: {"right": 1, "total": 2},
@@ -122,29 +122,29 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     mean_reciprocal_rank: {"candidates": [SCORED]},
     assess_outputs: {
         "name": "run",
-        "decoded": GIVEN,
+        "decoded": DECODED,
         "tokenizers": tokenizers(),
         "shared": tokenizers(),
         "metrics": ERROR_RATE_METRICS,
     },
-    join_assessments: {"parts": [RUN]},
-    compare_runs: {"a": RUN, "b": RUN},
+    join_assessments: {"parts": [ASSESSMENT]},
+    compare_runs: {"a": ASSESSMENT, "b": ASSESSMENT},
 }
 
 
-@pytest.mark.parametrize(("function", "name"), arguments(FUNCTIONS), ids=name_of)
+@pytest.mark.parametrize(("function", "name"), arguments(VALID_ARGUMENTS), ids=name_of)
 def test_an_invalid_argument_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
-    assert faults(function, FUNCTIONS[function], name) == []
+    assert faults(function, VALID_ARGUMENTS[function], name) == []
 
 
 def test_methods_refuse_invalid_arguments() -> None:
-    assert faults(lambda count: RUN.worst_examples(count), {}, "count") == []
-    found = count_confusions(SCORED)
-    assert faults(lambda max_symbols: found.matrix(max_symbols), {}, "max_symbols") == []
+    assert faults(lambda count: ASSESSMENT.worst_examples(count), {}, "count") == []
+    confusions = count_confusions(SCORED)
+    assert faults(lambda max_symbols: confusions.matrix(max_symbols), {}, "max_symbols") == []
 
 
-NOWHERE = np.zeros((2, 3))
-STATISTICS = [
+ZERO_WEIGHTS = np.zeros((2, 3))
+ATTENTION_STATISTICS = [
     "coverage_deviation",
     "absentmindedness_out",
     "absentmindedness_in",
@@ -153,22 +153,22 @@ STATISTICS = [
 ]
 
 
-@pytest.mark.parametrize("name", STATISTICS)
-@pytest.mark.parametrize("weights", [NOWHERE, np.zeros((0, 3)), np.zeros((3, 0))])
+@pytest.mark.parametrize("name", ATTENTION_STATISTICS)
+@pytest.mark.parametrize("weights", [ZERO_WEIGHTS, np.zeros((0, 3)), np.zeros((3, 0))])
 def test_statistics_of_zero_weights_are_refused(name: str, weights: np.ndarray) -> None:
     with pytest.raises(ArgumentError, match=r"^weights: expected at least one row with a weight above 0, got "):
         getattr(alignment, name)(weights)
 
 
 def test_corpora_without_attention_have_no_statistics() -> None:
-    nowhere, empty = made("abc", ["x", END], NOWHERE.tolist()), made("", [], [])
-    for traces in ([], [nowhere], [empty], [nowhere, empty]):
+    without_attention, empty = made("abc", ["x", END], ZERO_WEIGHTS.tolist()), made("", [], [])
+    for traces in ([], [without_attention], [empty], [without_attention, empty]):
         assert alignment.summarize_attention(traces) == [] and alignment.mean_attention_map(traces) is None
         assert alignment.count_jumps(traces) == {}
 
 
 def trace_with_weights(weights: np.ndarray) -> Trace:
-    """A trace with attention that is none."""
+    """Return `TRACE` with other attention weights."""
     return replace(TRACE, attention=weights)
 
 
@@ -186,16 +186,16 @@ WRONG_FIELDS = {
 def test_a_trace_with_a_wrong_field_is_refused_by_its_name(name: str) -> None:
     trace = replace(TRACE)
     object.__setattr__(trace, name, WRONG_FIELDS[name])
-    singly: list[Callable[..., Any]] = [alignment.attention_jumps, alignment.trace_statistics]
-    for function in singly:
+    trace_functions: list[Callable[..., Any]] = [alignment.attention_jumps, alignment.trace_statistics]
+    for function in trace_functions:
         with pytest.raises(ArgumentError, match=rf"^trace\.{name}: expected "):
             function(trace)
-    jointly: list[Callable[..., Any]] = [
+    corpus_functions: list[Callable[..., Any]] = [
         alignment.count_jumps,
         alignment.mean_attention_map,
         alignment.summarize_attention,
     ]
-    for function in jointly:
+    for function in corpus_functions:
         with pytest.raises(ArgumentError, match=rf"^traces\[1\]\.{name}: expected "):
             function([TRACE, trace])
 
@@ -213,15 +213,15 @@ WRONG_OUTPUT_FIELDS = {
 
 
 @pytest.mark.parametrize("name", WRONG_OUTPUT_FIELDS)
-def test_scores_are_of_traces_whose_outputs_fit(name: str) -> None:
-    """Once a bare `TypeError`, or a length that is a tensor of NaN."""
-    trace, tagged = replace(TRACE), replace(TAGGED[0])
-    for wrong in (trace, tagged):
-        object.__setattr__(wrong, name, WRONG_OUTPUT_FIELDS[name])
+def test_scoring_refuses_traces_with_wrong_output_fields(name: str) -> None:
+    """Regression test: a wrong field raised a bare `TypeError`, or gave a length that was a tensor of NaN."""
+    trace, tagged = replace(TRACE), replace(TAG_TRACES[0])
+    for invalid in (trace, tagged):
+        object.__setattr__(invalid, name, WRONG_OUTPUT_FIELDS[name])
     calls: list[Callable[[], object]] = [
         lambda: score_traces([TRACE, trace], [["a"], ["a"]], tokenizers()),
-        lambda: score_labels([*TAGS, *TAGS], [*TAGGED, tagged]),
-        lambda: score_positions(SCORED[:2], [*POINTED, tagged]),
+        lambda: score_labels([*SCORED_TAGS, *SCORED_TAGS], [*TAG_TRACES, tagged]),
+        lambda: score_positions(SCORED[:2], [*POINTER_TRACES, tagged]),
     ]
     for call in calls:
         with pytest.raises(ArgumentError, match=rf"^traces\[1\]\.{name}: expected "):
@@ -235,24 +235,20 @@ def test_other_fields_of_a_scored_trace_are_not_read() -> None:
 
 
 def test_a_list_of_log_probabilities_has_no_score() -> None:
-    """Once an `AttributeError`."""
+    """Regression test: a list raised an `AttributeError`."""
     trace = replace(TRACE)
     object.__setattr__(trace, "log_probabilities", [-0.5, -0.5])
     with pytest.raises(ArgumentError, match=r"^log_probabilities: expected an array of floating-point numbers, got \["):
         _ = trace.score
 
 
-def assess(answered: DecodedExamples) -> Assessment:
-    """Outputs, scored."""
-    return assess_outputs("run", answered, tokenizers(), tokenizers(), ERROR_RATE_METRICS)
-
-
-SHORT, UNKNOWN = SPANS._replace(known=SPANS.known[:, :1]), SPANS._replace(known=~SPANS.known)
-NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), trace_with_weights(np.full((2, 3), np.nan))
+def assess_decoded(decoded: DecodedExamples) -> Assessment:
+    """Return the assessment of decoded examples."""
+    return assess_outputs("run", decoded, tokenizers(), tokenizers(), ERROR_RATE_METRICS)
 
 
 @pytest.mark.parametrize(
-    ("function", "given", "message"),
+    ("function", "args", "message"),
     [
         (alignment.row_entropy, ([[0.5, -0.5]],), "weights[0, 1]: expected a number from 0 to 1.001, got -0.5"),
         (alignment.row_entropy, ([0.5],), "weights: expected an array of numbers of shape (T, S), got [0.5]"),
@@ -469,7 +465,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), trace_with_weights(np.fu
         (
             score_labels,
             (
-                TAGS,
+                SCORED_TAGS,
                 [],
             ),
             "traces: expected as many as scored has (1), got 0",
@@ -478,7 +474,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), trace_with_weights(np.fu
             score_labels,
             (
                 [ScoredExample((), ((),), 0)],
-                TAGGED,
+                TAG_TRACES,
             ),
             "scored: expected at least one label",
         ),
@@ -558,8 +554,8 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), trace_with_weights(np.fu
         ),
         (join_assessments, ([],), "parts: expected at least one assessment, got []"),
         (
-            assess,
-            (GIVEN._replace(groups=[]),),
+            assess_decoded,
+            (DECODED._replace(groups=[]),),
             "decoded.groups: expected as many as",
         ),
         (
@@ -575,16 +571,16 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), trace_with_weights(np.fu
         ),
     ],
 )
-def test_messages_say_what_was_expected(function: Callable[..., Any], given: tuple[Any, ...], message: str) -> None:
+def test_messages_say_what_was_expected(function: Callable[..., Any], args: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
-        function(*given)
+        function(*args)
     assert str(caught.value).startswith(message)
 
 
-def test_runs_of_other_groups_are_not_compared() -> None:
+def test_runs_with_different_groups_are_not_compared() -> None:
     with pytest.raises(InputError, match="same examples"):
-        compare_runs(RUN, assessment(ROWS, groups=["p", "p", "q", "q"]))
+        compare_runs(ASSESSMENT, assessment(ROWS, groups=["p", "p", "q", "q"]))
 
 
-def test_impossible_outputs_have_a_calibration() -> None:
+def test_outputs_of_probability_zero_have_a_calibration() -> None:
     assert measure_calibration([-math.inf, 0.0], [False, True]).brier == 0

@@ -1,4 +1,4 @@
-"""Reading pairs: every line becomes an example, a bad line with its reason, or a counted blank line."""
+"""Reading pairs: every line is an example, a bad line with its reason, or a counted blank line."""
 
 import csv
 import gzip
@@ -39,31 +39,31 @@ from pellucid.data.readers import ColumnSelection, parquet_records
 from pellucid.errors import ArgumentError, ConfigError, DataError
 
 CONFIG = DataConfig()
-SKIPPING = DataConfig(on_bad_line="skip")
-TAGGED = DataConfig(features_column="3")
-NAMED = DataConfig(header=True, source_column="word", target_column="sound")
-HINT = '; data.on_bad_line = "skip" skips and counts such lines'
+SKIP_CONFIG = DataConfig(on_bad_line="skip")
+FEATURES_CONFIG = DataConfig(features_column="3")
+NAMED_COLUMNS_CONFIG = DataConfig(header=True, source_column="word", target_column="sound")
+SKIP_HINT = '; data.on_bad_line = "skip" skips and counts such lines'
 
-FIELDS = st.text(st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1, max_size=30)
-ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+FIELD_TEXT = st.text(st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1, max_size=30)
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
 Write = Callable[..., Path]
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Write bytes (or text, as UTF-8) to a file of this name, compressed if it ends in .gz."""
+    """Return a function that writes bytes (or text as UTF-8) to a named file, compressed if the name ends in .gz."""
 
-    def written(content: bytes | str, name: str = "train.tsv") -> Path:
+    def write_file(content: bytes | str, name: str = "train.tsv") -> Path:
         path = tmp_path / name
         data = content.encode() if isinstance(content, str) else content
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
         return path
 
-    return written
+    return write_file
 
 
-def table(path: Path, columns: dict[str, Sequence[object]] | pa.Table) -> Path:
+def write_parquet(path: Path, columns: dict[str, Sequence[object]] | pa.Table) -> Path:
     """Write a Parquet file."""
     pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), path)
     return path
@@ -73,15 +73,15 @@ def error_message(path: Path, config: DataConfig = CONFIG, target: Path | None =
     """Return the message of the error that reading raises, without the folder and the usual hint."""
     with pytest.raises(DataError) as caught:
         read_examples(path, config, target)
-    return str(caught.value).replace(f"{path.parent}{os.sep}", "").removesuffix(HINT)
+    return str(caught.value).replace(f"{path.parent}{os.sep}", "").removesuffix(SKIP_HINT)
 
 
-def reasons(path: Path, config: DataConfig = SKIPPING) -> list[tuple[int, str]]:
-    """Return line and reason of each bad line."""
+def bad_lines(path: Path, config: DataConfig = SKIP_CONFIG) -> list[tuple[int, str]]:
+    """Return the line number and the reason of each bad line."""
     return [(bad.line, bad.reason) for bad in read_examples(path, config).bad]
 
 
-def pairs(path: Path, config: DataConfig = CONFIG) -> list[tuple[str, ...]]:
+def read_tuples(path: Path, config: DataConfig = CONFIG) -> list[tuple[str, ...]]:
     """Return the examples as plain tuples, without empty features."""
     return [tuple(example if example.features else example[:2]) for example in read_examples(path, config).examples]
 
@@ -139,8 +139,8 @@ def test_formats_agree(write: Write, name: str, content: str, ending: str) -> No
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_parquet_agrees(tmp_path: Path, write: Write, ending: str) -> None:
-    path = table(tmp_path / "x.parquet", {"s": ["cat", "a,b"], "t": ["k æ t", 'c "d"']})
+def test_parquet_agrees_with_the_other_formats(tmp_path: Path, write: Write, ending: str) -> None:
+    path = write_parquet(tmp_path / "x.parquet", {"s": ["cat", "a,b"], "t": ["k æ t", 'c "d"']})
     if ending:
         path = write(path.read_bytes(), "y.parquet.gz")
     assert read_examples(path, CONFIG) == ([("cat", "k æ t", ""), ("a,b", 'c "d"', "")], [1, 2], [], 0)
@@ -149,31 +149,36 @@ def test_parquet_agrees(tmp_path: Path, write: Write, ending: str) -> None:
 def test_gzip_is_detected_by_its_content(tmp_path: Path) -> None:
     path = tmp_path / "plainly_named.tsv"
     path.write_bytes(gzip.compress(b"a\tb\n") + gzip.compress(b"c\td\n"))
-    assert pairs(path) == [("a", "b"), ("c", "d")]
+    assert read_tuples(path) == [("a", "b"), ("c", "d")]
 
 
 def test_features_are_a_third_column(write: Write, tmp_path: Path) -> None:
     expected = [("go", "went", "V;PST")]
-    assert pairs(write("go\twent\tV;PST\n"), TAGGED) == expected
-    assert pairs(write("go,went,V;PST\n", "x.csv"), TAGGED) == expected
-    assert pairs(write('{"a": "go", "b": "went", "c": "V;PST"}\n', "x.jsonl"), TAGGED) == expected
-    assert pairs(table(tmp_path / "x.parquet", {"a": ["go"], "b": ["went"], "c": ["V;PST"]}), TAGGED) == expected
+    assert read_tuples(write("go\twent\tV;PST\n"), FEATURES_CONFIG) == expected
+    assert read_tuples(write("go,went,V;PST\n", "x.csv"), FEATURES_CONFIG) == expected
+    assert read_tuples(write('{"a": "go", "b": "went", "c": "V;PST"}\n', "x.jsonl"), FEATURES_CONFIG) == expected
+    assert (
+        read_tuples(
+            write_parquet(tmp_path / "x.parquet", {"a": ["go"], "b": ["went"], "c": ["V;PST"]}), FEATURES_CONFIG
+        )
+        == expected
+    )
 
 
 def test_empty_features_are_valid(write: Write) -> None:
-    assert pairs(write("go\tgo\t\n"), TAGGED) == [("go", "go")]
+    assert read_tuples(write("go\tgo\t\n"), FEATURES_CONFIG) == [("go", "go")]
 
 
 def test_columns_by_number_in_any_order_and_twice(write: Write) -> None:
     path = write("a\tb\tc\n")
-    assert pairs(path, DataConfig(source_column="3", target_column="1")) == [("c", "a")]
-    assert pairs(path, DataConfig(source_column="2", target_column="2")) == [("b", "b")]
+    assert read_tuples(path, DataConfig(source_column="3", target_column="1")) == [("c", "a")]
+    assert read_tuples(path, DataConfig(source_column="2", target_column="2")) == [("b", "b")]
 
 
 # ---- TSV: exact fields
 
 
-@given(st.lists(st.tuples(FIELDS, FIELDS), max_size=8))
+@given(st.lists(st.tuples(FIELD_TEXT, FIELD_TEXT), max_size=8))
 def test_tsv_fields_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
     # The full stop prevents a blank line.
     rows = [("first", "row"), *((source, target + ".") for source, target in rows)]
@@ -202,11 +207,11 @@ def test_tsv_fields_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: l
     ],
 )
 def test_tsv_has_no_special_characters(write: Write, field: str) -> None:
-    assert pairs(write(f"x\ty\n{field}\tz\nz\t{field}\n")) == [("x", "y"), (field, "z"), ("z", field)]
+    assert read_tuples(write(f"x\ty\n{field}\tz\nz\t{field}\n")) == [("x", "y"), (field, "z"), ("z", field)]
 
 
 def test_white_space_is_a_valid_text(write: Write) -> None:
-    assert pairs(write(" \tspace\n\u3000\t\u00a0\n")) == [(" ", "space"), ("\u3000", "\u00a0")]
+    assert read_tuples(write(" \tspace\n\u3000\t\u00a0\n")) == [(" ", "space"), ("\u3000", "\u00a0")]
 
 
 def test_windows_line_ends_and_a_missing_last_newline_are_accepted(write: Write) -> None:
@@ -228,22 +233,22 @@ def test_windows_line_ends_and_a_missing_last_newline_are_accepted(write: Write)
     ],
 )
 def test_a_carriage_return_within_a_line_makes_it_bad(write: Write, content: bytes, bad: dict[int, int]) -> None:
-    """A file has line ends of several kinds: text between carriage returns is not part of an example."""
-    told = {
+    """Text between carriage returns is not part of an example, also in files with several kinds of line ends."""
+    expected = {
         line: f"carriage returns without newlines do not end lines (the first is byte {byte}): "
         "save the file with newlines"
         for line, byte in bad.items()
     }
     for items in (read_sources(write(content), CONFIG), parse_sources(io.BytesIO(content), "<stdin>", CONFIG)):
-        assert {item.line: item.reason for item in items if isinstance(item, BadLine)} == told
+        assert {item.line: item.reason for item in items if isinstance(item, BadLine)} == expected
 
 
 @pytest.mark.parametrize(
     ("name", "content"), [("x.tsv", "a\tb\n"), ("x.csv", '"a",b\n'), ("x.jsonl", '{"s":"a","t":"b"}')]
 )
 def test_a_byte_order_mark_is_removed(write: Write, name: str, content: str) -> None:
-    assert pairs(write("\ufeff" + content, name)) == [("a", "b")]
-    assert pairs(write("\ufeff" + content, name + ".gz")) == [("a", "b")]
+    assert read_tuples(write("\ufeff" + content, name)) == [("a", "b")]
+    assert read_tuples(write("\ufeff" + content, name + ".gz")) == [("a", "b")]
 
 
 def test_blank_lines_are_counted_and_numbered(write: Write) -> None:
@@ -252,24 +257,24 @@ def test_blank_lines_are_counted_and_numbered(write: Write) -> None:
 
 
 def test_additional_columns_are_ignored(write: Write) -> None:
-    assert pairs(write("a\tb\tc\nd\te\tf\n")) == [("a", "b"), ("d", "e")]
+    assert read_tuples(write("a\tb\tc\nd\te\tf\n")) == [("a", "b"), ("d", "e")]
 
 
 def test_unused_columns_are_reported(write: Write) -> None:
-    told = "the file has 4 columns; used are 1 as source, 2 as target"
-    assert describe_used_columns(write("\na\tb\tc\td\n", "a.tsv"), CONFIG) == told
-    assert describe_used_columns(write('"a,a",b,c,d\n', "a.csv"), CONFIG) == told
-    assert describe_used_columns(write("a\tb\tc\n", "b.tsv"), TAGGED) == ""
+    expected = "the file has 4 columns; used are 1 as source, 2 as target"
+    assert describe_used_columns(write("\na\tb\tc\td\n", "a.tsv"), CONFIG) == expected
+    assert describe_used_columns(write('"a,a",b,c,d\n', "a.csv"), CONFIG) == expected
+    assert describe_used_columns(write("a\tb\tc\n", "b.tsv"), FEATURES_CONFIG) == ""
     assert describe_used_columns(write("a\tb\n", "c.tsv"), CONFIG) == ""
-    assert describe_used_columns(write("word\tsound\tc\na\tb\tc\n", "d.tsv"), NAMED) == ""
+    assert describe_used_columns(write("word\tsound\tc\na\tb\tc\n", "d.tsv"), NAMED_COLUMNS_CONFIG) == ""
     assert describe_used_columns(write('{"1": "a", "2": "b", "c": "d"}\n', "e.jsonl"), CONFIG) == ""
 
 
 def test_a_line_with_another_number_of_columns_is_bad(write: Write) -> None:
     with pytest.raises(DataError, match=":2: expected 3 columns as in line 1, got 2"):
-        pairs(write("a\tb\tc\nd\te\n"))
+        read_tuples(write("a\tb\tc\nd\te\n"))
     with pytest.raises(DataError, match=":2: expected 2 columns as in line 1, got 3"):
-        pairs(write("a\tb\nd\te\tf\n"))
+        read_tuples(write("a\tb\nd\te\tf\n"))
 
 
 # ---- bad lines
@@ -298,9 +303,9 @@ def test_a_bad_line_stops_or_is_skipped_with_its_number(write: Write, line: byte
     path = write(b"a\tb\n\n" + line + b"\nc\td\n")
     with pytest.raises(DataError) as caught:
         read_examples(path, CONFIG)
-    assert str(caught.value) == f"{path}:3: {reason}{HINT}"
+    assert str(caught.value) == f"{path}:3: {reason}{SKIP_HINT}"
     expected = ([("a", "b", ""), ("c", "d", "")], [1, 4], [(str(path), 3, reason)], 1)
-    assert read_examples(path, SKIPPING) == expected
+    assert read_examples(path, SKIP_CONFIG) == expected
 
 
 def test_a_bad_line_is_formatted_like_a_compiler_message() -> None:
@@ -309,7 +314,7 @@ def test_a_bad_line_is_formatted_like_a_compiler_message() -> None:
 
 def test_the_last_selected_column_determines_the_required_number(write: Write) -> None:
     expected = "train.tsv:1: expected 3 columns, got 2 (tabs separate columns)"
-    assert error_message(write("a\tb\n"), TAGGED) == expected
+    assert error_message(write("a\tb\n"), FEATURES_CONFIG) == expected
 
 
 def test_lengths_count_symbols_not_characters(write: Write) -> None:
@@ -330,7 +335,7 @@ def test_white_space_has_no_words(write: Write) -> None:
 
 
 def test_a_text_of_the_maximum_length_is_valid(write: Write) -> None:
-    assert pairs(write("x" * 1000 + "\t" + "y" * 1000 + "\n")) == [("x" * 1000, "y" * 1000)]
+    assert read_tuples(write("x" * 1000 + "\t" + "y" * 1000 + "\n")) == [("x" * 1000, "y" * 1000)]
 
 
 def test_a_long_line_is_valid_with_a_higher_maximum(write: Write) -> None:
@@ -341,7 +346,7 @@ def test_a_long_line_is_valid_with_a_higher_maximum(write: Write) -> None:
         ("x.csv", f'"{long}",y\n'),
         ("x.jsonl", f'{{"s":"{long}","t":"y"}}'),
     ]:
-        assert pairs(write(content, name), config) == [(long, "y")]
+        assert read_tuples(write(content, name), config) == [(long, "y")]
     assert csv.field_size_limit() == 131_072
 
 
@@ -366,22 +371,26 @@ def test_only_bad_lines_are_an_error(write: Write) -> None:
     path = write("a\nb\n")
     first = "expected 2 columns, got 1 (tabs separate columns)"
     assert (
-        error_message(path, SKIPPING) == f"train.tsv contains no example: 2 bad lines; the first: train.tsv:1: {first}"
+        error_message(path, SKIP_CONFIG)
+        == f"train.tsv contains no example: 2 bad lines; the first: train.tsv:1: {first}"
     )
     path = write("\na\nb\n")
     expected = f"train.tsv contains no example: 2 bad lines, 1 blank; the first: train.tsv:2: {first}"
-    assert error_message(path, SKIPPING) == expected
+    assert error_message(path, SKIP_CONFIG) == expected
 
 
 def test_only_a_header_is_an_error(write: Write) -> None:
-    assert error_message(write("word\tsound\n"), NAMED) == "train.tsv contains no example: it is empty below the header"
+    assert (
+        error_message(write("word\tsound\n"), NAMED_COLUMNS_CONFIG)
+        == "train.tsv contains no example: it is empty below the header"
+    )
 
 
 @pytest.mark.parametrize("name", ["trian.tsv", "trian.csv", "trian.jsonl", "trian.parquet"])
 def test_a_missing_file_is_reported_with_a_similar_name(write: Write, tmp_path: Path, name: str) -> None:
     write("a\tb\n", name.replace("trian", "train"))
-    near = name.replace("trian", "train")
-    assert error_message(tmp_path / name) == f"cannot read {name}: no such file or directory; did you mean {near!r}?"
+    similar = name.replace("trian", "train")
+    assert error_message(tmp_path / name) == f"cannot read {name}: no such file or directory; did you mean {similar!r}?"
 
 
 def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
@@ -428,16 +437,16 @@ def test_a_binary_file_is_reported(write: Write, name: str) -> None:
 
 
 def test_damaged_gzip_is_reported(write: Write) -> None:
-    whole = write("".join(f"{i}\t{i}\n" for i in range(5000)), "x.tsv.gz").read_bytes()
+    content = write("".join(f"{i}\t{i}\n" for i in range(5000)), "x.tsv.gz").read_bytes()
     path = write("", "y.tsv.gz")
-    path.write_bytes(whole[:-4000])
-    told = r"cannot read y\.tsv\.gz beyond line \d+: the gzip file is damaged or cut short \("
-    assert re.match(told, error_message(path))
-    path.write_bytes(whole[:1000] + b"\xff" * 100 + whole[1100:])
-    assert re.match(told, error_message(path, SKIPPING))
-    path.write_bytes(whole[:-8] + b"\0" * 8)
-    told = "cannot read y.tsv.gz beyond line 5000: the gzip file is damaged or cut short (CRC check failed"
-    assert error_message(path).startswith(told)
+    path.write_bytes(content[:-4000])
+    expected = r"cannot read y\.tsv\.gz beyond line \d+: the gzip file is damaged or cut short \("
+    assert re.match(expected, error_message(path))
+    path.write_bytes(content[:1000] + b"\xff" * 100 + content[1100:])
+    assert re.match(expected, error_message(path, SKIP_CONFIG))
+    path.write_bytes(content[:-8] + b"\0" * 8)
+    expected = "cannot read y.tsv.gz beyond line 5000: the gzip file is damaged or cut short (CRC check failed"
+    assert error_message(path).startswith(expected)
 
 
 def test_plain_text_named_gz_is_reported(tmp_path: Path) -> None:
@@ -452,7 +461,7 @@ def test_a_pipe_is_read_like_a_file(tmp_path: Path, compressed: bool) -> None:
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_bytes, args=[gzip.compress(b"a\tb\n") if compressed else b"a\tb\n"])
     writer.start()
-    assert pairs(path) == [("a", "b")]
+    assert read_tuples(path) == [("a", "b")]
     writer.join()
 
 
@@ -466,7 +475,7 @@ def csv_bytes(rows: Sequence[Sequence[str]]) -> bytes:
     return file.getvalue().encode()
 
 
-@given(st.lists(st.tuples(ANY.filter(lambda text: "\0" not in text), FIELDS), max_size=8))
+@given(st.lists(st.tuples(ANY_TEXT.filter(lambda text: "\0" not in text), FIELD_TEXT), max_size=8))
 def test_csv_fields_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
     rows = [("first", "row"), *rows]
     path = tmp_path_factory.mktemp("csv") / "x.csv"
@@ -478,7 +487,7 @@ def test_csv_fields_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: l
 
 def test_csv_records_have_the_number_of_their_first_line(write: Write) -> None:
     path = write('a,"b\r\nb"\r\n\r\n"c\n\nc",d\n,\n   \ne,f', "x.csv")
-    reading = read_examples(path, SKIPPING)
+    reading = read_examples(path, SKIP_CONFIG)
     assert reading.examples == [("a", "b\r\nb", ""), ("c\n\nc", "d", ""), ("e", "f", "")]
     assert reading.lines == [1, 4, 9]
     assert [(bad.line, bad.reason) for bad in reading.bad] == [(7, "the source is empty")]
@@ -488,8 +497,8 @@ def test_csv_records_have_the_number_of_their_first_line(write: Write) -> None:
 def test_invalid_csv_is_reported(write: Write) -> None:
     lines = [b'a,"b" c', b"d,e", b"f,g\rh", b"i", b"j,\xff", b"k,\0", b'l,"\xff', b'l"', b'm,"n', b"o,p"]
     path = write(b"\n".join(lines), "x.csv")
-    assert pairs(path, SKIPPING) == [("d", "e")]
-    assert reasons(path) == [
+    assert read_tuples(path, SKIP_CONFIG) == [("d", "e")]
+    assert bad_lines(path) == [
         (1, "not valid CSV: ',' expected after '\"'"),
         (3, "not valid CSV: a carriage return outside quotes does not end a line"),
         (4, "expected 2 columns, got 1 (commas separate columns)"),
@@ -502,27 +511,27 @@ def test_invalid_csv_is_reported(write: Write) -> None:
 
 def test_csv_reports_a_quote_that_spans_lines(write: Write) -> None:
     path = write('a,"b\n' + "c,d\n" * 300 + 'e,f"\ng,h\n', "x.csv")
-    assert pairs(path, SKIPPING) == [("g", "h")]
+    assert read_tuples(path, SKIP_CONFIG) == [("g", "h")]
     spans = "(it spans 302 lines: is a quote missing?)"
-    assert reasons(path) == [(1, f"the target has 1205 symbols {spans}, more than data.max_sequence_length = 1000")]
+    assert bad_lines(path) == [(1, f"the target has 1205 symbols {spans}, more than data.max_sequence_length = 1000")]
 
 
 # ---- JSON lines
 
 
-@given(st.lists(st.tuples(ANY, ANY), min_size=1, max_size=8), st.booleans())
+@given(st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=1, max_size=8), st.booleans())
 def test_json_values_round_trip(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], ascii_only: bool
 ) -> None:
     path = tmp_path_factory.mktemp("json") / "x.jsonl"
     lines = [json.dumps({"s": source, "t": target}, ensure_ascii=ascii_only) for source, target in rows]
     path.write_bytes("\n".join(lines).encode())
-    assert pairs(path) == rows
+    assert read_tuples(path) == rows
 
 
 def test_json_keys_by_name_or_number(write: Write) -> None:
     path = write('{"id": 7, "word": "a", "sound": "b"}\n{"sound": "d", "word": "c", "id": 8}\n', "x.jsonl")
-    assert pairs(path, DataConfig(source_column="word", target_column="sound")) == [("a", "b"), ("c", "d")]
+    assert read_tuples(path, DataConfig(source_column="word", target_column="sound")) == [("a", "b"), ("c", "d")]
     reading = read_examples(path, DataConfig(source_column="2", target_column="3", on_bad_line="skip"))
     assert reading.examples == [("a", "b", "")]
     assert reading.bad[0].reason == "the value of 'id' is a number, not a string"
@@ -554,21 +563,21 @@ def test_json_keys_by_name_or_number(write: Write) -> None:
 )
 def test_invalid_json_is_reported(write: Write, line: str, reason: str) -> None:
     path = write('{"s": "a", "t": "b"}\n' + line + '\n\n{"s": "c", "t": "d"}', "x.jsonl")
-    reading = read_examples(path, SKIPPING)
-    assert (pairs(path, SKIPPING), reading.lines, reading.blank) == ([("a", "b"), ("c", "d")], [1, 4], 1)
-    assert reasons(path) == [(2, reason)]
+    reading = read_examples(path, SKIP_CONFIG)
+    assert (read_tuples(path, SKIP_CONFIG), reading.lines, reading.blank) == ([("a", "b"), ("c", "d")], [1, 4], 1)
+    assert bad_lines(path) == [(2, reason)]
 
 
 @pytest.mark.parametrize(
     "line", [r'{"s": "\"", "t": "b", "q\"": 1}', r'{"s": "\"", "t": "b", "o": {"s": 1, "t": {"s": 2}}}']
 )
 def test_keys_with_quotation_marks_and_nested_keys_are_not_repeated(write: Write, line: str) -> None:
-    assert pairs(write(line, "x.jsonl"), SKIPPING) == [('"', "b")]
+    assert read_tuples(write(line, "x.jsonl"), SKIP_CONFIG) == [('"', "b")]
 
 
 @pytest.mark.parametrize("value", ["1" * 5000, "-" + "1" * 5000, "1" * 5000 + ".5", "1e9999"])
 def test_unused_json_numbers_may_have_any_size(write: Write, value: str) -> None:
-    assert pairs(write('{"s": "a", "t": "b", "n": ' + value + "}\n", "x.jsonl")) == [("a", "b")]
+    assert read_tuples(write('{"s": "a", "t": "b", "n": ' + value + "}\n", "x.jsonl")) == [("a", "b")]
 
 
 def test_missing_json_keys_are_reported(write: Write) -> None:
@@ -581,32 +590,37 @@ def test_missing_json_keys_are_reported(write: Write) -> None:
 
 
 def test_parquet_columns_by_name(tmp_path: Path) -> None:
-    path = table(tmp_path / "x.parquet", {"id": [1, 2], "a.b": ["a", "c"], "t": ["b", "d"]})
-    assert pairs(path, DataConfig(source_column="a.b", target_column="t")) == [("a", "b"), ("c", "d")]
-    assert pairs(path, DataConfig(source_column="3", target_column="2")) == [("b", "a"), ("d", "c")]
-    assert pairs(path, DataConfig(source_column="t", target_column="t")) == [("b", "b"), ("d", "d")]
+    path = write_parquet(tmp_path / "x.parquet", {"id": [1, 2], "a.b": ["a", "c"], "t": ["b", "d"]})
+    assert read_tuples(path, DataConfig(source_column="a.b", target_column="t")) == [("a", "b"), ("c", "d")]
+    assert read_tuples(path, DataConfig(source_column="3", target_column="2")) == [("b", "a"), ("d", "c")]
+    assert read_tuples(path, DataConfig(source_column="t", target_column="t")) == [("b", "b"), ("d", "d")]
 
 
-@given(st.lists(st.tuples(ANY, ANY), min_size=1, max_size=8))
+@given(st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=1, max_size=8))
 def test_parquet_values_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
     path = tmp_path_factory.mktemp("parquet") / "x.parquet"
-    assert pairs(table(path, {"s": [row[0] for row in rows], "t": [row[1] for row in rows]})) == rows
+    assert read_tuples(write_parquet(path, {"s": [row[0] for row in rows], "t": [row[1] for row in rows]})) == rows
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string())]
+    "data_type",
+    [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string())],
 )
-def test_parquet_accepts_every_text_type(tmp_path: Path, kind: pa.DataType) -> None:
+def test_parquet_accepts_every_text_type(tmp_path: Path, data_type: pa.DataType) -> None:
     texts = pa.chunked_array([pa.array(["é", "b", "é"])])
-    texts = texts.dictionary_encode() if pa.types.is_dictionary(kind) else texts.cast(kind)
-    assert pairs(table(tmp_path / "x.parquet", {"s": texts, "t": texts})) == [("é", "é"), ("b", "b"), ("é", "é")]
+    texts = texts.dictionary_encode() if pa.types.is_dictionary(data_type) else texts.cast(data_type)
+    assert read_tuples(write_parquet(tmp_path / "x.parquet", {"s": texts, "t": texts})) == [
+        ("é", "é"),
+        ("b", "b"),
+        ("é", "é"),
+    ]
 
 
 def test_invalid_parquet_rows_are_bad_lines(tmp_path: Path) -> None:
     sources = pa.array([b"a", None, b"\xff", b"d", b""], pa.binary())
-    path = table(tmp_path / "x.parquet", {"s": sources, "t": ["b", "b", "b", None, "b"]})
-    assert pairs(path, SKIPPING) == [("a", "b")]
-    assert reasons(path) == [
+    path = write_parquet(tmp_path / "x.parquet", {"s": sources, "t": ["b", "b", "b", None, "b"]})
+    assert read_tuples(path, SKIP_CONFIG) == [("a", "b")]
+    assert bad_lines(path) == [
         (2, "the value of 's' is null, not a string"),
         (3, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
         (4, "the value of 't' is null, not a string"),
@@ -617,26 +631,28 @@ def test_invalid_parquet_rows_are_bad_lines(tmp_path: Path) -> None:
 def test_parquet_rows_are_numbered_across_batches(tmp_path: Path) -> None:
     texts: list[str | None] = [str(number) for number in range(1, 70_001)]
     texts[69_499] = None
-    reading = read_examples(table(tmp_path / "x.parquet", {"s": texts, "t": texts}), SKIPPING)
+    reading = read_examples(write_parquet(tmp_path / "x.parquet", {"s": texts, "t": texts}), SKIP_CONFIG)
     assert [bad.line for bad in reading.bad] == [69_500]
     assert all(example.source == str(line) for example, line in zip(reading.examples, reading.lines, strict=True))
     assert len(reading.examples) == 69_999
 
 
 def test_invalid_parquet_columns_are_reported(tmp_path: Path) -> None:
-    path = table(tmp_path / "x.parquet", {"word": ["a"], "number": [1], "list": [["a"]]})
+    path = write_parquet(tmp_path / "x.parquet", {"word": ["a"], "number": [1], "list": [["a"]]})
     assert error_message(path) == "x.parquet: column 'number' holds int64, not strings"
     lists = DataConfig(source_column="1", target_column="list")
     assert error_message(path, lists).startswith("x.parquet: column 'list' holds list<")
-    misspelt = DataConfig(source_column="wrod", target_column="word")
-    there = "among 'word', 'number', 'list'"
+    misspelled = DataConfig(source_column="wrod", target_column="word")
+    columns = "among 'word', 'number', 'list'"
     assert (
-        error_message(path, misspelt)
-        == f"x.parquet: no column 'wrod' (data.source_column) {there}; did you mean 'word'?"
+        error_message(path, misspelled)
+        == f"x.parquet: no column 'wrod' (data.source_column) {columns}; did you mean 'word'?"
     )
-    assert error_message(path, DataConfig(target_column="4")) == f"x.parquet: no column 4 (data.target_column) {there}"
-    twice = pa.Table.from_arrays([pa.array(["x"]), pa.array(["y"])], names=["a", "a"])
-    assert error_message(table(path, twice)) == "x.parquet: 2 columns are named 'a'"
+    assert (
+        error_message(path, DataConfig(target_column="4")) == f"x.parquet: no column 4 (data.target_column) {columns}"
+    )
+    repeated = pa.Table.from_arrays([pa.array(["x"]), pa.array(["y"])], names=["a", "a"])
+    assert error_message(write_parquet(path, repeated)) == "x.parquet: 2 columns are named 'a'"
 
 
 def test_invalid_parquet_files_are_reported(write: Write, tmp_path: Path) -> None:
@@ -645,23 +661,25 @@ def test_invalid_parquet_files_are_reported(write: Write, tmp_path: Path) -> Non
     assert error_message(write("not a table, only text\n", "x.parquet")).startswith(
         start + "Parquet magic bytes not found"
     )
-    whole = table(tmp_path / "whole.parquet", {"s": ["a"] * 99, "t": ["b"] * 99}).read_bytes()
-    assert error_message(write(whole[:60] + whole[90:], "x.parquet")).startswith(start)
-    assert error_message(write(whole[:4] + b"\xff" * 30 + whole[34:], "x.parquet")).startswith(start)
-    assert error_message(write(whole[:-20], "x.parquet.gz")).startswith("cannot read x.parquet.gz as Parquet: ")
-    table(tmp_path / "x.parquet", {"s": pa.array([], pa.string()), "t": pa.array([], pa.string())})
+    content = write_parquet(tmp_path / "whole.parquet", {"s": ["a"] * 99, "t": ["b"] * 99}).read_bytes()
+    assert error_message(write(content[:60] + content[90:], "x.parquet")).startswith(start)
+    assert error_message(write(content[:4] + b"\xff" * 30 + content[34:], "x.parquet")).startswith(start)
+    assert error_message(write(content[:-20], "x.parquet.gz")).startswith("cannot read x.parquet.gz as Parquet: ")
+    write_parquet(tmp_path / "x.parquet", {"s": pa.array([], pa.string()), "t": pa.array([], pa.string())})
     assert error_message(tmp_path / "x.parquet") == "x.parquet contains no example: it is empty"
 
 
-@pytest.mark.parametrize("kind", [{}, {"compression": "none", "use_dictionary": False}])
-def test_parquet_with_a_changed_byte_is_read_completely_or_refused(tmp_path: Path, kind: dict[str, Any]) -> None:
+@pytest.mark.parametrize("write_options", [{}, {"compression": "none", "use_dictionary": False}])
+def test_parquet_with_a_changed_byte_is_read_completely_or_refused(
+    tmp_path: Path, write_options: dict[str, Any]
+) -> None:
     path = tmp_path / "x.parquet"
-    pq.write_table(pa.table({"s": ["ab", "c", "d"], "t": ["e", "f", "g"]}), path, store_schema=False, **kind)
+    pq.write_table(pa.table({"s": ["ab", "c", "d"], "t": ["e", "f", "g"]}), path, store_schema=False, **write_options)
     content, outcomes = path.read_bytes(), {"read": 0, "refused": 0}
-    for at in range(len(content)):
-        path.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
+    for position in range(len(content)):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :])
         try:
-            reading = read_examples(path, SKIPPING)
+            reading = read_examples(path, SKIP_CONFIG)
             assert len(reading.examples) + len(reading.bad) + reading.blank == 3
             outcomes["read"] += 1
         except DataError as error:
@@ -679,7 +697,7 @@ def test_parquet_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
 
 
 def test_parquet_beyond_the_bound_of_gzip_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small file may hold any number of zeros: it is not decompressed further than the bound."""
+    """A small file may contain any number of zeros; decompression stops at the bound."""
     monkeypatch.setattr("pellucid.data.readers.MAX_UNSEEKABLE_PARQUET", 2**21, raising=False)
     path = tmp_path / "x.parquet"
     path.write_bytes(gzip.compress(bytes(2**26), 1))
@@ -693,25 +711,29 @@ def test_parquet_beyond_the_bound_of_gzip_is_refused(tmp_path: Path, monkeypatch
     )
 
 
-@pytest.mark.parametrize("kind", [{"use_dictionary": False}, {}, {"encoding": "DELTA_BYTE_ARRAY"}])
+@pytest.mark.parametrize("write_options", [{"use_dictionary": False}, {}, {"encoding": "DELTA_BYTE_ARRAY"}])
 def test_parquet_cells_are_bounded_like_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_options: dict[str, Any]
 ) -> None:
     monkeypatch.setattr("pellucid.data.readers.MAX_LINE_BYTES", 1000)
     texts = ["a" * 10] * 70 + ["b" * 1000, "c" * 1001] + ["d"] * 8
-    options = {"use_dictionary": False, "column_encoding": {"s": "DELTA_BYTE_ARRAY"}} if "encoding" in kind else kind
+    options = (
+        {"use_dictionary": False, "column_encoding": {"s": "DELTA_BYTE_ARRAY"}}
+        if "encoding" in write_options
+        else write_options
+    )
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"s": texts, "t": ["y"] * 80}), path, **options)
-    assert error_message(path, SKIPPING) == "x.parquet:72: the value of 's' has more than 1,000 bytes: is this text?"
+    assert error_message(path, SKIP_CONFIG) == "x.parquet:72: the value of 's' has more than 1,000 bytes: is this text?"
     pq.write_table(pa.table({"s": texts[:71], "t": ["y"] * 71}), path, **options)
-    assert len(read_examples(path, SKIPPING).examples) == 71
+    assert len(read_examples(path, SKIP_CONFIG).examples) == 71
     pq.write_table(pa.table({"s": ["c" * 4001], "t": ["y"]}), path, **options)
-    assert error_message(path, SKIPPING) == "x.parquet: values of 's' have more than 1,000 bytes: is this text?"
+    assert error_message(path, SKIP_CONFIG) == "x.parquet: values of 's' have more than 1,000 bytes: is this text?"
 
 
 @pytest.mark.parametrize("encoding", ["RLE_DICTIONARY", "DELTA_BYTE_ARRAY"])
 def test_repeated_long_parquet_cells_are_read_in_small_batches(tmp_path: Path, encoding: str) -> None:
-    """Two hundred values of 4 MB take 800 MB; a dictionary or a prefix holds them in 4 MB of the file."""
+    """Two hundred values of 4 MB take 800 MB; dictionaries and prefixes store them in 4 MB of the file."""
     options: dict[str, Any] = {"use_dictionary": ["s"]}
     if encoding == "DELTA_BYTE_ARRAY":
         options = {"use_dictionary": False, "column_encoding": {"s": encoding}}
@@ -741,7 +763,7 @@ def test_parallel_files_pair_line_by_line(write: Write, ending: str) -> None:
 def test_bad_parallel_lines_name_their_file(write: Write) -> None:
     source = write(b"a\n\nc\n\xffd\ne\n" + b"f" * 1001 + b"\n", "train.en")
     target = write(b"u\nv\n\nx\ny\xff\nz\n", "train.de")
-    reading = read_examples(source, SKIPPING, target)
+    reading = read_examples(source, SKIP_CONFIG, target)
     assert reading.examples == [("a", "u", "")]
     assert reading.bad == [
         (str(source), 2, "the source is empty"),
@@ -752,10 +774,10 @@ def test_bad_parallel_lines_name_their_file(write: Write) -> None:
     ]
 
 
-@pytest.mark.parametrize(("lines", "other"), [(3, 5), (5, 3), (0, 2), (2, 0), (4, 5)])
-def test_parallel_files_of_different_lengths_are_an_error(write: Write, lines: int, other: int) -> None:
-    source, target = write("a\n" * lines, "train.en"), write("b\n" * other, "train.de")
-    expected = f"train.en has {lines} lines, but train.de has {other}: give equally many lines"
+@pytest.mark.parametrize(("source_lines", "target_lines"), [(3, 5), (5, 3), (0, 2), (2, 0), (4, 5)])
+def test_parallel_files_of_different_lengths_are_an_error(write: Write, source_lines: int, target_lines: int) -> None:
+    source, target = write("a\n" * source_lines, "train.en"), write("b\n" * target_lines, "train.de")
+    expected = f"train.en has {source_lines} lines, but train.de has {target_lines}: give equally many lines"
     assert error_message(source, CONFIG, target) == expected
 
 
@@ -780,12 +802,12 @@ def test_parallel_features_follow_a_tab(write: Write) -> None:
 @pytest.mark.parametrize(("name", "separator"), [("x.tsv", "\t"), ("x.csv", ",")])
 def test_a_header_names_the_columns(write: Write, name: str, separator: str) -> None:
     lines = ["", "id,sound,word", "1,kæt,cat", "", "2,dɔg,dog"]
-    reading = read_examples(write("\n".join(lines).replace(",", separator), name), NAMED)
+    reading = read_examples(write("\n".join(lines).replace(",", separator), name), NAMED_COLUMNS_CONFIG)
     assert reading == ([("cat", "kæt", ""), ("dog", "dɔg", "")], [3, 5], [], 2)
 
 
 def test_a_header_is_skipped_for_numbers_too(write: Write) -> None:
-    assert pairs(write("word\tsound\na\tb\n"), DataConfig(header=True)) == [("a", "b")]
+    assert read_tuples(write("word\tsound\na\tb\n"), DataConfig(header=True)) == [("a", "b")]
 
 
 @pytest.mark.parametrize(
@@ -797,11 +819,11 @@ def test_a_header_is_skipped_for_numbers_too(write: Write) -> None:
     ],
 )
 def test_a_header_without_the_columns_is_an_error(write: Write, header: str, reason: str) -> None:
-    assert error_message(write(f"{header}\na\tb\n"), NAMED) == f"train.tsv: {reason}"
+    assert error_message(write(f"{header}\na\tb\n"), NAMED_COLUMNS_CONFIG) == f"train.tsv: {reason}"
 
 
 def test_a_long_header_is_abbreviated(write: Write) -> None:
-    message = error_message(write("\t".join(["x" * 500] * 500) + "\n"), NAMED)
+    message = error_message(write("\t".join(["x" * 500] * 500) + "\n"), NAMED_COLUMNS_CONFIG)
     assert message.endswith(", 'xxxxxxxxxxxxxxxxxxxx…', …") and len(message) < 700
 
 
@@ -812,12 +834,12 @@ def test_a_header_with_too_few_columns_is_an_error(write: Write) -> None:
 
 def test_an_unreadable_header_is_an_error(write: Write) -> None:
     expected = f"train.tsv:1: invalid UTF-8 at byte 1 (0xff){TEXT_HINT} (in the header line)"
-    assert error_message(write(b"\xff\tsound\na\tb\n"), NAMED) == expected
+    assert error_message(write(b"\xff\tsound\na\tb\n"), NAMED_COLUMNS_CONFIG) == expected
 
 
 def test_a_column_name_implies_a_header(write: Write) -> None:
     path = write("word\tsound\na\tb\n")
-    assert pairs(path, DataConfig(source_column="word", target_column="2")) == [("a", "b")]
+    assert read_tuples(path, DataConfig(source_column="word", target_column="2")) == [("a", "b")]
     expected = "train.tsv: no column 'sund' (data.target_column) among 'word', 'sound'; did you mean 'sound'?"
     assert error_message(path, DataConfig(target_column="sund")) == expected
 
@@ -837,8 +859,8 @@ def test_a_column_name_needs_a_header(write: Write) -> None:
 def test_missing_columns_are_reported(write: Write, role: str, column: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_examples(write("a\tb\n"), DataConfig(**{f"{role}_column": column}))  # type: ignore[arg-type]
-    shown = column if len(column) < 80 else column[:79] + "…"
-    assert str(caught.value) == f"data.{role}_column: expected a name or a number from 1 to 1,048,576, got '{shown}'"
+    quoted = column if len(column) < 80 else column[:79] + "…"
+    assert str(caught.value) == f"data.{role}_column: expected a name or a number from 1 to 1,048,576, got '{quoted}'"
 
 
 @pytest.mark.parametrize(("role", "column"), [("source", "0"), ("target", ""), ("features", "00")])
@@ -848,20 +870,20 @@ def test_invalid_columns_are_refused(write: Write, role: str, column: str) -> No
     assert str(caught.value) == f"data.{role}_column: expected a name or a number from 1, got {column!r}"
 
 
-# ---- sources to predict for
+# ---- sources for prediction
 
 
-def predicted(path: Path, config: DataConfig = CONFIG) -> list[tuple[str, str] | tuple[int, str]]:
-    """Return source and features of each item, or line and reason of a bad one."""
-    return [summary(item) for item in read_sources(path, config)]
+def read_source_items(path: Path, config: DataConfig = CONFIG) -> list[tuple[str, str] | tuple[int, str]]:
+    """Return source and features of each item of a file, or line and reason of a bad line."""
+    return [summarize_item(item) for item in read_sources(path, config)]
 
 
-def parsed(content: bytes, config: DataConfig = CONFIG) -> list[tuple[str, str] | tuple[int, str]]:
-    """Return source and features of each item of lines, or line and reason of a bad one."""
-    return [summary(item) for item in parse_sources(io.BytesIO(content), "<stdin>", config)]
+def parse_source_items(content: bytes, config: DataConfig = CONFIG) -> list[tuple[str, str] | tuple[int, str]]:
+    """Return source and features of each item of these bytes, or line and reason of a bad line."""
+    return [summarize_item(item) for item in parse_sources(io.BytesIO(content), "<stdin>", config)]
 
 
-def summary(item: Example | BadLine) -> tuple[str, str] | tuple[int, str]:
+def summarize_item(item: Example | BadLine) -> tuple[str, str] | tuple[int, str]:
     """Return source and features of an example, or line and reason of a bad line."""
     if isinstance(item, BadLine):
         return item.line, item.reason
@@ -882,8 +904,8 @@ def test_every_line_gives_one_source(write: Write) -> None:
         ("", ""),
         ("g", ""),
     ]
-    assert predicted(write(content, "words.txt")) == expected
-    assert parsed(content) == expected
+    assert read_source_items(write(content, "words.txt")) == expected
+    assert parse_source_items(content) == expected
 
 
 @given(st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)))
@@ -896,12 +918,12 @@ def test_arbitrary_lines_give_one_item_each(lines: list[bytes]) -> None:
 
 
 def test_white_space_is_an_empty_source_of_words() -> None:
-    assert parsed(b"\x0b\n", DataConfig(source_symbols="words", max_sequence_length=2)) == [("\x0b", "")]
+    assert parse_source_items(b"\x0b\n", DataConfig(source_symbols="words", max_sequence_length=2)) == [("\x0b", "")]
 
 
 def test_a_line_without_a_tab_is_a_source() -> None:
     config = DataConfig(source_column="3", target_column="1", features_column="2")
-    assert parsed(b"a\nb\tc\td\ne\tf\n", config) == [
+    assert parse_source_items(b"a\nb\tc\td\ne\tf\n", config) == [
         ("a", ""),
         ("d", "c"),
         (3, "expected 3 columns, got 2 (tabs separate columns)"),
@@ -910,56 +932,62 @@ def test_a_line_without_a_tab_is_a_source() -> None:
 
 def test_text_lines_are_sources(write: Write) -> None:
     config = DataConfig(input_format="text")
-    for lines in (predicted(write("a\tb\n\nc,\n", "words.txt"), config), parsed(b"a\tb\n\nc,\n", config)):
+    for lines in (
+        read_source_items(write("a\tb\n\nc,\n", "words.txt"), config),
+        parse_source_items(b"a\tb\n\nc,\n", config),
+    ):
         assert lines == [("a\tb", ""), ("", ""), ("c,", "")]
 
 
 def test_text_lines_may_have_features() -> None:
     config = DataConfig(input_format="text", source_column="2", features_column="word")
-    assert parsed(b"go\tV;PST\nbe\n", config) == [("go", "V;PST"), ("be", "")]
+    assert parse_source_items(b"go\tV;PST\nbe\n", config) == [("go", "V;PST"), ("be", "")]
 
 
 def test_pairs_beside_parallel_files_are_tsv(write: Write) -> None:
-    """The settings of columns apply to other files than parallel text; its features are in column 2 of the sources."""
-    plain = DataConfig(input_format="text")
-    tagged = DataConfig(input_format="text", source_column="2", target_column="word", features_column="2")
+    """Column settings apply to files of pairs; parallel text has its features in column 2 of the sources."""
+    without_features = DataConfig(input_format="text")
+    with_features = DataConfig(input_format="text", source_column="2", target_column="word", features_column="2")
     for name in ("pairs", "pairs.tsv"):
-        for config, line, pair in ((plain, "a\tb", Example("a", "b")), (tagged, "a\tb\tV", Example("a", "b", "V"))):
+        for config, line, pair in (
+            (without_features, "a\tb", Example("a", "b")),
+            (with_features, "a\tb\tV", Example("a", "b", "V")),
+        ):
             assert list(read_pairs(write(f"{line}\n", name), config)) == [pair]
             assert list(parse_pairs([f"{line}\n".encode()], "<stdin>", config)) == [pair]
-    (bad,) = parse_pairs([b"a\n"], "<stdin>", plain)
+    (bad,) = parse_pairs([b"a\n"], "<stdin>", without_features)
     assert str(bad) == "<stdin>:1: expected 2 columns, got 1 (tabs separate columns)"
 
 
 def test_lines_of_text_are_not_pairs(write: Write) -> None:
     path, text = write("a\tb\n"), InputFormat("text")
-    for pairs in (read_pairs(path, CONFIG, text), parse_pairs([b"a\tb\n"], "<stdin>", CONFIG, text)):
+    for reader in (read_pairs(path, CONFIG, text), parse_pairs([b"a\tb\n"], "<stdin>", CONFIG, text)):
         with pytest.raises(ArgumentError, match=r"^input_format\.format: expected a format of pairs: auto, tsv, csv"):
-            list(pairs)
+            list(reader)
 
 
 def test_groups_need_a_column(write: Write) -> None:
-    """Once a `TypeError`: the last of two fields was taken as the group."""
+    """Regression test: the last of two fields became the group, which raised a `TypeError`."""
     with pytest.raises(ArgumentError, match=r"^group: expected a column: a name, or a number from 1, got ''$"):
         read_grouped_examples(write("a\tb\n"), CONFIG, "")
 
 
 def test_a_known_suffix_overrides_the_configured_format(write: Write, tmp_path: Path) -> None:
     config = DataConfig(input_format="text")
-    assert predicted(write('"a,b",c\n', "x.csv"), config) == [("a,b", "")]
-    assert predicted(write("a\tb\n", "x.tsv"), config) == [("a", "")]
-    assert predicted(write("a\tb\n", "x.txt"), config) == [("a\tb", "")]
-    assert predicted(write('{"s": ""}\n\n{}\n', "x.jsonl"), config) == [
+    assert read_source_items(write('"a,b",c\n', "x.csv"), config) == [("a,b", "")]
+    assert read_source_items(write("a\tb\n", "x.tsv"), config) == [("a", "")]
+    assert read_source_items(write("a\tb\n", "x.txt"), config) == [("a\tb", "")]
+    assert read_source_items(write('{"s": ""}\n\n{}\n', "x.jsonl"), config) == [
         ("", ""),
         ("", ""),
         (3, "no column 1 (data.source_column) among none"),
     ]
-    assert predicted(table(tmp_path / "x.parquet", {"s": ["a", "", None], "t": [1, 2, 3]}), config) == [
+    assert read_source_items(write_parquet(tmp_path / "x.parquet", {"s": ["a", "", None], "t": [1, 2, 3]}), config) == [
         ("a", ""),
         ("", ""),
         (3, "the value of 's' is null, not a string"),
     ]
-    assert predicted(write("a,b\n", "y.txt"), DataConfig(input_format="csv")) == [("a", "")]
+    assert read_source_items(write("a,b\n", "y.txt"), DataConfig(input_format="csv")) == [("a", "")]
 
 
 @pytest.mark.parametrize(
@@ -977,36 +1005,36 @@ def test_a_known_suffix_overrides_the_configured_format(write: Write, tmp_path: 
 def test_a_header_of_sources_is_skipped(
     write: Write, content: str, expected: list[tuple[str, str] | tuple[int, str]]
 ) -> None:
-    assert predicted(write(content), NAMED) == expected
+    assert read_source_items(write(content), NAMED_COLUMNS_CONFIG) == expected
 
 
 def test_a_header_is_skipped_for_columns_by_number(write: Write) -> None:
     config = DataConfig(header=True)
-    assert predicted(write("word\tsound\na\tb\n"), config) == [("a", "")]
-    assert predicted(write("1\nb\n"), config) == [("1", ""), ("b", "")]
+    assert read_source_items(write("word\tsound\na\tb\n"), config) == [("a", "")]
+    assert read_source_items(write("1\nb\n"), config) == [("1", ""), ("b", "")]
 
 
 def test_a_header_of_sources_without_features_is_skipped(write: Write) -> None:
     config = DataConfig(header=True, source_column="word", target_column="sound", features_column="tags")
-    assert predicted(write("word\na\n"), config) == [("a", "")]
-    assert predicted(write("tags\tword\nN\ta\n"), config) == [("a", "N")]
+    assert read_source_items(write("word\na\n"), config) == [("a", "")]
+    assert read_source_items(write("tags\tword\nN\ta\n"), config) == [("a", "N")]
     with pytest.raises(DataError, match=r"no column 'tags' \(data.features_column\) among 'word', 'id'"):
-        predicted(write("word\tid\na\t1\n"), config)
+        read_source_items(write("word\tid\na\t1\n"), config)
 
 
 def test_standard_input_has_no_header() -> None:
-    assert parsed(b"word\na\tb\n", NAMED) == [
+    assert parse_source_items(b"word\na\tb\n", NAMED_COLUMNS_CONFIG) == [
         ("word", ""),
         (2, "got 2 columns, but no header names 'word'"),
     ]
-    assert parsed(b"word\tsound\na\tb\n", DataConfig(header=True)) == [("word", ""), ("a", "")]
+    assert parse_source_items(b"word\tsound\na\tb\n", DataConfig(header=True)) == [("word", ""), ("a", "")]
 
 
 def test_a_byte_order_mark_is_removed_from_sources() -> None:
-    assert parsed(b"\xef\xbb\xbfa\n") == [("a", "")]
-    assert parsed(b"\xef\xbb\xbf") == [("", "")]
+    assert parse_source_items(b"\xef\xbb\xbfa\n") == [("a", "")]
+    assert parse_source_items(b"\xef\xbb\xbf") == [("", "")]
     with pytest.raises(DataError, match=r"^<stdin> is UTF-16 text: save it as plain text in UTF-8$"):
-        parsed("\ufeffa\n".encode("utf-16-le"))
+        parse_source_items("\ufeffa\n".encode("utf-16-le"))
 
 
 def test_sources_are_parsed_one_at_a_time() -> None:
@@ -1031,10 +1059,10 @@ def test_importing_does_not_import_pyarrow() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-real = pytest.mark.skipif(not DATA.is_dir(), reason=f"no data in {DATA}: set PELLUCID_DATA")
+needs_published_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no data in {DATA}: set PELLUCID_DATA")
 
 
-@real
+@needs_published_data
 @pytest.mark.parametrize(
     ("name", "count", "bad", "blank"),
     [

@@ -11,8 +11,8 @@ def test_rounded_axis_ends_are_close_to_the_maximum(value: float) -> None:
 
 
 def test_axis_numbers_are_formatted() -> None:
-    shown = [format_number(value) for value in (0.0, 0.05, 20.0, 1500.0, 20000.0, 1.5e6, 2e9)]
-    assert shown == ["0", "0.05", "20", "1.5k", "20k", "1.5M", "2G"]
+    formatted = [format_number(value) for value in (0.0, 0.05, 20.0, 1500.0, 20000.0, 1.5e6, 2e9)]
+    assert formatted == ["0", "0.05", "20", "1.5k", "20k", "1.5M", "2G"]
     assert round_up(0.0) == 1.0
     assert accuracy_axis_limits([]) == (0.0, 100.0) and accuracy_axis_limits(
         [GroupAccuracy("1", 99, 100, 95.0, 99.0)]

@@ -50,36 +50,36 @@ GROUPS = [
 
 
 @pytest.fixture(autouse=True)
-def settings_untouched() -> Iterator[None]:
+def assert_unchanged_rcparams() -> Iterator[None]:
     before = dict(matplotlib.rcParams)
     yield
     assert dict(matplotlib.rcParams) == before
 
 
-def small() -> Trace:
+def build_trace() -> Trace:
     return made("abc", ["A", "B", END], [[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.0, 0.02, 0.98]], [0.93, 0.5, 0.001])
 
 
-def ticks(axes: Axes) -> tuple[list[str], list[str]]:
-    across = [axes.xaxis.get_major_formatter()(at, at) for at in axes.get_xticks()]
-    return across, [axes.yaxis.get_major_formatter()(at, at) for at in axes.get_yticks()]
+def tick_labels(axes: Axes) -> tuple[list[str], list[str]]:
+    x_labels = [axes.xaxis.get_major_formatter()(position, position) for position in axes.get_xticks()]
+    return x_labels, [axes.yaxis.get_major_formatter()(position, position) for position in axes.get_yticks()]
 
 
-def texts(document: str) -> list[str]:
+def svg_texts(document: str) -> list[str]:
     return ["".join(element.itertext()) for element in ElementTree.fromstring(document).iter(f"{SVG}text")]
 
 
-def lines(axes: Axes) -> dict[str, list[tuple[float, float]]]:
-    found = {str(line.get_label()): np.asarray(line.get_xydata()).tolist() for line in axes.lines}
-    return {name: [(x, y) for x, y in points] for name, points in found.items()}
+def line_points(axes: Axes) -> dict[str, list[tuple[float, float]]]:
+    points_by_label = {str(line.get_label()): np.asarray(line.get_xydata()).tolist() for line in axes.lines}
+    return {name: [(x, y) for x, y in points] for name, points in points_by_label.items()}
 
 
 def test_attention_figure_shows_weights_symbols_and_probabilities() -> None:
-    axes = attention_figure(small()).axes[0]
+    axes = attention_figure(build_trace()).axes[0]
     (image,) = axes.images
-    assert np.array_equal(np.asarray(image.get_array()), small().attention)
+    assert np.array_equal(np.asarray(image.get_array()), build_trace().attention)
     assert image.get_clim() == (0.0, 1.0)
-    assert ticks(axes) == (["a", "b", "c"], ["A", "B", "⟨end⟩"])
+    assert tick_labels(axes) == (["a", "b", "c"], ["A", "B", "⟨end⟩"])
     assert ("source" in axes.get_xlabel(), "output" in axes.get_ylabel()) == (True, True)
     assert [(text.get_text(), text.get_position()[1]) for text in axes.texts] == [
         ("0.93", 0),
@@ -90,29 +90,29 @@ def test_attention_figure_shows_weights_symbols_and_probabilities() -> None:
 
 
 def test_shades_darken_monotonically_in_grayscale() -> None:
-    light = [
-        sum(share * part for share, part in zip((0.2, 0.7, 0.1), SHADES(step / 10)[:3], strict=True))
+    luminance = [
+        sum(coefficient * channel for coefficient, channel in zip((0.2, 0.7, 0.1), SHADES(step / 10)[:3], strict=True))
         for step in range(11)
     ]
-    assert all(before - after > 0.03 for before, after in itertools.pairwise(light))
+    assert all(lighter - darker > 0.03 for lighter, darker in itertools.pairwise(luminance))
 
 
 def test_missing_attention_is_reported() -> None:
     axes = attention_figure(made("ab", ["A"], [[0, 0]])).axes[0]
     assert "no attention" in [text.get_text() for text in axes.texts]
-    assert "no attention" not in [text.get_text() for text in attention_figure(small()).axes[0].texts]
+    assert "no attention" not in [text.get_text() for text in attention_figure(build_trace()).axes[0].texts]
 
 
 def test_unknown_symbols_are_underlined() -> None:
-    axes = attention_figure(replace(small(), unknown=(0, 2))).axes[0]
+    axes = attention_figure(replace(build_trace(), unknown=(0, 2))).axes[0]
     assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines] == [[-0.4, 0.4], [1.6, 2.4]]
     assert [text.get_text() for text in axes.texts if "underlined" in text.get_text()] == [
         "underlined: not\nin the vocabulary"
     ]
-    assert axes.get_xlim() == attention_figure(small()).axes[0].get_xlim()
-    drawn = to_svg(attention_figure(replace(small(), unknown=(0, 2))))
-    assert 'id="unknown-1"' in drawn and 'id="unknown-3"' in drawn and 'id="unknown-2"' not in drawn
-    assert "unknown" not in to_svg(attention_figure(small()))
+    assert axes.get_xlim() == attention_figure(build_trace()).axes[0].get_xlim()
+    svg = to_svg(attention_figure(replace(build_trace(), unknown=(0, 2))))
+    assert 'id="unknown-1"' in svg and 'id="unknown-3"' in svg and 'id="unknown-2"' not in svg
+    assert "unknown" not in to_svg(attention_figure(build_trace()))
 
 
 @pytest.mark.parametrize("trace", [made([], [END], []), made("ab", [], []), made([], [], [])])
@@ -126,8 +126,8 @@ def test_empty_sides_are_drawn(trace: Trace) -> None:
 def test_every_script_is_drawn_as_text_without_warnings(script: str) -> None:
     figure = attention_figure(diagonal(list(script), [*script, END]))
     assert to_png(figure).startswith(b"\x89PNG")
-    assert {visible_symbol(symbol) for symbol in script} <= set(texts(to_svg(figure)))
-    assert ticks(figure.axes[0])[0] == [visible_symbol(symbol) for symbol in script]
+    assert {visible_symbol(symbol) for symbol in script} <= set(svg_texts(to_svg(figure)))
+    assert tick_labels(figure.axes[0])[0] == [visible_symbol(symbol) for symbol in script]
 
 
 def test_characters_without_a_font_are_code_points(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +137,8 @@ def test_characters_without_a_font_are_code_points(monkeypatch: pytest.MonkeyPat
     figure = attention_figure(diagonal(["अ", "ं", "xअ", "\x1b", "b"], [END]))
     axes = figure.axes[0]
     with fonts.drawable_tick_labels(figure):
-        assert ticks(axes)[0] == ["09\n05", "09\n02", "xU+0905", "00\n1B", "b"]
-    assert ticks(axes)[0] == ["अ", "◌ं", "xअ", "␛", "b"]
+        assert tick_labels(axes)[0] == ["09\n05", "09\n02", "xU+0905", "00\n1B", "b"]
+    assert tick_labels(axes)[0] == ["अ", "◌ं", "xअ", "␛", "b"]
 
 
 def test_placeholder_font_is_not_used() -> None:
@@ -146,28 +146,28 @@ def test_placeholder_font_is_not_used() -> None:
 
 
 def test_markup_in_symbols_stays_text() -> None:
-    shown = texts(to_svg(attention_figure(diagonal(HOSTILE, [END]))))
+    shown = svg_texts(to_svg(attention_figure(diagonal(HOSTILE, [END]))))
     assert {visible_symbol(symbol) for symbol in HOSTILE} <= set(shown)
 
 
 def test_equal_figures_give_equal_files() -> None:
-    first, again = attention_figure(small()), attention_figure(small())
-    assert to_svg(first) == to_svg(first) == to_svg(again)
-    assert to_png(first) == to_png(first) == to_png(again)
+    first, second = attention_figure(build_trace()), attention_figure(build_trace())
+    assert to_svg(first) == to_svg(first) == to_svg(second)
+    assert to_png(first) == to_png(first) == to_png(second)
     assert "<dc:date>" not in to_svg(first)
-    assert to_svg(mean_attention_figure([small()])) == to_svg(mean_attention_figure([small()]))
+    assert to_svg(mean_attention_figure([build_trace()])) == to_svg(mean_attention_figure([build_trace()]))
 
 
 def test_png_has_the_requested_resolution() -> None:
-    figure = attention_figure(small())
+    figure = attention_figure(build_trace())
     sizes = [struct.unpack(">II", to_png(figure, dots)[16:24]) for dots in (50, 100)]
     assert sizes[1][0] == pytest.approx(2 * sizes[0][0], abs=1)
     assert sizes[1][0] == int(figure.get_figwidth() * 100)
 
 
 def test_svg_cells_equal_the_weights() -> None:
-    """The picture inside holds one pixel a cell, which browsers are told to leave sharp."""
-    document = ElementTree.fromstring(to_svg(attention_figure(small())))
+    """The embedded image has one pixel per cell and asks browsers to scale it without smoothing."""
+    document = ElementTree.fromstring(to_svg(attention_figure(build_trace())))
     image = next(document.iter(f"{SVG}image"))
     data = base64.b64decode(image.attrib["{http://www.w3.org/1999/xlink}href"].partition(",")[2])
     assert struct.unpack(">II", data[16:24]) == (3, 3)
@@ -176,8 +176,8 @@ def test_svg_cells_equal_the_weights() -> None:
 
 def test_curves_equal_the_log() -> None:
     upper, lower = curves_figure(LOG).axes
-    assert lines(upper) == {"training loss": [(32, 3), (96, 1)], "validation loss": [(64, 2), (96, 1.5)]}
-    assert lines(lower) == {
+    assert line_points(upper) == {"training loss": [(32, 3), (96, 1)], "validation loss": [(64, 2), (96, 1.5)]}
+    assert line_points(lower) == {
         "exact match": [(64, 40), (96, 60.5), (128, 50)],
         "symbol error rate": [(64, 30), (96, 20), (128, 25)],
         "best checkpoint: 60.5 %": [(96, 60.5)],
@@ -188,7 +188,7 @@ def test_curves_equal_the_log() -> None:
 def test_curves_show_the_metrics_of_the_task() -> None:
     log = [{**record, "span_f1": record["exact_match"]} for record in LOG if record["event"] == "validated"]
     _, lower = curves_figure(log, get_task("tag").metrics.validation_metrics).axes
-    assert list(lines(lower)) == ["span F1", "sequence accuracy", "best checkpoint: 60.5 %"]
+    assert list(line_points(lower)) == ["span F1", "sequence accuracy", "best checkpoint: 60.5 %"]
 
 
 def test_curves_of_an_empty_log_show_a_note() -> None:
@@ -204,14 +204,14 @@ def test_accuracy_figure_shows_intervals(draw: object, axis: str) -> None:
     assert isinstance(figure, Figure)
     (axes,) = figure.axes
     (line,) = axes.lines
-    places, values = np.asarray(line.get_xydata()).T
-    assert places.tolist() == [0, 1, 2]
+    positions, values = np.asarray(line.get_xydata()).T
+    assert positions.tolist() == [0, 1, 2]
     assert values[[0, 2]].tolist() == [90, 50] and math.isnan(values[1])
     corners = {
         tuple(corner) for path in axes.collections[0].get_paths() for corner in np.asarray(path.vertices).tolist()
     }
     assert {(0, 59.6), (0, 98.2), (2, 40.4), (2, 59.6)} <= corners
-    assert ticks(axes)[0] == ["1–3", "4–5", "6"]
+    assert tick_labels(axes)[0] == ["1–3", "4–5", "6"]
     assert axes.get_ylim() == (40, 100)
     assert axis in axes.get_xlabel()
     assert np.asarray(axes.collections[0].get_facecolor())[0, :3] == pytest.approx(to_rgb(line.get_color()))
@@ -219,12 +219,12 @@ def test_accuracy_figure_shows_intervals(draw: object, axis: str) -> None:
 
 def test_many_groups_have_readable_ticks() -> None:
     figure = position_figure([GroupAccuracy(str(n), 1, 2, 9.5, 90.5) for n in range(1, 101)])
-    shown = [label for label in ticks(figure.axes[0])[0] if label]
+    shown = [label for label in tick_labels(figure.axes[0])[0] if label]
     assert shown[0] == "1" and len(shown) < 25
     assert to_png(position_figure([]))
 
 
-def test_mean_attention_averages_the_traces_with_that_many_symbols() -> None:
+def test_mean_attention_averages_each_row_over_traces_that_have_it() -> None:
     short = made("ab", ["A"], [[1, 0]])
     long = made("abc", ["A", END], [[0, 0.5, 0.5], [0, 0, 1]])
     mean = mean_attention([short, long])
@@ -235,7 +235,7 @@ def test_mean_attention_averages_the_traces_with_that_many_symbols() -> None:
 def test_mean_attention_figure_shows_lines_and_image() -> None:
     traces = [made("ab", ["A"], [[1, 0]]), made("abc", ["A", END], [[0, 0.5, 0.5], [0, 0, 1]])]
     upper, lower = mean_attention_figure(traces).axes[:2]
-    assert lines(upper) == {"1": [(1, 0.5), (2, 0.25), (3, 0.25)], "2": [(1, 0), (2, 0), (3, 1)]}
+    assert line_points(upper) == {"1": [(1, 0.5), (2, 0.25), (3, 0.25)], "2": [(1, 0), (2, 0), (3, 1)]}
     assert [text.get_text() for text in upper.texts] == ["1", "2"]
     (image,) = lower.images
     assert np.asarray(image.get_array()).tolist() == mean_attention(traces).tolist()
@@ -244,10 +244,10 @@ def test_mean_attention_figure_shows_lines_and_image() -> None:
 
 
 def test_long_symbols_fit_in_the_figure() -> None:
-    long = diagonal(["internationalisation" * 3], ["Subcellular localisation"])
-    figure = attention_figure(long)
+    trace = diagonal(["internationalisation" * 3], ["Subcellular localisation"])
+    figure = attention_figure(trace)
     axes = figure.axes[0]
-    assert to_png(figure) and all(label.endswith("…") for label in ticks(axes)[0])
-    inside = axes.get_tightbbox()
-    assert inside is not None
-    assert inside.x0 >= 0 and inside.x1 <= figure.bbox.x1 and inside.y0 >= 0 and inside.y1 <= figure.bbox.y1
+    assert to_png(figure) and all(label.endswith("…") for label in tick_labels(axes)[0])
+    bounds = axes.get_tightbbox()
+    assert bounds is not None
+    assert bounds.x0 >= 0 and bounds.x1 <= figure.bbox.x1 and bounds.y0 >= 0 and bounds.y1 <= figure.bbox.y1

@@ -24,14 +24,14 @@ from pellucid.files import (
 
 
 @pytest.fixture
-def open_mask() -> Iterator[None]:
-    """A process whose new files are anyone's to read, whatever the shell says."""
+def default_umask() -> Iterator[None]:
+    """Set the umask to 022, independent of the shell."""
     mask = os.umask(0o022)
     yield
     os.umask(mask)
 
 
-def listed(folder: Path) -> list[str]:
+def file_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -39,7 +39,7 @@ def test_atomic_write_creates_and_replaces(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     for content in (b"one", b"", bytes(range(256)) * 5000):
         write_atomic(path, content)
-        assert path.read_bytes() == content and listed(tmp_path) == ["a.bin"]
+        assert path.read_bytes() == content and file_names(tmp_path) == ["a.bin"]
 
 
 def test_text_is_written_unchanged_in_utf8(tmp_path: Path) -> None:
@@ -61,11 +61,11 @@ def test_failed_write_keeps_the_old_file(
     monkeypatch.setattr(os, step, fail)
     with pytest.raises(RunError if isinstance(failure, OSError) else KeyboardInterrupt):
         write_atomic(tmp_path / "a.bin", b"new")
-    assert (tmp_path / "a.bin").read_bytes() == b"old" and listed(tmp_path) == ["a.bin"]
+    assert (tmp_path / "a.bin").read_bytes() == b"old" and file_names(tmp_path) == ["a.bin"]
 
 
 def test_full_disk_keeps_the_old_file_and_is_reported(tmp_path: Path) -> None:
-    """The system's limit on the size of a file stands for the disk: the write itself is refused half-way."""
+    """The system's limit on file sizes simulates a full disk: the write fails midway."""
     write_atomic(tmp_path / "a.bin", b"old")
     program = (
         "import resource, signal, sys\n"
@@ -75,11 +75,11 @@ def test_full_disk_keeps_the_old_file_and_is_reported(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "write_atomic(Path(sys.argv[1]), b'x' * 5000)\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "a.bin")], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1 and f"RunError: cannot write {tmp_path / 'a.bin'}: file too large" in done.stderr
-    assert (tmp_path / "a.bin").read_bytes() == b"old" and listed(tmp_path) == ["a.bin"]
+    assert result.returncode == 1 and f"RunError: cannot write {tmp_path / 'a.bin'}: file too large" in result.stderr
+    assert (tmp_path / "a.bin").read_bytes() == b"old" and file_names(tmp_path) == ["a.bin"]
 
 
 def test_file_in_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_missing_folder_and_folder_in_the_way_are_errors(tmp_path: Path) -> None
     (tmp_path / "a.bin").mkdir()
     with pytest.raises(RunError, match=r"^cannot write .*/a\.bin: is a directory$"):
         write_atomic(tmp_path / "a.bin", b"new")
-    assert listed(tmp_path) == ["a.bin"]
+    assert file_names(tmp_path) == ["a.bin"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
@@ -110,7 +110,7 @@ def test_forbidden_folder_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
-def test_file_mode_follows_the_umask(tmp_path: Path, open_mask: None, mask: int, mode: int) -> None:
+def test_file_mode_follows_the_umask(tmp_path: Path, default_umask: None, mask: int, mode: int) -> None:
     os.umask(mask)
     write_atomic(tmp_path / "a.bin", b"new")
     assert (tmp_path / "a.bin").stat().st_mode & 0o777 == mode
@@ -121,7 +121,7 @@ def test_readers_see_the_old_or_the_new_file(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     contents = [bytes([number]) * 100_000 for number in range(20)]
     write_atomic(path, contents[0])
-    seen: list[bytes] = []
+    contents_read: list[bytes] = []
 
     def write_all() -> None:
         for content in contents:
@@ -130,9 +130,9 @@ def test_readers_see_the_old_or_the_new_file(tmp_path: Path) -> None:
     writer = threading.Thread(target=write_all)
     writer.start()
     while writer.is_alive():
-        seen.append(path.read_bytes())
+        contents_read.append(path.read_bytes())
     writer.join()
-    assert seen and all(content in contents for content in seen)
+    assert contents_read and all(content in contents for content in contents_read)
 
 
 def test_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
@@ -176,12 +176,12 @@ def test_file_written_in_parts_is_renamed_at_the_end(tmp_path: Path) -> None:
     write_atomic(tmp_path / "a.bin", b"old")
     with open_atomic(tmp_path / "a.bin") as file:
         file.write(b"n")
-        assert (tmp_path / "a.bin").read_bytes() == b"old" and len(listed(tmp_path)) == 2
+        assert (tmp_path / "a.bin").read_bytes() == b"old" and len(file_names(tmp_path)) == 2
         file.write(b"ew")
-    assert (tmp_path / "a.bin").read_bytes() == b"new" and listed(tmp_path) == ["a.bin"]
+    assert (tmp_path / "a.bin").read_bytes() == b"new" and file_names(tmp_path) == ["a.bin"]
     with pytest.raises(ValueError, match="mine"), open_atomic(tmp_path / "a.bin") as file:
         raise ValueError("mine")
-    assert (tmp_path / "a.bin").read_bytes() == b"new" and listed(tmp_path) == ["a.bin"]
+    assert (tmp_path / "a.bin").read_bytes() == b"new" and file_names(tmp_path) == ["a.bin"]
 
 
 def test_remove_file_removes_leftover_temporaries(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_remove_file_removes_leftover_temporaries(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"")
     remove_file(tmp_path / "a.bin")
     remove_file(tmp_path / "a.bin")
-    assert listed(tmp_path) == others
+    assert file_names(tmp_path) == others
     (tmp_path / "folder").mkdir()
     with pytest.raises(RunError, match=r"^cannot remove .*/folder: "):
         remove_file(tmp_path / "folder")
@@ -206,13 +206,13 @@ def test_only_own_temporaries_are_removed(tmp_path: Path) -> None:
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
-    assert len(listed(tmp_path)) == 1
+    assert len(file_names(tmp_path)) == 1
     others = [".a [1].bin", ".a [1].bin.original", ".b.bin.abcdefg1.tmp", "a [1].bin", "a [1].bin.abcdefg1.tmp"]
     for name in others:
         (tmp_path / name).write_bytes(b"")
     (tmp_path / ".a [1].bin.abcdefg2.tmp").mkdir()
     remove_temporaries(tmp_path, lambda name: name == "a [1].bin")
-    assert listed(tmp_path) == sorted([*others, ".a [1].bin.abcdefg2.tmp"])
+    assert file_names(tmp_path) == sorted([*others, ".a [1].bin.abcdefg2.tmp"])
     remove_temporaries(tmp_path / "none", lambda name: True)
 
 
@@ -226,5 +226,5 @@ def test_unexpected_files_are_neither_expected_nor_hidden(tmp_path: Path) -> Non
 def test_folder_with_very_many_parts_is_created(tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*["a"] * 1500)
     assert len(make_folder(deep)) == 1500 and deep.is_dir() and make_folder(deep) == []
-    for folder in (deep, *deep.parents[: 1500 - 1]):  # what pytest removes the folder with recurses
+    for folder in (deep, *deep.parents[: 1500 - 1]):  # pytest's recursive removal would fail at this depth
         folder.rmdir()

@@ -1,4 +1,4 @@
-"""Finite parameters whose outputs overflow: one error message, and no output."""
+"""Finite parameters whose outputs overflow: the result is one error message and no output."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -40,10 +40,10 @@ PAIRS = [Example("ab", "ab"), Example("dcba", "dcb"), Example("c", "c")]
 
 
 def scale_parameters(run: Path, to: Path, factor: float, names: Sequence[str] | None = None) -> Path:
-    """A copy of a run whose parameters (None: all of them) are so many times as large."""
+    """Copy a run and multiply the named parameters (None: all of them) by a factor."""
     path = copy_of(run, to) / "model.safetensors"
-    held = safetensors.torch.load(path.read_bytes())
-    path.write_bytes(parameter_file({n: v * factor if names is None or n in names else v for n, v in held.items()}))
+    tensors = safetensors.torch.load(path.read_bytes())
+    path.write_bytes(parameter_file({n: v * factor if names is None or n in names else v for n, v in tensors.items()}))
     return to
 
 
@@ -60,7 +60,7 @@ def saturate_parameters(run: Path, to: Path) -> Path:
     return to
 
 
-WAYS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
+DECODING_METHODS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
     "greedy": lambda model: [model.trace(PAIRS)],
     "beam": lambda model: [model.with_beam(3).trace(PAIRS)],
     "list": lambda model: model.hypotheses(PAIRS, 3),
@@ -71,69 +71,69 @@ WAYS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
 }
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "kernels"])
-@pytest.mark.parametrize("way", WAYS)
-def test_every_decoding_names_the_run(tmp_path: Path, way: str, compiled: bool) -> None:
+@pytest.mark.parametrize("compiled", [False, True], ids=["pytorch", "kernels"])
+@pytest.mark.parametrize("method", DECODING_METHODS)
+def test_every_decoding_method_names_the_run_in_its_error(tmp_path: Path, method: str, compiled: bool) -> None:
     run = saturate_parameters(copies_run().run, tmp_path / "run")
     if compiled:
-        is_numba_available()  # once they are loaded, every search takes them
+        is_numba_available()  # once the kernels are loaded, every search uses them
         with pytest.raises(RunError) as caught:
-            WAYS[way](load(run))
+            DECODING_METHODS[method](load(run))
     else:
         with disable_kernels(), pytest.raises(RunError) as caught:
-            WAYS[way](load(run))
+            DECODING_METHODS[method](load(run))
     assert str(caught.value).startswith(f"{run} gives numbers that are not finite")
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_outputs_are_finite_or_refused_with_and_without_kernels(tmp_path: Path, seed: int) -> None:
-    """Of some parameters alone, up to where float32 ends."""
+    """One to three parameters are multiplied by a factor of up to the maximum of float32."""
     random = np.random.default_rng(seed)
     names = sorted(safetensors.torch.load((copies_run().run / "model.safetensors").read_bytes()))
-    chosen = random.choice(names, 1 + seed % 3, replace=False).tolist()
-    model = load(scale_parameters(copies_run().run, tmp_path / "run", 10.0 ** random.integers(4, 39), chosen))
+    scaled = random.choice(names, 1 + seed % 3, replace=False).tolist()
+    model = load(scale_parameters(copies_run().run, tmp_path / "run", 10.0 ** random.integers(4, 39), scaled))
     is_numba_available()
-    for way, decode in WAYS.items():
-        for find in (decode, with_kernels_disabled(decode)):
+    for method, decode in DECODING_METHODS.items():
+        for decoder in (decode, disable_kernels_in(decode)):
             try:
-                traces = [trace for traces in find(model) for trace in traces]
+                traces = [trace for traces in decoder(model) for trace in traces]
             except RunError:
                 continue
             for trace in traces:
-                assert not np.isnan(trace.log_probabilities).any() and not np.isnan(trace.attention).any(), way
-                assert not np.isnan(trace.top_log_probabilities).any() and not math.isnan(trace.score), way
-                assert trace.target, way
+                assert not np.isnan(trace.log_probabilities).any() and not np.isnan(trace.attention).any(), method
+                assert not np.isnan(trace.top_log_probabilities).any() and not math.isnan(trace.score), method
+                assert trace.target, method
 
 
-def with_kernels_disabled(decode: Callable[[Predictor], list[list[Trace]]]) -> Callable[[Predictor], list[list[Trace]]]:
-    """The same without kernels."""
+def disable_kernels_in(decode: Callable[[Predictor], list[list[Trace]]]) -> Callable[[Predictor], list[list[Trace]]]:
+    """Return the same decoding method with kernels disabled."""
 
-    def found(model: Predictor) -> list[list[Trace]]:
+    def decode_without_kernels(model: Predictor) -> list[list[Trace]]:
         with disable_kernels():
             return decode(model)
 
-    return found
+    return decode_without_kernels
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_answers_name_the_run(tmp_path: Path, task: Task) -> None:
+def test_every_task_names_the_run_in_its_error(tmp_path: Path, task: Task) -> None:
     run = saturate_parameters(task_run(task).run, tmp_path / "run")
     model = load(run)
     pairs = [Example("abc", {"tag": "VCC", "classify": "an a", "point": "1"}[task])]
-    for ask in (model.trace, model.force, model.distributions):  # type: ignore[attr-defined]
+    for predict in (model.trace, model.force, model.distributions):  # type: ignore[attr-defined]
         with pytest.raises(RunError, match="run gives numbers that are not finite"):
-            ask(pairs)
+            predict(pairs)
 
 
-def test_an_ensemble_names_its_members(tmp_path: Path) -> None:
+def test_an_ensemble_names_its_members_in_its_error(tmp_path: Path) -> None:
     copy_of(copies_run().run, tmp_path / "one")
     saturate_parameters(copies_run().run, tmp_path / "other")
     (tmp_path / ENSEMBLE).write_text('{"members": ["one", "other"]}')
-    for decode in WAYS.values():
+    for decode in DECODING_METHODS.values():
         with pytest.raises(RunError) as caught:
             decode(load(tmp_path))
-        told = f"{tmp_path / 'one'} with {tmp_path / 'other'} gives numbers that are not finite"
-        assert str(caught.value).startswith(told)
+        expected = f"{tmp_path / 'one'} with {tmp_path / 'other'} gives numbers that are not finite"
+        assert str(caught.value).startswith(expected)
 
 
 INSPECTIONS: dict[str, Callable[[Predictor, Trace], object]] = {
@@ -151,8 +151,8 @@ INSPECTIONS: dict[str, Callable[[Predictor, Trace], object]] = {
 
 @pytest.mark.parametrize("damage", ["huge", "nan"])
 @pytest.mark.parametrize("name", INSPECTIONS)
-def test_every_inspection_names_the_run(tmp_path: Path, name: str, damage: str) -> None:
-    """Once NaN without a word, for the parameters with which a prediction is refused."""
+def test_every_inspection_names_the_run_in_its_error(tmp_path: Path, name: str, damage: str) -> None:
+    """Regression test: inspections returned NaN for parameters with which predictions are refused."""
     run = copies_run().run
     (trace,) = load(run).predict(["dcba"])
     INSPECTIONS[name](load(run), trace)
@@ -167,22 +167,22 @@ def test_every_inspection_names_the_run(tmp_path: Path, name: str, damage: str) 
 
 
 def test_the_page_reports_numbers_that_are_not_finite() -> None:
-    """What-if requests and painted attention, of a model that was finite when the page was opened."""
+    """The parameters become NaN after the page was opened; painted attention and what-if requests are refused."""
     trained = digits_run()
-    viewed = open_run(trained.run, "run", "cpu", None)
-    page = assemble_page([viewed], [read_example_file(trained.files.valid, trained.config.data)], 3, True)
-    plain = DecodeRequest(text="one", attribution=True, states=True)
+    opened_run = open_run(trained.run, "run", "cpu", None)
+    page = assemble_page([opened_run], [read_example_file(trained.files.valid, trained.config.data)], 3, True)
+    base_request = DecodeRequest(text="one", attribution=True, states=True)
     override = AttentionOverride(step=0, weights=[1.0, 0.0, 0.0])
-    painted = msgspec.structs.replace(plain, attention_overrides=[override])
+    painted_request = msgspec.structs.replace(base_request, attention_overrides=[override])
     requests: list[Callable[[], Any]] = [
-        lambda: decode_source(page, painted),
-        lambda: compare_what_if(page, WhatIfRequest(before=plain, after=painted)),
-        lambda: compare_what_if(page, WhatIfRequest(before=painted, after=plain)),
+        lambda: decode_source(page, painted_request),
+        lambda: compare_what_if(page, WhatIfRequest(before=base_request, after=painted_request)),
+        lambda: compare_what_if(page, WhatIfRequest(before=painted_request, after=base_request)),
     ]
     for request in requests:
         request()
     with torch.no_grad():
-        for parameter in viewed.loaded_predictor.network.parameters():
+        for parameter in opened_run.loaded_predictor.network.parameters():
             parameter.fill_(math.nan)
     for request in requests:
         with pytest.raises(NotFiniteError, match="gives numbers that are not finite"):
@@ -190,30 +190,30 @@ def test_the_page_reports_numbers_that_are_not_finite() -> None:
 
 
 def test_a_finite_model_is_not_affected() -> None:
-    """Probabilities of zero are numbers: what a search cannot write, and what training never saw."""
+    """Probabilities of zero are valid, as of symbols that search suppresses."""
     model = load(digits_run().run)
     assert all(len(each) == 3 for each in model.hypotheses([Example("one", ""), Example("two three", "")], 3))
     assert [np.isneginf(each).any() for each in step_distributions(model, model.predict(["one"]))] == [True]
 
 
-def commands(trained: Trained, run: Path, to: Path) -> list[list[object]]:
-    """Every verb that decodes."""
-    dev = trained.files.valid
+def decoding_commands(trained: Trained, run: Path, to: Path) -> list[list[object]]:
+    """Return one command line for each way in which a subcommand decodes."""
+    valid_file = trained.files.valid
     return [
         *(
-            ["predict", run, dev, *more]
-            for more in ([], ["--beam-size", 3], ["--sample", 2], ["--output-format", "jsonl"])
+            ["predict", run, valid_file, *flags]
+            for flags in ([], ["--beam-size", 3], ["--sample", 2], ["--output-format", "jsonl"])
         ),
-        *(["score", run, dev], ["evaluate", run, dev], ["evaluate", run, dev, "--json"]),
-        *(["look", run, dev, "--terminal"], ["look", run, dev, "--export", to / "a.html"]),
-        ["look", run, dev, "--export", to / "a.svg"],
+        *(["score", run, valid_file], ["evaluate", run, valid_file], ["evaluate", run, valid_file, "--json"]),
+        *(["look", run, valid_file, "--terminal"], ["look", run, valid_file, "--export", to / "a.html"]),
+        ["look", run, valid_file, "--export", to / "a.svg"],
     ]
 
 
 def test_every_subcommand_names_the_run_and_prints_no_score(tmp_path: Path) -> None:
     run = saturate_parameters(copies_run().run, tmp_path / "run")
-    for command in commands(copies_run(), run, tmp_path):
-        done = pellucid(*command)
-        told = done._replace(err=done.err[done.err.rindex("pellucid: ") :])
-        assert complaint(told).startswith(f"{run} gives numbers that are not finite"), command
-        assert done.out == "" and "nan" not in done.err and not (tmp_path / "a.html").exists()
+    for command in decoding_commands(copies_run(), run, tmp_path):
+        result = pellucid(*command)
+        last_message = result._replace(err=result.err[result.err.rindex("pellucid: ") :])
+        assert complaint(last_message).startswith(f"{run} gives numbers that are not finite"), command
+        assert result.out == "" and "nan" not in result.err and not (tmp_path / "a.html").exists()

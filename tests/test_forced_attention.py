@@ -1,4 +1,4 @@
-"""Forced attention and masked positions, in every kind of decoding and of model.
+"""Forced attention and masked positions, with every decoding method and every kind of model.
 
 B batch, S source positions, T target positions, K hypotheses.
 """
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import SEEDS, WIDTH, batches, few, network_of, optioned, shake, vocabularies
 from small import config_of as config_from
-from test_ensemble import member
+from test_ensemble import build_member
 from test_transducer import transducer_of
 
 import pellucid.decoding.transducer as module
@@ -34,7 +34,7 @@ from pellucid.errors import ArgumentError, InputError
 from pellucid.tasks.registry import build_network
 
 SEARCH = {"max_length": 6, "beam_size": 3}
-KINDS: dict[str, dict[str, Any]] = {
+MODEL_SETTINGS: dict[str, dict[str, Any]] = {
     "gru": {},
     "lstm": {"encoder": {"cell": "lstm"}, "decoder": {"cell": "lstm"}},
     "stacked": {"decoder": {"num_layers": 2, "residual": True}},
@@ -48,9 +48,9 @@ KINDS: dict[str, dict[str, Any]] = {
 ONE_HOT = ForcedAttention(1, (0.0, 0.0, 1.0))
 
 
-def model_of(kind: str) -> Transducer:
-    """An untrained transducer of a kind, in float64 as that of `transducer_of`."""
-    return transducer_of({**KINDS[kind], "search": SEARCH})
+def build_model(kind: str) -> Transducer:
+    """Return an untrained transducer with the settings of this kind, in float64."""
+    return transducer_of({**MODEL_SETTINGS[kind], "search": SEARCH})
 
 
 def assert_traces_close(one: Trace, two: Trace, tolerance: float = 1e-5) -> None:
@@ -59,18 +59,18 @@ def assert_traces_close(one: Trace, two: Trace, tolerance: float = 1e-5) -> None
     np.testing.assert_allclose(one.attention, two.attention, atol=tolerance)
 
 
-@pytest.mark.parametrize("kind", [*KINDS])
+@pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
 def test_a_forced_row_appears_unchanged_in_every_decoding(kind: str) -> None:
     options = DecodingOptions(painted=(ForcedAttention(1, (1.0, 0.0, 3.0)), ForcedAttention(0, (0.0, 2.0, 0.0))))
-    given = model_of(kind).with_options(options)
-    found = [
-        *given.nbest(["abc"], 3)[0],
-        given.with_beam(1).predict(["abc"])[0],
-        *given.sample(["abc"], SamplingConfig(samples=2))[0],
-        given.force([Example("abc", "vwx")])[0],
+    model = build_model(kind).with_options(options)
+    traces = [
+        *model.nbest(["abc"], 3)[0],
+        model.with_beam(1).predict(["abc"])[0],
+        *model.sample(["abc"], SamplingConfig(samples=2))[0],
+        model.force([Example("abc", "vwx")])[0],
     ]
-    assert any(trace.painted == (0, 1) for trace in found)
-    for trace in found:
+    assert any(trace.painted == (0, 1) for trace in traces)
+    for trace in traces:
         expected = [[0.0, 1.0, 0.0], [0.25, 0.0, 0.75]][: len(trace.target)]
         np.testing.assert_allclose(trace.attention[:2], expected, atol=1e-7)
         assert trace.painted == tuple(range(min(2, len(trace.target)))) and trace.forced == ()
@@ -81,32 +81,32 @@ def test_a_forced_row_appears_unchanged_in_every_decoding(kind: str) -> None:
 def test_added_features_have_no_forced_weights(score: str) -> None:
     data = {"features_column": "3", "features_symbols": "characters"}
     settings = {"data": data, "encoder": {"features": "sum"}, "attention": {"type": score}, "search": SEARCH}
-    tagged = transducer_of(settings, features="VN")
-    given = tagged.with_options(DecodingOptions(painted=(ONE_HOT,)))
+    transducer = transducer_of(settings, features="VN")
+    model = transducer.with_options(DecodingOptions(painted=(ONE_HOT,)))
     sources, features = ["abc", "cab", "bca"], ["V", "VN", ""]
-    found = [*given.predict(sources, features), *given.with_beam(1).predict(sources, features)]
-    found += [trace for traces in given.sample(sources, SamplingConfig(samples=2), features) for trace in traces]
-    found += given.force([Example("abc", "vwx", "VN"), Example("cab", "vwx", "")])
-    for trace in found:
+    outputs = [*model.predict(sources, features), *model.with_beam(1).predict(sources, features)]
+    outputs += [trace for traces in model.sample(sources, SamplingConfig(samples=2), features) for trace in traces]
+    outputs += model.force([Example("abc", "vwx", "VN"), Example("cab", "vwx", "")])
+    for trace in outputs:
         assert trace.attention.shape == (len(trace.target), 3)
         assert len(trace.target) < 2 or trace.attention[1].tolist() == [0, 0, 1]
     with pytest.raises(InputError, match="has 5 weights, but source 1 has 3 positions"):
-        tagged.with_options(DecodingOptions(painted=(ForcedAttention(0, (1.0,) * 5),))).predict(["abc"], ["VN"])
+        transducer.with_options(DecodingOptions(painted=(ForcedAttention(0, (1.0,) * 5),))).predict(["abc"], ["VN"])
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "none"])
+@pytest.mark.parametrize("kind", [kind for kind in MODEL_SETTINGS if kind != "none"])
 def test_a_masked_position_has_no_weight_in_any_decoding(kind: str) -> None:
-    hidden = model_of(kind).with_options(DecodingOptions(masked=(1,), lattice=True))
-    plain = model_of(kind).with_options(DecodingOptions(masked=(1,)))
+    with_lattice = build_model(kind).with_options(DecodingOptions(masked=(1,), lattice=True))
+    without_lattice = build_model(kind).with_options(DecodingOptions(masked=(1,)))
     traces = [
-        *hidden.nbest(["abc"], 3)[0],
-        hidden.with_beam(1).predict(["abc"])[0],
-        *plain.sample(["abc"], SamplingConfig(samples=2))[0],
-        plain.force([Example("abc", "vwx")])[0],
+        *with_lattice.nbest(["abc"], 3)[0],
+        with_lattice.with_beam(1).predict(["abc"])[0],
+        *without_lattice.sample(["abc"], SamplingConfig(samples=2))[0],
+        without_lattice.force([Example("abc", "vwx")])[0],
     ]
     for trace in traces:
         assert not trace.attention[:, 1].any() and trace.painted == ()
-        if kind != "monotonic":  # whose scan may end without a look
+        if kind != "monotonic":  # a monotonic scan may end without attending
             np.testing.assert_allclose(trace.attention.sum(axis=1), 1, atol=1e-6)
         if trace.lattice is not None:
             assert not trace.lattice.attention[:, 1].any()
@@ -114,206 +114,210 @@ def test_a_masked_position_has_no_weight_in_any_decoding(kind: str) -> None:
 
 @few
 @given(optioned(), batches(), SEEDS, st.integers(0, 5))
-def test_masking_is_a_softmax_with_minus_infinity_there(config: Config, batch: Batch, seed: int, place: int) -> None:
-    """Of the same first look, the rest of the weights in proportion: for one head, and for each of several."""
-    longer = batch.source_lengths > max(place, 1)
+def test_masking_equals_a_softmax_over_scores_with_minus_infinity(
+    config: Config, batch: Batch, seed: int, position: int
+) -> None:
+    """At the first step, the remaining weights keep their proportions, for one head and for each of several heads."""
+    longer = batch.source_lengths > max(position, 1)
     if not longer.any() or config.attention.type in ("none", "monotonic"):
         return
     source, lengths = batch.source[longer], batch.source_lengths[longer]
     network = network_of(config, seed)
-    plain, hidden = (encode_and_initialize(network, source, lengths, masked) for masked in ((), (place,)))
+    inference, masked_inference = (
+        encode_and_initialize(network, source, lengths, masked) for masked in ((), (position,))
+    )
     symbols = torch.full_like(lengths, BOS)
-    steps = [each.decoder.step(symbols, each.state, each.cache).attention for each in (plain, hidden)]
+    steps = [each.decoder.step(symbols, each.state, each.cache).attention for each in (inference, masked_inference)]
     heads = [step.weights[:, None] if step.heads is None else step.heads for step in steps]
     scores = heads[0].log()
-    scores[:, :, place] = -torch.inf
+    scores[:, :, position] = -torch.inf
     torch.testing.assert_close(heads[1], scores.softmax(dim=-1), rtol=1e-9, atol=1e-12)
-    rest = heads[0].clone()
-    rest[:, :, place] = 0
-    torch.testing.assert_close(heads[1], rest / rest.sum(dim=-1, keepdim=True), rtol=1e-9, atol=1e-12)
+    remaining = heads[0].clone()
+    remaining[:, :, position] = 0
+    torch.testing.assert_close(heads[1], remaining / remaining.sum(dim=-1, keepdim=True), rtol=1e-9, atol=1e-12)
 
 
-def test_masking_equals_scores_changed_by_hand_at_every_step() -> None:
-    """The whole output of a dot score, whose keys are changed so that the hidden position scores −∞ by itself."""
+def test_masking_equals_scores_of_minus_infinity_at_every_step() -> None:
+    """The reference computes dot-product scores at every step and sets that of the masked position to −∞."""
     transducer = transducer_of({"attention": {"type": "general"}, "search": SEARCH})
-    hidden = transducer.with_options(DecodingOptions(masked=(2,))).force([Example("abca", "vwxy")])[0]
-    known, network = transducer.vocabularies, transducer.network
-    source = torch.tensor([[*known.source.encode("abca")]])
+    masked_trace = transducer.with_options(DecodingOptions(masked=(2,))).force([Example("abca", "vwxy")])[0]
+    vocabs, network = transducer.vocabularies, transducer.network
+    source = torch.tensor([[*vocabs.source.encode("abca")]])
     with torch.no_grad():
-        running = encode_and_initialize(network, source, torch.tensor([4]))
-        states, keys = running.cache.memory.states, running.cache.keys
-        state, looks = running.state, []
-        for symbol in [BOS, *known.target.encode("vwxy")]:
+        inference = encode_and_initialize(network, source, torch.tensor([4]))
+        states, keys = inference.cache.memory.states, inference.cache.keys
+        state, rows = inference.state, []
+        for symbol in [BOS, *vocabs.target.encode("vwxy")]:
             scores = keys[0] @ state.hidden[0, -1]
             scores[2] = -torch.inf
             weights = torch.exp(scores - scores.max())
             weights = weights / weights.sum()
-            looks.append(weights)
-            step = running.decoder.step(torch.tensor([symbol]), state, running.cache, weights[None])
+            rows.append(weights)
+            step = inference.decoder.step(torch.tensor([symbol]), state, inference.cache, weights[None])
             state = step.state
     assert states.shape[1] == 4
-    np.testing.assert_allclose(hidden.attention, torch.stack(looks).numpy(), atol=1e-6)
+    np.testing.assert_allclose(masked_trace.attention, torch.stack(rows).numpy(), atol=1e-6)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def forced_log_probabilities_by_hand(
+def compute_forced_log_probabilities(
     transducer: Transducer, source: str, target: str, rows: dict[int, np.ndarray]
 ) -> np.ndarray:
-    """ln p of a target under additive attention and GRUs, in NumPy from the weights alone; `rows` replace softmaxes."""
+    """Return log-probabilities of a target, computed in NumPy; `rows` replace rows of the attention weights."""
     weight = {name: tensor.numpy() for name, tensor in transducer.network.state_dict().items()}
 
-    def cell(name: str, sums: np.ndarray, state: np.ndarray) -> np.ndarray:
-        """A GRU's step from W x + b."""
+    def step_gru(name: str, preactivations: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """Return the next state of a GRU, given W x + b."""
         recurrent = weight[f"{name}.hidden_weight"] @ state + weight[f"{name}.hidden_bias"]
-        (r, z, n), (ur, uz, un) = np.split(sums, 3), np.split(recurrent, 3)
+        (r, z, n), (ur, uz, un) = np.split(preactivations, 3), np.split(recurrent, 3)
         reset, update = sigmoid(r + ur), sigmoid(z + uz)
         return np.asarray((1 - update) * np.tanh(n + reset * un) + update * state)
 
-    def reading(name: str, ids: list[int]) -> list[np.ndarray]:
-        """The states of one direction."""
+    def encode_direction(name: str, ids: list[int]) -> list[np.ndarray]:
+        """Return the encoder states of one direction."""
         state, states = np.zeros(len(weight[f"{name}.hidden_weight"]) // 3), []
-        for each in ids:
-            vector = weight["encoder.table.weight"][each]
-            sums = weight[f"{name}.input_weight"] @ vector + weight[f"{name}.input_bias"]
-            state = cell(name, sums, state)
+        for symbol in ids:
+            vector = weight["encoder.table.weight"][symbol]
+            preactivations = weight[f"{name}.input_weight"] @ vector + weight[f"{name}.input_bias"]
+            state = step_gru(name, preactivations, state)
             states.append(state)
         return states
 
     ids = transducer.vocabularies.source.encode(source)
-    forth = reading("encoder.forward_cells.layers.0", ids)
-    back = reading("encoder.backward_cells.layers.0", ids[::-1])
-    memory = np.concatenate([np.stack(forth), np.stack(back[::-1])], axis=1)
-    final = np.concatenate([forth[-1], back[-1]])
+    forward = encode_direction("encoder.forward_cells.layers.0", ids)
+    backward = encode_direction("encoder.backward_cells.layers.0", ids[::-1])
+    memory = np.concatenate([np.stack(forward), np.stack(backward[::-1])], axis=1)
+    final = np.concatenate([forward[-1], backward[-1]])
     state = np.tanh(weight["decoder.bridge.weight"] @ final + weight["decoder.bridge.bias"])
     keys = (
         memory @ weight["decoder.attention.key_projection.weight"].T + weight["decoder.attention.key_projection.bias"]
     )
-    written, found = transducer.vocabularies.target.encode(target), []
-    for t, (fed, wanted) in enumerate(zip([BOS, *written], [*written, 2], strict=True)):
-        asked = weight["decoder.attention.query_projection.weight"] @ state
-        scores = np.tanh(asked + keys) @ weight["decoder.attention.energy"]
+    target_ids, log_probabilities = transducer.vocabularies.target.encode(target), []
+    for t, (previous, expected) in enumerate(zip([BOS, *target_ids], [*target_ids, 2], strict=True)):
+        query = weight["decoder.attention.query_projection.weight"] @ state
+        scores = np.tanh(query + keys) @ weight["decoder.attention.energy"]
         alpha = rows[t] if t in rows else np.exp(scores) / np.exp(scores).sum()
         context = alpha @ memory
         name = "decoder.cells.layers.0"
-        sums = weight[f"{name}.input_weight"] @ weight["decoder.table.weight"][fed] + weight[f"{name}.input_bias"]
-        state = cell(name, sums + weight["decoder.context_projection.weight"] @ context, state)
-        read = np.concatenate([state, context])
-        logits = weight["decoder.head.projection.weight"] @ read + weight["decoder.head.projection.bias"]
+        preactivations = (
+            weight[f"{name}.input_weight"] @ weight["decoder.table.weight"][previous] + weight[f"{name}.input_bias"]
+        )
+        state = step_gru(name, preactivations + weight["decoder.context_projection.weight"] @ context, state)
+        readout = np.concatenate([state, context])
+        logits = weight["decoder.head.projection.weight"] @ readout + weight["decoder.head.projection.bias"]
         logits[[0, 1, 3]] = -np.inf
-        found.append(logits[wanted] - np.log(np.exp(logits).sum()))
-    return np.array(found)
+        log_probabilities.append(logits[expected] - np.log(np.exp(logits).sum()))
+    return np.array(log_probabilities)
 
 
 @pytest.mark.parametrize(
     "rows", [{}, {1: (0.0, 0.0, 1.0)}, {0: (1.0, 0.0, 0.0), 2: (0.0, 1.0, 0.0)}, {3: (0.2, 0.3, 0.5)}]
 )
-def test_forced_attention_is_a_model_whose_softmax_row_was_replaced_by_hand(rows: dict[int, tuple[float, ...]]) -> None:
+def test_forced_attention_equals_a_reference_with_replaced_softmax_rows(rows: dict[int, tuple[float, ...]]) -> None:
     transducer = transducer_of({"search": SEARCH})
     painted = tuple(ForcedAttention(step, weights) for step, weights in rows.items())
-    found = transducer.with_options(DecodingOptions(painted=painted)).force([Example("abc", "vwx")])[0]
-    expected = forced_log_probabilities_by_hand(
+    actual = transducer.with_options(DecodingOptions(painted=painted)).force([Example("abc", "vwx")])[0]
+    expected = compute_forced_log_probabilities(
         transducer, "abc", "vwx", {step: np.array(weights) for step, weights in rows.items()}
     )
-    np.testing.assert_allclose(found.log_probabilities, expected, atol=1e-5)
+    np.testing.assert_allclose(actual.log_probabilities, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     "options", [DecodingOptions(), DecodingOptions(masked=(0,)), DecodingOptions(painted=(ONE_HOT,))]
 )
-@pytest.mark.parametrize("kind", [*KINDS])
-def test_attention_of_every_hypothesis_of_a_batch_is_that_of_forced_decoding(
-    kind: str, options: DecodingOptions
-) -> None:
-    """Beam 5, batch 8: the viewer's acceptance test (d), and the same where attention is given."""
+@pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
+def test_batched_hypotheses_have_the_attention_of_forced_decoding(kind: str, options: DecodingOptions) -> None:
+    """Beam size 5, batch size 8: the viewer's acceptance test (d), also with forced attention and with masks."""
     if kind == "none" and options.masked:
         return
-    alone, beam = model_of(kind).with_options(options), model_of(kind).with_options(options).with_beam(5)
+    model, beam_model = build_model(kind).with_options(options), build_model(kind).with_options(options).with_beam(5)
     sources = ["abc", "cab", "bbb", "aac", "bca", "ccc", "cba", "aba"]
     if not (options.painted or options.masked):
         sources = ["abc", "a", "cabca", "bb", "acbacb", "c", "cba", "ab"]
-    lists = beam.hypotheses([Example(source, "") for source in sources], 5)
+    lists = beam_model.hypotheses([Example(source, "") for source in sources], 5)
     for source, traces in zip(sources, lists, strict=True):
         assert len(traces) == 5
         for trace in (each for each in traces if each.finished):
-            again = alone.force([Example(source, trace.output)])[0]
-            np.testing.assert_allclose(trace.attention, again.attention, atol=1e-5)
-            np.testing.assert_allclose(trace.log_probabilities, again.log_probabilities, atol=1e-5)
-            assert trace.painted == again.painted
+            forced = model.force([Example(source, trace.output)])[0]
+            np.testing.assert_allclose(trace.attention, forced.attention, atol=1e-5)
+            np.testing.assert_allclose(trace.log_probabilities, forced.log_probabilities, atol=1e-5)
+            assert trace.painted == forced.painted
 
 
 def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
-    models = [member(3), member(4, cell="lstm"), member(5, score="location")]
-    both = ensemble(models, ["a", "b", "c"])
+    models = [build_member(3), build_member(4, cell="lstm"), build_member(5, score="location")]
+    combined = ensemble(models, ["a", "b", "c"])
     for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(1,))):
         pairs = [Example("abc", "vw")]
-        own = [model.with_options(options).force(pairs)[0] for model in models]
-        found = both.with_options(options).force(pairs)[0]
-        mean = np.mean([np.exp(each.log_probabilities) for each in own], axis=0)
-        np.testing.assert_allclose(found.log_probabilities, np.log(mean), atol=1e-5)
-        np.testing.assert_allclose(found.attention, np.mean([each.attention for each in own], axis=0), atol=1e-5)
-        searched = both.with_options(options).nbest(["abc"], 3)[0]
-        assert all(not each.attention[:, 1].any() for each in searched if options.masked)
-        assert all(each.painted == (1,) for each in searched if options.painted and len(each.target) > 1)
-    mixed = ensemble([member(3), member(4, score="none")], ["a", "b"])
+        traces = [model.with_options(options).force(pairs)[0] for model in models]
+        actual = combined.with_options(options).force(pairs)[0]
+        mean = np.mean([np.exp(each.log_probabilities) for each in traces], axis=0)
+        np.testing.assert_allclose(actual.log_probabilities, np.log(mean), atol=1e-5)
+        np.testing.assert_allclose(actual.attention, np.mean([each.attention for each in traces], axis=0), atol=1e-5)
+        hypotheses = combined.with_options(options).nbest(["abc"], 3)[0]
+        assert all(not each.attention[:, 1].any() for each in hypotheses if options.masked)
+        assert all(each.painted == (1,) for each in hypotheses if options.painted and len(each.target) > 1)
+    mixed = ensemble([build_member(3), build_member(4, score="none")], ["a", "b"])
     assert not mixed.with_options(DecodingOptions(masked=(1,))).predict(["abc"])[0].attention[:, 1].any()
 
 
 def test_forced_attention_of_a_bottleneck_reads_the_named_states() -> None:
-    bottleneck = model_of("none")
-    plain, painted = (
+    bottleneck = build_model("none")
+    unforced, forced = (
         bottleneck.with_options(options).force([Example("abc", "vwx")])[0]
         for options in (DecodingOptions(), DecodingOptions(painted=(ONE_HOT,)))
     )
-    assert not plain.attention.any() and painted.attention.sum() == 1
-    assert plain.log_probabilities[0] == painted.log_probabilities[0]
-    assert not np.isclose(plain.log_probabilities[1:], painted.log_probabilities[1:]).any()
+    assert not unforced.attention.any() and forced.attention.sum() == 1
+    assert unforced.log_probabilities[0] == forced.log_probabilities[0]
+    assert not np.isclose(unforced.log_probabilities[1:], forced.log_probabilities[1:]).any()
 
 
 def test_masked_positions_are_removed_from_forced_rows() -> None:
     options = DecodingOptions(painted=(ForcedAttention(0, (1.0, 1.0, 2.0)),), masked=(2,))
-    trace = model_of("gru").with_options(options).predict(["abc"])[0]
+    trace = build_model("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
 
 
 def test_rows_with_an_infinite_sum_are_scaled() -> None:
     options = DecodingOptions(painted=(ForcedAttention(0, (1e308, 1e308, 5e-324)),))
-    trace = model_of("gru").with_options(options).predict(["abc"])[0]
+    trace = build_model("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", ["gru", "copying", "location", "none"])
 @pytest.mark.parametrize("width", [1, 3])
-def test_an_unchanged_what_if_changes_nothing(kind: str, width: int) -> None:
-    """Bitwise: the viewer's acceptance test (h)."""
-    transducer = model_of(kind).with_beam(width)
-    same = transducer.with_options(DecodingOptions(painted=(), masked=()))
-    for one, two in zip(transducer.nbest(["abc"], 3)[0], same.nbest(["abc"], 3)[0], strict=True):
+def test_empty_what_if_options_change_no_bit(kind: str, width: int) -> None:
+    """Outputs are equal bit for bit: the viewer's acceptance test (h)."""
+    transducer = build_model(kind).with_beam(width)
+    with_empty_options = transducer.with_options(DecodingOptions(painted=(), masked=()))
+    for one, two in zip(transducer.nbest(["abc"], 3)[0], with_empty_options.nbest(["abc"], 3)[0], strict=True):
         assert one.target == two.target
         for name in ("log_probabilities", "attention", "top_log_probabilities"):
             assert np.array_equal(getattr(one, name), getattr(two, name))
-    again = same.hypotheses([Example("abc", "")], 3, prefixes=[[]])[0]
-    assert [each.to_json(compact=True) for each in again] == [
+    repeated = with_empty_options.hypotheses([Example("abc", "")], 3, prefixes=[[]])[0]
+    assert [each.to_json(compact=True) for each in repeated] == [
         each.to_json(compact=True) for each in transducer.nbest(["abc"], 3)[0]
     ]
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "luong", "location"])
 def test_forcing_the_models_own_weights_changes_only_rounding(kind: str) -> None:
-    transducer = model_of(kind)
-    plain = transducer.predict(["abc"])[0]
-    rows = tuple(ForcedAttention(step, tuple(row.tolist())) for step, row in enumerate(plain.attention))
-    assert_traces_close(plain, transducer.with_options(DecodingOptions(painted=rows)).predict(["abc"])[0])
+    transducer = build_model(kind)
+    original = transducer.predict(["abc"])[0]
+    rows = tuple(ForcedAttention(step, tuple(row.tolist())) for step, row in enumerate(original.attention))
+    assert_traces_close(original, transducer.with_options(DecodingOptions(painted=rows)).predict(["abc"])[0])
 
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
-def test_no_whole_search_kernel_is_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forced_attention_uses_no_whole_search_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("a whole search knows nothing of given attention")
+        raise AssertionError("a whole-search kernel does not support forced attention")
 
-    transducer = model_of("gru").with_beam(1 if name == "greedy" else 3)
+    transducer = build_model("gru").with_beam(1 if name == "greedy" else 3)
     monkeypatch.setattr(module, name, refuse)
     for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(0,))):
         assert transducer.with_options(options).predict(["abc"])[0].output is not None
@@ -322,23 +326,23 @@ def test_no_whole_search_kernel_is_used(name: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_kernels_and_torch_agree_on_forced_attention() -> None:
-    """float32 with compiled single steps, against float64 without."""
+    """Compiled single steps in float32 agree with PyTorch in float64."""
     config = config_from({"search": SEARCH})
-    known = vocabularies("abc")
-    network = build_network(config, known).eval()
+    vocabs = vocabularies("abc")
+    network = build_network(config, vocabs).eval()
     shake(network, 3)
-    slow = Transducer(config, known, build_network(config, known).double().eval())
-    slow.network.load_state_dict(network.state_dict())
+    reference = Transducer(config, vocabs, build_network(config, vocabs).double().eval())
+    reference.network.load_state_dict(network.state_dict())
     for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(1,))):
         one, two = (
             each.with_options(options).force([Example("abc", "vwxyz")])[0]
-            for each in (Transducer(config, known, network), slow)
+            for each in (Transducer(config, vocabs, network), reference)
         )
         assert_traces_close(one, two, 1e-4)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (DecodingOptions(painted=(ForcedAttention(-1, (1.0, 0.0, 0.0)),)), "there is no step -1"),
         (DecodingOptions(painted=(ForcedAttention(10**6, (1.0, 0.0, 0.0)),)), "there is no step 1000000"),
@@ -360,8 +364,8 @@ def test_kernels_and_torch_agree_on_forced_attention() -> None:
         (DecodingOptions(masked=(0, 2, 1)), "all 3 positions of source 1 are masked"),
     ],
 )
-def test_invalid_forced_attention_is_refused(options: DecodingOptions, words: str) -> None:
-    transducer = model_of("gru").with_options(options)
+def test_invalid_forced_attention_is_refused(options: DecodingOptions, message: str) -> None:
+    transducer = build_model("gru").with_options(options)
     calls: list[Callable[[], object]] = [
         lambda: transducer.predict(["abc"]),
         lambda: transducer.nbest(["abc"], 2),
@@ -369,33 +373,33 @@ def test_invalid_forced_attention_is_refused(options: DecodingOptions, words: st
         lambda: transducer.force([Example("abc", "v")]),
     ]
     for call in calls:
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(InputError, match=message):
             call()
 
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
-def test_a_weight_is_a_number_of_0_or_more(weight: float) -> None:
+def test_a_forced_weight_is_finite_and_not_negative(weight: float) -> None:
     with pytest.raises(ArgumentError, match=rf"^weights\[1\]: expected a .*number.*, got {weight}$"):
         ForcedAttention(0, (1.0, weight, 0.0))
 
 
 def test_masking_needs_a_model_with_attention() -> None:
     with pytest.raises(InputError, match="no attention"):
-        model_of("none").with_options(DecodingOptions(masked=(0,))).predict(["abc"])
+        build_model("none").with_options(DecodingOptions(masked=(0,))).predict(["abc"])
 
 
 def test_features_are_positions_and_an_empty_source_has_none() -> None:
-    tagged = transducer_of({"data": {"features_column": "3"}, "search": SEARCH}, features="VN")
+    transducer = transducer_of({"data": {"features_column": "3"}, "search": SEARCH}, features="VN")
     options = DecodingOptions(painted=(ForcedAttention(0, (1.0, 0.0, 0.0)),), masked=(1,))
-    traces = tagged.with_options(options).predict(["ab", ""], ["V", "N"])
+    traces = transducer.with_options(options).predict(["ab", ""], ["V", "N"])
     assert traces[0].attention[0].tolist() == [1, 0, 0] and not traces[0].attention[:, 1].any()
     assert traces[1].painted == () and traces[1].output == ""
     with pytest.raises(InputError, match="source 2 has 2 positions"):
-        tagged.with_options(options).predict(["ab", "a"], ["V", "V"])
+        transducer.with_options(options).predict(["ab", "a"], ["V", "V"])
 
 
 def test_prefixes_are_texts_or_symbols_and_are_recorded() -> None:
-    transducer = model_of("gru")
+    transducer = build_model("gru")
     by_text = transducer.hypotheses([Example("abc", "")], 2, prefixes=["vw"])[0]
     by_symbols = transducer.hypotheses([Example("abc", "")], 2, prefixes=[["v", "w"]])[0]
     for one, two in zip(by_text, by_symbols, strict=True):
@@ -411,8 +415,8 @@ def test_forced_rows_are_kept_when_hypotheses_are_selected() -> None:
     source = torch.tensor([[4, 5, 6], [6, 5, 4]])
     rows = {1: torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)}
     with torch.no_grad():
-        running = force_attention(encode_and_initialize(network, source, torch.tensor([3, 3])), rows)
-        first = running.step(torch.tensor([BOS, BOS]))
+        inference = force_attention(encode_and_initialize(network, source, torch.tensor([3, 3])), rows)
+        first = inference.step(torch.tensor([BOS, BOS]))
         second = first.after.take(torch.tensor([0, 0, 1, 1])).step(torch.tensor([4, 5, 6, 7]))
         third = second.after.take(torch.tensor([3]), torch.tensor([1])).step(torch.tensor([4]))
     assert second.weights.tolist() == [[0, 1, 0]] * 4 and third.weights.shape == (1, 3) and WIDTH == 9

@@ -1,4 +1,4 @@
-"""Forced decoding: a given output has the scores and the trace that a search gives it."""
+"""Forced decoding: a given output has the same scores and trace as in a search."""
 
 import json
 
@@ -35,9 +35,9 @@ def test_scores_equal_those_of_the_search(kind: tuple[str, str], batch: Batch, s
 
 def test_predicted_outputs_have_equal_scores_in_any_batch() -> None:
     sources = ["abc", "a", "cab", "bb", "abcabc"]
-    found = [trace for trace in TRANSDUCER.predict(sources) if trace.finished]
-    scored = TRANSDUCER.force([Example(trace.text, trace.output) for trace in found])
-    for one, two in zip(found, scored, strict=True):
+    predicted = [trace for trace in TRANSDUCER.predict(sources) if trace.finished]
+    forced = TRANSDUCER.force([Example(trace.text, trace.output) for trace in predicted])
+    for one, two in zip(predicted, forced, strict=True):
         assert (one.target, one.output, two.origin) == (two.target, two.output, "given")
         assert one.score == pytest.approx(two.score, abs=1e-5)
         np.testing.assert_allclose(one.attention, two.attention, atol=1e-5)

@@ -1,4 +1,4 @@
-"""The training loss: the term of each setting; settings at zero add nothing."""
+"""The training loss: each setting adds its term, and nothing at zero."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -30,36 +30,46 @@ BATCH = Batch(
 )
 
 
-def config_with(training: dict[str, Any], dropout: float = 0.0, **decoder: bool) -> Config:
+def build_config(training: dict[str, Any], dropout: float = 0.0, **decoder: bool) -> Config:
     sizes: dict[str, Any] = {"hidden_size": 4, "embedding_size": 3, "dropout": dropout}
     return config_of({"encoder": sizes, "decoder": {**sizes, **decoder}, "training": training})
 
 
-def loss_and_gradients(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Tensor]]:
+def compute_loss_and_gradients(
+    config: Config, seed: int, sampling_probability: float = 0.0
+) -> tuple[float, list[Tensor]]:
     """Return loss and gradients of the same network with the same random numbers."""
     network = require_seq2seq(build_network(config, vocabularies())).train()
     torch.manual_seed(seed)
-    loss, gradients = Gradients(network, config)(BATCH, share)
+    loss, gradients = Gradients(network, config)(BATCH, sampling_probability)
     return loss.item(), [each for each in gradients if each is not None]
 
 
 @pytest.mark.parametrize("copying", [False, True])
 @pytest.mark.parametrize(
-    ("training", "share"), [({"coverage_loss": 1.0}, 0.0), ({"rdrop_alpha": 1.0}, 0.0), ({}, 0.9)], ids=str
+    ("training", "sampling_probability"),
+    [({"coverage_loss": 1.0}, 0.0), ({"rdrop_alpha": 1.0}, 0.0), ({}, 0.9)],
+    ids=str,
 )
-def test_each_setting_changes_loss_and_gradients(training: dict[str, Any], share: float, copying: bool) -> None:
-    base, gradients = loss_and_gradients(config_with({}, 0.3, pointer_generator=copying), 1)
-    loss, others = loss_and_gradients(config_with(training, 0.3, pointer_generator=copying), 1, share)
-    assert loss != base and any(not torch.equal(*pair) for pair in zip(gradients, others, strict=True))
-    again, same = loss_and_gradients(config_with(training, 0.3, pointer_generator=copying), 1, share)
-    assert again == loss and all(torch.equal(*pair) for pair in zip(others, same, strict=True))
+def test_each_setting_changes_loss_and_gradients(
+    training: dict[str, Any], sampling_probability: float, copying: bool
+) -> None:
+    base, gradients = compute_loss_and_gradients(build_config({}, 0.3, pointer_generator=copying), 1)
+    loss, changed = compute_loss_and_gradients(
+        build_config(training, 0.3, pointer_generator=copying), 1, sampling_probability
+    )
+    assert loss != base and any(not torch.equal(*pair) for pair in zip(gradients, changed, strict=True))
+    repeated_loss, repeated_gradients = compute_loss_and_gradients(
+        build_config(training, 0.3, pointer_generator=copying), 1, sampling_probability
+    )
+    assert repeated_loss == loss and all(torch.equal(*pair) for pair in zip(changed, repeated_gradients, strict=True))
 
 
 def test_terms_with_weight_zero_change_no_bit() -> None:
-    base, gradients = loss_and_gradients(config_with({}, 0.3), 1)
+    base, gradients = compute_loss_and_gradients(build_config({}, 0.3), 1)
     settings = {"coverage_loss": 0.0, "rdrop_alpha": 0.0, "sampling_probability": 0.9, "ema_decay": 0.5}
-    loss, others = loss_and_gradients(config_with(settings, 0.3), 1)
-    assert loss == base and all(torch.equal(*pair) for pair in zip(gradients, others, strict=True))
+    loss, changed = compute_loss_and_gradients(build_config(settings, 0.3), 1)
+    assert loss == base and all(torch.equal(*pair) for pair in zip(gradients, changed, strict=True))
 
 
 @few
@@ -74,12 +84,12 @@ def test_coverage_is_added_with_its_weight_with_and_without_copying(
     config = config_of({**settings, "attention": {"type": score}, "training": {"coverage_loss": 0.7}})
     network = network_of(config, seed)
     unrolled = network(batch)
-    expected = both_losses(network, unrolled, batch) + 0.7 * coverage_loss(unrolled.weights, batch.target)
+    expected = compute_expected_loss(network, unrolled, batch) + 0.7 * coverage_loss(unrolled.weights, batch.target)
     near(Gradients(network, config).loss(batch), expected)
 
 
-def both_losses(network: EncoderDecoder, unrolled: Seq2SeqOutput, batch: Batch) -> Tensor:
-    """Return the training loss with copying: the mean of the losses of the mixture and of the generator."""
+def compute_expected_loss(network: EncoderDecoder, unrolled: Seq2SeqOutput, batch: Batch) -> Tensor:
+    """Return the loss; with copying it is the mean of the losses of the mixture and of the generator."""
     loss = get_task("transduce").loss(network, unrolled, batch, 0.1)
     if network.decoder.copying is None:
         return loss
@@ -88,38 +98,40 @@ def both_losses(network: EncoderDecoder, unrolled: Seq2SeqOutput, batch: Batch) 
 
 
 @pytest.mark.parametrize("context", [nullcontext, disable_kernels])
-def test_the_generator_loss_counts_symbols_that_the_copy_explains(
+def test_the_generator_loss_includes_copied_symbols(
     context: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """Its logits are those of the network without copying; its weights have gradients although the gate copies."""
-    config = config_with({"label_smoothing": 0.0}, pointer_generator=True)
+    """The generator's logits equal those of a network without copying; its weights have gradients at a gate of zero."""
+    config = build_config({"label_smoothing": 0.0}, pointer_generator=True)
     network = network_of(config, 2, torch.float32)
-    alone = require_seq2seq(build_network(config_with({"label_smoothing": 0.0}), vocabularies()))
+    generator = require_seq2seq(build_network(build_config({"label_smoothing": 0.0}), vocabularies()))
     with torch.no_grad():
-        alone.load_state_dict({name: value for name, value in network.state_dict().items() if "copying" not in name})
+        generator.load_state_dict(
+            {name: value for name, value in network.state_dict().items() if "copying" not in name}
+        )
         assert network.decoder.copying is not None
         network.decoder.copying.gate.bias.fill_(-50)
     with context():
         unrolled = network(BATCH)
-        assert unrolled.generated is not None and alone.eval()(BATCH).generated is None
-        torch.testing.assert_close(unrolled.generated, alone(BATCH).logits, rtol=1e-4, atol=1e-5)
+        assert unrolled.generated is not None and generator.eval()(BATCH).generated is None
+        torch.testing.assert_close(unrolled.generated, generator(BATCH).logits, rtol=1e-4, atol=1e-5)
         head = [name for name, _ in network.named_parameters()].index("decoder.head.projection.weight")
         gradient = Gradients(network, config)(BATCH).gradients[head]
     assert gradient is not None and gradient.abs().max() > 1e-3
 
 
-def test_kernels_have_the_gradient_of_the_weights() -> None:
+def test_kernels_have_the_gradient_of_the_attention_weights() -> None:
     """The gradient of the coverage loss alone is equal through the kernel and through PyTorch."""
-    network = network_of(config_with({}), 2, torch.float32)
+    network = network_of(build_config({}), 2, torch.float32)
     parameters = list(network.parameters())
 
-    def gradients() -> tuple[Tensor | None, ...]:
+    def compute_gradients() -> tuple[Tensor | None, ...]:
         loss = coverage_loss(network(BATCH).weights, BATCH.target)
         return torch.autograd.grad(loss, parameters, allow_unused=True)
 
     with disable_kernels():
-        expected = gradients()
-    for one, other in zip(gradients(), expected, strict=True):
+        expected = compute_gradients()
+    for one, other in zip(compute_gradients(), expected, strict=True):
         assert (one is None or not one.any()) == (other is None or not other.any())
         if one is not None and other is not None:
             near(one, other, 1e-4)
@@ -127,13 +139,13 @@ def test_kernels_have_the_gradient_of_the_weights() -> None:
 
 @pytest.mark.parametrize("copying", [False, True])
 def test_the_rdrop_term_is_half_of_the_papers(copying: bool) -> None:
-    config = config_with({"rdrop_alpha": 3.0}, 0.4, pointer_generator=copying)
+    config = build_config({"rdrop_alpha": 3.0}, 0.4, pointer_generator=copying)
     network = require_seq2seq(build_network(config, vocabularies())).double().train()
     torch.manual_seed(3)
     loss = Gradients(network, config).loss(BATCH)
     torch.manual_seed(3)
     one, two = network(BATCH), network(BATCH)
-    losses = [both_losses(network, each, BATCH) for each in (one, two)]
+    losses = [compute_expected_loss(network, each, BATCH) for each in (one, two)]
     near(loss, 0.5 * (sum(losses) + 1.5 * symmetric_kl(one.logits, two.logits, BATCH.target)))
     assert losses[0] != losses[1]
 

@@ -1,4 +1,4 @@
-"""Greedy search: compared with a plain loop over one sentence, without batches.
+"""Greedy search, compared with a loop over single sentences without batches.
 
 B batch, S source positions, T steps, V vocabulary.
 """
@@ -29,37 +29,37 @@ LIMIT = 7
 LIMITS = LengthLimits(0, LIMIT)
 
 
-class PlainOutput(NamedTuple):
-    """What the loop over one sentence wrote."""
+class ReferenceOutput(NamedTuple):
+    """Output of the reference loop over one sentence."""
 
     ids: list[int]
     log_probabilities: list[float]
     weights: list[list[float]]
 
 
-def log_probabilities_by_definition(logits: list[float]) -> dict[int, float]:
-    """ln of each symbol's share among those that can be written, by id."""
+def compute_log_probabilities(logits: list[float]) -> dict[int, float]:
+    """Return the log-probabilities of the symbols that can be output, by id."""
     scores = {i: score for i, score in enumerate(logits) if i not in (PAD, BOS, UNK)}
     total = math.log(math.fsum(math.exp(score) for score in scores.values()))
     return {i: score - total for i, score in scores.items()}
 
 
 @torch.no_grad()
-def plain_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> PlainOutput:
-    """One source to EOS, or to `limit` symbols, by steps of the decoder."""
+def reference_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> ReferenceOutput:
+    """Decode one source to EOS or to `limit` symbols, by steps of the decoder."""
     memory: Memory = network.encoder(source[None], torch.tensor([len(source)]))
     state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
-    written, symbol = PlainOutput([], [], []), BOS
+    output, symbol = ReferenceOutput([], [], []), BOS
     while symbol != EOS:
         step = network.decoder.step(torch.tensor([symbol]), state, cache)
-        found = log_probabilities_by_definition(step.logits[0].tolist())
-        symbol, state = max(found, key=found.__getitem__), step.state
-        if symbol != EOS and len(written.ids) == limit:
+        log_probabilities = compute_log_probabilities(step.logits[0].tolist())
+        symbol, state = max(log_probabilities, key=log_probabilities.__getitem__), step.state
+        if symbol != EOS and len(output.ids) == limit:
             break
-        written.ids.append(symbol)
-        written.log_probabilities.append(found[symbol])
-        written.weights.append(step.attention.weights[0].tolist())
-    return written
+        output.ids.append(symbol)
+        output.log_probabilities.append(log_probabilities[symbol])
+        output.weights.append(step.attention.weights[0].tolist())
+    return output
 
 
 @few
@@ -68,16 +68,16 @@ def test_greedy_equals_a_loop_over_single_sentences(config: Config, batch: Batch
     network = hasty(config, seed)
     decoded = greedy(network, batch.source, batch.source_lengths, LIMITS)
     assert len(decoded) == len(batch.source)
-    for found, source, length in zip(decoded, batch.source, batch.source_lengths.tolist(), strict=True):
-        plain = plain_greedy(network, source[:length], LIMIT)
-        assert found.ids.tolist() == plain.ids
-        np.testing.assert_allclose(found.log_probabilities, plain.log_probabilities, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(found.weights, plain.weights, rtol=1e-5, atol=1e-6)
+    for actual, source, length in zip(decoded, batch.source, batch.source_lengths.tolist(), strict=True):
+        expected = reference_greedy(network, source[:length], LIMIT)
+        assert actual.ids.tolist() == expected.ids
+        np.testing.assert_allclose(actual.log_probabilities, expected.log_probabilities, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(actual.weights, expected.weights, rtol=1e-5, atol=1e-6)
 
 
 @few
 @given(configs(), batches(), SEEDS, st.integers(0, 3), st.randoms(use_true_random=False))
-def test_batch_composition_padding_and_order_change_nothing(
+def test_batch_composition_padding_and_order_do_not_change_outputs(
     config: Config, batch: Batch, seed: int, columns: int, random: Random
 ) -> None:
     network = hasty(config, seed)
@@ -91,29 +91,29 @@ def test_batch_composition_padding_and_order_change_nothing(
 
 @few
 @given(configs(), batches(), SEEDS, st.sampled_from([0.0, 0.3, 0.999, 2.0]))
-def test_dropping_finished_rows_changes_nothing(config: Config, batch: Batch, seed: int, share: float) -> None:
+def test_dropping_finished_rows_does_not_change_outputs(
+    config: Config, batch: Batch, seed: int, fraction: float
+) -> None:
     network = hasty(config, seed)
     decoded = greedy(network, batch.source, batch.source_lengths, LIMITS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SHRINK", share)
+        patch.setattr(module, "SHRINK", fraction)
         for one, two in zip(greedy(network, batch.source, batch.source_lengths, LIMITS), decoded, strict=True):
             same(one, two)
 
 
 @few
 @given(configs(), batches(), SEEDS)
-def test_log_probabilities_are_those_of_the_unrolled_network_forced_on_the_output(
-    config: Config, batch: Batch, seed: int
-) -> None:
+def test_log_probabilities_equal_those_of_the_unrolled_network(config: Config, batch: Batch, seed: int) -> None:
     network = hasty(config, seed)
     for row, decoded in enumerate(greedy(network, batch.source, batch.source_lengths, LIMITS)):
         target = torch.from_numpy(decoded.ids)[None]
         rows = slice(row, row + 1)
         forced = Batch(batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]]))
         unrolled: Seq2SeqOutput = network(forced)
-        likely = symbol_log_probabilities(unrolled.logits, suppressed_symbols(network.vocabulary_size))
-        found = likely[0].gather(1, target.T)[:, 0].detach()
-        np.testing.assert_allclose(decoded.log_probabilities, found, rtol=1e-5, atol=1e-6)
+        log_probabilities = symbol_log_probabilities(unrolled.logits, suppressed_symbols(network.vocabulary_size))
+        expected = log_probabilities[0].gather(1, target.T)[:, 0].detach()
+        np.testing.assert_allclose(decoded.log_probabilities, expected, rtol=1e-5, atol=1e-6)
         weights = unrolled.weights[0, :, : int(batch.source_lengths[row])].detach()
         np.testing.assert_allclose(decoded.weights, weights, rtol=1e-5, atol=1e-6)
 
@@ -135,8 +135,8 @@ def test_candidates_are_the_most_probable_symbols_in_order_and_the_first_is_chos
             assert sum(map(math.exp, scores)) <= 1 + 1e-6
 
 
-def logits_of(best: int) -> Tensor:
-    """One symbol the likeliest of those that can be written, and the ones that cannot likelier still."""
+def make_logits(best: int) -> Tensor:
+    """Return logits in which `best` is the highest of the allowed symbols; suppressed symbols have higher ones."""
     logits = torch.zeros(WIDTH)
     logits[[PAD, BOS, UNK]] = 100.0
     logits[best] = 5.0
@@ -144,48 +144,52 @@ def logits_of(best: int) -> Tensor:
 
 
 class ScriptedDecoder:
-    """Stands for a decoder: a row writes one symbol fewer than its source has, EOS, and then what nobody should see."""
+    """Fake decoder: a row outputs one symbol fewer than its source has, EOS, and then symbols that must not appear."""
 
     def __init__(self) -> None:
         self.widths: list[int] = []
 
     def start(self, memory: Memory) -> State:
-        """The state counts what is left to write: rows are told apart by their source's length."""
+        """Return a state that counts the remaining symbols; rows differ by the lengths of their sources."""
         return State(memory.lengths[:, None, None].float())
 
     def step(self, symbols: Tensor, state: State, cache: AttentionCache, override: None = None) -> Step:
-        left = state.hidden[:, 0, 0].tolist()
-        fed = {symbol for symbol, count in zip(symbols.tolist(), left, strict=True) if count > 0}
-        assert fed == {NUM_SPECIAL if self.widths else BOS}
+        remaining = state.hidden[:, 0, 0].tolist()
+        inputs = {symbol for symbol, count in zip(symbols.tolist(), remaining, strict=True) if count > 0}
+        assert inputs == {NUM_SPECIAL if self.widths else BOS}
         self.widths.append(len(symbols))
-        best = [NUM_SPECIAL if count > 1 else EOS if count == 1 else NUM_SPECIAL + 1 for count in left]
-        logits = torch.stack([logits_of(symbol) for symbol in best])
+        best = [NUM_SPECIAL if count > 1 else EOS if count == 1 else NUM_SPECIAL + 1 for count in remaining]
+        logits = torch.stack([make_logits(symbol) for symbol in best])
         weights = cache.memory.mask() / cache.memory.lengths[:, None]
         return Step(logits, State(state.hidden - 1), AttentionOutput(cache.memory.states[:, 0], weights))
 
 
-def run_script(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> tuple[list[list[int]], list[int]]:
-    """What rows that write one symbol fewer than their source has become, and how many rows each step had."""
-    network, script = network_of(config_of({}), 1), ScriptedDecoder()
-    patch.setattr(network.decoder, "init_hidden", script.start)
-    patch.setattr(network.decoder, "step", script.step)
+def run_scripted_greedy(
+    patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int
+) -> tuple[list[list[int]], list[int]]:
+    """Decode with a `ScriptedDecoder`; return the ids of each row, and the number of rows at each step."""
+    network, decoder = network_of(config_of({}), 1), ScriptedDecoder()
+    patch.setattr(network.decoder, "init_hidden", decoder.start)
+    patch.setattr(network.decoder, "step", decoder.step)
     decoded = greedy(network, padded(lengths, 1), torch.tensor(lengths), LengthLimits(0, limit))
-    return [row.ids.tolist() for row in decoded], script.widths
+    return [row.ids.tolist() for row in decoded], decoder.widths
 
 
 def test_each_row_stops_at_eos_and_contains_no_other_special_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [3, 1, 6, 2]
-    ids, widths = run_script(monkeypatch, lengths, 20)
+    ids, widths = run_scripted_greedy(monkeypatch, lengths, 20)
     assert ids == [[NUM_SPECIAL] * (length - 1) + [EOS] for length in lengths]
     assert len(widths) == max(lengths)
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.0, [4] * 6), (0.6, [4, 4, 2, 1, 1, 1]), (1.0, [4, 3, 2, 1, 1, 1])])
+@pytest.mark.parametrize(
+    ("fraction", "expected"), [(0.0, [4] * 6), (0.6, [4, 4, 2, 1, 1, 1]), (1.0, [4, 3, 2, 1, 1, 1])]
+)
 def test_finished_rows_are_dropped_once_too_few_are_active(
-    monkeypatch: pytest.MonkeyPatch, share: float, expected: list[int]
+    monkeypatch: pytest.MonkeyPatch, fraction: float, expected: list[int]
 ) -> None:
-    monkeypatch.setattr(module, "SHRINK", share)
-    ids, widths = run_script(monkeypatch, [3, 1, 6, 2], 20)
+    monkeypatch.setattr(module, "SHRINK", fraction)
+    ids, widths = run_scripted_greedy(monkeypatch, [3, 1, 6, 2], 20)
     assert widths == expected
     assert [len(row) for row in ids] == [3, 1, 6, 2]
 
@@ -193,12 +197,12 @@ def test_finished_rows_are_dropped_once_too_few_are_active(
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])
 def test_no_output_exceeds_the_maximum_length(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     lengths = [limit, limit + 1, limit + 2, 30]
-    ids, _ = run_script(monkeypatch, lengths, limit)
+    ids, _ = run_scripted_greedy(monkeypatch, lengths, limit)
     symbols, end = [NUM_SPECIAL] * limit, [EOS]
     assert ids == [symbols[:-1] + end, symbols + end, symbols, symbols]
 
 
-def test_a_vocabulary_without_symbols_can_only_end() -> None:
+def test_a_vocabulary_without_symbols_gives_only_eos() -> None:
     log_probabilities = symbol_log_probabilities(torch.tensor([3.0, 2.0, 1.0, 0.0]), suppressed_symbols(4))
     assert log_probabilities.exp().tolist() == [0.0, 0.0, 1.0, 0.0]
 

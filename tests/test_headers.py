@@ -1,4 +1,4 @@
-"""Detection of a first line that names the columns, if the user does not say whether there is a header."""
+"""Detection of a header line if the setting `data.header` is "auto"."""
 
 import json
 import random
@@ -44,11 +44,11 @@ ROOT = Path(__file__).parents[1]
 AUTO = DataConfig()
 WORDS = """amo amas amat porta portae portam rex regis regem dux ducis ducem lex legis legem pax pacis pacem vox vocis
 vocem nox noctis noctem"""
-PAIRS = [(word, word[::-1]) for word in WORDS.split()]
-"""First lines that are no headers."""
+EXAMPLE_PAIRS = [(word, word[::-1]) for word in WORDS.split()]
+"""Examples that do not look like headers."""
 
 
-def refused(cells: Sequence[tuple[str, ...]]) -> bool:
+def looks_like_header(cells: Sequence[tuple[str, ...]]) -> bool:
     try:
         check_header_names(cells[0], "a.tsv:1")
         check_header_cells(cells, "a.tsv:1")
@@ -85,23 +85,23 @@ def test_data_is_no_column_name(cell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "below"),
+    ("header", "rows"),
     [
-        (("source", "target"), PAIRS),
-        (("src", "tgt"), PAIRS),
-        (("Input", "Output"), PAIRS),
-        (("lemma", "form", "features"), PAIRS),
-        (("id", "word", "ipa"), PAIRS),
-        (("source_text", "target_text"), PAIRS),
-        (("text", "label"), [(word, "positive") for word, _ in PAIRS]),
-        (("Wort", "ipa"), [("ХУЛИОРТ", each) for _, each in PAIRS]),
-        (("latin", "year"), [(word, "1984") for word, _ in PAIRS]),
-        (("λέξη", "слово"), PAIRS),
-        (("λέξη", "my_column"), PAIRS),
+        (("source", "target"), EXAMPLE_PAIRS),
+        (("src", "tgt"), EXAMPLE_PAIRS),
+        (("Input", "Output"), EXAMPLE_PAIRS),
+        (("lemma", "form", "features"), EXAMPLE_PAIRS),
+        (("id", "word", "ipa"), EXAMPLE_PAIRS),
+        (("source_text", "target_text"), EXAMPLE_PAIRS),
+        (("text", "label"), [(word, "positive") for word, _ in EXAMPLE_PAIRS]),
+        (("Wort", "ipa"), [("ХУЛИОРТ", each) for _, each in EXAMPLE_PAIRS]),
+        (("latin", "year"), [(word, "1984") for word, _ in EXAMPLE_PAIRS]),
+        (("λέξη", "слово"), EXAMPLE_PAIRS),
+        (("λέξη", "my_column"), EXAMPLE_PAIRS),
     ],
 )
-def test_a_header_is_detected(header: tuple[str, ...], below: list[tuple[str, ...]]) -> None:
-    assert refused([header, *below])
+def test_a_header_is_detected(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    assert looks_like_header([header, *rows])
 
 
 @pytest.mark.parametrize(
@@ -116,22 +116,22 @@ def test_a_header_is_detected(header: tuple[str, ...], below: list[tuple[str, ..
     ],
 )
 def test_possible_examples_are_not_refused(first: tuple[str, str]) -> None:
-    assert not refused([first, *PAIRS])
+    assert not looks_like_header([first, *EXAMPLE_PAIRS])
 
 
 def test_a_note_names_a_possible_header() -> None:
-    assert header_note([("word", "wort"), *PAIRS]).startswith(
+    assert header_note([("word", "wort"), *EXAMPLE_PAIRS]).startswith(
         "the first line may be a header: the source 'word' is a usual column name; it is read as an ex"
     )
     assert "no character of the target 'слово' occurs in the 24 cells below it" in header_note(
-        [("rex", "слово"), *PAIRS]
+        [("rex", "слово"), *EXAMPLE_PAIRS]
     )
-    assert "only the source 'a_b' has an underscore" in header_note([("a_b", "ab"), *PAIRS])
-    assert header_note(PAIRS) == "" and header_note([("a_b", "слово"), *PAIRS[:10]]) == ""
+    assert "only the source 'a_b' has an underscore" in header_note([("a_b", "ab"), *EXAMPLE_PAIRS])
+    assert header_note(EXAMPLE_PAIRS) == "" and header_note([("a_b", "слово"), *EXAMPLE_PAIRS[:10]]) == ""
 
 
 def test_a_first_line_of_both_files_is_detected() -> None:
-    first, training, validation = ("Wort", "Aussprache"), PAIRS, [(a, a) for a, _ in PAIRS]
+    first, training, validation = ("Wort", "Aussprache"), EXAMPLE_PAIRS, [(a, a) for a, _ in EXAMPLE_PAIRS]
     with pytest.raises(HeaderError, match=r"^dev\.tsv: the first .* begin with 'Wort', 'Aussprache', w"):
         check_shared_header([first, *training], [first, *validation], "dev.tsv")
     note = check_shared_header([first, *training], [first, *training[:25]], "dev.tsv")
@@ -141,7 +141,7 @@ def test_a_first_line_of_both_files_is_detected() -> None:
     assert check_shared_header(training, validation, "dev.tsv") == ""
 
 
-def written(path: Path, rows: Sequence[Sequence[str]]) -> Path:
+def write_table(path: Path, rows: Sequence[Sequence[str]]) -> Path:
     separator = "," if path.suffix == ".csv" else "\t"
     path.write_text("".join(separator.join(row) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -149,26 +149,28 @@ def written(path: Path, rows: Sequence[Sequence[str]]) -> Path:
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt"])
 def test_the_header_setting_decides_and_auto_refuses_headers(tmp_path: Path, name: str) -> None:
-    path = written(tmp_path / name, [("word", "pronunciation"), *PAIRS])
+    path = write_table(tmp_path / name, [("word", "pronunciation"), *EXAMPLE_PAIRS])
     with pytest.raises(HeaderError, match=rf"{name}:1: .* named 'word' and 'pronunciation': give --header \("):
         read_examples(path, AUTO)
     with pytest.raises(HeaderError):
         next(read_sources(path, AUTO))
-    assert len(read_examples(path, DataConfig(header=True)).examples) == len(PAIRS)
-    assert len(read_examples(path, DataConfig(header=False)).examples) == len(PAIRS) + 1
-    plain = written(tmp_path / name, PAIRS)
-    assert read_examples(plain, AUTO).examples == read_examples(plain, DataConfig(header=False)).examples
+    assert len(read_examples(path, DataConfig(header=True)).examples) == len(EXAMPLE_PAIRS)
+    assert len(read_examples(path, DataConfig(header=False)).examples) == len(EXAMPLE_PAIRS) + 1
+    without_header = write_table(tmp_path / name, EXAMPLE_PAIRS)
+    assert (
+        read_examples(without_header, AUTO).examples == read_examples(without_header, DataConfig(header=False)).examples
+    )
 
 
 def test_the_line_of_a_header_is_reported(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tsv", [("",), ("input", "label"), *PAIRS])
+    path = write_table(tmp_path / "a.tsv", [("",), ("input", "label"), *EXAMPLE_PAIRS])
     with pytest.raises(HeaderError, match=r"a\.tsv:2: "):
         read_examples(path, AUTO)
-    unlike = written(tmp_path / "b.tsv", [("",), ("λέξη", "слово"), *PAIRS])
+    other_script = write_table(tmp_path / "b.tsv", [("",), ("λέξη", "слово"), *EXAMPLE_PAIRS])
     with pytest.raises(
         HeaderError, match=r"b\.tsv:2: .*no character of the source 'λέξη' occurs in the 24 cells below"
     ):
-        read_examples(unlike, AUTO)
+        read_examples(other_script, AUTO)
 
 
 def test_other_formats_have_no_header(tmp_path: Path) -> None:
@@ -180,15 +182,15 @@ def test_other_formats_have_no_header(tmp_path: Path) -> None:
 
 
 def test_a_group_column_by_name_implies_a_header(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tsv", [("s", "t", "kind"), ("a", "b", "x"), ("c", "d", "y")])
+    path = write_table(tmp_path / "a.tsv", [("s", "t", "kind"), ("a", "b", "x"), ("c", "d", "y")])
     reading, groups = read_grouped_examples(path, config_for_file(DataConfig(header=False)), "kind")
     assert reading.examples == [Example("a", "b"), Example("c", "d")] and groups == ["x", "y"]
 
 
 def test_other_files_are_read_as_set_or_like_the_training_file() -> None:
-    for trained in (True, False, "auto"):
-        for said in (True, False):
-            assert config_for_file(DataConfig(header=trained), said).header is said
+    for training_header in (True, False, "auto"):
+        for flag in (True, False):
+            assert config_for_file(DataConfig(header=training_header), flag).header is flag
     assert config_for_file(DataConfig(header=True)).header is True
     assert config_for_file(DataConfig(header=False)).header == "auto"
 
@@ -203,8 +205,8 @@ def test_lines_have_a_header_only_if_it_is_set() -> None:
     for parse in (parse_sources, parse_pairs):
         with pytest.raises(HeaderError, match=r"^<stdin>:1: "):
             next(parse(lines, "<stdin>", AUTO, InputFormat()))
-    named = DataConfig(header=True, source_column="word", target_column="pronunciation")
-    assert [item[:2] for item in parse_sources(lines, "<stdin>", named, InputFormat(header=True))] == [
+    config = DataConfig(header=True, source_column="word", target_column="pronunciation")
+    assert [item[:2] for item in parse_sources(lines, "<stdin>", config, InputFormat(header=True))] == [
         ("a", ""),
         ("c", ""),
     ]
@@ -217,25 +219,25 @@ def test_lines_have_a_header_only_if_it_is_set() -> None:
 def test_a_line_to_predict_with_more_columns_than_the_training_file_is_bad(tmp_path: Path, separator: str) -> None:
     path = tmp_path / ("a.csv" if separator == "," else "a.tsv")
     path.write_text("a\nb,c\nd,e,f\n\ng\n".replace(",", separator))
-    known, what = FILE_FORMAT._replace(columns=2), "commas" if separator == "," else "tabs"
-    expected = f"expected at most 2 columns, got 3 ({what} separate columns)"
+    file_format, separators = FILE_FORMAT._replace(columns=2), "commas" if separator == "," else "tabs"
+    expected = f"expected at most 2 columns, got 3 ({separators} separate columns)"
     lines = path.read_bytes().splitlines(keepends=True)
     config = DataConfig(input_format="csv" if separator == "," else "tsv", header=False)
     for items in (
-        list(read_sources(path, config, known)),
-        list(parse_sources(lines, str(path), config, known._replace(header=False))),
+        list(read_sources(path, config, file_format)),
+        list(parse_sources(lines, str(path), config, file_format._replace(header=False))),
     ):
         assert [item if isinstance(item, BadLine) else item.source for item in items] == [
             *("a", "b", BadLine(str(path), 3, expected), "", "g")
         ]
-    (bad,) = [item for item in parse_pairs(lines[2:3], "x", config, known._replace(header=False))]
+    (bad,) = [item for item in parse_pairs(lines[2:3], "x", config, file_format._replace(header=False))]
     assert isinstance(bad, BadLine) and bad.reason == expected
 
 
 def test_a_header_determines_the_columns(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tsv", [("id", "sound", "word"), ("1", "x", "a")])
-    named = DataConfig(header=True, source_column="word", target_column="sound")
-    assert [item[:2] for item in read_sources(path, named, FILE_FORMAT._replace(columns=2))] == [("a", "")]
+    path = write_table(tmp_path / "a.tsv", [("id", "sound", "word"), ("1", "x", "a")])
+    config = DataConfig(header=True, source_column="word", target_column="sound")
+    assert [item[:2] for item in read_sources(path, config, FILE_FORMAT._replace(columns=2))] == [("a", "")]
 
 
 def test_text_with_features_has_at_most_two_columns() -> None:
@@ -251,8 +253,8 @@ HEADER = "word\tpronunciation\n"
 
 
 @pytest.fixture(scope="module")
-def headed(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
-    """Write pairs of equal texts below a header."""
+def files_with_header(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
+    """Write training and validation files that begin with a header."""
     files = copy_files(tmp_path_factory.mktemp("headed"))
     for path in (files.train, files.valid):
         path.write_text(HEADER + path.read_text())
@@ -260,178 +262,197 @@ def headed(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
 
 
 @pytest.fixture(scope="module")
-def run(headed: TrainingFiles) -> Path:
-    """Return a run trained on these files."""
-    folder = headed.train.parent / "run"
-    assert train(headed.train, headed.valid, folder, "--header").code == 0
+def run(files_with_header: TrainingFiles) -> Path:
+    """Train a run on files with a header."""
+    folder = files_with_header.train.parent / "run"
+    assert run_training(files_with_header.train, files_with_header.valid, folder, "--header").code == 0
     return folder
 
 
-def train(training: Path, dev: Path, run: Path, *given: object) -> Done:
-    return pellucid("train", training, "--valid", dev, "--run", run, *flags(small_config({"epochs": 1})), *given)
+def run_training(training: Path, valid: Path, run: Path, *arguments: object) -> Done:
+    return pellucid("train", training, "--valid", valid, "--run", run, *flags(small_config({"epochs": 1})), *arguments)
 
 
-def test_training_asks_once_and_saves_the_answer(headed: TrainingFiles, run: Path, tmp_path: Path) -> None:
-    message = complaint(train(headed.train, headed.valid, tmp_path / "a"))
-    assert message.startswith(f"{headed.train}:1: the first line looks like a header") and "--no-header" in message
+def test_training_requires_a_header_flag_and_saves_it(
+    files_with_header: TrainingFiles, run: Path, tmp_path: Path
+) -> None:
+    message = complaint(run_training(files_with_header.train, files_with_header.valid, tmp_path / "a"))
+    assert (
+        message.startswith(f"{files_with_header.train}:1: the first line looks like a header")
+        and "--no-header" in message
+    )
     assert "\n" not in message and not (tmp_path / "a").exists()
-    assert train(headed.train, headed.valid, tmp_path / "a", "--no-header").code == 0
+    assert run_training(files_with_header.train, files_with_header.valid, tmp_path / "a", "--no-header").code == 0
     assert load_config(tmp_path / "a" / CONFIG).data.header is False
     assert load_config(run / CONFIG).data.header is True and load_config(copies_run().run / CONFIG).data.header is False
     with pytest.raises(HeaderError):
-        pellucid_train(headed.train, headed.valid, tmp_path / "b", small_config({"epochs": 1}))
-    named = pellucid_train(
-        headed.train,
-        headed.valid,
+        pellucid_train(files_with_header.train, files_with_header.valid, tmp_path / "b", small_config({"epochs": 1}))
+    model = pellucid_train(
+        files_with_header.train,
+        files_with_header.valid,
         tmp_path / "b",
         small_config({"epochs": 1}, data={"source_column": "word", "target_column": "pronunciation"}),
     )
-    assert named.config.data.header is True and named.vocabularies.columns == 2
+    assert model.config.data.header is True and model.vocabularies.columns == 2
 
 
-def test_a_header_of_the_validation_file_only_is_reported(headed: TrainingFiles, tmp_path: Path) -> None:
-    message = complaint(train(copies_run().files.train, headed.valid, tmp_path / "a"))
-    assert message.startswith(f"{headed.valid}:1: the first line looks like a header")
+def test_a_header_of_the_validation_file_only_is_reported(files_with_header: TrainingFiles, tmp_path: Path) -> None:
+    message = complaint(run_training(copies_run().files.train, files_with_header.valid, tmp_path / "a"))
+    assert message.startswith(f"{files_with_header.valid}:1: the first line looks like a header")
     assert message.endswith(f"; {copies_run().files.train}, which is read in the same way, seems to have none")
 
 
 def test_training_notes_a_possible_header(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("word\tabc\n" + copies_run().files.train.read_text())
-    done = train(path, copies_run().files.valid, tmp_path / "run")
-    assert done.code == 0 and "the source 'word' is a usual column name; it is read as an example" in done.err
-    done = pellucid("evaluate", copies_run().run, "-", stdin=path.read_bytes())
-    assert "pellucid: note: standard input: the first line may be a header: the source 'word' " in done.err
+    result = run_training(path, copies_run().files.valid, tmp_path / "run")
+    assert result.code == 0 and "the source 'word' is a usual column name; it is read as an example" in result.err
+    result = pellucid("evaluate", copies_run().run, "-", stdin=path.read_bytes())
+    assert "pellucid: note: standard input: the first line may be a header: the source 'word' " in result.err
 
 
-def counted(run: Path, *given: object) -> object:
-    done = pellucid("evaluate", run, "--json", *given)
-    assert done.code == 0, done
-    return json.loads(done.out)["lines"]
+def count_lines(run: Path, *arguments: object) -> object:
+    result = pellucid("evaluate", run, "--json", *arguments)
+    assert result.code == 0, result
+    return json.loads(result.out)["lines"]
 
 
-def test_evaluation_reads_like_training_and_asks_if_unclear(headed: TrainingFiles, run: Path) -> None:
-    plain = copies_run()
-    assert counted(run, headed.valid) == 10 and counted(run, headed.valid, "--no-header") == 11
-    message = complaint(pellucid("evaluate", plain.run, headed.valid))
-    assert message.startswith(f"{headed.valid}:1: the first line looks like a header")
-    assert counted(plain.run, headed.valid, "--header") == 10 and counted(plain.run, headed.valid, "--no-header") == 11
-    assert counted(plain.run, plain.files.valid) == 10
+def test_evaluation_reads_headers_like_training_and_refuses_unclear_files(
+    files_with_header: TrainingFiles, run: Path
+) -> None:
+    run_without_header = copies_run()
+    assert (
+        count_lines(run, files_with_header.valid) == 10
+        and count_lines(run, files_with_header.valid, "--no-header") == 11
+    )
+    message = complaint(pellucid("evaluate", run_without_header.run, files_with_header.valid))
+    assert message.startswith(f"{files_with_header.valid}:1: the first line looks like a header")
+    assert (
+        count_lines(run_without_header.run, files_with_header.valid, "--header") == 10
+        and count_lines(run_without_header.run, files_with_header.valid, "--no-header") == 11
+    )
+    assert count_lines(run_without_header.run, run_without_header.files.valid) == 10
 
 
-@pytest.mark.parametrize("verb", ["predict", "score"])
-def test_prediction_reads_like_training_and_asks_if_unclear(headed: TrainingFiles, run: Path, verb: str) -> None:
-    plain, lines = copies_run().run, headed.valid.read_bytes()
-    assert len(outputs(pellucid(verb, run, headed.valid).out)) == 10
-    assert len(outputs(pellucid(verb, run, headed.valid, "--no-header").out)) == 11
-    assert len(outputs(pellucid(verb, plain, headed.valid, "--header").out)) == 10
-    for given, stdin in (([headed.valid], b""), (["-"], lines)):
-        done = pellucid(verb, plain, *given, stdin=stdin)
-        assert ":1: the first line looks like a header" in complaint(done) and done.out == ""
-    assert len(outputs(pellucid(verb, plain, "-", "--header", stdin=lines).out)) == 10
-    assert len(outputs(pellucid(verb, plain, "-", "--no-header", stdin=lines).out)) == 11
+@pytest.mark.parametrize("subcommand", ["predict", "score"])
+def test_prediction_reads_headers_like_training_and_refuses_unclear_files(
+    files_with_header: TrainingFiles, run: Path, subcommand: str
+) -> None:
+    run_without_header, lines = copies_run().run, files_with_header.valid.read_bytes()
+    assert len(outputs(pellucid(subcommand, run, files_with_header.valid).out)) == 10
+    assert len(outputs(pellucid(subcommand, run, files_with_header.valid, "--no-header").out)) == 11
+    assert len(outputs(pellucid(subcommand, run_without_header, files_with_header.valid, "--header").out)) == 10
+    for arguments, stdin in (([files_with_header.valid], b""), (["-"], lines)):
+        result = pellucid(subcommand, run_without_header, *arguments, stdin=stdin)
+        assert ":1: the first line looks like a header" in complaint(result) and result.out == ""
+    assert len(outputs(pellucid(subcommand, run_without_header, "-", "--header", stdin=lines).out)) == 10
+    assert len(outputs(pellucid(subcommand, run_without_header, "-", "--no-header", stdin=lines).out)) == 11
 
 
-def test_look_reads_like_training_and_asks_if_unclear(headed: TrainingFiles, run: Path, tmp_path: Path) -> None:
-    shown, told = tmp_path / "a.html", "the first line looks like a header"
-    assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--terminal"))
-    assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--export", shown))
-    assert "word →" not in pellucid("look", copies_run().run, headed.valid, "--terminal", "--header").out
-    assert "word →" in pellucid("look", copies_run().run, headed.valid, "--terminal", "--no-header").out
-    for given in ([], [headed.valid]):
-        done = pellucid("look", run, *given, "--terminal")
-        assert done.code == 0 and done.out.count(" → ") == 10 and "word →" not in done.out
+def test_look_reads_headers_like_training_and_refuses_unclear_files(
+    files_with_header: TrainingFiles, run: Path, tmp_path: Path
+) -> None:
+    page, message = tmp_path / "a.html", "the first line looks like a header"
+    assert message in complaint(pellucid("look", copies_run().run, files_with_header.valid, "--terminal"))
+    assert message in complaint(pellucid("look", copies_run().run, files_with_header.valid, "--export", page))
+    assert "word →" not in pellucid("look", copies_run().run, files_with_header.valid, "--terminal", "--header").out
+    assert "word →" in pellucid("look", copies_run().run, files_with_header.valid, "--terminal", "--no-header").out
+    for arguments in ([], [files_with_header.valid]):
+        result = pellucid("look", run, *arguments, "--terminal")
+        assert result.code == 0 and result.out.count(" → ") == 10 and "word →" not in result.out
 
 
 def test_the_header_flags_accept_a_value() -> None:
-    pairs, run = copies_run().files.valid, copies_run().run
-    for given, count in ((["--header=auto"], 10), (["--header", "false"], 10), (["--header", "true"], 9)):
-        assert counted(run, *given, pairs) == count
-    assert counted(run, "--header", pairs) == 9 and counted(run, "--no-header", pairs) == 10
-    message = complaint(pellucid("evaluate", run, pairs, "--header=maybe"))
+    valid_file, run = copies_run().files.valid, copies_run().run
+    for arguments, count in ((["--header=auto"], 10), (["--header", "false"], 10), (["--header", "true"], 9)):
+        assert count_lines(run, *arguments, valid_file) == count
+    assert count_lines(run, "--header", valid_file) == 9 and count_lines(run, "--no-header", valid_file) == 10
+    message = complaint(pellucid("evaluate", run, valid_file, "--header=maybe"))
     assert message.startswith("--header: expected auto, true or false, got 'maybe'")
 
 
 def test_a_line_with_too_many_columns_stops_a_prediction(tmp_path: Path) -> None:
     path, run = tmp_path / "a.tsv", copies_run().run
     path.write_text("a\nb\tb\nc\tc\tc\nd\n")
-    for given, stdin in (([path], b""), (["-"], path.read_bytes())):
-        done = pellucid("predict", run, *given, stdin=stdin)
-        message = complaint(done)
+    for arguments, stdin in (([path], b""), (["-"], path.read_bytes())):
+        result = pellucid("predict", run, *arguments, stdin=stdin)
+        message = complaint(result)
         assert ":3: expected at most 2 columns, got 3 (tabs separate columns) (--on-bad-line skip" in message
-        assert done.out.count("\n") == 2
-        done = pellucid("predict", run, *given, "--on-bad-line", "skip", stdin=stdin)
-        assert done.code == 0 and len(outputs(done.out)) == 4 and outputs(done.out)[2] == ""
+        assert result.out.count("\n") == 2
+        result = pellucid("predict", run, *arguments, "--on-bad-line", "skip", stdin=stdin)
+        assert result.code == 0 and len(outputs(result.out)) == 4 and outputs(result.out)[2] == ""
     assert len(outputs(pellucid("predict", run, path, "--input-format", "text").out)) == 4
 
 
-# ---- files without a header, as they are and with any line first
+# ---- published files without a header, in their own order and with other first lines
 
 
-def tables() -> list[Path]:
-    """Published files of pairs, none of which has a header."""
+def find_published_tables() -> list[Path]:
+    """Return the published files of pairs, which have no headers."""
     paths = [path for root in (DATA, ROOT / "examples") for path in root.rglob("*") if path.is_file()]
     return sorted(path for path in paths if path.suffix in (".tsv", ".txt", ".train", ".dev", ".test"))
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no data in {DATA}: set PELLUCID_DATA")
 def test_no_published_file_is_refused() -> None:
-    draws, files, lines, noted = random.Random(1), 0, 0, 0
-    for path in tables():
+    generator, files, lines, notes = random.Random(1), 0, 0, 0
+    for path in find_published_tables():
         records = tsv_records(islice(read_lines(path), 300), ColumnSelection({"source": "1", "target": "2"}), str(path))
         rows = [tuple(row.fields) for row in records if isinstance(row, Record) and row.fields]
         if len(rows) < 20:
             continue
-        assert not refused(rows) and header_note(rows) == "", path
+        assert not looks_like_header(rows) and header_note(rows) == "", path
         files += 1
-        for at in draws.sample(range(len(rows)), 5):
-            moved = [rows[at], *rows[:at], *rows[at + 1 :]]
-            assert not refused(moved), (path, rows[at])
-            lines, noted = lines + 1, noted + bool(header_note(moved))
-        assert refused([("word", "pronunciation"), *rows])
-    assert files > 200 and noted < lines / 300
+        for index in generator.sample(range(len(rows)), 5):
+            reordered = [rows[index], *rows[:index], *rows[index + 1 :]]
+            assert not looks_like_header(reordered), (path, rows[index])
+            lines, notes = lines + 1, notes + bool(header_note(reordered))
+        assert looks_like_header([("word", "pronunciation"), *rows])
+    assert files > 200 and notes < lines / 300
 
 
 def test_prediction_notes_a_possible_header_and_predicts_it(run: Path, tmp_path: Path) -> None:
-    """Every input line has an output line: a list of sources may begin with a usual column name."""
-    plain, path = copies_run().run, tmp_path / "a.tsv"
+    """Every input line has an output line, because a list of sources may begin with a usual column name."""
+    run_without_header, path = copies_run().run, tmp_path / "a.tsv"
     path.write_text("word\n" + "ab\ncd\n")
-    told = "the first line may be a header: the source 'word' is a usual column name; it is read as an example ("
-    for trained in (plain, run):
-        done = pellucid("predict", trained, path)
-        assert len(outputs(done.out)) == 3 and f"note: {path}:1: {told}" in done.err
-        assert len(outputs(pellucid("predict", trained, path, "--header").out)) == 2
-        done = pellucid("predict", trained, path, "--no-header")
-        assert len(outputs(done.out)) == 3 and "header" not in done.err
-        done = pellucid("predict", trained, "-", stdin=path.read_bytes())
-        assert len(outputs(done.out)) == 3 and f"standard input:1: {told}" in done.err
+    note = "the first line may be a header: the source 'word' is a usual column name; it is read as an example ("
+    for each_run in (run_without_header, run):
+        result = pellucid("predict", each_run, path)
+        assert len(outputs(result.out)) == 3 and f"note: {path}:1: {note}" in result.err
+        assert len(outputs(pellucid("predict", each_run, path, "--header").out)) == 2
+        result = pellucid("predict", each_run, path, "--no-header")
+        assert len(outputs(result.out)) == 3 and "header" not in result.err
+        result = pellucid("predict", each_run, "-", stdin=path.read_bytes())
+        assert len(outputs(result.out)) == 3 and f"standard input:1: {note}" in result.err
     path.write_text("\n日本\n" + "ab\ncd\n" * 15)
-    done = pellucid("predict", plain, path)
-    assert len(outputs(done.out)) == 32
-    assert f"{path}:2: the first line may be a header: no character of the source '日本' occurs in the 30 " in done.err
+    result = pellucid("predict", run_without_header, path)
+    assert len(outputs(result.out)) == 32
+    assert (
+        f"{path}:2: the first line may be a header: no character of the source '日本' occurs in the 30 " in result.err
+    )
 
 
 def test_a_skipped_first_line_is_reported(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("ab\tab\ncd\tcd\n")
-    for verb in ("predict", "score"):
-        done = pellucid(verb, run, path)
-        assert len(outputs(done.out)) == 1 and done.code == 0
+    for subcommand in ("predict", "score"):
+        result = pellucid(subcommand, run, path)
+        assert len(outputs(result.out)) == 1 and result.code == 0
         assert (
             f"{path}:1: the first line is read as the names of the columns, as in the training file, but 'ab' is not "
             "what columns are usually named by; --no-header reads it as an example"
-        ) in done.err
+        ) in result.err
         for flag, count in (("--header", 1), ("--no-header", 2)):
-            done = pellucid(verb, run, path, flag)
-            assert len(outputs(done.out)) == count and "header" not in done.err and "names" not in done.err
+            result = pellucid(subcommand, run, path, flag)
+            assert len(outputs(result.out)) == count and "header" not in result.err and "names" not in result.err
 
 
 @pytest.mark.parametrize("stdin", [False, True])
-def test_scoring_stops_at_a_header_that_evaluation_stops_at(stdin: bool, tmp_path: Path) -> None:
+def test_scoring_and_evaluation_refuse_the_same_header(stdin: bool, tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("Wort\tLohn\n" + "ab\tab\ncd\tcd\n" * 15)
     messages = [
-        complaint(pellucid(verb, copies_run().run, *(["-"] if stdin else [path]), stdin=path.read_bytes()))
-        for verb in ("evaluate", "score")
+        complaint(pellucid(subcommand, copies_run().run, *(["-"] if stdin else [path]), stdin=path.read_bytes()))
+        for subcommand in ("evaluate", "score")
     ]
     assert messages[0] == messages[1] and "the first line looks like a header: no character of the " in messages[0]

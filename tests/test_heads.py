@@ -1,4 +1,4 @@
-"""Output layers, against a loop. H hidden units, D context, V vocabulary."""
+"""Output layers, compared with a loop. H hidden units, D context, V vocabulary."""
 
 import pytest
 import torch
@@ -9,47 +9,48 @@ from torch import Tensor
 
 from pellucid.model.heads import HeadInputs, OutputLayer, TiedOutputLayer
 
-READS = ["state", "context", "state-and-context"]
+INPUT_KINDS = ["state", "context", "state-and-context"]
 SHAPES = st.sampled_from([(1,), (3,), (1, 1), (2, 4)])
 
 
-def head_of(inputs: str, sizes: tuple[int, int, int], seed: int) -> OutputLayer:
+def build_head(inputs: str, sizes: tuple[int, int, int], seed: int) -> OutputLayer:
     head = OutputLayer(inputs, *sizes).double()  # type: ignore[arg-type]
     shake(head, seed)
     return head
 
 
-def inputs_of(shape: tuple[int, ...], sizes: tuple[int, int, int], seed: int) -> tuple[Tensor, Tensor]:
+def make_inputs(shape: tuple[int, ...], sizes: tuple[int, int, int], seed: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     hidden, context = (torch.randn(*shape, size, generator=generator, dtype=torch.float64) for size in sizes[:2])
     return hidden, context
 
 
 @few
-@given(st.sampled_from(READS), SHAPES, st.tuples(SIZES, SIZES, SIZES), SEEDS)
+@given(st.sampled_from(INPUT_KINDS), SHAPES, st.tuples(SIZES, SIZES, SIZES), SEEDS)
 def test_logits_are_the_weighted_sum_of_the_inputs_and_the_bias(
     inputs: str, shape: tuple[int, ...], sizes: tuple[int, int, int], seed: int
 ) -> None:
-    head, (hidden, context) = head_of(inputs, sizes, seed), inputs_of(shape, sizes, seed)
+    head, (hidden, context) = build_head(inputs, sizes, seed), make_inputs(shape, sizes, seed)
     logits = head(hidden, context)
     assert logits.shape == (*shape, sizes[2])
     rows = zip(*(values.flatten(0, -2).tolist() for values in (hidden, context, logits)), strict=True)
-    for h, c, found in rows:
-        heard = {"state": h, "context": c, "state-and-context": h + c}[inputs]
+    for h, c, actual in rows:
+        used = {"state": h, "context": c, "state-and-context": h + c}[inputs]
         for v, weights in enumerate(head.projection.weight.tolist()):
-            expected = sum(w * x for w, x in zip(weights, heard, strict=True)) + head.projection.bias[v].item()
-            assert found[v] == pytest.approx(expected, abs=1e-12)
+            expected = sum(w * x for w, x in zip(weights, used, strict=True)) + head.projection.bias[v].item()
+            assert actual[v] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("inputs", "hears"), [(READS[0], (True, False)), (READS[1], (False, True)), (READS[2], (True, True))]
+    ("inputs", "used"),
+    [(INPUT_KINDS[0], (True, False)), (INPUT_KINDS[1], (False, True)), (INPUT_KINDS[2], (True, True))],
 )
-def test_inputs_that_are_not_read_change_nothing(inputs: str, hears: tuple[bool, bool]) -> None:
+def test_unused_inputs_do_not_change_logits(inputs: str, used: tuple[bool, bool]) -> None:
     sizes = (3, 2, 5)
-    head, (hidden, context) = head_of(inputs, sizes, 1), inputs_of((4,), sizes, 1)
+    head, (hidden, context) = build_head(inputs, sizes, 1), make_inputs((4,), sizes, 1)
     logits = head(hidden, context)
     changed = not torch.equal(head(hidden + 1, context), logits), not torch.equal(head(hidden, context + 1), logits)
-    assert changed == hears
+    assert changed == used
 
 
 @pytest.mark.parametrize("inputs", ["state", "context", "state-and-context"])
@@ -58,8 +59,8 @@ def test_tied_weights_have_an_adapter_if_sizes_differ(inputs: HeadInputs, size: 
     vectors, (hidden, context) = torch.randn(6, size), (torch.randn(5, 2), torch.randn(5, 3))
     head = TiedOutputLayer(inputs, (2, 3), vectors)
     shake(head, 1)
-    read = {"state": [hidden], "context": [context], "state-and-context": [hidden, context]}[inputs]
-    joined = torch.cat(read, dim=1)
+    used = {"state": [hidden], "context": [context], "state-and-context": [hidden, context]}[inputs]
+    joined = torch.cat(used, dim=1)
     assert (head.adapter is None) == (joined.shape[1] == size)
     adapted = joined if head.adapter is None else joined @ head.adapter.weight.T
     near(head(hidden, context, vectors), adapted @ vectors.T + head.bias, 1e-5)
@@ -80,4 +81,4 @@ def test_tied_vectors_are_one_parameter_with_both_gradients() -> None:
     decoder = network.decoder
     logits = decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory)).logits
     [gradient] = torch.autograd.grad(logits.square().sum(), [decoder.table.weight])
-    assert gradient.any(dim=1).all(), "every symbol is scored, though only two are fed"
+    assert gradient.any(dim=1).all(), "every symbol is scored, though only two are inputs"

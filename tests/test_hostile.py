@@ -1,4 +1,4 @@
-"""What nobody should give and somebody will: one clear message, exit code 2, and nothing of a run is lost."""
+"""Invalid input of users: one clear message, exit code 2, and no loss of run files."""
 
 import gzip
 import os
@@ -24,22 +24,22 @@ from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
 from pellucid.training.session import FileSaved, train_run
 
-LONG = "a" * 200_000
+LONG_TEXT = "a" * 200_000
 
 
-def train(run: Path, file: Path, dev: Path | None = None) -> Done:
-    """The settings of the small run on another file."""
+def train_on_file(run: Path, file: Path, valid: Path | None = None) -> Done:
+    """Train with the settings of the small run on another file."""
     _, _, config = copies_run()
-    return pellucid("train", file, "--valid", dev or copies_run().files.valid, "--run", run, *flags(config))
+    return pellucid("train", file, "--valid", valid or copies_run().files.valid, "--run", run, *flags(config))
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A copy of a finished run."""
+    """Return a copy of a finished run."""
     return copy_of(copies_run().run, tmp_path / "run")
 
 
-FILES: dict[str, tuple[bytes | None, str]] = {
+INVALID_FILES: dict[str, tuple[bytes | None, str]] = {
     "missing": (None, "cannot read {file}: no such file or directory"),
     "empty": (b"", "{file} contains no example: it is empty"),
     "blank": (b"\n\n \t \n\r\n", "{file} contains no example: all its lines are blank (4)"),
@@ -53,197 +53,201 @@ FILES: dict[str, tuple[bytes | None, str]] = {
     "three columns": (b"ab\tab\nab\tab\tab\n", "{file}:2: expected 2 columns as in line 1, got 3"),
     "empty target": (b"ab\tab\nabc\t\n", "{file}:2: the target is empty"),
     "long": (
-        f"ab\tab\n{LONG}\tab\n".encode(),
+        f"ab\tab\n{LONG_TEXT}\tab\n".encode(),
         "{file}:2: the source has 200000 symbols, more than data.max_sequence_length",
     ),
 }
 
 
-@pytest.mark.parametrize("kind", FILES)
-@pytest.mark.parametrize("verb", ["train", "dev", "evaluate"])
-def test_a_file_that_cannot_be_pairs(tmp_path: Path, run: Path, verb: str, kind: str) -> None:
-    content, message = FILES[kind]
+@pytest.mark.parametrize("kind", INVALID_FILES)
+@pytest.mark.parametrize("role", ["train", "dev", "evaluate"])
+def test_an_invalid_file_of_pairs_is_reported(tmp_path: Path, run: Path, role: str, kind: str) -> None:
+    content, message = INVALID_FILES[kind]
     file, before = tmp_path / "odd.tsv", contents(run)
     if content is not None:
         file.write_bytes(content)
-    match verb:
+    match role:
         case "train":
-            done = train(run, file)
+            result = train_on_file(run, file)
         case "dev":
-            done = train(run, copies_run().files.train, file)
+            result = train_on_file(run, copies_run().files.train, file)
         case _:
-            done = pellucid("evaluate", run, file)
-    assert complaint(done).startswith(message.format(file=file)) and done.out == ""
+            result = pellucid("evaluate", run, file)
+    assert complaint(result).startswith(message.format(file=file)) and result.out == ""
     assert contents(run) == before
 
 
 @pytest.mark.parametrize("kind", ["missing", "binary", "utf-8", "utf-16", "nul", "long"])
-def test_a_file_that_cannot_be_sources(tmp_path: Path, kind: str) -> None:
-    content, message = FILES[kind]
+def test_an_invalid_file_of_sources_is_reported(tmp_path: Path, kind: str) -> None:
+    content, message = INVALID_FILES[kind]
     file = tmp_path / "odd.tsv"
     if content is not None:
         file.write_bytes(content)
-    for verb in ("predict", "look"):
-        done = pellucid(verb, copies_run().run, file)
-        assert message.format(file=file) in complaint(done)
-        answered = 1 if verb == "predict" and ":2: " in message else 0
-        assert done.out.count("\n") == answered, "the lines before the bad one are answered, none after it"
+    for subcommand in ("predict", "look"):
+        result = pellucid(subcommand, copies_run().run, file)
+        assert message.format(file=file) in complaint(result)
+        expected_lines = 1 if subcommand == "predict" and ":2: " in message else 0
+        assert result.out.count("\n") == expected_lines, (
+            "lines before the bad line have outputs, lines after it have none"
+        )
 
 
-def test_nothing_but_blank_lines_has_empty_outputs(tmp_path: Path) -> None:
-    content = FILES["blank"][0]
+def test_blank_lines_have_empty_outputs(tmp_path: Path) -> None:
+    content = INVALID_FILES["blank"][0]
     assert pellucid("predict", copies_run().run, stdin=content or b"") == (0, "\n\n\n\n", "")
 
 
-def test_a_folder_is_no_file(tmp_path: Path, run: Path) -> None:
-    for done in (
-        train(run, tmp_path),
+def test_a_folder_in_place_of_a_file_is_reported(tmp_path: Path, run: Path) -> None:
+    for result in (
+        train_on_file(run, tmp_path),
         pellucid("predict", run, tmp_path),
         pellucid("evaluate", run, tmp_path),
         pellucid("train", copies_run().files.train, "--valid", tmp_path, "--run", run, *flags(copies_run().config)),
     ):
-        assert complaint(done) == f"cannot read {tmp_path}: is a directory"
+        assert complaint(result) == f"cannot read {tmp_path}: is a directory"
 
 
-def test_development_data_that_is_the_training_data(tmp_path: Path) -> None:
+def test_validation_data_equal_to_the_training_data_is_refused(tmp_path: Path) -> None:
     file = copies_run().files.train
-    again = Path(shutil.copy(file, tmp_path / "dev.tsv"))
-    for dev in (file, again):
-        message = complaint(train(tmp_path / "run", file, dev))
-        assert message.startswith(f"{dev} holds the same examples as {file}")
+    copied = Path(shutil.copy(file, tmp_path / "dev.tsv"))
+    for valid in (file, copied):
+        message = complaint(train_on_file(tmp_path / "run", file, valid))
+        assert message.startswith(f"{valid} holds the same examples as {file}")
 
 
-def test_a_run_path_that_is_a_file_stays_one(tmp_path: Path) -> None:
+def test_a_file_at_the_path_of_a_run_is_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     file = copies_run().files.train
-    assert str(tmp_path / "file") in complaint(train(tmp_path / "file", file))
-    assert str(tmp_path / "file" / "run") in complaint(train(tmp_path / "file" / "run", file))
-    for verb in ("predict", "evaluate", "look"):
-        assert "it is a file" in complaint(pellucid(verb, tmp_path / "file", file))
+    assert str(tmp_path / "file") in complaint(train_on_file(tmp_path / "file", file))
+    assert str(tmp_path / "file" / "run") in complaint(train_on_file(tmp_path / "file" / "run", file))
+    for subcommand in ("predict", "evaluate", "look"):
+        assert "it is a file" in complaint(pellucid(subcommand, tmp_path / "file", file))
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_a_run_folder_that_cannot_be_written() -> None:
-    """/proc takes no folders, from root neither."""
-    assert complaint(train(Path("/proc/run"), copies_run().files.train)).startswith("cannot create /proc/run: ")
+def test_a_run_folder_that_cannot_be_created_is_reported() -> None:
+    """Nobody can create a folder in /proc, not even root."""
+    assert complaint(train_on_file(Path("/proc/run"), copies_run().files.train)).startswith("cannot create /proc/run: ")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_run_folder_without_permission(run: Path) -> None:
+def test_a_run_folder_without_permission_is_reported(run: Path) -> None:
     run.chmod(0o500)
-    assert "permission denied" in complaint(train(run, copies_run().files.train))
+    assert "permission denied" in complaint(train_on_file(run, copies_run().files.train))
     run.chmod(0o700)
 
 
-@pytest.mark.parametrize("verb", ["predict", "evaluate", "look"])
-def test_a_model_that_is_not_there_or_not_whole(tmp_path: Path, run: Path, verb: str) -> None:
+@pytest.mark.parametrize("subcommand", ["predict", "evaluate", "look"])
+def test_a_missing_or_damaged_model_is_reported(tmp_path: Path, run: Path, subcommand: str) -> None:
     file = copies_run().files.valid
-    assert complaint(pellucid(verb, tmp_path / "none", file)) == (
+    assert complaint(pellucid(subcommand, tmp_path / "none", file)) == (
         f"{tmp_path / 'none'} is not a run folder: there is no such folder"
     )
-    assert "it holds no config.toml" in complaint(pellucid(verb, tmp_path, file))
+    assert "it holds no config.toml" in complaint(pellucid(subcommand, tmp_path, file))
     for name in ("model.safetensors", "vocabulary.json", "config.toml"):
-        whole = (run / name).read_bytes()
-        (run / name).write_bytes(whole[: len(whole) // 2].rpartition(b"\n")[0] + b"\n= =")
-        assert str(run / name) in complaint(pellucid(verb, run, file)), name
-        (run / name).write_bytes(whole)
+        content = (run / name).read_bytes()
+        (run / name).write_bytes(content[: len(content) // 2].rpartition(b"\n")[0] + b"\n= =")
+        assert str(run / name) in complaint(pellucid(subcommand, run, file)), name
+        (run / name).write_bytes(content)
     (run / "model.safetensors").unlink()
     missing = f"{run / 'model.safetensors'} is missing: give the training command again"
-    assert missing in complaint(pellucid(verb, run, file))
+    assert missing in complaint(pellucid(subcommand, run, file))
 
 
-def test_a_checkpoint_that_is_not_whole_is_named_and_left_alone(run: Path) -> None:
+def test_a_damaged_checkpoint_is_reported_and_kept(run: Path) -> None:
     (run / "training.safetensors").write_bytes((run / "training.safetensors").read_bytes()[:-100])
     before = contents(run)
-    message = complaint(train(run, copies_run().files.train))
+    message = complaint(train_on_file(run, copies_run().files.train))
     assert message.startswith(f"{run / 'training.safetensors'} is not a whole safetensors file")
     assert contents(run) == before
 
 
 @pytest.mark.parametrize(
-    ("largest", "saved"),
+    ("largest_file", "saved"),
     [("config.toml", 0), ("config.toml", 2), ("model.safetensors", 0)],
-    ids=["at once", "on the way", "at once, with room for the model"],
+    ids=["first checkpoint", "later checkpoint", "first checkpoint, with room for the model"],
 )
-def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(tmp_path: Path, largest: str, saved: int) -> None:
-    """The limit lets the small files pass and checkpoints not; before it, so many checkpoints were written."""
-    files, straight, config = copies_run()
+def test_a_full_disk_keeps_existing_files_and_the_run_resumes(tmp_path: Path, largest_file: str, saved: int) -> None:
+    """The limit on file sizes admits small files but no checkpoint; `saved` checkpoints precede it."""
+    files, uninterrupted, config = copies_run()
     events = (event for event in train_run(files, tmp_path / "run", config) if isinstance(event, FileSaved))
     for _ in range(saved):
         next(events)
-    kept = contents(tmp_path / "run") if saved else {}
+    before = contents(tmp_path / "run") if saved else {}
     command = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config)]
     events.close()
-    limit = max((copies_run().run / name).stat().st_size for name in (largest, "config.toml")) + 500
+    limit = max((copies_run().run / name).stat().st_size for name in (largest_file, "config.toml")) + 500
     message = complaint(pellucid(*command, limit=limit))
     assert message.startswith(f"cannot write {tmp_path / 'run'}/") and message.endswith("safetensors: file too large")
     after = contents(tmp_path / "run")
-    small = {"config.toml", "vocabulary.json", "log.jsonl"}
-    # A snapshot may be small enough; written in a place of its own, it is there whole or not at all.
-    apart = {name for name in {**after, **kept} if name.startswith("snapshots")}
-    assert set(after) - apart == small | (set(kept) - apart), "no part of a file stays"
-    assert not saved or after["model.safetensors"] == kept["model.safetensors"]
+    small_files = {"config.toml", "vocabulary.json", "log.jsonl"}
+    # A snapshot may be within the limit; it is written atomically, and so is complete or absent.
+    snapshots = {name for name in {**after, **before} if name.startswith("snapshots")}
+    assert set(after) - snapshots == small_files | (set(before) - snapshots), "no partial file remains"
+    assert not saved or after["model.safetensors"] == before["model.safetensors"]
     assert pellucid(*command).code == 0
-    assert_same_outcome(straight, tmp_path / "run")
+    assert_same_outcome(uninterrupted, tmp_path / "run")
 
 
-@pytest.mark.parametrize("verb", ["predict", "evaluate"])
-def test_an_output_without_space_is_told(verb: str) -> None:
-    done = pellucid(verb, copies_run().run, copies_run().files.valid, stdout=Path("/dev/full"))
-    assert complaint(done) == "system error: no space left on device"
+@pytest.mark.parametrize("subcommand", ["predict", "evaluate"])
+def test_a_full_output_device_is_reported(subcommand: str) -> None:
+    result = pellucid(subcommand, copies_run().run, copies_run().files.valid, stdout=Path("/dev/full"))
+    assert complaint(result) == "system error: no space left on device"
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.html"])
-def test_a_picture_without_space_leaves_the_old_one(tmp_path: Path, name: str) -> None:
+def test_a_failed_export_keeps_the_old_file(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("old")
-    done = pellucid("look", digits_run().run, digits_run().files.valid, "--export", tmp_path / name, limit=500)
-    assert done.code == 2 and "Traceback" not in done.err
-    assert done.err.splitlines()[-1] == f"pellucid: cannot write {tmp_path / name}: file too large"
+    result = pellucid("look", digits_run().run, digits_run().files.valid, "--export", tmp_path / name, limit=500)
+    assert result.code == 2 and "Traceback" not in result.err
+    assert result.err.splitlines()[-1] == f"pellucid: cannot write {tmp_path / name}: file too large"
     assert (tmp_path / name).read_text() == "old" and [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_closed_standard_input_is_told() -> None:
+def test_a_closed_standard_input_is_reported() -> None:
     for command in (["predict", copies_run().run], ["look", copies_run().run, "-"]):
         assert "is closed" in complaint(shell('"$@" <&-', *command))
 
 
-@pytest.mark.parametrize("verb", ["predict", "score", "evaluate", "look"])
-def test_standard_input_may_be_compressed(verb: str) -> None:
+@pytest.mark.parametrize("subcommand", ["predict", "score", "evaluate", "look"])
+def test_standard_input_may_be_compressed(subcommand: str) -> None:
     pairs = "".join(f"{each.source}\t{each.target}\n" for each in spelled_digits(5, 1, 4, seed=11)).encode()
-    plain, packed, damaged = (
-        pellucid(verb, digits_run().run, "-", *(["--json"] if verb == "evaluate" else []), stdin=stdin)
+    uncompressed, compressed, damaged = (
+        pellucid(subcommand, digits_run().run, "-", *(["--json"] if subcommand == "evaluate" else []), stdin=stdin)
         for stdin in (pairs, gzip.compress(pairs), gzip.compress(pairs)[:-9])
     )
-    assert plain.code == packed.code == 0 and re.sub(r'"seconds":[^,]*', "", plain.out) == re.sub(
-        r'"seconds":[^,]*', "", packed.out
+    assert uncompressed.code == compressed.code == 0 and re.sub(r'"seconds":[^,]*', "", uncompressed.out) == re.sub(
+        r'"seconds":[^,]*', "", compressed.out
     )
-    told = r"cannot read standard input( beyond line \d)?: the gzip file is damaged or cut short \("
-    assert re.match(told, complaint(damaged))
+    pattern = r"cannot read standard input( beyond line \d)?: the gzip file is damaged or cut short \("
+    assert re.match(pattern, complaint(damaged))
 
 
 def test_a_closed_output_ends_without_a_traceback() -> None:
-    done = shell('"$@" >&-', "predict", copies_run().run, copies_run().files.valid)
-    assert done.code in (0, 2) and "Traceback" not in done.err and "Exception ignored" not in done.err
+    result = shell('"$@" >&-', "predict", copies_run().run, copies_run().files.valid)
+    assert result.code in (0, 2) and "Traceback" not in result.err and "Exception ignored" not in result.err
 
 
-def test_a_disk_that_is_full_when_python_ends_is_told_once() -> None:
-    """From the start to the very end of a process, which flushes what is left."""
-    done = shell('"$@" > /dev/full', "predict", copies_run().run, copies_run().files.valid)
-    assert complaint(done) == "system error: no space left on device" and "Exception ignored" not in done.err
+def test_a_full_disk_at_interpreter_exit_is_reported_once() -> None:
+    """Python flushes standard output at exit, which fails on a full device."""
+    result = shell('"$@" > /dev/full', "predict", copies_run().run, copies_run().files.valid)
+    assert complaint(result) == "system error: no space left on device" and "Exception ignored" not in result.err
 
 
-def test_an_odd_locale_changes_no_byte() -> None:
-    done = shell('echo "aé" | LC_ALL=C PYTHONIOENCODING=ascii "$@" --output-format tsv', "predict", copies_run().run)
-    assert done.code == 0 and done.out.startswith("aé\t") and "Traceback" not in done.err
+def test_an_ascii_locale_does_not_change_the_output() -> None:
+    result = shell('echo "aé" | LC_ALL=C PYTHONIOENCODING=ascii "$@" --output-format tsv', "predict", copies_run().run)
+    assert result.code == 0 and result.out.startswith("aé\t") and "Traceback" not in result.err
 
 
-def test_source_and_options_in_any_script(tmp_path: Path) -> None:
-    """Names and texts beyond ASCII, right-to-left, combining, with spaces and quotes."""
+def test_paths_and_texts_may_have_any_script(tmp_path: Path) -> None:
+    """Paths and texts contain non-ASCII, right-to-left and combining characters, spaces and quotes."""
     folder = tmp_path / "каталог 'x' ⟨é⟩ [red]"
     folder.mkdir()
     texts = ("שלום", "e\u0301", "\u200fا", "😀", "a b")
-    odd = [*copies(15, seed=4), *(Example(text, text) for text in texts)]
-    train_file, dev = write_pairs(folder / "t r.tsv", odd), write_pairs(folder / "d.tsv", odd[12:])
-    done = pellucid("train", train_file, "--valid", dev, "--run", folder / "run", *flags(small_config({"epochs": 1})))
-    assert done.code == 0 and str(folder / "run") in done.err
-    assert pellucid("predict", folder / "run", dev).out.count("\n") == len(odd[12:])
+    examples = [*copies(15, seed=4), *(Example(text, text) for text in texts)]
+    train_file, valid_file = write_pairs(folder / "t r.tsv", examples), write_pairs(folder / "d.tsv", examples[12:])
+    result = pellucid(
+        "train", train_file, "--valid", valid_file, "--run", folder / "run", *flags(small_config({"epochs": 1}))
+    )
+    assert result.code == 0 and str(folder / "run") in result.err
+    assert pellucid("predict", folder / "run", valid_file).out.count("\n") == len(examples[12:])

@@ -1,4 +1,4 @@
-"""Who may import whom, what nobody may, and what an import costs."""
+"""Rules on imports: the order of modules, cycles, forbidden modules, and the cost of an import."""
 
 import ast
 import importlib
@@ -23,23 +23,23 @@ ORDER = (
     *("data", "kernels", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
     *("reporting", "viewer", "api", "tuning", "recipes", "bench", "cli"),
 )
-"""The path of the data: a file imports from its own folder and from what stands before it here.
+"""Order of folders and modules: a file imports only from its own folder and from entries before its own.
 
-The settings of the tasks stand far before the tasks themselves: a configuration is checked by them.
+The settings of the tasks precede the tasks, because they validate configurations.
 """
 DATA_ORDER = (
     *("tokenizers", "lines", "headers", "readers", "examples", "vocabulary", "vectors", "batches"),
     *("extended_vocabulary", "target_encoding", "corpus", "batch_loaders", "synthetic"),
 )
-"""The same for the files of data/, one by one."""
+"""Order of the files of data/."""
 EXTRAS = {
     "pellucid.kernels.triton_attention": "triton",
     "pellucid.tuning.study": "optuna",
     "pellucid.tuning.search": "optuna",
 }
-"""Modules that need what only some install; nothing imports them but inside a function."""
+"""Modules that need optional dependencies; other modules import them only inside functions."""
 
-FORBIDDEN = {
+FORBIDDEN_IMPORTS = {
     **dict.fromkeys(["pickle", "dill", "cloudpickle", "joblib", "shelve"], "a run folder holds no code"),
     **dict.fromkeys(["torch.save", "torch.load"], "it is pickle within"),
     **dict.fromkeys(["matplotlib.pyplot", "pylab"], "it draws on global state; use Figure"),
@@ -48,7 +48,7 @@ FORBIDDEN = {
 
 
 class Import(NamedTuple):
-    """One imported module or name, in dots, and where it is imported."""
+    """Dotted name of an imported module or object, and the place of the import."""
 
     target: str
     line: int
@@ -56,63 +56,67 @@ class Import(NamedTuple):
 
 
 def module_name(path: str) -> str:
-    """pellucid/data/tokenizers.py → pellucid.data.tokenizers; a folder's __init__.py has the folder's name."""
+    """Return the name of a module, pellucid.data.tokenizers for pellucid/data/tokenizers.py."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def imports(path: str, tree: ast.AST) -> Iterator[Import]:
-    """Everything a file imports, wherever it does; "from a import b" is "a.b"."""
-    later = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    inside = {id(node) for block in (*later, *typing) for node in ast.walk(block)}
+def find_imports(path: str, tree: ast.AST) -> Iterator[Import]:
+    """Yield all imports of a file, at any level; the target of "from a import b" is "a.b"."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    type_blocks = [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    nested = {id(node) for block in (*functions, *type_blocks) for node in ast.walk(block)}
     folder = module_name(path) if path.endswith("__init__.py") else module_name(path).rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            start = importlib.util.resolve_name("." * node.level + (node.module or ""), folder)
-            targets = [f"{start}.{alias.name}" for alias in node.names]
+            base = importlib.util.resolve_name("." * node.level + (node.module or ""), folder)
+            targets = [f"{base}.{alias.name}" for alias in node.names]
         else:
             continue
-        yield from (Import(target, node.lineno, id(node) in inside) for target in targets)
+        yield from (Import(target, node.lineno, id(node) in nested) for target in targets)
 
 
-def place(module: str) -> tuple[int, int]:
-    """Where a module stands in the two orders; a name inside a module stands where the module does."""
+def order_position(module: str) -> tuple[int, int]:
+    """Return the positions of a module in both orders; a name inside a module has the positions of the module."""
     first, second = [*module.split(".")[1:], "", ""][:2]
-    within = DATA_ORDER.index(second) if first == "data" and second in DATA_ORDER else len(DATA_ORDER)
-    own = f"{first}.{second}" if f"{first}.{second}" in ORDER else first
-    return ORDER.index(own) if own in ORDER else len(ORDER), within
+    data_position = DATA_ORDER.index(second) if first == "data" and second in DATA_ORDER else len(DATA_ORDER)
+    entry = f"{first}.{second}" if f"{first}.{second}" in ORDER else first
+    return ORDER.index(entry) if entry in ORDER else len(ORDER), data_position
 
 
 def is_below(path: str, target: str) -> bool:
-    """Whether an import goes against the order. Files of other folders than data/ may import each other."""
-    (own, own_file), (other, other_file) = place(module_name(path)), place(target)
-    return other > own or (own == other and own_file <= other_file and own_file < len(DATA_ORDER))
+    """Return whether an import is against the order. Files of one folder may import each other, except in data/."""
+    (importer, importer_file), (imported, imported_file) = order_position(module_name(path)), order_position(target)
+    return imported > importer or (
+        importer == imported and importer_file <= imported_file and importer_file < len(DATA_ORDER)
+    )
 
 
-def import_faults(sources: Mapping[str, str]) -> list[str]:
-    """Each import against the order, also one inside a function. The package itself, pellucid, stands above all."""
+def find_import_faults(sources: Mapping[str, str]) -> list[str]:
+    """Return all imports against the order, at any level. The module `pellucid` itself may import all others."""
     faults = []
     for path, source in sources.items():
-        for target, line, _ in imports(path, ast.parse(source)):
+        for target, line, _ in find_imports(path, ast.parse(source)):
             if module_name(path) != "pellucid" and target.split(".")[0] == "pellucid" and is_below(path, target):
                 faults.append(f"{path}:{line}: imports {target}, which stands below it")
     return faults
 
 
-def order_faults(paths: list[str]) -> list[str]:
-    """Each file that has no place in the order."""
-    found = []
+def find_unordered_files(paths: list[str]) -> list[str]:
+    """Return the files that have no position in the order."""
+    faults = []
     for path in paths:
         first, second = [*module_name(path).split(".")[1:], "", ""][:2]
         if first not in (*ORDER, "__main__", "") or (first == "data" and second not in (*DATA_ORDER, "")):
-            found.append(f"{path}: give it a place in ORDER or DATA_ORDER")
-    return found
+            faults.append(f"{path}: give it a place in ORDER or DATA_ORDER")
+    return faults
 
 
-def test_imports_follow_the_data() -> None:
-    assert order_faults(list(SOURCES)) + import_faults(SOURCES) == []
+def test_imports_follow_the_order() -> None:
+    assert find_unordered_files(list(SOURCES)) + find_import_faults(SOURCES) == []
 
 
 @pytest.mark.parametrize(
@@ -136,11 +140,11 @@ def test_imports_follow_the_data() -> None:
         ("pellucid/tasks/task_settings.py", "from pellucid.tasks import tag", "imports pellucid.tasks.tag"),
     ],
 )
-def test_imports_against_the_data_are_found(path: str, source: str, fault: str) -> None:
-    assert fault in "\n".join(import_faults({path: source}))
+def test_imports_against_the_order_are_detected(path: str, source: str, fault: str) -> None:
+    assert fault in "\n".join(find_import_faults({path: source}))
 
 
-def test_imports_with_the_data_are_no_fault() -> None:
+def test_imports_along_the_order_are_accepted() -> None:
     sources = {
         "pellucid/__init__.py": "from pellucid.cli import main",
         "pellucid/data/batches.py": "import torch\nfrom pellucid.data.tokenizers import END",
@@ -148,14 +152,15 @@ def test_imports_with_the_data_are_no_fault() -> None:
         "pellucid/training/model_card.py": "from pellucid.version import __version__",
         "pellucid/model/network.py": "from .heads import Head\nfrom pellucid.data import batches",
     }
-    assert import_faults(sources) == order_faults(list(sources)) == []
-    assert order_faults(["pellucid/misplaced.py", "pellucid/data/words.py"]) != []
+    assert find_import_faults(sources) == find_unordered_files(list(sources)) == []
+    assert find_unordered_files(["pellucid/misplaced.py", "pellucid/data/words.py"]) != []
 
 
-def dynamic_imports(tree: ast.AST) -> Iterator[str]:
-    """The beginning of each name that import_module is given, as far as it is written out: "pellucid.cli.", say.
+def find_dynamic_imports(tree: ast.AST) -> Iterator[str]:
+    """Yield the literal prefix, such as "pellucid.cli.", of each name given to `import_module`.
 
-    ValueError where nothing of a name is written out.
+    Raises:
+        ValueError: A name has no literal prefix.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "import_module":
@@ -165,46 +170,46 @@ def dynamic_imports(tree: ast.AST) -> Iterator[str]:
             yield name.value
 
 
-def module_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """The modules that each module imports: inside functions, for types alone, and by import_module too."""
+def build_module_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the modules that each module imports, also inside functions, for types, and with `import_module`."""
     graph: dict[str, set[str]] = {module_name(path): set() for path in sources}
     for path, source in sources.items():
-        own, tree = module_name(path), ast.parse(source)
-        for target, _, _ in imports(path, tree):
-            while target and target not in graph:  # a name inside a module stands for the module
+        module, tree = module_name(path), ast.parse(source)
+        for target, _, _ in find_imports(path, tree):
+            while target and target not in graph:  # a name inside a module counts as the module
                 target = target.rpartition(".")[0]
-            graph[own] |= {target} - {own, ""}
-        # The package loads its public names from a table; nothing imports the package, so that this closes no cycle.
-        for start in [] if own == "pellucid" else dynamic_imports(tree):
-            graph[own] |= {name for name in graph if name.startswith(start) and name != own}
+            graph[module] |= {target} - {module, ""}
+        # The package loads its public names from a table. No module imports the package, so this closes no cycle.
+        for prefix in [] if module == "pellucid" else find_dynamic_imports(tree):
+            graph[module] |= {name for name in graph if name.startswith(prefix) and name != module}
     return graph
 
 
-def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """The modules that import each other, directly or not, a sorted list for each cycle."""
+def find_cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return each group of modules that import each other, directly or indirectly, as a sorted list."""
     reached: dict[str, set[str]] = {}
     for start in graph:
-        found, waiting = set[str](), [start]
-        while waiting:
-            waiting += (new := graph[waiting.pop()] - found)
-            found |= new
-        reached[start] = found
+        reachable_modules, queue = set[str](), [start]
+        while queue:
+            queue += (new := graph[queue.pop()] - reachable_modules)
+            reachable_modules |= new
+        reached[start] = reachable_modules
     groups = {
-        tuple(sorted(name for name in found if start in reached[name]))
-        for start, found in reached.items()
-        if start in found
+        tuple(sorted(name for name in reachable_modules if start in reached[name]))
+        for start, reachable_modules in reached.items()
+        if start in reachable_modules
     }
     return [list(group) for group in sorted(groups)]
 
 
-def test_no_modules_import_each_other() -> None:
-    graph = module_graph(SOURCES)
-    assert cycles(graph) == []
+def test_no_modules_form_an_import_cycle() -> None:
+    graph = build_module_graph(SOURCES)
+    assert find_cycles(graph) == []
     assert [name for name, targets in graph.items() if "pellucid" in targets] == []
 
 
 @pytest.mark.parametrize(
-    "back",
+    "first_source",
     [
         "import pellucid.b",
         "from pellucid import b",
@@ -214,40 +219,46 @@ def test_no_modules_import_each_other() -> None:
         "importlib.import_module('pellucid.b')",
     ],
 )
-def test_cycles_are_found(back: str) -> None:
-    sources = {"pellucid/a.py": back, "pellucid/b.py": "import pellucid.c", "pellucid/c.py": "from pellucid.a import d"}
-    assert cycles(module_graph(sources)) == [["pellucid.a", "pellucid.b", "pellucid.c"]]
+def test_import_cycles_are_detected(first_source: str) -> None:
+    sources = {
+        "pellucid/a.py": first_source,
+        "pellucid/b.py": "import pellucid.c",
+        "pellucid/c.py": "from pellucid.a import d",
+    }
+    assert find_cycles(build_module_graph(sources)) == [["pellucid.a", "pellucid.b", "pellucid.c"]]
     sources["pellucid/c.py"] = "import torch"
-    assert cycles(module_graph(sources)) == []
+    assert find_cycles(build_module_graph(sources)) == []
 
 
 def test_a_computed_import_is_refused() -> None:
     with pytest.raises(ValueError, match="1: import_module"):
-        module_graph({"pellucid/a.py": "import_module(name)"})
+        build_module_graph({"pellucid/a.py": "import_module(name)"})
 
 
-def test_what_needs_an_extra_is_imported_only_where_it_is_used() -> None:
+def test_modules_that_need_extras_are_imported_only_inside_functions() -> None:
     for path, source in SOURCES.items():
-        early = [target for target, _, inside in imports(path, ast.parse(source)) if not inside]
+        top_level = [target for target, _, inside in find_imports(path, ast.parse(source)) if not inside]
         others = [name for name, extra in EXTRAS.items() if extra != EXTRAS.get(module_name(path))]
-        found = [target for target in early if any(f"{target}.".startswith(f"{name}.") for name in others)]
-        assert not found, f"{path} imports {found}"
+        unguarded = [target for target in top_level if any(f"{target}.".startswith(f"{name}.") for name in others)]
+        assert not unguarded, f"{path} imports {unguarded}"
 
 
-def forbidden(path: str, tree: ast.AST) -> Iterator[str]:
-    """What a file imports, or reaches by an attribute, and may not."""
-    for name, line, _ in imports(path, tree):
-        starts = [start for start in FORBIDDEN if f"{name}.".startswith(f"{start}.")]
-        yield from (f"{path}:{line}: imports {start}: {FORBIDDEN[start]}" for start in starts)
+def find_forbidden_imports(path: str, tree: ast.AST) -> Iterator[str]:
+    """Yield the forbidden imports and attributes of a file."""
+    for name, line, _ in find_imports(path, tree):
+        starts = [start for start in FORBIDDEN_IMPORTS if f"{name}.".startswith(f"{start}.")]
+        yield from (f"{path}:{line}: imports {start}: {FORBIDDEN_IMPORTS[start]}" for start in starts)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in FORBIDDEN:
-            yield f"{path}:{node.lineno}: uses {ast.unparse(node)}: {FORBIDDEN[ast.unparse(node)]}"
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in FORBIDDEN_IMPORTS:
+            yield f"{path}:{node.lineno}: uses {ast.unparse(node)}: {FORBIDDEN_IMPORTS[ast.unparse(node)]}"
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
             yield f"{path}:{node.value.lineno}: uses allow_pickle"
 
 
 def test_nothing_forbidden_is_imported() -> None:
-    assert [fault for path, source in SOURCES.items() for fault in forbidden(path, ast.parse(source))] == []
+    assert [
+        fault for path, source in SOURCES.items() for fault in find_forbidden_imports(path, ast.parse(source))
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -263,24 +274,24 @@ def test_nothing_forbidden_is_imported() -> None:
         ("from __future__ import annotations", "imports __future__.annotations"),
     ],
 )
-def test_forbidden_imports_are_found(source: str, fault: str) -> None:
-    assert fault in "\n".join(forbidden("pellucid/files.py", ast.parse(source)))
+def test_forbidden_imports_are_detected(source: str, fault: str) -> None:
+    assert fault in "\n".join(find_forbidden_imports("pellucid/files.py", ast.parse(source)))
 
 
-def test_other_imports_are_no_fault() -> None:
+def test_other_imports_are_accepted() -> None:
     source = "import torch\nfrom matplotlib.figure import Figure\nfrom safetensors.torch import load\nmodel.load(x)"
-    assert list(forbidden("pellucid/files.py", ast.parse(source))) == []
+    assert list(find_forbidden_imports("pellucid/files.py", ast.parse(source))) == []
 
 
-def test_importing_pellucid_imports_nothing_heavy() -> None:
-    heavy = "{'torch', 'matplotlib', 'pyarrow', 'numba', 'triton'}"
-    program = f"import sys, pellucid; print(*{heavy} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+def test_importing_pellucid_imports_no_large_library() -> None:
+    large_libraries = "{'torch', 'matplotlib', 'pyarrow', 'numba', 'triton'}"
+    program = f"import sys, pellucid; print(*{large_libraries} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []
 
 
-def test_help_comes_at_once() -> None:
-    """Processor seconds of the best of three runs: the clock on the wall also shows what else the machine does."""
+def test_help_takes_half_a_cpu_second_at_most() -> None:
+    """The fastest of three runs counts; CPU time depends less than wall-clock time on other processes."""
     seconds = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""Inspection refuses invalid arguments by one error that names the argument, and returns finite numbers only."""
+"""Inspection refuses an invalid argument with one error that names it, and returns finite numbers only."""
 
 import math
 from collections.abc import Callable
@@ -38,46 +38,46 @@ from pellucid.inspection.states import trace_states
 
 MODEL = made()
 TRACES = traces_of(MODEL, PAIRS)
-GATHERED = collect_states(MODEL, TRACES)
+STATES = collect_states(MODEL, TRACES)
 POINTS = np.array([[0.0, 1.0], [2.0, 0.5], [1.0, 1.0]])
-LIKELY = np.log([[0.5, 0.5], [0.1, 0.9]])
-SIZE = GATHERED.encoder.vectors.shape[1]
-GROUP = np.array([True, True, False])
+LOG_PROBABILITIES = np.log([[0.5, 0.5], [0.1, 0.9]])
+SIZE = STATES.encoder.vectors.shape[1]
+MEMBERS = np.array([True, True, False])
 
-FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
+VALID_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
     attribute: {"transducer": MODEL, "trace": TRACES[0]},
     attribution.rank_correlation: {"attention": [[0.5, 0.5]], "other": [[1.0, 2.0]]},
     step_distributions: {"transducer": MODEL, "traces": TRACES},
-    entropy: {"log_probabilities": LIKELY},
-    kl_divergence: {"before": LIKELY, "after": LIKELY},
+    entropy: {"log_probabilities": LOG_PROBABILITIES},
+    kl_divergence: {"before": LOG_PROBABILITIES, "after": LOG_PROBABILITIES},
     permute_attention: {"transducer": MODEL, "trace": TRACES[3], "permutations": 2},
     trace_states: {"transducer": MODEL, "traces": TRACES},
     collect_states: {"transducer": MODEL, "traces": TRACES},
-    nearest_states: {"states": GATHERED.encoder, "vector": np.ones(GATHERED.encoder.vectors.shape[1]), "count": 2},
+    nearest_states: {"states": STATES.encoder, "vector": np.ones(STATES.encoder.vectors.shape[1]), "count": 2},
     decompose_scores: {"transducer": MODEL, "traces": TRACES},
     pca: {"vectors": POINTS},
     procrustes: {"points": POINTS, "reference": POINTS[::-1]},
     conicity: {"vectors": POINTS},
-    separation: {"vectors": POINTS, "members": GROUP},
+    separation: {"vectors": POINTS, "members": MEMBERS},
     isolation: {"vectors": POINTS},
     pairwise_distances: {"vectors": POINTS},
 }
 
 
-@pytest.mark.parametrize(("function", "name"), arguments(FUNCTIONS), ids=name_of)
+@pytest.mark.parametrize(("function", "name"), arguments(VALID_ARGUMENTS), ids=name_of)
 def test_an_invalid_argument_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
-    assert faults(function, FUNCTIONS[function], name) == []
+    assert faults(function, VALID_ARGUMENTS[function], name) == []
 
 
-def test_planes_refuse_vectors_of_another_size() -> None:
-    found = pca(POINTS)
-    assert faults(lambda vectors: found.project(vectors), {}, "vectors") == []
+def test_principal_components_refuse_vectors_of_another_size() -> None:
+    plane = pca(POINTS)
+    assert faults(lambda vectors: plane.project(vectors), {}, "vectors") == []
     with pytest.raises(ArgumentError, match=r"^vectors: expected vectors of 2 numbers, got .* of shape \(1, 3\)$"):
-        found.project(np.zeros((1, 3)))
+        plane.project(np.zeros((1, 3)))
 
 
 @pytest.mark.parametrize(
-    ("function", "given", "message"),
+    ("function", "args", "message"),
     [
         (
             pca,
@@ -99,8 +99,8 @@ def test_planes_refuse_vectors_of_another_size() -> None:
         (
             kl_divergence,
             (
-                LIKELY,
-                LIKELY[:, :1],
+                LOG_PROBABILITIES,
+                LOG_PROBABILITIES[:, :1],
             ),
             "after: expected an array of shape (2, 2), got array(",
         ),
@@ -108,7 +108,7 @@ def test_planes_refuse_vectors_of_another_size() -> None:
         (
             nearest_states,
             (
-                GATHERED.encoder,
+                STATES.encoder,
                 [1.0],
                 1,
             ),
@@ -117,7 +117,7 @@ def test_planes_refuse_vectors_of_another_size() -> None:
         (
             nearest_states,
             (
-                GATHERED.encoder,
+                STATES.encoder,
                 np.ones(SIZE),
                 -1,
             ),
@@ -239,13 +239,13 @@ def test_planes_refuse_vectors_of_another_size() -> None:
         ),
     ],
 )
-def test_messages_say_what_was_expected(function: Callable[..., Any], given: tuple[Any, ...], message: str) -> None:
+def test_messages_say_what_was_expected(function: Callable[..., Any], args: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
-        function(*given)
+        function(*args)
     assert str(caught.value).startswith(message)
 
 
-RE_READ: list[Callable[[Any, Trace], Any]] = [
+TRACE_FUNCTIONS: list[Callable[[Any, Trace], Any]] = [
     attribute,
     permute_attention,
     lambda model, trace: step_distributions(model, [trace]),
@@ -254,7 +254,7 @@ RE_READ: list[Callable[[Any, Trace], Any]] = [
     lambda model, trace: decompose_scores(model, [trace]),
 ]
 TRACE = TRACES[0]
-FOREIGN = [
+INVALID_TRACES = [
     (replace(TRACE, text="abcabc"), "again, of 6 source symbols, not 3"),
     (replace(TRACE, attention=TRACE.attention[:, :1]), ".attention: expected "),
     (replace(TRACE, target=("v", "?", *TRACE.target[2:])), "of symbols that this model writes, not '?'"),
@@ -263,9 +263,9 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("call", RE_READ)
-@pytest.mark.parametrize(("trace", "message"), FOREIGN)
-def test_a_trace_that_the_model_cannot_read_again_is_refused(
+@pytest.mark.parametrize("call", TRACE_FUNCTIONS)
+@pytest.mark.parametrize(("trace", "message"), INVALID_TRACES)
+def test_a_trace_that_does_not_fit_the_model_is_refused(
     call: Callable[[Any, Trace], Any], trace: Trace, message: str
 ) -> None:
     with pytest.raises(ArgumentError) as caught:
@@ -273,7 +273,7 @@ def test_a_trace_that_the_model_cannot_read_again_is_refused(
     assert str(caught.value).startswith("trace") and message in str(caught.value)
 
 
-@pytest.mark.parametrize("call", RE_READ)
+@pytest.mark.parametrize("call", TRACE_FUNCTIONS)
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -290,44 +290,44 @@ def test_a_trace_with_a_wrong_field_is_refused_by_its_name(
     call: Callable[[Any, Trace], Any], name: str, value: object
 ) -> None:
     trace = replace(TRACE)
-    object.__setattr__(trace, name, value)  # past the checks of types under pytest
+    object.__setattr__(trace, name, value)  # bypasses the type checks under pytest
     with pytest.raises(ArgumentError, match=rf"^traces?(\[0\])?\.{name}: expected "):
         call(MODEL, trace)
 
 
 def test_the_trace_that_does_not_fit_is_named_by_its_index() -> None:
     with pytest.raises(ArgumentError, match=r"^traces\[1\]: expected a trace that this model can read again, of 6 "):
-        step_distributions(MODEL, [TRACE, FOREIGN[0][0]])
+        step_distributions(MODEL, [TRACE, INVALID_TRACES[0][0]])
     with pytest.raises(ArgumentError, match=r"^trace: expected a trace that this model can read again, of 6 "):
-        attribute(MODEL, FOREIGN[0][0])
+        attribute(MODEL, INVALID_TRACES[0][0])
 
 
 @pytest.mark.parametrize("task", ["tag", "classify", "point"])
-@pytest.mark.parametrize("call", RE_READ)
+@pytest.mark.parametrize("call", TRACE_FUNCTIONS)
 def test_models_of_other_tasks_and_their_traces_are_used_or_refused(
     call: Callable[[Any, Trace], Any], task: Task
 ) -> None:
-    known = examples(task, 9, 1)
-    other = answerer_of(config_of(task), known)
-    trace = other.predict([known[0].source])[0]
-    for model, own in ((MODEL, trace), (other, TRACE)):
+    task_examples = examples(task, 9, 1)
+    task_model = answerer_of(config_of(task), task_examples)
+    trace = task_model.predict([task_examples[0].source])[0]
+    for model, foreign_trace in ((MODEL, trace), (task_model, TRACE)):
         with pytest.raises(InputError):
-            call(model, own)
-    if call is RE_READ[2]:
-        assert call(other, trace)[0].shape == (len(trace.target), len(other.vocabularies.target))
+            call(model, foreign_trace)
+    if call is TRACE_FUNCTIONS[2]:
+        assert call(task_model, trace)[0].shape == (len(trace.target), len(task_model.vocabularies.target))
     else:
         with pytest.raises(InputError):
-            call(other, trace)
+            call(task_model, trace)
 
 
-def test_unknown_symbols_are_read_again() -> None:
-    (given,) = MODEL.force([Example("ax", "v?")])
-    assert given.unknown == (1,) and given.unknown_target == (1,)
-    assert step_distributions(MODEL, [given])[0].shape[0] == 3
-    assert attribute(MODEL, given).occlusion.shape == (3, 2)
+def test_traces_with_unknown_symbols_are_accepted() -> None:
+    (trace,) = MODEL.force([Example("ax", "v?")])
+    assert trace.unknown == (1,) and trace.unknown_target == (1,)
+    assert step_distributions(MODEL, [trace])[0].shape[0] == 3
+    assert attribute(MODEL, trace).occlusion.shape == (3, 2)
 
 
-NOTHING = replace(
+EMPTY_TRACE = replace(
     TRACE,
     target=(),
     finished=False,
@@ -338,59 +338,59 @@ NOTHING = replace(
 )
 
 
-@pytest.mark.parametrize("call", RE_READ[:5])
+@pytest.mark.parametrize("call", TRACE_FUNCTIONS[:5])
 @pytest.mark.parametrize("kind", ["gru", "none", "copying", "heads"])
 def test_traces_without_source_or_output_are_accepted(call: Callable[[Any, Trace], Any], kind: str) -> None:
     model = made(kind)
-    for trace in (*model.predict([""]), NOTHING):
+    for trace in (*model.predict([""]), EMPTY_TRACE):
         if kind == "none" and call is permute_attention:
             continue
         call(model, trace)
 
 
 def test_an_ensemble_has_no_states() -> None:
-    both = ensemble([MODEL, made(seed=4)], ["a", "b"])
+    combined = ensemble([MODEL, made(seed=4)], ["a", "b"])
     for call in (
-        lambda: trace_states(both, TRACES),
-        lambda: collect_states(both, TRACES),
-        lambda: decompose_scores(both, TRACES),
+        lambda: trace_states(combined, TRACES),
+        lambda: collect_states(combined, TRACES),
+        lambda: decompose_scores(combined, TRACES),
     ):
         with pytest.raises(InputError, match="an ensemble has no states of its own"):
             call()
 
 
-def test_forced_and_masked_attention_is_read_again() -> None:
-    painted = MODEL.with_options(DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)),)))
-    (trace,) = painted.predict(["abc"])
-    assert attribute(painted, trace).occlusion.shape == (len(trace.target), 3)
+def test_traces_with_forced_attention_are_accepted() -> None:
+    model = MODEL.with_options(DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)),)))
+    (trace,) = model.predict(["abc"])
+    assert attribute(model, trace).occlusion.shape == (len(trace.target), 3)
 
 
-def test_lists_tensors_and_generators_are_arrays() -> None:
+def test_lists_tensors_and_iterators_are_accepted_as_arrays() -> None:
     rows = [[0.0, 1.0], [2.0, 0.5], [1.0, 1.0]]
     expected = pca(POINTS).explained
-    for given in (
+    for vectors in (
         rows,
         tuple(map(tuple, rows)),
         torch.tensor(rows, requires_grad=True),
         iter(rows),
         POINTS.astype(">f4"),
     ):
-        assert pca(given).explained == pytest.approx(expected)  # type: ignore[arg-type]
+        assert pca(vectors).explained == pytest.approx(expected)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e90])
-def test_numbers_of_any_size_have_the_same_shape(scale: float) -> None:
+def test_results_do_not_depend_on_the_scale_of_vectors(scale: float) -> None:
     assert pca(POINTS * scale).explained == pytest.approx(pca(POINTS).explained)
     assert conicity(POINTS * scale) == pytest.approx(conicity(POINTS))
     np.testing.assert_allclose(pairwise_distances(POINTS * scale), pairwise_distances(POINTS) * scale)
     np.testing.assert_allclose(
         procrustes(POINTS * scale, POINTS[::-1] * scale), procrustes(POINTS, POINTS[::-1]) * scale
     )
-    assert separation(POINTS * scale, GROUP).p == separation(POINTS, GROUP).p
+    assert separation(POINTS * scale, MEMBERS).p == separation(POINTS, MEMBERS).p
 
 
 def test_a_group_at_one_point_has_an_infinite_ratio() -> None:
-    found = separation(np.array([[0.0], [0.0], [1.0]]), GROUP)
-    assert found.ratio == math.inf and found.p == pytest.approx(1 / 3)
-    assert separation(np.zeros((3, 2)), GROUP).ratio == 1
+    result = separation(np.array([[0.0], [0.0], [1.0]]), MEMBERS)
+    assert result.ratio == math.inf and result.p == pytest.approx(1 / 3)
+    assert separation(np.zeros((3, 2)), MEMBERS).ratio == 1
     assert Separation(0.0, 0.0, 1.0, 1.0).ratio == 1

@@ -1,4 +1,4 @@
-"""exp, tanh and σ, and matrix products of contiguous and of strided rows, against NumPy."""
+"""exp, tanh, σ, and matrix products of contiguous and of strided rows, compared with NumPy."""
 
 import numpy as np
 import pytest

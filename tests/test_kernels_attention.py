@@ -1,4 +1,4 @@
-"""Keys and their gradients, and location-sensitive attention, in kernels against PyTorch and double precision."""
+"""Kernels of attention keys and of location-sensitive attention, compared with PyTorch and double precision."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, gradients_of, lengths_within, run_with_and_without_kernels
-from test_kernels_unroll import memory_of, small_decoder
+from test_kernels_unroll import build_memory, build_small_decoder
 
 from pellucid.config.settings import Cell
 from pellucid.kernels import runtime
@@ -20,7 +20,7 @@ from pellucid.kernels.types import LOCATION_SENSITIVE, LSTM, DecoderParameters
 def test_keys_and_gradients_equal_pytorch(
     rows: int, positions: int, size: int, units: int, seed: int, biased: bool
 ) -> None:
-    assert_equal(*_both(rows, (positions, size, units), seed, biased))
+    assert_equal(*compute_keys_and_gradients(rows, (positions, size, units), seed, biased))
 
 
 def test_keys_of_several_threads_equal_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,15 +28,15 @@ def test_keys_of_several_threads_equal_pytorch(monkeypatch: pytest.MonkeyPatch) 
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert_equal(*_both(5, (7, 6, 4), 1, True))
+        assert_equal(*compute_keys_and_gradients(5, (7, 6, 4), 1, True))
     finally:
         torch.set_num_threads(threads)
 
 
-def _both(
+def compute_keys_and_gradients(
     rows: int, sizes: tuple[int, int, int], seed: int, biased: bool
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Return keys and gradients by the kernel and by PyTorch, of a memory that is not contiguous."""
+    """Return keys and gradients of the kernel and of PyTorch, for a memory that is not contiguous."""
     positions, size, units = sizes
     torch.manual_seed(seed)
     memory = torch.randn(positions, rows, size, requires_grad=True)
@@ -44,12 +44,12 @@ def _both(
     bias = torch.randn(units, requires_grad=True) if biased else None
     inputs = {"memory": memory, "weight": weight} | ({"bias": bias} if bias is not None else {})
     actual = gradients_of(lambda: [project_keys(memory.transpose(0, 1), weight, bias)], inputs, seed)
-    plain = torch.nn.functional.linear
-    return actual, gradients_of(lambda: [plain(memory.transpose(0, 1), weight, bias)], inputs, seed)
+    linear = torch.nn.functional.linear
+    return actual, gradients_of(lambda: [linear(memory.transpose(0, 1), weight, bias)], inputs, seed)
 
 
-def location_scorer(energy: np.ndarray, projection: np.ndarray, filters: np.ndarray) -> Scorer:
-    """Return the score with these parameters in single precision."""
+def build_location_scorer(energy: np.ndarray, projection: np.ndarray, filters: np.ndarray) -> Scorer:
+    """Return a location-sensitive scorer with these parameters in single precision."""
     parameters = [array.astype(np.float32) for array in (energy, projection, filters)]
     return scorer_of(DecoderParameters(LSTM, LOCATION_SENSITIVE, *[np.empty((0, 0), np.float32)] * 5, *parameters))
 
@@ -70,7 +70,7 @@ def test_weights_equal_the_equation_in_double_precision(n: int, units: int, coun
     ]
     scores = energy @ np.tanh(query[:, None] + keys[:, :n] + projection @ np.array(features))
     expected = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
-    scorer, weights = location_scorer(energy, projection, filters), np.zeros(n, np.float32)
+    scorer, weights = build_location_scorer(energy, projection, filters), np.zeros(n, np.float32)
     key, query32, last = (each.astype(np.float32) for each in (keys, query, previous_weights))
     attention_weights(scorer, key, query32, last, location_buffers(scorer, n), weights)
     np.testing.assert_allclose(weights, expected, rtol=1e-4, atol=1e-6)
@@ -78,8 +78,8 @@ def test_weights_equal_the_equation_in_double_precision(n: int, units: int, coun
 
 def test_large_sums_do_not_overflow() -> None:
     """tanh is 1 where e^{2x} would overflow; sums that cancel keep their difference."""
-    one, previous_weights = np.ones((1, 1), np.float32), np.zeros(2, np.float32)
-    scorer = location_scorer(one[0], one, one)
+    ones, previous_weights = np.ones((1, 1), np.float32), np.zeros(2, np.float32)
+    scorer = build_location_scorer(ones[0], ones, ones)
     for key in (0.0, 50.0, 1e4, 1e30):
         keys, weights = np.array([[key, -key]], np.float32), np.zeros(2, np.float32)
         query = np.array([0.5 - key], np.float32)
@@ -90,18 +90,16 @@ def test_large_sums_do_not_overflow() -> None:
 
 @given(st.data(), CELLS, SIZES, SEEDS)
 @settings(max_examples=40, deadline=None)
-def test_the_initial_weights_are_read_and_have_a_gradient(
-    data: st.DataObject, cell: Cell, size: int, seed: int
-) -> None:
-    rows, positions, steps = (data.draw(st.integers(1, top)) for top in (5, 40, 4))
+def test_initial_weights_are_used_and_have_a_gradient(data: st.DataObject, cell: Cell, size: int, seed: int) -> None:
+    rows, positions, steps = (data.draw(st.integers(1, maximum)) for maximum in (5, 40, 4))
     torch.manual_seed(seed)
-    decoder = small_decoder("location", cell, size, 3, data.draw(SIZES)).eval()
+    decoder = build_small_decoder("location", cell, size, 3, data.draw(SIZES)).eval()
     lengths, symbols = lengths_within(data, rows, positions), torch.randint(0, 6, (rows, steps))
-    inputs = {"states": torch.randn(rows, positions, 3), "looked": torch.randn(positions, rows)}
+    inputs = {"states": torch.randn(rows, positions, 3), "attention_state": torch.randn(positions, rows)}
 
     def outputs() -> list[torch.Tensor]:
-        memory = memory_of(inputs["states"], lengths)
-        state = decoder.init_hidden(memory)._replace(attention_state=inputs["looked"].T)
+        memory = build_memory(inputs["states"], lengths)
+        state = decoder.init_hidden(memory)._replace(attention_state=inputs["attention_state"].T)
         unrolled = decoder.unroll(symbols, state, decoder.prepare(memory))
         assert unrolled.state.attention_state is not None
         return [unrolled.logits, unrolled.weights, unrolled.state.attention_state]

@@ -1,4 +1,4 @@
-"""Selection of the backend: no option is ignored, and a backend's results equal the reference."""
+"""Selection of the backend: no option is ignored, and results equal the reference."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,12 +35,12 @@ from pellucid.model.network import EncoderDecoder
 from pellucid.model.requests import kind_of
 
 TOLERANCE = 1e-4
-"""Difference of float32 kernels from float64, relative to the largest entry, or to 0.1 where larger summands cancel."""
+"""Tolerance of float32 kernels, relative to the largest entry, or to 0.1 where larger summands cancel."""
 NORMALIZED_TOLERANCE = 2e-3
-"""Difference with layer normalization, which divides by the deviation of units and so enlarges rounding errors."""
+"""Tolerance with layer normalization, which divides by the deviation of units and so enlarges rounding errors."""
 
 # Values of the settings that are neither literals nor booleans. A new such setting needs its values here.
-SIZES: dict[str, tuple[Hashable, ...]] = {
+SETTING_VALUES: dict[str, tuple[Hashable, ...]] = {
     "num_layers": (1, 2),
     "dropout": (0.0, 0.5),
     "embedding_dropout": (0.0, 0.5),
@@ -52,12 +52,12 @@ SIZES: dict[str, tuple[Hashable, ...]] = {
     "filter_radius": (1,),
     "num_heads": (1, 2),
 }
-ELSEWHERE = {
+EXCLUDED_SETTINGS = {
     *("encoder.hidden_size", "decoder.hidden_size"),  # set together below
     *("encoder.pretrained", "decoder.pretrained"),  # files of vectors, read before the network computes
     *("encoder.features", "decoder.num_hops"),  # need data with features, or another task
 }
-LIMITS: dict[str, tuple[Hashable, ...]] = {
+SEARCH_VALUES: dict[str, tuple[Hashable, ...]] = {
     "search.max_length": (4, 6),
     "search.min_length": (0, 2),
     "search.max_length_ratio": (0.0, 0.75),
@@ -70,7 +70,7 @@ LIMITS: dict[str, tuple[Hashable, ...]] = {
     "search.batch_size": (2, 128),
 }
 EXAMPLES = [Example(source, "") for source in ("abca", "bbed", "eacd")]
-ASKED: dict[str, tuple[Hashable, ...]] = {
+OPTION_VALUES: dict[str, tuple[Hashable, ...]] = {
     "options.prefix": ("", "x"),
     "options.forbidden": ((), ("w",)),
     "options.required": ((), ("v",)),
@@ -81,41 +81,43 @@ ASKED: dict[str, tuple[Hashable, ...]] = {
 }
 
 
-def values_of(section: str, struct: type[msgspec.Struct], sizes: Mapping[str, tuple[Hashable, ...]]) -> dict[str, Any]:
+def collect_values(
+    section: str, struct: type[msgspec.Struct], known_values: Mapping[str, tuple[Hashable, ...]]
+) -> dict[str, Any]:
     """Return every setting of a section with its tested values."""
-    found: dict[str, Any] = {}
+    values_by_setting: dict[str, Any] = {}
     for field in msgspec.structs.fields(struct):
         name = f"{section}.{field.name}"
         if get_origin(field.type) is Literal:
-            found[name] = get_args(field.type)
+            values_by_setting[name] = get_args(field.type)
         elif field.type is bool:
-            found[name] = (False, True)
-        elif name not in ELSEWHERE:
-            found[name] = sizes[name] if name in sizes else sizes[field.name]
-    return {name: values for name, values in found.items() if name not in ELSEWHERE}
+            values_by_setting[name] = (False, True)
+        elif name not in EXCLUDED_SETTINGS:
+            values_by_setting[name] = known_values[name] if name in known_values else known_values[field.name]
+    return {name: values for name, values in values_by_setting.items() if name not in EXCLUDED_SETTINGS}
 
 
 @cache
 def factors() -> dict[str, Sequence[Hashable]]:
     """Return every setting of an encoder-decoder with its tested values."""
     sections: dict[str, Any] = {"encoder": EncoderConfig, "decoder": DecoderConfig, "attention": AttentionConfig}
-    return {name: values for each in sections.items() for name, values in values_of(*each, SIZES).items()}
+    return {name: values for each in sections.items() for name, values in collect_values(*each, SETTING_VALUES).items()}
 
 
 @cache
-def base_config() -> Config:
+def build_base_config() -> Config:
     """Return the tiny configuration."""
     return config_of({})
 
 
-def configured(row: Row) -> Config:
+def build_row_config(row: Row) -> Config:
     """Return the configuration of a row; the decoder has as many units as the memory, so that dot scores are valid."""
     settings: dict[str, dict[str, Any]] = {"encoder": {"hidden_size": 3}, "decoder": {}, "attention": {"size": 4}}
     for name, value in row.items():
         section, _, key = name.partition(".")
         if section in settings:
             settings[section][key] = value
-    base = base_config()
+    base = build_base_config()
     settings["decoder"].setdefault("order", "step-then-attend")  # the order that supports input feeding
     encoder = msgspec.structs.replace(base.encoder, **settings["encoder"])
     decoder = msgspec.structs.replace(base.decoder, **settings["decoder"], hidden_size=memory_size(encoder))
@@ -128,48 +130,57 @@ def configured(row: Row) -> Config:
 def is_valid(row: Row) -> bool:
     """Return whether a row, or a part of one, is a valid configuration."""
     try:
-        configured(row)
+        build_row_config(row)
     except ConfigError:
         return False
     return not (row.get("options.masked") and row.get("attention.type") == "none")
 
 
 @cache
-def networks() -> list[Row]:
+def network_rows() -> list[Row]:
     """Return rows that contain every valid pair of settings, then every pair of settings that the kernels support.
 
     The last rows have exactly one unsupported setting each, because several would hide each other.
     """
-    known = covering_array(supported(factors(), "unroll"), is_valid)
-    return [*covering_array(factors(), is_valid), *known, *change_one_value(known, factors())]
+    supported_rows = covering_array(select_supported_values(factors(), "unroll"), is_valid)
+    return [*covering_array(factors(), is_valid), *supported_rows, *change_one_value(supported_rows, factors())]
 
 
-def change_one_value(rows: Sequence[Row], given: Mapping[str, Sequence[Hashable]]) -> list[Row]:
+def change_one_value(rows: Sequence[Row], values_by_setting: Mapping[str, Sequence[Hashable]]) -> list[Row]:
     """Return, for each value that no row contains, some of the rows with that value."""
-    held = {item for row in rows for item in row.items()}
-    absent = [(name, value) for name, values in given.items() for value in values if (name, value) not in held]
+    contained = {item for row in rows for item in row.items()}
+    absent = [
+        (name, value)
+        for name, values in values_by_setting.items()
+        for value in values
+        if (name, value) not in contained
+    ]
     changed = [list(filter(is_valid, ({**row, name: value} for row in rows))) for name, value in absent]
     return [row for each in changed for row in each[:: max(1, len(each) // 2)][:2]]
 
 
-def supported(given: Mapping[str, Sequence[Hashable]], *computations: Computation) -> dict[str, Sequence[Hashable]]:
+def select_supported_values(
+    values_by_setting: Mapping[str, Sequence[Hashable]], *computations: Computation
+) -> dict[str, Sequence[Hashable]]:
     """Return the values that the kernels support; for an option, whether it may be present."""
-    kept = dict(given)
+    supported_values = dict(values_by_setting)
     for computation in computations:
         table = NUMBA.supported_values[computation]
-        for name, values in kept.items():
-            known = table.get(name, ANYTHING)
+        for name, values in supported_values.items():
+            accepted = table.get(name, ANYTHING)
             properties = [bool(value) if name.startswith("options.") else value for value in values]
-            kept[name] = [value for value, fact in zip(values, properties, strict=True) if fact in known]
-    return kept
+            supported_values[name] = [
+                value for value, property_value in zip(values, properties, strict=True) if property_value in accepted
+            ]
+    return supported_values
 
 
 @cache
-def searches() -> list[Row]:
-    """Rows that hold every pair of settings and options of a search, and of what networks it may be of.
+def search_rows() -> list[Row]:
+    """Return rows that contain every valid pair of settings and options of a search and of its network.
 
-    Then every pair of those in which kernels take the steps; of those in which a kernel takes all of them; and of these
-    rows some in which one option alone is none that the kernel knows, for several would hide each other.
+    Further rows contain every pair for which kernels compute the steps, and every pair for which a kernel computes the
+    whole search. The last rows have exactly one unsupported option each, because several would hide each other.
     """
     network: dict[str, Sequence[Hashable]] = {
         name: factors()[name]
@@ -182,59 +193,67 @@ def searches() -> list[Row]:
         )
     }
     layers = {name: factors()[name] for name in ("decoder.num_layers", "decoder.layer_normalization", "decoder.output")}
-    search: dict[str, Any] = values_of("search", SearchConfig, LIMITS)
-    every = {**network, **layers, **search, **ASKED}
-    plain: dict[str, Any] = {**every, "options.prefix": ("",), "options.forbidden": ((),), "options.required": ((),)}
-    stepped, whole = (supported(every, "step"), supported(plain, "greedy", "search"))
-    first, second, third = (covering_array(array, is_valid) for array in (every, stepped, whole))
-    return [*first, *second, *third, *change_one_value(third, every)]
+    search: dict[str, Any] = collect_values("search", SearchConfig, SEARCH_VALUES)
+    all_values = {**network, **layers, **search, **OPTION_VALUES}
+    without_options: dict[str, Any] = {
+        **all_values,
+        "options.prefix": ("",),
+        "options.forbidden": ((),),
+        "options.required": ((),),
+    }
+    step_values, whole_search_values = (
+        select_supported_values(all_values, "step"),
+        select_supported_values(without_options, "greedy", "search"),
+    )
+    first, second, third = (covering_array(array, is_valid) for array in (all_values, step_values, whole_search_values))
+    return [*first, *second, *third, *change_one_value(third, all_values)]
 
 
 @contextmanager
-def record_requests() -> Iterator[dict[str, str]]:
+def record_backends() -> Iterator[dict[str, str]]:
     """Record, within the block, the backend that was selected last for each computation."""
-    chosen: dict[str, str] = {}
-    choose = dispatch.choose_backend
+    backends: dict[str, str] = {}
+    choose_original = dispatch.choose_backend
     with pytest.MonkeyPatch.context() as patch:
 
-        def noted(request: Request) -> Any:  # noqa: ANN401
-            backend = choose(request)
-            chosen[request.computation] = backend.name
+        def choose_and_record(request: Request) -> Any:  # noqa: ANN401
+            backend = choose_original(request)
+            backends[request.computation] = backend.name
             return backend
 
-        patch.setattr(dispatch, "choose_backend", noted)
-        yield chosen
+        patch.setattr(dispatch, "choose_backend", choose_and_record)
+        yield backends
 
 
 @contextmanager
-def stepwise() -> Iterator[None]:
+def run_searches_stepwise() -> Iterator[None]:
     """Run all searches within the block step by step in PyTorch, by the code that supports every option."""
     with disable_kernels(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(transducer, "searches_whole_batches", lambda request: False)
         yield
 
 
-def pair_of_networks(config: Config, seed: int) -> tuple[EncoderDecoder, EncoderDecoder]:
+def build_network_pair(config: Config, seed: int) -> tuple[EncoderDecoder, EncoderDecoder]:
     """Return one network in float32 and in float64."""
     single = network_of(config, seed, torch.float32)
     return single, deepcopy(single).double()
 
 
-def update(network: EncoderDecoder, batch: Batch, seed: int) -> dict[str, torch.Tensor]:
+def compute_update(network: EncoderDecoder, batch: Batch, seed: int) -> dict[str, torch.Tensor]:
     """Return the results of an update in float64: probabilities, weights, final state, and all gradients."""
     torch.manual_seed(seed)
     unrolled = network(batch)
     outputs = [unrolled.logits.softmax(dim=-1), unrolled.weights, unrolled.state.hidden]
     generator, outputs = np.random.default_rng(seed), [each for each in outputs if each.requires_grad]
-    arriving = [torch.from_numpy(generator.standard_normal(tuple(each.shape))).to(each) for each in outputs]
-    named = {name: each for name, each in network.named_parameters() if each.requires_grad}
-    gradients = torch.autograd.grad(outputs, list(named.values()), arriving, allow_unused=True)
-    found = {f"output {at}": each.detach() for at, each in enumerate(outputs)}
-    given = {name: each for name, each in zip(named, gradients, strict=True) if each is not None}
-    return {name: each.double() for name, each in (found | given).items()}
+    output_gradients = [torch.from_numpy(generator.standard_normal(tuple(each.shape))).to(each) for each in outputs]
+    parameters = {name: each for name, each in network.named_parameters() if each.requires_grad}
+    gradients = torch.autograd.grad(outputs, list(parameters.values()), output_gradients, allow_unused=True)
+    results = {f"output {index}": each.detach() for index, each in enumerate(outputs)}
+    gradients_by_name = {name: each for name, each in zip(parameters, gradients, strict=True) if each is not None}
+    return {name: each.double() for name, each in (results | gradients_by_name).items()}
 
 
-def tolerance_of(config: Config) -> float:
+def select_tolerance(config: Config) -> float:
     normalized = {config.encoder.layer_normalization, config.decoder.layer_normalization} != {"none"}
     return NORMALIZED_TOLERANCE if normalized else TOLERANCE
 
@@ -249,41 +268,41 @@ def assert_near(actual: Mapping[str, torch.Tensor], expected: Mapping[str, torch
 
 def test_rows_contain_every_valid_pair_of_values() -> None:
     """A pair of values is missing from all rows only if it is invalid."""
-    many, held = factors(), {pair for row in networks() for pair in pairs_of(row)}
-    for one, other in combinations(many, 2):
-        for pair in product(many[one], many[other]):
+    values, contained = factors(), {pair for row in network_rows() for pair in pairs_of(row)}
+    for one, other in combinations(values, 2):
+        for pair in product(values[one], values[other]):
             row = {one: pair[0], other: pair[1]}
-            if tuple(row.items()) not in held:
+            if tuple(row.items()) not in contained:
                 assert not is_valid(row), row
-    assert len(networks()) < 100 and len(searches()) < 100  # few, to limit the time of the test
+    assert len(network_rows()) < 100 and len(search_rows()) < 100  # few, to limit the time of the test
 
 
 def test_an_update_equals_the_reference_in_double_precision() -> None:
     """For every pair of settings, a kernel computes the results of PyTorch or declines the request."""
-    taken = set[tuple[str, str]]()
+    used = set[tuple[str, str]]()
     lengths = torch.tensor([5, 2, 4])
     batch = Batch(padded([5, 2, 4], 1), lengths, padded([3, 4, 1], 2), torch.tensor([3, 4, 1]))
-    for seed, row in enumerate(networks()):
-        config = configured(row)
-        single, double = pair_of_networks(config, seed)
-        if config.attention.type != "monotonic":  # which draws other random numbers in float64
+    for seed, row in enumerate(network_rows()):
+        config = build_row_config(row)
+        single, double = build_network_pair(config, seed)
+        if config.attention.type != "monotonic":  # monotonic attention draws other random numbers in float64
             single.train(), double.train()
-        with record_requests() as chosen:
-            actual = update(single, batch, seed)
-        taken |= set(chosen.items())
+        with record_backends() as backends:
+            actual = compute_update(single, batch, seed)
+        used |= set(backends.items())
         try:
-            assert_near(actual, update(double, batch, seed), tolerance_of(config))
+            assert_near(actual, compute_update(double, batch, seed), select_tolerance(config))
         except AssertionError as error:
-            raise AssertionError(f"{row} by {chosen}") from error
-    assert taken >= set(product(("recurrence", "unroll"), ("Numba", "Torch")))
+            raise AssertionError(f"{row} by {backends}") from error
+    assert used >= set(product(("recurrence", "unroll"), ("Numba", "Torch")))
 
 
-def outputs_of(row: Row, network: EncoderDecoder) -> list[list[Trace]]:
-    """Return the best outputs of the examples by a row's search."""
+def decode_examples(row: Row, network: EncoderDecoder) -> list[list[Trace]]:
+    """Return the best outputs of the examples in a search with the settings of a row."""
     search = {name.partition(".")[2]: value for name, value in row.items() if name.startswith("search.")}
     options = {name.partition(".")[2]: value for name, value in row.items() if name.startswith("options.")}
     options["lexicon"] = Lexicon({"bbed": ("xyz",)}) if options["lexicon"] else None
-    config = configured(row)
+    config = build_row_config(row)
     config = msgspec.structs.replace(config, search=msgspec.structs.replace(config.search, **search))
     model = Transducer(config, vocabularies(), network, DecodingOptions(**options))  # type: ignore[arg-type]
     return model.hypotheses(EXAMPLES, 1 if config.search.beam_size == 1 else 2)  # a list of two needs a beam
@@ -292,47 +311,47 @@ def outputs_of(row: Row, network: EncoderDecoder) -> list[list[Trace]]:
 def test_a_search_equals_the_reference_in_double_precision() -> None:
     """For every pair of settings and options, no kernel ignores one."""
     assert is_numba_available()
-    taken = set[tuple[str, str]]()
-    for seed, row in enumerate(searches()):
-        single, double = pair_of_networks(configured(row), seed)
-        with record_requests() as chosen:
-            actual = outputs_of(row, single)
-        taken |= set(chosen.items())
-        with stepwise():
-            expected = outputs_of(row, double)
+    used = set[tuple[str, str]]()
+    for seed, row in enumerate(search_rows()):
+        single, double = build_network_pair(build_row_config(row), seed)
+        with record_backends() as backends:
+            actual = decode_examples(row, single)
+        used |= set(backends.items())
+        with run_searches_stepwise():
+            expected = decode_examples(row, double)
         try:
-            for ours, exact in [
+            for actual_trace, expected_trace in [
                 pair for pairs in zip(actual, expected, strict=True) for pair in zip(*pairs, strict=True)
             ]:
-                assert (ours.search_score is None) == (exact.search_score is None)
-                assert (ours.lattice is None) == (exact.lattice is None)
-                assert ours.score == pytest.approx(exact.score, rel=TOLERANCE, abs=10 * TOLERANCE)
-                if ours.output != exact.output:  # a tie, such as equal symbols in another order
+                assert (actual_trace.search_score is None) == (expected_trace.search_score is None)
+                assert (actual_trace.lattice is None) == (expected_trace.lattice is None)
+                assert actual_trace.score == pytest.approx(expected_trace.score, rel=TOLERANCE, abs=10 * TOLERANCE)
+                if actual_trace.output != expected_trace.output:  # a tie, such as equal symbols in another order
                     continue
                 for one, other in (
-                    (ours.log_probabilities, exact.log_probabilities),
-                    (ours.attention, exact.attention),
-                    (ours.top_log_probabilities, exact.top_log_probabilities),
+                    (actual_trace.log_probabilities, expected_trace.log_probabilities),
+                    (actual_trace.attention, expected_trace.attention),
+                    (actual_trace.top_log_probabilities, expected_trace.top_log_probabilities),
                 ):
                     np.testing.assert_allclose(one, other, rtol=TOLERANCE, atol=10 * TOLERANCE)
         except AssertionError as error:
-            raise AssertionError(f"{row} by {chosen}") from error
-    assert taken >= set(product(("step", "ranking"), ("Numba", "Torch")))
-    assert taken >= {("greedy", "Numba"), ("beam", "Numba")}
+            raise AssertionError(f"{row} by {backends}") from error
+    assert used >= set(product(("step", "ranking"), ("Numba", "Torch")))
+    assert used >= {("greedy", "Numba"), ("beam", "Numba")}
 
 
-def asked(network: EncoderDecoder) -> Request:
+def build_unroll_request(network: EncoderDecoder) -> Request:
     """Return the request to a backend that unrolls a network's decoder."""
     memory = network.encoder(padded([2], 1), torch.tensor([2]))
     return network.decoder.request("unroll", network.decoder.prepare(memory))
 
 
 def test_a_backend_declines_unlisted_properties() -> None:
-    request = asked(network_of(config_of({}), 1, torch.float32))
+    request = build_unroll_request(network_of(config_of({}), 1, torch.float32))
     assert choose_backend(request) is NUMBA and NUMBA.unsupported_properties(request) == ()
-    for backend, fact in product((NUMBA, TORCH), [("decoder.new_setting", 0), ("memory.new_part", False)]):
-        more = replace(request, properties=(*request.properties, fact))
-        assert backend.supports(more) == (backend is TORCH)
+    for backend, extra_property in product((NUMBA, TORCH), [("decoder.new_setting", 0), ("memory.new_part", False)]):
+        extended = replace(request, properties=(*request.properties, extra_property))
+        assert backend.supports(extended) == (backend is TORCH)
     assert NUMBA.unsupported_properties(replace(request, properties=(("decoder.new_setting", 0),))) == (
         ("decoder.new_setting", 0),
     )
@@ -341,8 +360,8 @@ def test_a_backend_declines_unlisted_properties() -> None:
         assert choose_backend(request) is TORCH
 
 
-def test_every_setting_and_every_optional_part_is_a_fact() -> None:
-    names = {name for name, _ in asked(network_of(config_of({}), 1)).properties}
+def test_every_setting_and_every_optional_part_is_a_property() -> None:
+    names = {name for name, _ in build_unroll_request(network_of(config_of({}), 1)).properties}
     for section, struct in (("decoder", DecoderConfig), ("attention", AttentionConfig)):
         assert names >= {f"{section}.{field.name}" for field in msgspec.structs.fields(struct)}
     assert names >= {f"memory.{name}" for name in Memory._field_defaults}
@@ -359,13 +378,13 @@ def test_a_part_is_present_unless_it_is_empty_or_the_default() -> None:
         "options.prefix": True,
         "options.masked": True,
     }
-    assert not any(given for _, given in present_fields("constraints", Constraints()))
+    assert not any(is_present for _, is_present in present_fields("constraints", Constraints()))
     assert dict(present_fields("constraints", Constraints(required=np.ones(1, np.int64))))["constraints.required"]
     assert ("search.beam_size", 1) in settings_of("search", config_of({}).search)
 
 
 def test_a_subclass_does_not_inherit_its_kind() -> None:
-    class Louder(AdditiveAttention):
+    class DoubledAttention(AdditiveAttention):
         def scores(self, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
             return 2 * super().scores(query, keys)
 
@@ -376,6 +395,6 @@ def test_a_subclass_does_not_inherit_its_kind() -> None:
     attention = network.decoder.attention
     assert isinstance(attention, AdditiveAttention) and kind_of(attention) == "additive"
     assert kind_of(OtherCell("gru", 1, 1)) != "recurrent" == kind_of(RecurrentCell("gru", 1, 1))
-    attention.__class__ = Louder
-    assert choose_backend(asked(network)) is TORCH
-    assert [name for name, _ in NUMBA.unsupported_properties(asked(network))] == ["attention.kind"]
+    attention.__class__ = DoubledAttention
+    assert choose_backend(build_unroll_request(network)) is TORCH
+    assert [name for name, _ in NUMBA.unsupported_properties(build_unroll_request(network))] == ["attention.kind"]

@@ -48,8 +48,8 @@ def test_a_changed_kernel_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_the_name_depends_on_paths_times_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = list(compilation._fingerprint_parts())
-    assert any(isinstance(each, tuple) and each[0].endswith("vocabulary.py") for each in facts)
+    parts = list(compilation._fingerprint_parts())
+    assert any(isinstance(part, tuple) and part[0].endswith("vocabulary.py") for part in parts)
     before = compilation.cache_folder.__wrapped__()
     monkeypatch.setattr(compilation, "version", lambda name: "0.0")
     assert compilation.cache_folder.__wrapped__() != before
@@ -67,6 +67,6 @@ def test_an_environment_variable_sets_the_folder(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("compiles", [True, False])
 def test_the_progress_reports_the_compilation(tmp_path: Path, compiles: bool) -> None:
     empty = Vocabulary((), ())
-    with open(tmp_path / "told", "w", encoding="utf-8") as stream, training_progress(stream) as reporter:
+    with open(tmp_path / "progress", "w", encoding="utf-8") as stream, training_progress(stream) as reporter:
         reporter.report(ModelBuilt(Path("run"), 1, Vocabularies(empty, empty, empty, 1, 1), False, compiles))
-    assert ("compiling kernels once, for this machine" in (tmp_path / "told").read_text("utf-8")) == compiles
+    assert ("compiling kernels once, for this machine" in (tmp_path / "progress").read_text("utf-8")) == compiles

@@ -1,4 +1,4 @@
-"""Padding to buckets, recordings by shape, and training by replay. Without a GPU a recording reruns its function."""
+"""CUDA graphs: padding to buckets, recordings by shape, and replay. Without a GPU, a replay reruns its function."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,15 +29,15 @@ class RerunGraph(NamedTuple):
     outputs: Sequence[Tensor]
 
     def replay(self) -> None:
-        for held, tensor in zip(self.outputs, self.computation(self.inputs), strict=True):
-            held.copy_(tensor)
+        for output, tensor in zip(self.outputs, self.computation(self.inputs), strict=True):
+            output.copy_(tensor)
 
 
-def record(replayed: CUDAGraphRunner, inputs: Sequence[Tensor]) -> RecordedGraph:
-    """Replacement of `CUDAGraphRunner.record` without a GPU."""
-    held = [tensor.clone() for tensor in inputs]
-    outputs = [tensor.clone() for tensor in replayed.computation(held)]
-    return RecordedGraph(RerunGraph(replayed.computation, held, outputs), held, outputs)
+def record_without_gpu(runner: CUDAGraphRunner, inputs: Sequence[Tensor]) -> RecordedGraph:
+    """Replace `CUDAGraphRunner.record` on a machine without a GPU."""
+    recorded_inputs = [tensor.clone() for tensor in inputs]
+    outputs = [tensor.clone() for tensor in runner.computation(recorded_inputs)]
+    return RecordedGraph(RerunGraph(runner.computation, recorded_inputs, outputs), recorded_inputs, outputs)
 
 
 @given(st.integers(0, 2**20))
@@ -53,17 +53,17 @@ def test_there_are_few_buckets() -> None:
     ]
 
 
-def gradients(config: Config, seed: int, batch: Batch) -> dict[str, Tensor]:
+def compute_gradients(config: Config, seed: int, batch: Batch) -> dict[str, Tensor]:
     """Return the loss of a batch and all gradients in double precision."""
     network = network_of(config, seed)
-    return named(network, Gradients(network, config)(batch))
+    return name_gradients(network, Gradients(network, config)(batch))
 
 
-def named(network: Network, found: LossAndGradients) -> dict[str, Tensor]:
-    """Return loss and gradients by parameter name; zeros without a gradient."""
-    trained = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
-    pairs = zip(trained, found.gradients, strict=True)
-    return {"loss": found.loss, **{name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}}
+def name_gradients(network: Network, result: LossAndGradients) -> dict[str, Tensor]:
+    """Return loss and gradients by parameter name, with zeros in place of None."""
+    trainable = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
+    pairs = zip(trainable, result.gradients, strict=True)
+    return {"loss": result.loss, **{name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}}
 
 
 @few
@@ -72,37 +72,37 @@ def test_a_bucketed_batch_has_the_same_loss_and_gradients(config: Config, seed: 
     padded = pad_to_bucket(batch)
     assert padded.source.shape[1] % 4 == padded.target.shape[1] % 4 == 0
     assert (padded.source[:, batch.source.shape[1] :] == PAD).all()
-    expected, actual = gradients(config, seed, batch), gradients(config, seed, padded)
+    expected, actual = compute_gradients(config, seed, batch), compute_gradients(config, seed, padded)
     assert actual.keys() == expected.keys() and len(actual) > 5
     for name, tensor in expected.items():
         near(actual[name], tensor)
 
 
 def test_a_computation_is_recorded_once_per_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CUDAGraphRunner, "record", record)
+    monkeypatch.setattr(CUDAGraphRunner, "record", record_without_gpu)
     monkeypatch.setattr(graphs, "MAX_SHAPES", 2)
-    replayed = CUDAGraphRunner(lambda inputs: [inputs[0] * 2, inputs[0].sum()], CPU)
+    runner = CUDAGraphRunner(lambda inputs: [inputs[0] * 2, inputs[0].sum()], CPU)
     for size in (3, 4, 3, 5, 4, 5):
-        given = torch.randn(size)
-        doubled, total = replayed([given])
-        near(doubled, given * 2)
-        near(total, given.sum())
-    assert [shapes[0].numel() for shapes in replayed.recordings] == [3, 4]
+        vector = torch.randn(size)
+        doubled, total = runner([vector])
+        near(doubled, vector * 2)
+        near(total, vector.sum())
+    assert [shapes[0].numel() for shapes in runner.recordings] == [3, 4]
 
 
 @few
 @given(st.lists(batches(), min_size=1, max_size=3), SEEDS)
-def test_gradients_by_replay_equal_direct_gradients(given: list[Batch], seed: int) -> None:
+def test_gradients_by_replay_equal_direct_gradients(drawn_batches: list[Batch], seed: int) -> None:
     """One network serves all batches, so that a replay overwrites old gradients."""
     config = config_of({"device": "cuda", "cuda_graphs": True})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CUDAGraphRunner, "record", record)
+        patch.setattr(CUDAGraphRunner, "record", record_without_gpu)
         network = network_of(config, seed)
-        replayed = Gradients(network, config)
-        for batch in [*given, *given]:
-            actual, expected = named(network, replayed(batch)), gradients(config_of({}), seed, batch)
+        replaying = Gradients(network, config)
+        for batch in [*drawn_batches, *drawn_batches]:
+            actual, expected = name_gradients(network, replaying(batch)), compute_gradients(config_of({}), seed, batch)
             assert actual.keys() == expected.keys()
             for name, tensor in expected.items():
                 near(actual[name], tensor)
-    shapes = {tuple(ids.shape for ids in pad_to_bucket(batch)) for batch in given}
-    assert replayed.graph_runner is not None and replayed.graph_runner.recordings.keys() == shapes
+    shapes = {tuple(ids.shape for ids in pad_to_bucket(batch)) for batch in drawn_batches}
+    assert replaying.graph_runner is not None and replaying.graph_runner.recordings.keys() == shapes

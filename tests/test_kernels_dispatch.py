@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from kernel_cases import CELLS, SEEDS, assert_equal, run_with_and_without_kernels
 from small import batches, config_of, network_of
-from test_kernels_unroll import memory_of, small_decoder
+from test_kernels_unroll import build_memory, build_small_decoder
 from torch import Tensor
 
 from pellucid.data.batches import Batch
@@ -30,43 +30,42 @@ from pellucid.model.decoder import Decoder
 from pellucid.model.network import Network
 from pellucid.model.recurrence import DropoutMasks
 
-SUPPORTED: dict[str, Any] = {
+SUPPORTED_SETTINGS: dict[str, Any] = {
     "dropout_mask": "sequence",
     "embedding_dropout": 0.3,
     "recurrent_dropout": 0.3,
     "layer_normalization": "outputs",
     "residual": True,
 }
-
-"""Settings of encoder and decoder with which kernels still train."""
+"""Settings of encoder and decoder that the training kernels support."""
 
 
 @pytest.fixture
 def pytorch_steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record the calls of PyTorch's steps; there are none if kernels compute everything."""
+    """Record the steps that PyTorch computes; there are none if kernels compute everything."""
     steps: list[str] = []
     step_layers = Decoder.step_layers
 
-    def watched(self: Decoder, gates: Tensor, layers: list[LayerState], noise: DropoutMasks | None) -> object:
+    def record_step(self: Decoder, gates: Tensor, layers: list[LayerState], masks: DropoutMasks | None) -> object:
         steps.append("step_layers")
-        return step_layers(self, gates, layers, noise)
+        return step_layers(self, gates, layers, masks)
 
-    monkeypatch.setattr(Decoder, "step_layers", watched)
+    monkeypatch.setattr(Decoder, "step_layers", record_step)
     return steps
 
 
-def build_network(cell: str, more: dict[str, Any], seed: int) -> Network:
-    sides = {
-        "encoder": {"cell": cell, "num_layers": 2, **more},
-        "decoder": {"cell": cell, "tie_embeddings": True, **more},
+def build_network(cell: str, side_settings: dict[str, Any], seed: int) -> Network:
+    network_settings = {
+        "encoder": {"cell": cell, "num_layers": 2, **side_settings},
+        "decoder": {"cell": cell, "tie_embeddings": True, **side_settings},
     }
-    return network_of(config_of(sides), seed, torch.float32)
+    return network_of(config_of(network_settings), seed, torch.float32)
 
 
 @given(batches(), CELLS, SEEDS)
 @settings(max_examples=15, deadline=None)
 def test_a_training_update_equals_pytorch(batch: Batch, cell: str, seed: int) -> None:
-    network = build_network(cell, {"dropout": 0.4, **SUPPORTED}, seed).train()
+    network = build_network(cell, {"dropout": 0.4, **SUPPORTED_SETTINGS}, seed).train()
 
     def outputs() -> list[torch.Tensor]:
         unrolled = network(batch)
@@ -81,23 +80,23 @@ def test_an_update_takes_no_step_in_pytorch(
     cell: str, pytorch_steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("a plain recurrence")
+        raise AssertionError("PyTorch computed the recurrence")
 
-    network = build_network(cell, {"dropout": 0.4, **SUPPORTED}, 1).train()
+    network = build_network(cell, {"dropout": 0.4, **SUPPORTED_SETTINGS}, 1).train()
     monkeypatch.setattr("pellucid.model.recurrence.run_torch", refuse)
     network(Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 2]]), torch.tensor([2])))
     assert pytorch_steps == []
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_tied_embeddings_decode_by_kernels(cell: str, pytorch_steps: list[str]) -> None:
+def test_tied_embeddings_are_decoded_by_kernels(cell: str, pytorch_steps: list[str]) -> None:
     network = build_network(cell, {"recurrent_dropout": 0.3, "embedding_dropout": 0.3}, 1)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
-    found = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
+    actual = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
     assert pytorch_steps == []
     with disable_kernels():
         expected = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
-    assert [[each.ids.tolist() for each in row] for row in found] == [
+    assert [[each.ids.tolist() for each in row] for row in actual] == [
         [each.ids.tolist() for each in row] for row in expected
     ]
 
@@ -107,10 +106,10 @@ def test_tied_embeddings_decode_by_kernels(cell: str, pytorch_steps: list[str]) 
 def test_unsupported_layer_normalization_decodes_in_pytorch(kind: str, cell: str, pytorch_steps: list[str]) -> None:
     network = build_network(cell, {"layer_normalization": kind}, 1)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
-    found = beam(network, source, lengths, LengthLimits(0, 4), 2, 1)
-    assert pytorch_steps and len(found) == 2
+    actual = beam(network, source, lengths, LengthLimits(0, 4), 2, 1)
+    assert pytorch_steps and len(actual) == 2
     network.double()
-    for row, exact in zip(found, beam(network, source, lengths, LengthLimits(0, 4), 2, 1), strict=True):
+    for row, exact in zip(actual, beam(network, source, lengths, LengthLimits(0, 4), 2, 1), strict=True):
         assert row[0].ids.tolist() == exact[0].ids.tolist()
 
 
@@ -162,7 +161,7 @@ def test_damaged_kernels_are_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_a_process_loads_kernels_that_a_child_process_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Compiled in this process, LSTM kernels round differently than loaded ones, and resuming would change the bits."""
+    """LSTM kernels compiled in this process round differently from loaded ones, so a resumed run would differ."""
     steps = list[str]()
     monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(dispatch, "cache_folder", lambda: tmp_path)
@@ -200,10 +199,10 @@ def test_other_errors_than_damage_keep_the_kernels(
     kernel.write_bytes(b"machine code")
     compilation.mark_filled()
 
-    def rehearse() -> None:
+    def fail_to_load() -> None:
         raise error
 
-    monkeypatch.setattr(dispatch, "_warm_up", rehearse)
+    monkeypatch.setattr(dispatch, "_warm_up", fail_to_load)
     monkeypatch.setattr(dispatch, "_compile_in_child", lambda: None)
     with pytest.warns(UserWarning, match="everything runs without compiled kernels"):
         assert not dispatch.is_numba_available.__wrapped__()
@@ -227,7 +226,10 @@ def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.Mo
             uses_kernels = Request("adam", "cpu", "float32", False)
             assert not dispatch.use_kernel(uses_kernels) and not dispatch.use_kernel(uses_kernels)
         assert len(caught) == 1 and "no such processor" in str(caught[0].message)
-        supported, memory = small_decoder("additive", "gru", 3, 3), memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
+        supported, memory = (
+            build_small_decoder("additive", "gru", 3, 3),
+            build_memory(torch.randn(1, 2, 3), torch.tensor([2])),
+        )
         symbols = torch.ones(1, 2, dtype=torch.int64)
         logits = supported.unroll(symbols, supported.init_hidden(memory), supported.prepare(memory)).logits
         torch.autograd.grad(logits.sum(), list(supported.parameters()))
@@ -240,10 +242,10 @@ def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_kernels_load_in_any_gradient_mode(context: Callable[[], AbstractContextManager[None]]) -> None:
     dispatch.is_numba_available.cache_clear()
-    decoder, symbols = small_decoder("additive", "gru", 3, 3), torch.ones(1, 2, dtype=torch.int64)
+    decoder, symbols = build_small_decoder("additive", "gru", 3, 3), torch.ones(1, 2, dtype=torch.int64)
     with context():
         assert dispatch.is_numba_available()
-        memory = memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
+        memory = build_memory(torch.randn(1, 2, 3), torch.tensor([2]))
         decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
 
 
@@ -254,10 +256,10 @@ sys.modules["numba"] = None
 import torch
 from pellucid.kernels.backend import Request
 from pellucid.kernels.dispatch import use_kernel
-asked = Request("adam", "cpu", "float32", False)
+request = Request("adam", "cpu", "float32", False)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    assert not use_kernel(asked) and not use_kernel(asked)
+    assert not use_kernel(request) and not use_kernel(request)
 assert len(caught) == 1, caught
 """
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""Whole-sequence GRU and LSTM kernels against PyTorch, forward and backward."""
+"""Whole-sequence GRU and LSTM kernels compared with PyTorch, forward and backward."""
 
 import pytest
 import torch
@@ -42,9 +42,9 @@ def test_states_and_gradients_equal_pytorch(
     actual, expected = run_with_and_without_kernels(cells, states, {"vectors": vectors}, seed)
     assert_equal(actual, expected)
     with torch.no_grad():
-        answers = dict(zip(("output 0", "output 1"), states(), strict=True))
-    # Inference is another compiled version than training: the last bits may differ.
-    assert_equal(answers, {name: actual[name] for name in answers}, tolerance=1e-6)
+        inference_outputs = dict(zip(("output 0", "output 1"), states(), strict=True))
+    # Inference uses another compiled version than training, so the last bits may differ.
+    assert_equal(inference_outputs, {name: actual[name] for name in inference_outputs}, tolerance=1e-6)
 
 
 @given(st.data(), CELLS, SEEDS)
@@ -64,24 +64,24 @@ def test_encoders_equal_pytorch(data: st.DataObject, cell: Cell, seed: int) -> N
     encoder, lengths = Encoder(config, 7).train(), lengths_within(data, 4, 6)
     source = torch.randint(0, 7, (4, 6))
 
-    def memory() -> list[torch.Tensor]:
-        read = encoder(source, lengths)
-        return [read.states, read.final.hidden]
+    def encode() -> list[torch.Tensor]:
+        memory = encoder(source, lengths)
+        return [memory.states, memory.final.hidden]
 
-    assert_equal(*run_with_and_without_kernels(encoder, memory, {}, seed))
+    assert_equal(*run_with_and_without_kernels(encoder, encode, {}, seed))
 
 
 @pytest.mark.parametrize("gates", [3, 4])
-def test_padding_changes_nothing(gates: int) -> None:
+def test_padding_does_not_change_results(gates: int) -> None:
     torch.manual_seed(0)
     lengths, symbols = torch.tensor([2, 5, 1]), torch.arange(15).view(3, 5)
     table, weight = torch.randn(15, gates * 3), torch.randn(gates * 3, 3)
     bias = torch.randn(3 if gates == 3 else 0)
-    beyond = torch.arange(5) >= lengths[:, None]
-    soiled = table.clone()
-    soiled[symbols[beyond]] = torch.nan
+    padding = torch.arange(5) >= lengths[:, None]
+    table_with_nan = table.clone()
+    table_with_nan[symbols[padding]] = torch.nan
     results = []
-    for values in (table, soiled):
+    for values in (table, table_with_nan):
         inputs = {"table": values.requires_grad_(), "weight": weight.requires_grad_()}
 
         def states(values: torch.Tensor = values) -> list[torch.Tensor]:
@@ -91,20 +91,20 @@ def test_padding_changes_nothing(gates: int) -> None:
 
         results.append(gradients_of(states, inputs, 1))
     assert_equal(results[1], results[0], tolerance=0)
-    assert (results[0]["output 0"][beyond] == 0).all()
-    assert (results[0]["table"][symbols[beyond]] == 0).all()
+    assert (results[0]["output 0"][padding] == 0).all()
+    assert (results[0]["table"][symbols[padding]] == 0).all()
 
 
 def test_a_second_backward_pass_is_refused() -> None:
-    table, one = torch.zeros(2, 9, requires_grad=True), torch.ones(1, 2, dtype=torch.int64)
-    ran = run_recurrence([Direction(GRU, table, torch.zeros(9, 3), torch.zeros(3))], one, torch.tensor([2]))
-    torch.autograd.grad(ran.states.sum(), table, retain_graph=True)
+    table, symbols = torch.zeros(2, 9, requires_grad=True), torch.ones(1, 2, dtype=torch.int64)
+    output = run_recurrence([Direction(GRU, table, torch.zeros(9, 3), torch.zeros(3))], symbols, torch.tensor([2]))
+    torch.autograd.grad(output.states.sum(), table, retain_graph=True)
     with pytest.raises(RuntimeError, match="only once"):
-        torch.autograd.grad(ran.states.sum(), table)
+        torch.autograd.grad(output.states.sum(), table)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_the_number_of_threads_changes_nothing(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_does_not_change_results(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "MIN_ROWS", 1)
     torch.manual_seed(0)
     encoder = Encoder(EncoderConfig(cell=cell, hidden_size=6, embedding_size=4, dropout=0.0), 9)
@@ -139,15 +139,17 @@ def test_double_precision_runs_in_pytorch(monkeypatch: pytest.MonkeyPatch) -> No
         encoder(source, lengths)
 
 
-def test_gradcheck_of_the_reference() -> None:
+def test_the_pytorch_reference_passes_gradcheck() -> None:
     torch.manual_seed(0)
     encoder = Encoder(EncoderConfig(cell="gru", hidden_size=2, embedding_size=2, dropout=0.0), 5).double()
     source, lengths = torch.randint(0, 5, (2, 3)), torch.tensor([3, 2])
     names, values = zip(*encoder.named_parameters(), strict=True)
 
-    def states(*given: torch.Tensor) -> torch.Tensor:
-        called: Memory = torch.func.functional_call(encoder, dict(zip(names, given, strict=True)), (source, lengths))
-        return called.states
+    def states(*parameters: torch.Tensor) -> torch.Tensor:
+        memory: Memory = torch.func.functional_call(
+            encoder, dict(zip(names, parameters, strict=True)), (source, lengths)
+        )
+        return memory.states
 
     assert torch.autograd.gradcheck(states, values)
 
@@ -155,6 +157,6 @@ def test_gradcheck_of_the_reference() -> None:
 def test_nan_propagates() -> None:
     table, weight = torch.zeros(2, 9), torch.zeros(9, 3)
     table[1, 4] = torch.nan
-    one = torch.ones(1, 2, dtype=torch.int64)
-    ran = run_recurrence([Direction(GRU, table, weight, torch.zeros(3))], one, torch.tensor([2]))
-    assert ran.states.isnan().any()
+    symbols = torch.ones(1, 2, dtype=torch.int64)
+    output = run_recurrence([Direction(GRU, table, weight, torch.zeros(3))], symbols, torch.tensor([2]))
+    assert output.states.isnan().any()

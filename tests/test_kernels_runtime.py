@@ -22,7 +22,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 def use():
-    np.empty(48 * 2**20, np.uint8).fill(1)  # larger than any block that the C library retains by default
+    np.empty(48 * 2**20, np.uint8).fill(1)  # larger than any block that the C library keeps by default
 
 use()
 before = faults()
@@ -34,19 +34,19 @@ print(faults() - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the GNU C library's own setting")
 def test_freed_memory_is_reused() -> None:
-    kept, returned = (
-        int(subprocess.run([sys.executable, "-c", PROGRAM, how], check=True, capture_output=True, text=True).stdout)
-        for how in ("kept", "returned")
+    faults_if_kept, faults_if_returned = (
+        int(subprocess.run([sys.executable, "-c", PROGRAM, mode], check=True, capture_output=True, text=True).stdout)
+        for mode in ("kept", "returned")
     )
-    assert kept < 100 < returned
+    assert faults_if_kept < 100 < faults_if_returned
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (3, 0), (5, 7), (2, 3, 100)])
 def test_arrays_begin_at_cache_lines(shape: tuple[int, ...]) -> None:
-    for make in (empty, zeros):
-        made = make(shape)
-        assert made.shape == shape and made.dtype == np.float32 and made.flags.c_contiguous and made.flags.writeable
-        assert not made.size or made.ctypes.data % ALIGNMENT == 0
+    for allocate in (empty, zeros):
+        array = allocate(shape)
+        assert array.shape == shape and array.dtype == np.float32 and array.flags.c_contiguous and array.flags.writeable
+        assert not array.size or array.ctypes.data % ALIGNMENT == 0
     assert not zeros(shape).any()
 
 
@@ -101,10 +101,10 @@ def test_other_threads_keep_the_handler() -> None:
 def test_every_part_of_a_batch_defers_ctrl_c() -> None:
     def task(part: int) -> int:
         os.kill(os.getpid(), signal.SIGINT)
-        done.append(part)
+        finished.append(part)
         return part
 
-    done: list[int] = []
+    finished: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         thread_map(task, [1])
-    assert done == [1]
+    assert finished == [1]

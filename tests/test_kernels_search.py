@@ -1,4 +1,4 @@
-"""Ranking of symbols and extensions against PyTorch, and whole searches in one call against the same step by step."""
+"""Ranking of symbols and extensions compared with PyTorch, and whole-batch searches with stepwise searches."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from small import WIDTH, config_of, head_of, network_of, padded
 from test_kernels_unroll import SCORES, Score
 from torch import Tensor
 
-import pellucid.decoding.beam_search as beams
-import pellucid.decoding.greedy as greedily
+import pellucid.decoding.beam_search as beam_module
+import pellucid.decoding.greedy as greedy_module
 from pellucid.config.settings import Cell
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding.inference import encode_and_initialize
@@ -32,7 +32,7 @@ from pellucid.model.network import EncoderDecoder
 VOCABULARIES = st.sampled_from([4, 5, 8, 17, 300])
 
 
-def distinct_logits(rows: int, vocabulary: int, seed: int) -> torch.Tensor:
+def make_distinct_logits(rows: int, vocabulary: int, seed: int) -> torch.Tensor:
     """Return distinct logits, so that the order is unique."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randperm(rows * vocabulary, generator=generator).view(rows, vocabulary) * (10 / (rows * vocabulary))
@@ -41,7 +41,7 @@ def distinct_logits(rows: int, vocabulary: int, seed: int) -> torch.Tensor:
 @given(st.integers(1, 6), VOCABULARIES, SEEDS)
 @settings(max_examples=60, deadline=None)
 def test_candidates_equal_pytorch(rows: int, vocabulary: int, seed: int) -> None:
-    logits, mask = distinct_logits(rows, vocabulary, seed), suppressed_symbols(vocabulary)
+    logits, mask = make_distinct_logits(rows, vocabulary, seed), suppressed_symbols(vocabulary)
     actual = top_symbols(logits, mask)
     with disable_kernels():
         expected = top_symbols(logits, mask)
@@ -58,7 +58,7 @@ def test_extensions_equal_pytorch(
     generator = np.random.default_rng(seed)
     scores = generator.standard_normal((sources, beam_size)).astype(np.float32)
     scores[generator.random((sources, beam_size)) < 0.2] = -np.inf
-    logits, mask = distinct_logits(sources * beam_size, vocabulary, seed), suppressed_symbols(vocabulary)
+    logits, mask = make_distinct_logits(sources * beam_size, vocabulary, seed), suppressed_symbols(vocabulary)
     actual = extend_hypotheses(logits, SymbolMasks(mask, is_early=early), scores, width)
     with disable_kernels():
         expected = extend_hypotheses(logits, SymbolMasks(mask, is_early=early), scores, width)
@@ -81,7 +81,7 @@ LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
 OUTPUTS = st.sampled_from(["state", "context", "state-and-context"])
 
 
-def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> EncoderDecoder:
+def draw_network(data: st.DataObject, cell: Cell, score: Score, seed: int) -> EncoderDecoder:
     """Return a network that a kernel supports, of odd sizes, with a random bias towards EOS."""
     size, half = data.draw(st.sampled_from([2, 6, 10, 34])), data.draw(st.sampled_from([1, 5, 16]))
     equal = score in ("dot", "scaled-dot")
@@ -98,29 +98,32 @@ def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> Enc
     return network
 
 
-def stepwise(
+def search_stepwise(
     network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: LengthLimits, width: int
 ) -> list[list[DecodedOutput]]:
-    """Return the outputs of either search step by step, on the compiled step."""
+    """Return the outputs of a stepwise search with the compiled step; a width of zero is greedy search."""
     with torch.inference_mode():
-        running = encode_and_initialize(network, source, lengths)
-        assert running.cache.kernel is not None
+        inference = encode_and_initialize(network, source, lengths)
+        assert inference.cache.kernel is not None
         if width == 0:
-            return [[output] for output in greedily.greedy_stepwise(running, lengths, limits)]
-        expected = beams.BeamConfig(batch_length_limits(limits, len(lengths)), width, width)
-        return [[found.decoded for found in outputs] for outputs in beams.beam_stepwise(running, lengths, expected)]
+            return [[output] for output in greedy_module.greedy_stepwise(inference, lengths, limits)]
+        beam_config = beam_module.BeamConfig(batch_length_limits(limits, len(lengths)), width, width)
+        return [
+            [hypothesis.decoded for hypothesis in outputs]
+            for outputs in beam_module.beam_stepwise(inference, lengths, beam_config)
+        ]
 
 
-def compiled(
+def search_compiled(
     network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: LengthLimits, width: int
 ) -> list[list[DecodedOutput]]:
-    """Return the outputs of either search in one call; a width of zero is greedy search."""
+    """Return the outputs of a search in one compiled call; a width of zero is greedy search."""
     if width == 0:
-        return [[output] for output in greedily.greedy(network, source, lengths, limits)]
-    return beams.beam(network, source, lengths, limits, width, width)
+        return [[output] for output in greedy_module.greedy(network, source, lengths, limits)]
+    return beam_module.beam(network, source, lengths, limits, width, width)
 
 
-def assert_same(actual: list[list[DecodedOutput]], expected: list[list[DecodedOutput]]) -> None:
+def assert_outputs_close(actual: list[list[DecodedOutput]], expected: list[list[DecodedOutput]]) -> None:
     """Assert equal outputs up to rounding; if the last bit decides a tie, only equal scores."""
     assert [len(outputs) for outputs in actual] == [len(outputs) for outputs in expected]
     for one, two in [pair for pairs in zip(actual, expected, strict=True) for pair in zip(*pairs, strict=True)]:
@@ -133,8 +136,8 @@ def assert_same(actual: list[list[DecodedOutput]], expected: list[list[DecodedOu
         np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-4)
         np.testing.assert_allclose(one.weights, two.weights, atol=1e-4)
         np.testing.assert_allclose(one.top_log_probabilities, two.top_log_probabilities, atol=1e-4)
-        apart = np.abs(np.diff(two.top_log_probabilities, axis=1)) > 1e-4
-        if apart.all():
+        distinct = np.abs(np.diff(two.top_log_probabilities, axis=1)) > 1e-4
+        if distinct.all():
             assert (one.top_ids == two.top_ids).all()
 
 
@@ -143,35 +146,35 @@ def assert_same(actual: list[list[DecodedOutput]], expected: list[list[DecodedOu
 def test_whole_batch_searches_equal_stepwise_searches(
     data: st.DataObject, cell: Cell, score: Score, lengths: list[int], limits: LengthLimits, seed: int, width: int
 ) -> None:
-    network = network_for(data, cell, score, seed)
-    given_ = (network, padded(lengths, seed), torch.tensor(lengths), limits, width)
-    assert_same(compiled(*given_), stepwise(*given_))
+    network = draw_network(data, cell, score, seed)
+    arguments = (network, padded(lengths, seed), torch.tensor(lengths), limits, width)
+    assert_outputs_close(search_compiled(*arguments), search_stepwise(*arguments))
 
 
 @given(st.data(), CELLS, LENGTHS, LIMITS, SEEDS, st.integers(0, 4), st.integers(1, 3))
 @settings(max_examples=30, deadline=None)
-def test_batch_composition_and_threads_change_nothing(
+def test_batch_composition_and_threads_do_not_change_outputs(
     data: st.DataObject, cell: Cell, lengths: list[int], limits: LengthLimits, seed: int, width: int, threads: int
 ) -> None:
-    network, source = network_for(data, cell, "additive", seed), padded(lengths, seed)
-    alone = [
-        compiled(network, source[row : row + 1, :length], torch.tensor([length]), limits, width)[0]
+    network, source = draw_network(data, cell, "additive", seed), padded(lengths, seed)
+    single = [
+        search_compiled(network, source[row : row + 1, :length], torch.tensor([length]), limits, width)[0]
         for row, length in enumerate(lengths)
     ]
     before, rows = torch.get_num_threads(), runtime.MIN_ROWS
     try:
         torch.set_num_threads(threads)
         runtime.MIN_ROWS = 1
-        together = compiled(network, source, torch.tensor(lengths), limits, width)
+        batched = search_compiled(network, source, torch.tensor(lengths), limits, width)
     finally:
         torch.set_num_threads(before)
         runtime.MIN_ROWS = rows
-    assert_same(together, alone)
+    assert_outputs_close(batched, single)
 
 
 @pytest.mark.parametrize("width", [0, 1, 3])
 def test_no_python_runs_between_steps(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     network = network_of(config_of({}), 1, torch.float32)
     monkeypatch.setattr(network.decoder, "step", None)
-    found = compiled(network, padded([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), width)
-    assert [len(outputs[0].ids) in (4, 5) for outputs in found] == [True, True]
+    decoded = search_compiled(network, padded([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), width)
+    assert [len(outputs[0].ids) in (4, 5) for outputs in decoded] == [True, True]

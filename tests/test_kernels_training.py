@@ -1,4 +1,4 @@
-"""The compiled cross-entropy against PyTorch, and the compiled Adam against its reference."""
+"""The compiled cross-entropy compared with PyTorch, and the compiled Adam with its reference."""
 
 import math
 
@@ -64,12 +64,12 @@ def test_adam_equals_the_reference(size: int, offset: int, scale: float, step: f
     adam_update(reference[0], reference[1], reference[2], coefficients)
     autograd.adam_update(compiled[0], compiled[1], compiled[2], coefficients)
     for actual, expected in zip(compiled, reference, strict=True):
-        # A moment in which two numbers nearly cancel is as exact as these numbers.
+        # Where two numbers nearly cancel, a moment has the absolute error of these numbers.
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6 * max(float(expected.abs().sum()), 1e-30))
 
 
-@pytest.mark.parametrize("turn", [adam_update, autograd.adam_update])
-def test_adam_propagates_nan(turn: AdamUpdate) -> None:
+@pytest.mark.parametrize("update", [adam_update, autograd.adam_update])
+def test_adam_propagates_nan(update: AdamUpdate) -> None:
     gradient = torch.tensor([math.nan, 0.0])
-    turn(gradient, torch.zeros(2), torch.zeros(2), (0.1, 0.001, -0.1, 1e-8))
+    update(gradient, torch.zeros(2), torch.zeros(2), (0.1, 0.001, -0.1, 1e-8))
     assert math.isnan(gradient[0]) and gradient[1] == 0

@@ -1,4 +1,4 @@
-"""The Triton kernel of additive attention against PyTorch: on a GPU, or else in Triton's interpreter."""
+"""The Triton kernel of additive attention compared with PyTorch, on a GPU or in Triton's interpreter."""
 
 import os
 import subprocess
@@ -25,14 +25,14 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs tri
 
 
 @contextmanager
-def kernel() -> Iterator[None]:
-    """Use the kernel on any device: the backend would decline the interpreter's."""
+def force_kernel() -> Iterator[None]:
+    """Use the kernel on any device, although the backend declines the device of the interpreter."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "use_kernel", lambda request: request.computation == "attention")
         yield
 
 
-def cache_of(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) -> AttentionCache:
+def build_cache(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) -> AttentionCache:
     return AttentionCache(Memory(states, lengths, State(states[:, :1])), keys)
 
 
@@ -41,7 +41,7 @@ def cache_of(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) ->
 @settings(max_examples=60, deadline=None)
 def test_attention_and_gradients_equal_pytorch(data: st.DataObject, units: int, memory: int, seed: int) -> None:
     """Context, weights and all gradients agree; memory and keys are not contiguous."""
-    rows, positions, queries = (data.draw(st.integers(1, top)) for top in (4, 70, 9))
+    rows, positions, queries = (data.draw(st.integers(1, maximum)) for maximum in (4, 70, 9))
     torch.manual_seed(seed)
     attend = AdditiveAttention(queries, memory, units).to(DEVICE)
     lengths = lengths_within(data, rows, positions).to(DEVICE)
@@ -50,19 +50,19 @@ def test_attention_and_gradients_equal_pytorch(data: st.DataObject, units: int, 
         "states": torch.randn(positions, rows, memory, device=DEVICE),
         "keys": torch.randn(units, rows, positions, device=DEVICE) * data.draw(st.sampled_from([1.0, 30.0])),
     }
-    wanted = data.draw(st.sampled_from([(0,), (1,), (0, 1)]))
+    output_indices = data.draw(st.sampled_from([(0,), (1,), (0, 1)]))
 
     def outputs() -> list[torch.Tensor]:
-        looked = cache_of(inputs["states"].transpose(0, 1), inputs["keys"].permute(1, 2, 0), lengths)
-        attended: AttentionOutput = attend(inputs["query"], looked, None)
-        return [attended[:2][at] for at in wanted]
+        cache = build_cache(inputs["states"].transpose(0, 1), inputs["keys"].permute(1, 2, 0), lengths)
+        output: AttentionOutput = attend(inputs["query"], cache, None)
+        return [output[:2][index] for index in output_indices]
 
     for tensor in inputs.values():
         tensor.requires_grad_()
-    everything = {**inputs, **{name: p for name, p in attend.named_parameters() if "key" not in name}}
-    expected = gradients_of(outputs, everything, seed)
-    with kernel():
-        actual = gradients_of(outputs, everything, seed)
+    all_inputs = {**inputs, **{name: p for name, p in attend.named_parameters() if "key" not in name}}
+    expected = gradients_of(outputs, all_inputs, seed)
+    with force_kernel():
+        actual = gradients_of(outputs, all_inputs, seed)
     # If only the weights are used, the states are not read: PyTorch then returns no gradient instead of zeros.
     expected.setdefault("states", torch.zeros_like(inputs["states"]))
     assert_equal(actual, expected)
@@ -74,42 +74,42 @@ def test_padding_is_never_read() -> None:
     attend, lengths = AdditiveAttention(3, 4, 5).to(DEVICE), torch.tensor([2, 6, 1], device=DEVICE)
     query = torch.randn(3, 3, device=DEVICE)
     states, keys = torch.randn(3, 6, 4, device=DEVICE), torch.randn(3, 6, 5, device=DEVICE)
-    beyond = (torch.arange(6, device=DEVICE) >= lengths[:, None])[:, :, None]
+    padding = (torch.arange(6, device=DEVICE) >= lengths[:, None])[:, :, None]
     results = []
     for filling in (0.0, torch.nan):
-        inputs = {"states": states.masked_fill(beyond, filling), "keys": keys.masked_fill(beyond, filling)}
-        looked = cache_of(inputs["states"].requires_grad_(), inputs["keys"].requires_grad_(), lengths)
-        with kernel():
-            results.append(gradients_of(lambda looked=looked: list(attend(query, looked, None)[:2]), inputs, 0))  # type: ignore[misc]
+        inputs = {"states": states.masked_fill(padding, filling), "keys": keys.masked_fill(padding, filling)}
+        cache = build_cache(inputs["states"].requires_grad_(), inputs["keys"].requires_grad_(), lengths)
+        with force_kernel():
+            results.append(gradients_of(lambda cache=cache: list(attend(query, cache, None)[:2]), inputs, 0))  # type: ignore[misc]
     assert_equal(results[1], results[0], tolerance=0)
     for name in ("states", "keys"):
-        assert (results[0][name][beyond.expand_as(results[0][name])] == 0).all()
-    assert (results[0]["output 1"][beyond[:, :, 0]] == 0).all()
+        assert (results[0][name][padding.expand_as(results[0][name])] == 0).all()
+    assert (results[0]["output 1"][padding[:, :, 0]] == 0).all()
 
 
 @needs_triton
 def test_sums_are_in_float32_for_all_input_types() -> None:
-    """Under bf16 autocast the query and the keys are rounded, and nothing else."""
+    """Under bf16 autocast only the query and the keys are rounded."""
     torch.manual_seed(0)
     from pellucid.kernels.triton_attention import attend
 
-    asked, energy, keys, states = (torch.randn(*shape, device=DEVICE) for shape in ((2, 6), (6,), (2, 9, 6), (2, 9, 4)))
+    query, energy, keys, states = (torch.randn(*shape, device=DEVICE) for shape in ((2, 6), (6,), (2, 9, 6), (2, 9, 4)))
     lengths = torch.tensor([9, 5], device=DEVICE)
-    rounded = [asked.bfloat16(), energy, keys.bfloat16(), states]
+    rounded = [query.bfloat16(), energy, keys.bfloat16(), states]
     results = []
     for tensors in (rounded, [tensor.float() for tensor in rounded]):
-        asked, energy, keys, states = (tensor.requires_grad_() for tensor in tensors)
-        inputs = {"asked": asked, "energy": energy, "keys": keys, "states": states}
-        context, weights = attend(asked, energy, keys, states, lengths)
-        results.append(gradients_of(lambda looked=(context, weights): looked, inputs, 0))  # type: ignore[misc]
-    kinds = {name: tensor.dtype for name, tensor in results[0].items()}
-    low, full = torch.bfloat16, torch.float32
-    assert list(kinds.values()) == [full, full, low, full, low, full]
-    near = {name: tensor.float() for name, tensor in results[0].items() if tensor.dtype == low}
+        query, energy, keys, states = (tensor.requires_grad_() for tensor in tensors)
+        inputs = {"query": query, "energy": energy, "keys": keys, "states": states}
+        context, weights = attend(query, energy, keys, states, lengths)
+        results.append(gradients_of(lambda outputs=(context, weights): outputs, inputs, 0))  # type: ignore[misc]
+    dtypes = {name: tensor.dtype for name, tensor in results[0].items()}
+    half, full = torch.bfloat16, torch.float32
+    assert list(dtypes.values()) == [full, full, half, full, half, full]
+    half_gradients = {name: tensor.float() for name, tensor in results[0].items() if tensor.dtype == half}
     # The interpreter truncates to bfloat16, a GPU rounds.
-    assert_equal(near, {name: results[1][name] for name in near}, tolerance=2**-7)
-    same = {name: tensor for name, tensor in results[0].items() if tensor.dtype == full}
-    assert_equal(same, {name: results[1][name] for name in same}, tolerance=0)
+    assert_equal(half_gradients, {name: results[1][name] for name in half_gradients}, tolerance=2**-7)
+    full_gradients = {name: tensor for name, tensor in results[0].items() if tensor.dtype == full}
+    assert_equal(full_gradients, {name: results[1][name] for name in full_gradients}, tolerance=0)
 
 
 @needs_triton
@@ -117,12 +117,12 @@ def test_a_long_source_fits_into_one_program() -> None:
     torch.manual_seed(0)
     attend, lengths = AdditiveAttention(2, 2, 3).to(DEVICE), torch.tensor([MAX_POSITIONS, 17], device=DEVICE)
     states = torch.randn(2, MAX_POSITIONS, 2, device=DEVICE)
-    looked = cache_of(states, attend.key_projection(states).detach(), lengths)
+    cache = build_cache(states, attend.key_projection(states).detach(), lengths)
     query = torch.randn(2, 2, device=DEVICE)
-    with torch.no_grad(), kernel():
-        actual = attend(query, looked, None)[:2]
+    with torch.no_grad(), force_kernel():
+        actual = attend(query, cache, None)[:2]
     with torch.no_grad(), disable_kernels():
-        torch.testing.assert_close(actual, attend(query, looked, None)[:2], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(actual, attend(query, cache, None)[:2], rtol=1e-4, atol=1e-6)
 
 
 @needs_triton
@@ -154,41 +154,41 @@ for output in outputs:
 """
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(tmp_path)
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert done.stdout.split() == ["_attention_forward", "_attention_backward", "_attention_backward"], done.stderr
+    result = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert result.stdout.split() == ["_attention_forward", "_attention_backward", "_attention_backward"], result.stderr
 
 
 @needs_triton
 @given(st.data(), SIZES, SEEDS)
 @settings(max_examples=30, deadline=None)
 def test_several_queries_attend_to_one_source(data: st.DataObject, units: int, seed: int) -> None:
-    """Beam search has several queries a source; gradients exist for one only."""
-    sources, width, positions, memory = (data.draw(st.integers(1, top)) for top in (3, 5, 20, 9))
+    """Beam search has several queries per source; gradients need exactly one query per source."""
+    sources, width, positions, memory = (data.draw(st.integers(1, maximum)) for maximum in (3, 5, 20, 9))
     torch.manual_seed(seed)
     attend, lengths = AdditiveAttention(3, memory, units).to(DEVICE), lengths_within(data, sources, positions)
     states = torch.randn(sources, positions, memory, device=DEVICE)
-    looked = cache_of(states, attend.key_projection(states).detach(), lengths.to(DEVICE))
+    cache = build_cache(states, attend.key_projection(states).detach(), lengths.to(DEVICE))
     query = torch.randn(sources * width, 3, device=DEVICE)
     with torch.no_grad(), disable_kernels():
-        plain_one = attend(query, looked, None)
-        expected = {"context": plain_one.context, "weights": plain_one.weights}
-    with torch.no_grad(), kernel():
-        actual = attend(query, looked, None)
+        reference = attend(query, cache, None)
+        expected = {"context": reference.context, "weights": reference.weights}
+    with torch.no_grad(), force_kernel():
+        actual = attend(query, cache, None)
     assert_equal({"context": actual.context, "weights": actual.weights}, expected)
     if width > 1:
-        with kernel(), pytest.raises(NotImplementedError, match="one query a source"):
-            attend(query, looked, None).context.sum().backward()
+        with force_kernel(), pytest.raises(NotImplementedError, match="one query a source"):
+            attend(query, cache, None).context.sum().backward()
 
 
-def is_used(queries: int, device: str, dtype: torch.dtype = torch.float32) -> bool:
+def is_kernel_used(queries: int, device: str, dtype: torch.dtype = torch.float32) -> bool:
     attend = AdditiveAttention(4, 2, 3).to(device)
     states, keys = torch.zeros(1, 2, 2, device=device), torch.zeros(1, 2, 3, device=device, dtype=dtype)
-    looked = cache_of(states, keys, torch.tensor([2], device=device))
-    return use_kernel(attend.request(torch.zeros(queries, 4, device=device), looked, None))
+    cache = build_cache(states, keys, torch.tensor([2], device=device))
+    return use_kernel(attend.request(torch.zeros(queries, 4, device=device), cache, None))
 
 
 def test_the_kernel_is_not_used_on_a_cpu() -> None:
-    assert not is_used(1, "cpu")
+    assert not is_kernel_used(1, "cpu")
 
 
 def test_without_triton_pytorch_runs_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,9 +196,11 @@ def test_without_triton_pytorch_runs_with_one_warning(monkeypatch: pytest.Monkey
     monkeypatch.delitem(sys.modules, "pellucid.kernels.triton_attention", raising=False)
     is_triton_available.cache_clear()
     try:
-        with pytest.warns(UserWarning, match=r"^attention runs without its kernel for GPUs, slower: .*triton") as said:
+        with pytest.warns(
+            UserWarning, match=r"^attention runs without its kernel for GPUs, slower: .*triton"
+        ) as recorded:
             assert not is_triton_available() and not is_triton_available()
-        assert len(said) == 1
+        assert len(recorded) == 1
     finally:
         is_triton_available.cache_clear()
 
@@ -208,9 +210,9 @@ def test_disabled_kernels_are_not_used() -> None:
     import_module("pellucid.kernels.triton_attention")
     if DEVICE == "cpu":
         pytest.skip("needs a GPU")
-    assert is_used(1, DEVICE) and not is_used(1, DEVICE, torch.float64)
-    assert not is_used(2, DEVICE)
+    assert is_kernel_used(1, DEVICE) and not is_kernel_used(1, DEVICE, torch.float64)
+    assert not is_kernel_used(2, DEVICE)
     with torch.no_grad():
-        assert is_used(2, DEVICE)
+        assert is_kernel_used(2, DEVICE)
     with disable_kernels():
-        assert not is_used(1, DEVICE)
+        assert not is_kernel_used(1, DEVICE)

@@ -1,4 +1,4 @@
-"""The kernel of the unrolled decoder against PyTorch, and trainings with it."""
+"""The kernel of the unrolled decoder compared with PyTorch, and training with it."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -31,32 +31,32 @@ Score = Literal["additive", "location", "dot", "scaled-dot", "general", "none"]
 SCORES: st.SearchStrategy[Score] = st.sampled_from(["additive", "location", "location", "dot", "scaled-dot", "general"])
 
 
-def small_decoder(score: Score, cell: Cell, size: int, memory_size: int, units: int = 3) -> Decoder:
+def build_small_decoder(score: Score, cell: Cell, size: int, memory_size: int, units: int = 3) -> Decoder:
     config = DecoderConfig(cell=cell, hidden_size=size, embedding_size=4, dropout=0.25)
     attention = AttentionConfig(type=score, size=units, filters=size, filter_radius=units // 2)
     return build_decoder(config, attention, DecoderDims(memory_size, 6))
 
 
-def memory_of(states: torch.Tensor, lengths: torch.Tensor) -> Memory:
-    inside = (torch.arange(states.shape[1]) < lengths[:, None])[:, :, None]
-    states = torch.where(inside, states, 0.0)
+def build_memory(states: torch.Tensor, lengths: torch.Tensor) -> Memory:
+    is_source = (torch.arange(states.shape[1]) < lengths[:, None])[:, :, None]
+    states = torch.where(is_source, states, 0.0)
     return Memory(states, lengths, State(states.mean(dim=1, keepdim=True)))
 
 
 @given(st.data(), CELLS, SCORES, SIZES, SEEDS)
 @settings(max_examples=80, deadline=None)
 def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Score, size: int, seed: int) -> None:
-    """All outputs, weights, final state and gradients agree, for queries of all sizes, with dropout."""
-    rows, positions, steps = (data.draw(st.integers(1, top)) for top in (5, 40, 6))
+    """Outputs, weights, final state and gradients agree, for queries of all sizes and with dropout."""
+    rows, positions, steps = (data.draw(st.integers(1, maximum)) for maximum in (5, 40, 6))
     memory_size = size if score in ("dot", "scaled-dot") else data.draw(SIZES)
     torch.manual_seed(seed)
-    decoder = small_decoder(score, cell, size, memory_size, data.draw(SIZES)).train()
+    decoder = build_small_decoder(score, cell, size, memory_size, data.draw(SIZES)).train()
     lengths = lengths_within(data, rows, positions)
     states = torch.randn(positions, rows, memory_size, requires_grad=True)
     symbols = torch.randint(0, 6, (steps, rows)).T
 
     def outputs() -> list[torch.Tensor]:
-        memory = memory_of(states.transpose(0, 1), lengths)
+        memory = build_memory(states.transpose(0, 1), lengths)
         unrolled = decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
         last = [unrolled.state.hidden] + ([] if unrolled.state.cell is None else [unrolled.state.cell])
         return [unrolled.logits, unrolled.weights, *last]
@@ -67,7 +67,7 @@ def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Sc
 @given(st.floats(-40, 40), SEEDS)
 @settings(max_examples=30, deadline=None)
 def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -> None:
-    """The single state is 1, so that the query is the projection itself; the reference is in double precision."""
+    """The initial state is 1, so the query is the projection itself; the reference is in double precision."""
     torch.manual_seed(seed)
     keys, query, energy = torch.randn(2, 5, 3) + shift, torch.randn(3, 1) - shift, torch.randn(3)
     lengths, empty = torch.tensor([5, 2]), torch.zeros(3, 1)
@@ -76,8 +76,12 @@ def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -
     def weights() -> list[torch.Tensor]:
         cell = torch.zeros(2, 3), torch.zeros(1), empty, empty
         parameters = DecoderParameters(GRU, ADDITIVE, *cell, query, energy)
-        looked = AttentionInputs(keys, torch.zeros(2, 5, 1), lengths)
-        return [unroll_decoder(parameters, torch.ones(2, 1, dtype=torch.int64), looked, torch.ones(2, 1), None).weights]
+        attention_inputs = AttentionInputs(keys, torch.zeros(2, 5, 1), lengths)
+        return [
+            unroll_decoder(
+                parameters, torch.ones(2, 1, dtype=torch.int64), attention_inputs, torch.ones(2, 1), None
+            ).weights
+        ]
 
     actual = gradients_of(weights, {name: tensor.requires_grad_() for name, tensor in inputs.items()}, seed)
     exact = {name: tensor.detach().double().requires_grad_() for name, tensor in inputs.items()}
@@ -87,9 +91,9 @@ def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -
         return [scores.masked_fill(torch.arange(5) >= lengths[:, None], -torch.inf).softmax(dim=-1)[:, None]]
 
     torch.manual_seed(seed)
-    arriving = torch.randn(2, 1, 5).double()
+    output_gradients = torch.randn(2, 1, 5).double()
     expected = exact_weights()
-    gradients = torch.autograd.grad(expected, list(exact.values()), [arriving])
+    gradients = torch.autograd.grad(expected, list(exact.values()), [output_gradients])
     for name, gradient in zip(inputs, gradients, strict=True):
         torch.testing.assert_close(actual[name].double(), gradient, rtol=1e-4, atol=1e-5, msg=name)
     torch.testing.assert_close(actual["output 0"].double(), expected[0].detach(), rtol=1e-5, atol=1e-6)
@@ -98,37 +102,37 @@ def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -
 @pytest.mark.parametrize("score", ["additive", "location", "dot"])
 def test_padding_is_never_read(score: Score) -> None:
     torch.manual_seed(0)
-    decoder, lengths = small_decoder(score, "lstm", 3, 3).eval(), torch.tensor([2, 4])
+    decoder, lengths = build_small_decoder(score, "lstm", 3, 3).eval(), torch.tensor([2, 4])
     symbols = torch.randint(0, 6, (2, 3))
-    states = memory_of(torch.randn(2, 4, 3), lengths).states
+    states = build_memory(torch.randn(2, 4, 3), lengths).states
     results = []
     for filling in (0.0, torch.nan):
-        memory = memory_of(states, lengths)
+        memory = build_memory(states, lengths)
         cache = decoder.prepare(memory)
-        beyond = (torch.arange(4) >= lengths[:, None])[:, :, None]
-        keys = cache.keys.detach().masked_fill(beyond, filling).requires_grad_()
-        soiled = memory.states.masked_fill(beyond, filling).requires_grad_()
-        cache = cache._replace(keys=keys, memory=memory._replace(states=soiled))
-        start = decoder.init_hidden(memory)
+        padding = (torch.arange(4) >= lengths[:, None])[:, :, None]
+        keys = cache.keys.detach().masked_fill(padding, filling).requires_grad_()
+        filled_states = memory.states.masked_fill(padding, filling).requires_grad_()
+        cache = cache._replace(keys=keys, memory=memory._replace(states=filled_states))
+        initial_state = decoder.init_hidden(memory)
 
-        def outputs(start: State = start, cache: AttentionCache = cache) -> list[torch.Tensor]:
-            unrolled = decoder.unroll(symbols, start, cache)
+        def outputs(initial_state: State = initial_state, cache: AttentionCache = cache) -> list[torch.Tensor]:
+            unrolled = decoder.unroll(symbols, initial_state, cache)
             return [unrolled.logits, unrolled.weights]
 
-        results.append(gradients_of(outputs, {"keys": keys, "memory": soiled}, 0))
+        results.append(gradients_of(outputs, {"keys": keys, "memory": filled_states}, 0))
     assert_equal(results[1], results[0], tolerance=0)
     assert (results[0]["output 1"][0, :, 2:] == 0).all()
 
 
 @pytest.mark.parametrize("score", ["additive", "location"])
-def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch, score: Score) -> None:
+def test_the_number_of_threads_does_not_change_results(monkeypatch: pytest.MonkeyPatch, score: Score) -> None:
     monkeypatch.setattr(runtime, "MIN_ROWS", 1)
     torch.manual_seed(0)
-    decoder, lengths = small_decoder(score, "lstm", 5, 4).eval(), torch.tensor([2, 6, 3, 1, 5])
+    decoder, lengths = build_small_decoder(score, "lstm", 5, 4).eval(), torch.tensor([2, 6, 3, 1, 5])
     states, symbols = torch.randn(5, 6, 4, requires_grad=True), torch.randint(0, 6, (5, 4))
 
     def outputs() -> list[torch.Tensor]:
-        memory = memory_of(states, lengths)
+        memory = build_memory(states, lengths)
         unrolled = decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
         return [unrolled.logits, unrolled.weights]
 
@@ -143,30 +147,30 @@ def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch, 
     assert_equal(results[2], results[0], 1e-6)
 
 
-def losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
+def iterate_losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
     torch.set_num_threads(1)
     training = {"batch_size": 8, "epochs": 4}
-    parts: dict[str, Any] = {"size": "tiny", "attention": {"type": score, "size": 8}, "training": training}
-    for part in ("encoder", "decoder"):
-        sizes = {"hidden_size": 6 if part == "encoder" else 12, "embedding_size": 6}
-        parts[part] = {"cell": cell, "dropout": dropout, **sizes}
-    config = build_config(parts, origin="test")
+    config_dict: dict[str, Any] = {"size": "tiny", "attention": {"type": score, "size": 8}, "training": training}
+    for side in ("encoder", "decoder"):
+        sizes = {"hidden_size": 6 if side == "encoder" else 12, "embedding_size": 6}
+        config_dict[side] = {"cell": cell, "dropout": dropout, **sizes}
+    config = build_config(config_dict, origin="test")
     examples = copies(40, seed=1)
-    cut = build_tokenizers(config.data)
-    vocabularies = learn_vocabularies(examples, cut, 1)
+    tokenizers = build_tokenizers(config.data)
+    vocabularies = learn_vocabularies(examples, tokenizers, 1)
     network = build_network(config, vocabularies)
     transducer = Transducer(config, vocabularies, network)
     optimizer = build_optimizer(network, config.training)
-    session = TrainingState(transducer, optimizer, encode_examples(examples, cut, vocabularies), examples[:3])
-    return (event.loss for event in fit(session) if isinstance(event, UpdateCompleted))
+    state = TrainingState(transducer, optimizer, encode_examples(examples, tokenizers, vocabularies), examples[:3])
+    return (event.loss for event in fit(state) if isinstance(event, UpdateCompleted))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("gru", "location"), ("lstm", "general")])
 def test_training_losses_equal_pytorch(cell: Cell, score: Score, dropout: float) -> None:
-    fused = list(losses(cell, score, dropout))
+    fused = list(iterate_losses(cell, score, dropout))
     with disable_kernels():
-        assert fused == pytest.approx(list(losses(cell, score, dropout)), rel=1e-4)
+        assert fused == pytest.approx(list(iterate_losses(cell, score, dropout)), rel=1e-4)
     assert len(fused) == 20
 
 
@@ -177,15 +181,15 @@ def test_unsupported_decoders_run_in_pytorch(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(AttendThenStep, "_unroll_compiled", refuse)
     lengths, symbols = torch.tensor([2]), torch.ones(1, 2, dtype=torch.int64)
     stacked = DecoderConfig(cell="gru", hidden_size=3, embedding_size=4, dropout=0.0, num_layers=2)
-    supported = small_decoder("additive", "gru", 3, 3)
-    others = [
-        small_decoder("none", "gru", 3, 3),
+    supported = build_small_decoder("additive", "gru", 3, 3)
+    unsupported = [
+        build_small_decoder("none", "gru", 3, 3),
         build_decoder(stacked, AttentionConfig(size=3), DecoderDims(3, 6)),
         supported.double(),
     ]
-    for decoder in others:
-        memory = memory_of(torch.randn(1, 2, 3, dtype=next(decoder.parameters()).dtype), lengths)
+    for decoder in unsupported:
+        memory = build_memory(torch.randn(1, 2, 3, dtype=next(decoder.parameters()).dtype), lengths)
         decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
-    memory = memory_of(torch.randn(1, 2, 3), lengths)
+    memory = build_memory(torch.randn(1, 2, 3), lengths)
     with pytest.raises(AssertionError):
         supported.float().unroll(symbols, supported.init_hidden(memory), supported.prepare(memory))

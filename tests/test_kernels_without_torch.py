@@ -1,4 +1,4 @@
-"""The kernels on NumPy arrays, in a process that cannot import PyTorch, against the reference in PyTorch."""
+"""The kernels on NumPy arrays in a process that cannot import PyTorch, compared with PyTorch."""
 
 import os
 import subprocess
@@ -43,10 +43,10 @@ from pellucid.kernels.search import search_greedily
 from pellucid.kernels.decoder_step import prepare_decoder
 
 assert is_numba_available()
-given, found = np.load(sys.argv[1]), {}
+arguments, results = np.load(sys.argv[1]), {}
 
-def read(kind, prefix):
-    arrays = [given.get(f"{prefix}.{name}") for name in kind._fields]
+def read_struct(kind, prefix):
+    arrays = [arguments.get(f"{prefix}.{name}") for name in kind._fields]
     if "cell" in kind._fields and kind is not InitialState:
         arrays[0] = CellLayout(*map(int, arrays[0]))
     if "score" in kind._fields:
@@ -54,22 +54,23 @@ def read(kind, prefix):
     return kind(*arrays)
 
 for case in range(int(sys.argv[2])):
-    directions = [read(Direction, f"{case}.direction{at}") for at in range(2)]
-    ran = run_recurrence(directions, given[f"{case}.symbols"], given[f"{case}.lengths"])
-    found[f"{case}.states"] = ran.states
-    parameters, head = read(DecoderParameters, f"{case}.parameters"), read(Head, f"{case}.head")
-    looked, first = read(AttentionInputs, f"{case}.looked"), read(InitialState, f"{case}.first")
-    limits = [given[f"{case}.rules.{name}"] for name in SearchLimits._fields]
-    rules, ready = SearchLimits(limits[0], *map(int, limits[1:])), prepare_decoder(parameters, head, looked)
-    (searched,) = search_greedily(ready, first, rules)
-    ((outputs, counts),) = search_beams(ready, first, rules, BeamOptions(3, 3))
+    directions = [read_struct(Direction, f"{case}.direction{index}") for index in range(2)]
+    encoded = run_recurrence(directions, arguments[f"{case}.symbols"], arguments[f"{case}.lengths"])
+    results[f"{case}.states"] = encoded.states
+    parameters, head = read_struct(DecoderParameters, f"{case}.parameters"), read_struct(Head, f"{case}.head")
+    inputs = read_struct(AttentionInputs, f"{case}.inputs")
+    initial_state = read_struct(InitialState, f"{case}.initial_state")
+    fields = [arguments[f"{case}.limits.{name}"] for name in SearchLimits._fields]
+    limits, decoder = SearchLimits(fields[0], *map(int, fields[1:])), prepare_decoder(parameters, head, inputs)
+    (greedy_outputs,) = search_greedily(decoder, initial_state, limits)
+    ((outputs, counts),) = search_beams(decoder, initial_state, limits, BeamOptions(3, 3))
     for name in ("ids", "log_probabilities", "weights", "steps"):
-        found[f"{case}.greedy.{name}"] = getattr(searched, name)
-        found[f"{case}.beam.{name}"] = getattr(outputs, name)
-    found[f"{case}.beam.counts"] = counts
-    symbols = np.ascontiguousarray(searched.ids[:, :2])
-    unrolled = unroll_decoder(parameters, symbols, looked, *first)
-    stepped = ready.step(symbols[:, 0], *first)
+        results[f"{case}.greedy.{name}"] = getattr(greedy_outputs, name)
+        results[f"{case}.beam.{name}"] = getattr(outputs, name)
+    results[f"{case}.beam.counts"] = counts
+    symbols = np.ascontiguousarray(greedy_outputs.ids[:, :2])
+    unrolled = unroll_decoder(parameters, symbols, inputs, *initial_state)
+    stepped = decoder.step(symbols[:, 0], *initial_state)
     np.testing.assert_allclose(unrolled.hidden[:, 0], stepped[0], rtol=1e-4, atol=1e-5)
 
 logits, gradient = np.zeros((2, 4), np.float32), np.ones(3, np.float32)
@@ -77,7 +78,7 @@ loss, changes = cross_entropy_and_gradient(logits, np.array([1, 2]), 0, np.float
 assert abs(loss - np.log(4)) < 1e-6 and abs(changes.sum()) < 1e-6
 adam_update(gradient, np.zeros(3, np.float32), np.zeros(3, np.float32), (0.1, 0.001, -0.1, 1e-8))
 assert (gradient < 0).all()
-np.savez(sys.argv[3], **found)
+np.savez(sys.argv[3], **results)
 """
 
 
@@ -85,25 +86,25 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
     """Return the arguments of the kernels in a greedy search, as arrays by name."""
     arrays: dict[str, np.ndarray] = {}
 
-    def note(prefix: str, value: Any) -> None:  # noqa: ANN401
+    def record_fields(prefix: str, value: Any) -> None:  # noqa: ANN401
         parts = {name: part for name, part in value._asdict().items() if part is not None}
-        arrays.update({f"{prefix}.{name}": _array(part) for name, part in parts.items()})
+        arrays.update({f"{prefix}.{name}": to_array(part) for name, part in parts.items()})
 
-    def run(directions: Any, symbols: torch.Tensor, lengths: torch.Tensor) -> autograd.RecurrentTensors:  # noqa: ANN401
+    def record_recurrence(directions: Any, symbols: torch.Tensor, lengths: torch.Tensor) -> autograd.RecurrentTensors:  # noqa: ANN401
         arrays.update(symbols=symbols.numpy(), lengths=lengths.numpy())
-        for at, direction in enumerate(directions):
-            note(f"direction{at}", direction)
+        for index, direction in enumerate(directions):
+            record_fields(f"direction{index}", direction)
         return run_recurrence(directions, symbols, lengths)
 
-    def lay_out(parameters: Any, head: Any, inputs: Any) -> Any:  # noqa: ANN401
-        for name, value in (("parameters", parameters), ("head", head), ("looked", inputs)):
-            note(name, value)
+    def record_decoder(parameters: Any, head: Any, inputs: Any) -> Any:  # noqa: ANN401
+        for name, value in (("parameters", parameters), ("head", head), ("inputs", inputs)):
+            record_fields(name, value)
         return prepare_decoder(parameters, head, inputs)
 
-    def search(prepared: object, first: Any, limits_: Any) -> Any:  # noqa: ANN401
-        note("first", first)
-        note("rules", limits_)
-        return search_greedily(prepared, first, limits_)
+    def record_search(prepared: object, initial_state: Any, limits: Any) -> Any:  # noqa: ANN401
+        record_fields("initial_state", initial_state)
+        record_fields("limits", limits)
+        return search_greedily(prepared, initial_state, limits)
 
     run_recurrence, prepare_decoder, search_greedily = (
         autograd.run_recurrence,
@@ -111,26 +112,30 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
         autograd.search_greedily,
     )
     with pytest.MonkeyPatch.context() as patch:
-        for name, function in (("run_recurrence", run), ("prepare_decoder", lay_out), ("search_greedily", search)):
+        for name, function in (
+            ("run_recurrence", record_recurrence),
+            ("prepare_decoder", record_decoder),
+            ("search_greedily", record_search),
+        ):
             patch.setattr(autograd, name, function)
         greedy(network, source, lengths, LIMITS)
     return arrays
 
 
-def _array(part: object) -> np.ndarray:
+def to_array(part: object) -> np.ndarray:
     """Return a tensor, an array or a number as an array."""
     return part.detach().numpy() if isinstance(part, torch.Tensor) else np.asarray(part)
 
 
-def assert_written(arrays: dict[str, np.ndarray], prefix: str, expected: list[DecodedOutput]) -> None:
+def assert_outputs_equal(arrays: dict[str, np.ndarray], prefix: str, expected: list[DecodedOutput]) -> None:
     """Assert that the outputs of a search, which are concatenated, equal the expected ones."""
     steps = arrays[f"{prefix}.steps"]
     assert len(steps) == len(expected)
-    for at, output in enumerate(expected):
-        assert arrays[f"{prefix}.ids"][at, : steps[at]].tolist() == output.ids.tolist()
-        own = arrays[f"{prefix}.log_probabilities"][at, : steps[at]]
-        np.testing.assert_allclose(own, output.log_probabilities, rtol=1e-4, atol=1e-4)
-        weights = arrays[f"{prefix}.weights"][at, : steps[at], : output.weights.shape[1]]
+    for index, output in enumerate(expected):
+        assert arrays[f"{prefix}.ids"][index, : steps[index]].tolist() == output.ids.tolist()
+        log_probabilities = arrays[f"{prefix}.log_probabilities"][index, : steps[index]]
+        np.testing.assert_allclose(log_probabilities, output.log_probabilities, rtol=1e-4, atol=1e-4)
+        weights = arrays[f"{prefix}.weights"][index, : steps[index], : output.weights.shape[1]]
         np.testing.assert_allclose(weights, output.weights, rtol=1e-4, atol=1e-4)
 
 
@@ -145,19 +150,26 @@ def test_the_kernels_run_on_arrays_without_pytorch(tmp_path: Path) -> None:
         )
         for seed, (cell, score) in enumerate(CASES)
     ]
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for case, network in enumerate(networks):
-        given |= {f"{case}.{name}": array for name, array in record_arguments(network, source, lengths).items()}
-    np.savez(tmp_path / "given.npz", **given)
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "given.npz"), str(len(CASES)), str(tmp_path / "found.npz")]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
-    assert done.returncode == 0, done.stderr
-    arrays = dict(np.load(tmp_path / "found.npz"))
+        arguments |= {f"{case}.{name}": array for name, array in record_arguments(network, source, lengths).items()}
+    np.savez(tmp_path / "arguments.npz", **arguments)
+    command = [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        str(tmp_path / "arguments.npz"),
+        str(len(CASES)),
+        str(tmp_path / "results.npz"),
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+    assert result.returncode == 0, result.stderr
+    arrays = dict(np.load(tmp_path / "results.npz"))
     for case, network in enumerate(networks):
         with disable_kernels(), torch.inference_mode():
             states = network.encoder(source, lengths).states.numpy()
             np.testing.assert_allclose(arrays[f"{case}.states"].reshape(states.shape), states, rtol=1e-4, atol=1e-5)
-            assert_written(arrays, f"{case}.greedy", greedy(network, source, lengths, LIMITS))
+            assert_outputs_equal(arrays, f"{case}.greedy", greedy(network, source, lengths, LIMITS))
             best = beam(network, source, lengths, LIMITS, WIDTH, WIDTH)
         assert arrays[f"{case}.beam.counts"].tolist() == [len(outputs) for outputs in best]
-        assert_written(arrays, f"{case}.beam", [output for outputs in best for output in outputs])
+        assert_outputs_equal(arrays, f"{case}.beam", [output for outputs in best for output in outputs])

@@ -1,4 +1,4 @@
-"""A training killed between any two changes of its folder: the same command resumes it bit for bit."""
+"""Training killed between any two changes of its folder: the same command resumes it bit for bit."""
 
 import os
 import shutil
@@ -30,22 +30,22 @@ from pellucid.training import snapshots
 from pellucid.training import training_data as reading
 from pellucid.training.session import TrainingFiles
 
-CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
-"""Audit events of what changes a folder; opening a file to write is one as well."""
-KILLER = """
+CHANGE_EVENTS = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
+"""Audit events that change a folder, besides opening a file for writing."""
+KILL_PROGRAM = """
 import os, signal, sys
 from pellucid.cli import main
-def hear(event, arguments):
+def kill_before_rename(event, arguments):
     if event == "os.rename" and os.path.basename(arguments[1]) == sys.argv[1]:
         os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(hear)
+sys.addaudithook(kill_before_rename)
 main(sys.argv[2:])
 """
-"""A command that kills itself before a file of the given name is written."""
+"""Program that runs a command and kills itself before a file of the given name is written."""
 
 
 class FolderRecorder:
-    """Copies a folder before each change of it: what a process killed there leaves behind."""
+    """Copy a folder before each of its changes, as a process killed at that point leaves it behind."""
 
     def __init__(self, folder: Path, to: Path) -> None:
         self.folder = folder
@@ -53,56 +53,56 @@ class FolderRecorder:
         self.copies: list[Path] = []
         self.working = False
 
-    def take(self) -> None:
-        """One copy, unless nothing has changed since the last one."""
+    def copy_folder(self) -> None:
+        """Copy the folder, unless it has not changed since the last copy."""
         if not self.folder.exists():
             return
         if not self.copies or _files(self.copies[-1]) != _files(self.folder):
             self.copies.append(Path(shutil.copytree(self.folder, self.to / f"{len(self.copies):03}")))
 
-    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """An audit event, before it takes place."""
+    def handle_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Copy the folder if an audit event, which is about to happen, changes it."""
         opened = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        if self.working or not (opened or event in CHANGES) or not isinstance(arguments[0], str | os.PathLike):
+        if self.working or not (opened or event in CHANGE_EVENTS) or not isinstance(arguments[0], str | os.PathLike):
             return
         if Path(os.path.abspath(arguments[0])).is_relative_to(self.folder):
             self.working = True
             try:
-                self.take()
+                self.copy_folder()
             finally:
                 self.working = False
 
 
-_cameras: list[FolderRecorder] = []
+_recorders: list[FolderRecorder] = []
 
 
 def _audit_hook(event: str, arguments: tuple[Any, ...]) -> None:
-    for camera in _cameras:
-        camera.hear(event, arguments)
+    for recorder in _recorders:
+        recorder.handle_event(event, arguments)
 
 
 @contextmanager
 def record_states(folder: Path, to: Path) -> Iterator[list[Path]]:
-    """The states that a folder passes through within the block; an audit hook cannot be removed, only silenced."""
+    """Record the states of a folder within the block. An audit hook cannot be removed, only disabled."""
     if not hasattr(record_states, "hooked"):
         sys.addaudithook(_audit_hook)
         record_states.hooked = True  # type: ignore[attr-defined]
-    camera = FolderRecorder(folder, to)
-    _cameras.append(camera)
+    recorder = FolderRecorder(folder, to)
+    _recorders.append(recorder)
     try:
-        yield camera.copies
+        yield recorder.copies
     finally:
-        _cameras.remove(camera)
-    camera.take()
+        _recorders.remove(recorder)
+    recorder.copy_folder()
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, hidden ones as well, and every folder."""
+    """Return the contents of all files and folders below a folder, hidden ones included."""
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else b"" for p in sorted(folder.rglob("*"))}
 
 
-def partial_states(states: list[Path], to: Path) -> Iterator[Path]:
-    """Copies of the states whose last change was a line of the log, which breaks off in the middle."""
+def copy_with_partial_logs(states: list[Path], to: Path) -> Iterator[Path]:
+    """Yield a copy of each state whose last change is a line of the log, with this line truncated."""
     for before, after in pairwise(states):
         old, new = _files(before).get("log.jsonl", b""), _files(after).get("log.jsonl", b"")
         if len(new) > len(old):
@@ -111,9 +111,9 @@ def partial_states(states: list[Path], to: Path) -> Iterator[Path]:
             yield copy
 
 
-def assert_complete(folder: Path, straight: Path) -> None:
-    """A folder holds the outcome of the training that nobody disturbed, and no more."""
-    assert_same_outcome(straight, folder)
+def assert_complete(folder: Path, uninterrupted: Path) -> None:
+    """Assert that a folder has the outcome of the uninterrupted training and no other files."""
+    assert_same_outcome(uninterrupted, folder)
     assert own_files(folder) == RUN_FILES
     assert {name for name in _files(folder) if Path(name).name.startswith(".")} == {".lock"}
 
@@ -131,7 +131,7 @@ SETTINGS: Mapping[str, tuple[float, Mapping[str, Any]]] = {
 def tiny_training(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[TrainingFiles, Config]:
-    """Data and settings of a training that changes its folder in every way there is, in a few updates."""
+    """Return data and settings of a training of a few updates that changes its folder in all possible ways."""
     save_seconds, training = request.param
     monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
     monkeypatch.setattr(session_module, "LOSS_WINDOW", 2)
@@ -140,46 +140,50 @@ def tiny_training(
     return copy_files(tmp_path / "data", 16, 6), small_config({"lr_schedule": "constant", **training}, dropout=0.2)
 
 
-def test_killed_between_any_two_changes_of_the_folder(
+def test_training_resumes_after_a_kill_between_any_two_changes(
     tmp_path: Path, tiny_training: tuple[TrainingFiles, Config]
 ) -> None:
-    """From the very start to the end, and where the last line of the log was cut."""
+    """The states are all those from start to end, and those with a truncated last line of the log."""
     files, config = tiny_training
-    straight = tmp_path / "runs" / "straight"
-    with record_states(straight, tmp_path / "left") as states:
-        train_to_end(files, straight, config)
-    assert_complete(straight, straight)
+    uninterrupted = tmp_path / "runs" / "straight"
+    with record_states(uninterrupted, tmp_path / "left") as states:
+        train_to_end(files, uninterrupted, config)
+    assert_complete(uninterrupted, uninterrupted)
     assert {".lock"} in [set(_files(state)) for state in states]
-    best = [record["best"] for record in records(straight) if record["event"] == "validated"]
+    best = [record["best"] for record in records(uninterrupted) if record["event"] == "validated"]
     assert len(best) > 2 and any(best[1:])
-    for state in [*states, *partial_states(states, tmp_path / "torn")]:
+    for state in [*states, *copy_with_partial_logs(states, tmp_path / "torn")]:
         train_to_end(files, state, config)
-        assert_complete(state, straight)
+        assert_complete(state, uninterrupted)
 
 
-def test_killed_again_while_it_continues(tmp_path: Path, tiny_training: tuple[TrainingFiles, Config]) -> None:
-    """From where the log and the snapshots are ahead of the checkpoint, and temporary files lie about."""
+def test_training_resumes_after_a_kill_of_a_resumed_training(
+    tmp_path: Path, tiny_training: tuple[TrainingFiles, Config]
+) -> None:
+    """The first kill leaves temporary files, and a log and snapshots that are newer than the checkpoint."""
     files, config = tiny_training
-    straight, again = tmp_path / "runs" / "straight", tmp_path / "runs" / "again"
-    with record_states(straight, tmp_path / "left") as states:
-        train_to_end(files, straight, config)
-    begun = [state for state in states if any(name.startswith(".training.") for name in _files(state))]
-    shutil.copytree(begun[-1], again)
-    with record_states(again, tmp_path / "again") as states:
-        train_to_end(files, again, config)
+    uninterrupted, resumed = tmp_path / "runs" / "straight", tmp_path / "runs" / "again"
+    with record_states(uninterrupted, tmp_path / "left") as states:
+        train_to_end(files, uninterrupted, config)
+    with_temporaries = [state for state in states if any(name.startswith(".training.") for name in _files(state))]
+    shutil.copytree(with_temporaries[-1], resumed)
+    with record_states(resumed, tmp_path / "again") as states:
+        train_to_end(files, resumed, config)
     for state in states:
         train_to_end(files, state, config)
-        assert_complete(state, straight)
+        assert_complete(state, uninterrupted)
 
 
 @pytest.mark.parametrize("name", ["training.safetensors", "model.safetensors"])
-def test_a_killed_process_resumes(tmp_path: Path, name: str) -> None:
-    files, straight, config = copies_run()
-    given = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config)]
-    program = [sys.executable, "-c", KILLER, name, *command(*given)[3:]]
+def test_training_resumes_after_a_killed_process(tmp_path: Path, name: str) -> None:
+    files, uninterrupted, config = copies_run()
+    arguments = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config)]
+    program = [sys.executable, "-c", KILL_PROGRAM, name, *command(*arguments)[3:]]
     assert subprocess.run(program, env=environment(), capture_output=True, check=False).returncode == -9
-    left = {path.name for path in (tmp_path / "run").iterdir()}
-    assert ("training.safetensors" in left) == (name == "model.safetensors") and "model.safetensors" not in left
-    assert any(each.startswith(f".{name}.") for each in left)
-    assert pellucid(*given).code == 0
-    assert_complete(tmp_path / "run", straight)
+    remaining = {path.name for path in (tmp_path / "run").iterdir()}
+    assert ("training.safetensors" in remaining) == (
+        name == "model.safetensors"
+    ) and "model.safetensors" not in remaining
+    assert any(each.startswith(f".{name}.") for each in remaining)
+    assert pellucid(*arguments).code == 0
+    assert_complete(tmp_path / "run", uninterrupted)

@@ -49,8 +49,8 @@ WRITERS: Mapping[str, Callable[[Path], None]] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    """Small networks, no worker processes."""
+def use_quick_settings() -> Iterator[None]:
+    """Use small networks and no worker processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "load_recipe_config", quick_config)
         patch.setattr(label_experiments, "run_jobs", right_here)
@@ -89,13 +89,13 @@ def test_scores_are_computed_on_the_written_files(recipe_run: RecipeRun) -> None
             pairs = [
                 (a, b) for t, e in zip(traces, examples, strict=True) for a, b in zip(t.target, e.target, strict=True)
             ]
-            scored = [a == b for a, b in pairs if b != "-"]
-            assert run["test"]["Q3"] == pytest.approx(100 * sum(scored) / len(scored))
+            matches = [a == b for a, b in pairs if b != "-"]
+            assert run["test"]["Q3"] == pytest.approx(100 * sum(matches) / len(matches))
             assert run["test"]["Q3"] == run["test"]["labels"]["q3"]
         else:
             name = "sentence accuracy" if recipe_run.name == "snips" else "accuracy"
-            right = sum(trace.output == example.target for trace, example in zip(traces, examples, strict=True))
-            assert run["test"][name] == pytest.approx(100 * right / len(examples))
+            num_correct = sum(trace.output == example.target for trace, example in zip(traces, examples, strict=True))
+            assert run["test"][name] == pytest.approx(100 * num_correct / len(examples))
         for split in ("test", "dev"):
             for name, (low, high) in run[split]["ci95"].items():
                 assert low <= run[split][name] <= high
@@ -108,13 +108,13 @@ def test_page_has_the_table_of_all_runs(recipe_run: RecipeRun) -> None:
     assert "All runs" in titles and "seed 1" in str(parts_of(document, ReportTable, "All runs"))
     assert len(parts_of(document, ReportSettings)) == 1
     assert ("Published" in titles) == (recipe_run.name == "snips")
-    drawn = {"snips": ("Slot F1", "Sentence accuracy"), "protein-structure": ("Q3",)}.get(
+    chart_titles = {"snips": ("Slot F1", "Sentence accuracy"), "protein-structure": ("Q3",)}.get(
         recipe_run.name, ("Accuracy",)
     )
     (curves,) = parts_of(document, ReportCharts)
-    assert [chart.title for chart in curves.charts] == ["Loss", *drawn]
-    tagged = [example for part in parts_of(document, ReportExamples) for example in part.examples]
-    assert (bool(tagged) and tagged[0].outputs[0].traces[0].task == "tag") == (recipe_run.name == "snips")
+    assert [chart.title for chart in curves.charts] == ["Loss", *chart_titles]
+    examples = [example for part in parts_of(document, ReportExamples) for example in part.examples]
+    assert (bool(examples) and examples[0].outputs[0].traces[0].task == "tag") == (recipe_run.name == "snips")
     assert "Confusion matrix" in titles
 
 
@@ -125,7 +125,9 @@ def test_attention_is_reported_if_present(recipe_run: RecipeRun) -> None:
         figures = list(recipe_run.request.out.glob(f"*{each['name']}-seed-1.svg"))
         assert len(figures) == (profiles is not None)
         if profiles:
-            assert all(0 <= share["attention"] <= 100.001 for one in profiles.values() for share in one["shares"])
+            assert all(
+                0 <= share["attention"] <= 100.001 for profile in profiles.values() for share in profile["shares"]
+            )
 
 
 def test_second_call_trains_nothing_and_repeats_the_report(recipe_run: RecipeRun) -> None:

@@ -16,58 +16,62 @@ TABLES = st.integers(2, 4).flatmap(
 
 def test_two_classes_have_matthews_coefficient() -> None:
     (tp, fn), (fp, tn) = (6, 2), (1, 3)
-    wanted = (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    assert matthews_correlation(np.array([[tp, fn], [fp, tn]])) == pytest.approx(wanted)
+    expected = (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    assert matthews_correlation(np.array([[tp, fn], [fp, tn]])) == pytest.approx(expected)
 
 
 @given(TABLES)
-def test_correlation_is_that_of_the_indicators(rows: list[list[int]]) -> None:
-    """R_K as Gorodkin defines it, cov(X, Y) / √(cov(X, X) cov(Y, Y)) with the classes as indicator vectors."""
+def test_correlation_equals_that_of_indicator_vectors(rows: list[list[int]]) -> None:
+    """Gorodkin defines R_K as cov(X, Y) / √(cov(X, X) cov(Y, Y)), with the classes as indicator vectors."""
     table = np.array(rows)
     pairs = [(i, j) for i in range(len(table)) for j in range(len(table)) for _ in range(table[i, j])]
-    found = matthews_correlation(table)
-    assert -1 - 1e-9 <= found <= 1 + 1e-9 and found == pytest.approx(matthews_correlation(table.T))
+    actual = matthews_correlation(table)
+    assert -1 - 1e-9 <= actual <= 1 + 1e-9 and actual == pytest.approx(matthews_correlation(table.T))
     if pairs:
         x, y = (np.eye(len(table))[list(side)] for side in zip(*pairs, strict=True))
         x, y = x - x.mean(axis=0), y - y.mean(axis=0)
         spread = math.sqrt((x * x).sum() * (y * y).sum())
-        assert found == pytest.approx((x * y).sum() / spread if spread > 1e-9 else 0.0, abs=1e-9)
+        assert actual == pytest.approx((x * y).sum() / spread if spread > 1e-9 else 0.0, abs=1e-9)
 
 
 def test_macro_f1_gives_labels_equal_weights() -> None:
-    """By hand: F1 of 2·8/(8 + 10) = 8/9, and of a label never answered 0."""
+    """One label has an F1 of 2·8/(8 + 10) = 8/9; a label that is never predicted has an F1 of 0."""
     assert macro_f1(np.array([[8, 0], [2, 0]])) == pytest.approx(100 * (2 * 8 / 18) / 2)
 
 
 def test_a_class_never_seen_counts_as_wrong() -> None:
     traces = [answered("classify", "abc", ["yes"]), answered("classify", "abc", ["no"])]
     scored = [ScoredExample(("yes",), (("yes",),), 3, True), ScoredExample(("no",), (("perhaps",),), 3, True)]
-    found = score_labels(scored, traces)
-    assert found.accuracy == 50.0 and found.labels == ["no", "perhaps", "yes"]
-    assert found.confusion == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
-    assert found.to_dict()["confusion"] == {"labels": found.labels, "counts": found.confusion}
+    scores = score_labels(scored, traces)
+    assert scores.accuracy == 50.0 and scores.labels == ["no", "perhaps", "yes"]
+    assert scores.confusion == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
+    assert scores.to_dict()["confusion"] == {"labels": scores.labels, "counts": scores.confusion}
     assert evaluate_examples(scored).symbol_accuracy == 50.0
 
 
 def test_secondary_structure_tags_have_q3() -> None:
     tags = [("HHEC", "HHEE"), ("CC", "CC")]
     traces = [answered("tag", output, list(output)) for output, _ in tags]
-    found = score_labels([ScoredExample(tuple(a), (tuple(b),), len(a), True) for a, b in tags], traces)
-    assert found.accuracy == found.q3 == pytest.approx(100 * 5 / 6) and found.spans is None
-    others = score_labels([ScoredExample(("X",), (("X",),), 1, True)], [answered("tag", "a", ["X"])])
-    assert others.q3 is None and "q3" not in others.to_dict()
+    scores = score_labels([ScoredExample(tuple(a), (tuple(b),), len(a), True) for a, b in tags], traces)
+    assert scores.accuracy == scores.q3 == pytest.approx(100 * 5 / 6) and scores.spans is None
+    scores_of_other_tags = score_labels([ScoredExample(("X",), (("X",),), 1, True)], [answered("tag", "a", ["X"])])
+    assert scores_of_other_tags.q3 is None and "q3" not in scores_of_other_tags.to_dict()
 
 
 def test_slots_have_span_f1_with_an_intent_tag_in_front() -> None:
     scored = [ScoredExample(("Play", "B-a", "I-a"), (("Book", "B-a", "I-a"),), 3, True)]
-    found = score_labels(scored, [answered("tag", "abc", ["Play", "B-a", "I-a"])])
-    assert found.spans is not None and found.spans.f1 == 100.0 and found.accuracy == pytest.approx(200 / 3)
+    scores = score_labels(scored, [answered("tag", "abc", ["Play", "B-a", "I-a"])])
+    assert scores.spans is not None and scores.spans.f1 == 100.0 and scores.accuracy == pytest.approx(200 / 3)
 
 
 def test_positions_have_top_3_accuracy() -> None:
-    tops = (["1", "2", "3", "4"], ["1", "5", "2"], ["1", "2", "3", "4"])
-    traces = [answered("point", "abcde", ["1"], top) for top in tops]
-    scored = [ScoredExample(("1",), ((wanted,),), 5, True) for wanted in ("1", "2", "4")]
-    found = score_positions(scored, traces)
-    assert found.accuracy == pytest.approx(100 / 3) and found.top_k_accuracy == pytest.approx(200 / 3)
-    assert found.mcc is None and "confusion" not in found.to_dict() and found.to_dict()["top_3"] == found.top_k_accuracy
+    candidates = (["1", "2", "3", "4"], ["1", "5", "2"], ["1", "2", "3", "4"])
+    traces = [answered("point", "abcde", ["1"], top_symbols) for top_symbols in candidates]
+    scored = [ScoredExample(("1",), ((reference,),), 5, True) for reference in ("1", "2", "4")]
+    scores = score_positions(scored, traces)
+    assert scores.accuracy == pytest.approx(100 / 3) and scores.top_k_accuracy == pytest.approx(200 / 3)
+    assert (
+        scores.mcc is None
+        and "confusion" not in scores.to_dict()
+        and scores.to_dict()["top_3"] == scores.top_k_accuracy
+    )

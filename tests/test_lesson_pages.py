@@ -1,4 +1,4 @@
-"""Pages and notebooks of the lessons: both have the code of the source, and the code runs."""
+"""Pages and notebooks of the lessons have the code of their sources, and this code runs."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ from docs.lessons.build import (
     render_page,
 )
 
-SMALL = {
+SMALL_BUDGETS = {
     "SAMPLES": 200,
     "LONG_SAMPLES": 300,
     "ATTENTION_SAMPLES": 200,
@@ -36,25 +36,24 @@ SMALL = {
 LESSONS = [pytest.param(source, id=source.stem) for source in lesson_sources()]
 
 
-def code_cells(notebook: NotebookNode) -> list[str]:
-    """Return the code cells."""
+def extract_code_cells(notebook: NotebookNode) -> list[str]:
     return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def with_small_budgets(notebook: NotebookNode) -> NotebookNode:
-    """Replace the numbers of the first code cell, which must have budgets only."""
+def set_small_budgets(notebook: NotebookNode) -> NotebookNode:
+    """Replace the numbers in the first code cell, which must consist of budgets."""
     budgets = next(cell for cell in notebook.cells if cell.cell_type == "code")
     names = []
     for statement in ast.parse(budgets.source).body:
         assert isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
         names.append(statement.targets[0].id)
-    budgets.source = "\n".join(f"{name} = {SMALL[name]!r}" for name in names)
+    budgets.source = "\n".join(f"{name} = {SMALL_BUDGETS[name]!r}" for name in names)
     return notebook
 
 
 @pytest.mark.filterwarnings("default")  # Jupyter's packages emit warnings
 def test_every_notebook_runs(tmp_path: Path) -> None:
-    notebooks = [with_small_budgets(read_notebook(source)) for source in lesson_sources()]
+    notebooks = [set_small_budgets(read_notebook(source)) for source in lesson_sources()]
     merged = nbformat.v4.new_notebook(metadata=notebooks[0].metadata)
     for number, notebook in enumerate(notebooks, 1):  # in one kernel, so that PyTorch is loaded once
         for cell in [*notebook.cells, nbformat.v4.new_code_cell("%reset -f")]:
@@ -75,7 +74,7 @@ def test_page_and_notebook_have_the_code_of_the_source(source: Path) -> None:
     assert source.with_suffix(".ipynb").read_text("utf-8") == notebook_text(notebook)
     page = source.with_suffix(".md").read_text("utf-8")
     assert re.findall(r"^```python\n.*?\n```$", page, re.MULTILINE | re.DOTALL) == [
-        fenced_block(code, "python") for code in code_cells(notebook)
+        fenced_block(code, "python") for code in extract_code_cells(notebook)
     ]
     for cell in notebook.cells:
         assert cell.source in page
@@ -93,13 +92,12 @@ def test_page_starts_with_a_question_ends_with_a_command_and_has_valid_links(sou
 
 
 def test_every_picture_is_used_and_every_lesson_is_listed() -> None:
-    used = {path for source in lesson_sources() for path in re.findall(r"\((pictures/[^)]+)\)", _page_text(source))}
+    used = {path for source in lesson_sources() for path in re.findall(r"\((pictures/[^)]+)\)", _read_page(source))}
     assert used == {path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("pictures/*")}
     contents = (FOLDER / "README.md").read_text("utf-8")
     assert all(f"({source.stem}.md)" in contents for source in lesson_sources())
     assert "(docs/lessons/README.md)" in (ROOT / "README.md").read_text("utf-8")
 
 
-def _page_text(source: Path) -> str:
-    """Return the page of a lesson."""
+def _read_page(source: Path) -> str:
     return source.with_suffix(".md").read_text("utf-8")

@@ -20,52 +20,57 @@ TRANSDUCER = transducer_of({"search": {"max_length": 6}})
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def lexicon_file(tmp_path: Path) -> Path:
     path = tmp_path / "lexicon.tsv"
     path.write_text("abc\tOne\nb\tx\nabc\tTwo\nabc\tOne\ncafe\u0301\ty\n", "utf-8")
     return path
 
 
-def test_a_source_of_the_lexicon_has_its_answer_and_no_attention(file: Path) -> None:
-    knowing = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(file, TRANSDUCER.config.data)))
-    known, other, empty, composed = knowing.predict(["abc", "ab", "", "caf\u00e9"])
-    assert (known.output, known.target, known.origin, known.score) == ("One", ("O", "n", "e", END), "lexicon", 0)
-    assert known.attention.shape == (4, 3) and not known.attention.any() and known.finished
-    assert json.loads(known.to_json())["origin"] == "lexicon"
-    plain = TRANSDUCER.predict(["ab"])[0]
-    assert (other.output, other.origin) == (plain.output, "search") and empty.output == ""
-    np.testing.assert_allclose(other.log_probabilities, plain.log_probabilities, atol=1e-5)
-    assert composed.output == "y", "sources are compared in the form that the model reads"
+def test_a_source_of_the_lexicon_has_its_entry_and_no_attention(lexicon_file: Path) -> None:
+    model = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(lexicon_file, TRANSDUCER.config.data)))
+    from_lexicon, from_search, empty, composed = model.predict(["abc", "ab", "", "caf\u00e9"])
+    assert (from_lexicon.output, from_lexicon.target, from_lexicon.origin, from_lexicon.score) == (
+        "One",
+        ("O", "n", "e", END),
+        "lexicon",
+        0,
+    )
+    assert from_lexicon.attention.shape == (4, 3) and not from_lexicon.attention.any() and from_lexicon.finished
+    assert json.loads(from_lexicon.to_json())["origin"] == "lexicon"
+    without_lexicon = TRANSDUCER.predict(["ab"])[0]
+    assert (from_search.output, from_search.origin) == (without_lexicon.output, "search") and empty.output == ""
+    np.testing.assert_allclose(from_search.log_probabilities, without_lexicon.log_probabilities, atol=1e-5)
+    assert composed.output == "y", "sources are compared in the normal form that the model uses"
 
 
-def test_several_targets_are_a_list(file: Path) -> None:
-    knowing = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(file, TRANSDUCER.config.data)))
-    listed = knowing.nbest(["abc"], 5)[0]
-    assert [(t.output, t.rank, t.probability) for t in listed] == [("One", 1, 0.5), ("Two", 2, 0.5)]
-    assert len(knowing.nbest(["abc"], 1)[0]) == 1 and len(knowing.nbest(["abc"], 5, top_mass=0.5)[0]) == 1
-    assert {t.output for t in knowing.sample(["abc"], SamplingConfig(samples=9))[0]} == {"One", "Two"}
+def test_several_targets_are_a_list(lexicon_file: Path) -> None:
+    model = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(lexicon_file, TRANSDUCER.config.data)))
+    traces = model.nbest(["abc"], 5)[0]
+    assert [(t.output, t.rank, t.probability) for t in traces] == [("One", 1, 0.5), ("Two", 2, 0.5)]
+    assert len(model.nbest(["abc"], 1)[0]) == 1 and len(model.nbest(["abc"], 5, top_mass=0.5)[0]) == 1
+    assert {t.output for t in model.sample(["abc"], SamplingConfig(samples=9))[0]} == {"One", "Two"}
 
 
-def test_constraints_apply_to_lexicon_entries(file: Path) -> None:
-    file.write_text("abc\tvw\nabc\tx?\nb\tz\n", "utf-8")
-    lexicon = load_lexicon(file, TRANSDUCER.config.data)
-    asked = [
+def test_constraints_apply_to_lexicon_entries(lexicon_file: Path) -> None:
+    lexicon_file.write_text("abc\tvw\nabc\tx?\nb\tz\n", "utf-8")
+    lexicon = load_lexicon(lexicon_file, TRANSDUCER.config.data)
+    cases = [
         (DecodingOptions(forbidden=("v",), lexicon=lexicon), None, "x?"),
         (DecodingOptions(required=("x",), lexicon=lexicon), None, "x?"),
         (DecodingOptions(prefix="x", lexicon=lexicon), None, "x?"),
         (DecodingOptions(lexicon=lexicon), ["x", "z"], "x?"),
         (DecodingOptions(lexicon=lexicon), ["vw", "z"], "vw"),
     ]
-    for options, prefixes, output in asked:
+    for options, prefixes, output in cases:
         first, second = TRANSDUCER.with_options(options).predict(["abc", "b"], prefixes=prefixes)
         assert (first.output, first.origin, first.rank) == (output, "lexicon", 1)
         assert second.origin == ("search" if options.required or options.prefix else "lexicon")
-    none = DecodingOptions(forbidden=("v", "x"), lexicon=lexicon)
-    plain = TRANSDUCER.with_options(DecodingOptions(forbidden=("v", "x"))).predict(["abc"])[0]
-    found = TRANSDUCER.with_options(none).predict(["abc"])[0]
-    assert (found.origin, found.output) == ("search", plain.output)
-    listed = TRANSDUCER.with_options(none).nbest(["abc"], 2)[0]
-    assert len(listed) == 2 and {trace.origin for trace in listed} == {"search"}
+    without_valid_entry = DecodingOptions(forbidden=("v", "x"), lexicon=lexicon)
+    expected = TRANSDUCER.with_options(DecodingOptions(forbidden=("v", "x"))).predict(["abc"])[0]
+    actual = TRANSDUCER.with_options(without_valid_entry).predict(["abc"])[0]
+    assert (actual.origin, actual.output) == ("search", expected.output)
+    traces = TRANSDUCER.with_options(without_valid_entry).nbest(["abc"], 2)[0]
+    assert len(traces) == 2 and {trace.origin for trace in traces} == {"search"}
 
 
 def test_malformed_lines_are_handled_like_those_of_a_training_file(tmp_path: Path) -> None:
@@ -78,30 +83,30 @@ def test_malformed_lines_are_handled_like_those_of_a_training_file(tmp_path: Pat
     assert lexicon.targets == {"a": ("x",), "c": ("y",)} and [line.line for line in lexicon.bad] == [2]
 
 
-def test_samples_of_a_known_source_are_drawn_from_its_answers(tmp_path: Path) -> None:
-    known = tmp_path / "known.tsv"
-    known.write_text("one\ta\none\tb\ntwo\tc\n")
-    model = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(known, TRANSDUCER.config.data)))
+def test_samples_of_a_known_source_are_drawn_from_its_entries(tmp_path: Path) -> None:
+    path = tmp_path / "known.tsv"
+    path.write_text("one\ta\none\tb\ntwo\tc\n")
+    model = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(path, TRANSDUCER.config.data)))
     one, two, nine = model.sample(["one", "two", "nine"], SamplingConfig(samples=40))
     assert [len(each) for each in (one, two, nine)] == [40] * 3
     assert {trace.output for trace in one} == {"a", "b"} and {trace.probability for trace in one} == {0.5}
     assert [trace.rank for trace in one] == list(range(1, 41)) and {trace.origin for trace in one} == {"lexicon"}
     assert {trace.output for trace in two} == {"c"} and {trace.probability for trace in two} == {1.0}
-    again = model.sample(["one"], SamplingConfig(samples=40))[0]
-    assert [trace.output for trace in again] == [trace.output for trace in one]
-    few = model.sample(["one"], SamplingConfig(samples=1, seed=3))[0]
-    assert len(few) == 1 and few[0].probability == 0.5
+    repeated = model.sample(["one"], SamplingConfig(samples=40))[0]
+    assert [trace.output for trace in repeated] == [trace.output for trace in one]
+    single = model.sample(["one"], SamplingConfig(samples=1, seed=3))[0]
+    assert len(single) == 1 and single[0].probability == 0.5
 
 
 def test_the_targets_of_a_lexicon_do_not_change() -> None:
-    given = {"a": ("b",)}
-    lexicon = Lexicon(given)
-    given["a"] = ("c",)
+    targets = {"a": ("b",)}
+    lexicon = Lexicon(targets)
+    targets["a"] = ("c",)
     with pytest.raises(TypeError):
         lexicon.targets["a"] = ("c",)  # type: ignore[index]
     assert lexicon.targets == {"a": ("b",)}
-    for again in (pickle.loads(pickle.dumps(lexicon)), copy.deepcopy(lexicon), replace(lexicon)):
-        assert again == lexicon and hash(again) == hash(lexicon)
+    for copied in (pickle.loads(pickle.dumps(lexicon)), copy.deepcopy(lexicon), replace(lexicon)):
+        assert copied == lexicon and hash(copied) == hash(lexicon)
 
 
 def test_a_duplicate_target_counts_once() -> None:

@@ -1,4 +1,4 @@
-"""Lines of files and streams: complete, as they arrive, in linear time and memory."""
+"""Lines of files and streams: completeness, timely delivery, and linear time and memory."""
 
 import gzip
 import io
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pellucid.config.settings import DataConfig
 from pellucid.data import lines
-from pellucid.data import readers as formats
+from pellucid.data import readers as readers_module
 from pellucid.data.examples import BadLine, parse_sources, read_sources
 from pellucid.data.lines import LineStream, check_lines, read_lines
 from pellucid.errors import DataError
@@ -22,28 +22,28 @@ NAME = "standard input"
 
 
 class ChunkedStream(io.BytesIO):
-    """Stream of which one chunk arrives at a time."""
+    """Stream that delivers one chunk at a time."""
 
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        super().__init__(b"".join(pieces))
+    def __init__(self, chunks: Sequence[bytes]) -> None:
+        super().__init__(b"".join(chunks))
         self.ends = [0]
-        for piece in pieces:
-            self.ends.append(self.ends[-1] + len(piece))
+        for chunk in chunks:
+            self.ends.append(self.ends[-1] + len(chunk))
 
     def read1(self, size: int | None = -1) -> bytes:
-        """Return the rest of the present chunk, at most `size` bytes."""
-        left = next((stop - self.tell() for stop in self.ends if stop > self.tell()), 0)
-        return self.read(min(left, size) if size is not None and size >= 0 else left)
+        """Return the rest of the current chunk, at most `size` bytes."""
+        remaining = next((stop - self.tell() for stop in self.ends if stop > self.tell()), 0)
+        return self.read(min(remaining, size) if size is not None and size >= 0 else remaining)
 
 
 class CountingBytes(bytes):
-    """Bytes that count how many of them are copied."""
+    """Bytes that count the copied bytes of all instances."""
 
     copied = 0
 
-    def split(self, *given: object) -> list[bytes]:
+    def split(self, *arguments: object) -> list[bytes]:
         CountingBytes.copied += len(self)
-        return [CountingBytes(part) for part in bytes(self).split(*given)]  # type: ignore[arg-type]
+        return [CountingBytes(part) for part in bytes(self).split(*arguments)]  # type: ignore[arg-type]
 
     def __add__(self, other: bytes) -> bytes:  # type: ignore[override]
         CountingBytes.copied += len(self) + len(other)
@@ -60,8 +60,8 @@ class CountingStream(ChunkedStream):
         return CountingBytes(super().read1(size))
 
 
-def lines_of(pieces: Sequence[bytes]) -> list[bytes]:
-    return list(LineStream(ChunkedStream(pieces), NAME))
+def read_stream_lines(chunks: Sequence[bytes]) -> list[bytes]:
+    return list(LineStream(ChunkedStream(chunks), NAME))
 
 
 def test_a_long_line_is_copied_a_constant_number_of_times() -> None:
@@ -76,59 +76,59 @@ def test_a_long_line_is_copied_a_constant_number_of_times() -> None:
 
 
 @given(st.lists(st.sampled_from([b"", b"a", b"\n", b"b\n", b"\nc", b"d\r\ne", b"\0\xff\n\n"])))
-def test_lines_do_not_depend_on_the_chunks(pieces: list[bytes]) -> None:
-    whole = b"".join(pieces)
-    expected = list(io.BytesIO(whole))
-    assert lines_of(pieces) == expected
-    assert lines_of([whole]) == expected
-    assert lines_of([gzip.compress(whole)]) == expected
+def test_lines_do_not_depend_on_the_chunks(chunks: list[bytes]) -> None:
+    content = b"".join(chunks)
+    expected = list(io.BytesIO(content))
+    assert read_stream_lines(chunks) == expected
+    assert read_stream_lines([content]) == expected
+    assert read_stream_lines([gzip.compress(content)]) == expected
 
 
 def test_lines_are_yielded_before_more_is_read() -> None:
     stream = ChunkedStream([b"a\n", b"b", b"c\nd\ne", b"\n"])
-    taken = LineStream(stream, NAME)
-    places = [(line, stream.tell(), len(taken.arrived_lines)) for line in taken]
-    assert places == [(b"a\n", 2, 0), (b"bc\n", 8, 1), (b"d\n", 8, 0), (b"e\n", 9, 0)]
+    line_stream = LineStream(stream, NAME)
+    positions = [(line, stream.tell(), len(line_stream.arrived_lines)) for line in line_stream]
+    assert positions == [(b"a\n", 2, 0), (b"bc\n", 8, 1), (b"d\n", 8, 0), (b"e\n", 9, 0)]
 
 
 def test_compressed_lines_are_yielded_before_more_is_read() -> None:
     compressor = zlib.compressobj(wbits=31)
-    pieces = [compressor.compress(line) + compressor.flush(zlib.Z_SYNC_FLUSH) for line in (b"a\n", b"b\n", b"c\n")]
-    pieces.append(compressor.flush())
-    stream = ChunkedStream(pieces)
-    places = [(line, stream.tell()) for line in LineStream(stream, NAME)]
-    assert [line for line, _ in places] == [b"a\n", b"b\n", b"c\n"]
-    assert all(before < after for (_, before), (_, after) in pairwise(places))
+    chunks = [compressor.compress(line) + compressor.flush(zlib.Z_SYNC_FLUSH) for line in (b"a\n", b"b\n", b"c\n")]
+    chunks.append(compressor.flush())
+    stream = ChunkedStream(chunks)
+    positions = [(line, stream.tell()) for line in LineStream(stream, NAME)]
+    assert [line for line, _ in positions] == [b"a\n", b"b\n", b"c\n"]
+    assert all(before < after for (_, before), (_, after) in pairwise(positions))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_gzip_is_detected_for_any_chunks(size: int) -> None:
     content = gzip.compress(b"a\nb\n") + gzip.compress(b"c\n" * 100) + gzip.compress(b"") + bytes(10)
-    pieces = [content[at : at + size] for at in range(0, len(content), size)]
-    assert lines_of(pieces) == [b"a\n", b"b\n"] + [b"c\n"] * 100
-    assert lines_of([b"\x1f"]) == [b"\x1f"] and lines_of([b"\x1f", b"a\n"]) == [b"\x1fa\n"]
+    chunks = [content[start : start + size] for start in range(0, len(content), size)]
+    assert read_stream_lines(chunks) == [b"a\n", b"b\n"] + [b"c\n"] * 100
+    assert read_stream_lines([b"\x1f"]) == [b"\x1f"] and read_stream_lines([b"\x1f", b"a\n"]) == [b"\x1fa\n"]
 
 
-WHOLE = gzip.compress(b"".join(b"%d\n" % number for number in range(5000)))
+COMPRESSED = gzip.compress(b"".join(b"%d\n" % number for number in range(5000)))
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        pytest.param(WHOLE[:-1], id="cut in its end"),
-        pytest.param(WHOLE[:100], id="cut"),
-        pytest.param(WHOLE[:5], id="cut in its beginning"),
-        pytest.param(WHOLE[:300] + b"\0" * 300 + WHOLE[600:], id="damaged"),
-        pytest.param(WHOLE + b"more", id="followed by something else"),
+        pytest.param(COMPRESSED[:-1], id="truncated at the end"),
+        pytest.param(COMPRESSED[:100], id="truncated"),
+        pytest.param(COMPRESSED[:5], id="truncated in the header"),
+        pytest.param(COMPRESSED[:300] + b"\0" * 300 + COMPRESSED[600:], id="damaged"),
+        pytest.param(COMPRESSED + b"more", id="followed by other bytes"),
     ],
 )
 def test_damaged_gzip_is_reported_for_streams_and_files(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.gz").write_bytes(content)
-    for read in (LineStream(ChunkedStream([content]), NAME), read_lines(tmp_path / "a.gz")):
+    for reader in (LineStream(ChunkedStream([content]), NAME), read_lines(tmp_path / "a.gz")):
         with pytest.raises(
             DataError, match=r"^cannot read .*( beyond line \d+)?: the gzip file is damaged or cut short \("
         ):
-            list(read)
+            list(reader)
 
 
 def test_an_endless_line_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,33 +136,33 @@ def test_an_endless_line_is_refused_before_it_is_read(tmp_path: Path, monkeypatc
     content = b"a\n" + b"b" * 9 + b"\n" + b"c" * 1000
     (tmp_path / "a.txt").write_bytes(content)
     (tmp_path / "b.gz").write_bytes(gzip.compress(content))
-    stream = ChunkedStream([content[at : at + 5] for at in range(0, len(content), 5)])
-    for read in (check_lines(LineStream(stream, NAME), NAME), *map(read_lines, sorted(tmp_path.iterdir()))):
-        taken = []
+    stream = ChunkedStream([content[start : start + 5] for start in range(0, len(content), 5)])
+    for reader in (check_lines(LineStream(stream, NAME), NAME), *map(read_lines, sorted(tmp_path.iterdir()))):
+        lines_read = []
         with pytest.raises(DataError, match=r"(input|a\.txt|b\.gz):3: the line has more than 10 bytes: is this a text"):
-            for line in read:
-                taken.append(line)
-        assert taken == [b"a\n", b"b" * 9 + b"\n"]
+            for line in reader:
+                lines_read.append(line)
+        assert lines_read == [b"a\n", b"b" * 9 + b"\n"]
     assert stream.tell() < 40
 
 
 def test_an_unclosed_quote_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "MAX_LINE_BYTES", 100)
-    taken = 0
+    monkeypatch.setattr(readers_module, "MAX_LINE_BYTES", 100)
+    num_lines = 0
 
     def endless() -> Iterator[bytes]:
-        nonlocal taken
+        nonlocal num_lines
         yield b"a,b\n"
         yield b'"\n'
-        while taken < 1000:
-            taken += 1
+        while num_lines < 1000:
+            num_lines += 1
             yield b'","\xff\n'
 
-    read: list[object] = []
+    items: list[object] = []
     with pytest.raises(DataError, match=r"^x\.csv:2: the record has more than 100 bytes: is a quote missing\?$"):
         for item in parse_sources(endless(), "x.csv", DataConfig(input_format="csv")):
-            read.append(item)
-    assert len(read) == 1 and taken < 25
+            items.append(item)
+    assert len(items) == 1 and num_lines < 25
 
 
 @pytest.mark.parametrize("lines", [0, 3, 5000])
@@ -170,13 +170,13 @@ def test_damaged_gzip_is_reported_with_the_last_line(tmp_path: Path, lines: int)
     """The content comes from a file or from a stream."""
     content, path = gzip.compress(b"ab\n" * lines)[:-4] if lines else b"\x1f\x8b\x08", tmp_path / "a.gz"
     path.write_bytes(content)
-    where = f" beyond line {lines}" if lines else ""
-    for name, read in (("a.gz", read_lines(path)), ("-", iter(LineStream(io.BytesIO(content), "-")))):
+    location = f" beyond line {lines}" if lines else ""
+    for name, reader in (("a.gz", read_lines(path)), ("-", iter(LineStream(io.BytesIO(content), "-")))):
         with pytest.raises(DataError) as caught:
-            list(read)
-        told = str(caught.value).replace(str(tmp_path) + "/", "")
-        assert told.startswith(f"cannot read {name}{where}: the gzip file is damaged or cut short (")
-        assert told.endswith("); copy or download it again")
+            list(reader)
+        message = str(caught.value).replace(str(tmp_path) + "/", "")
+        assert message.startswith(f"cannot read {name}{location}: the gzip file is damaged or cut short (")
+        assert message.endswith("); copy or download it again")
 
 
 def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Proteins: families, splits, attention profiles."""
+"""Localization of proteins: families, splits, and attention profiles."""
 
 import gzip
 import random
@@ -50,7 +50,7 @@ def test_unrelated_proteins_are_families_of_one() -> None:
 
 def test_copy_with_some_other_residues_is_in_the_family() -> None:
     text = random_residues(1)
-    changed = "".join("W" if at % 15 == 7 else letter for at, letter in enumerate(text))
+    changed = "".join("W" if position % 15 == 7 else letter for position, letter in enumerate(text))
     assert assign_families([random_residues(2), text, random_residues(3), changed]).tolist() == [0, 1, 2, 1]
 
 
@@ -61,7 +61,7 @@ def test_near_copies_of_near_copies_are_in_one_family() -> None:
     assert assign_families([one + random_residues(3), middle, two + random_residues(4)]).tolist() == [0, 0, 0]
 
 
-def test_too_few_common_kmers_are_no_evidence() -> None:
+def test_proteins_with_too_few_common_kmers_are_no_near_copies() -> None:
     common = random_residues(1, KMER_LENGTH + MIN_SHARED_KMERS - 2)
     assert not list(near_copy_pairs([random_residues(2) + common, random_residues(3) + common]))
     longer = random_residues(1, KMER_LENGTH + 10)
@@ -70,15 +70,15 @@ def test_too_few_common_kmers_are_no_evidence() -> None:
 
 def test_proteins_with_the_same_first_residues_are_one_family() -> None:
     text = random_residues(1, START_LENGTH)
-    others = [text + "A" * at for at in range(3)]
-    assert assign_families(others).tolist() == [0, 0, 0]
+    texts = [text + "A" * count for count in range(3)]
+    assert assign_families(texts).tolist() == [0, 0, 0]
 
 
 def test_kmers_of_many_proteins_are_ignored() -> None:
     repeat = random_residues(1, 40)
     texts = [random_residues(seed, 60) + repeat for seed in range(10, 11 + MAX_KMER_PROTEINS)]
     assert set(assign_families(texts[:-1]).tolist()) == {0}
-    # Some proteins have the residues before the repeat in common, too, by chance.
+    # By chance, some proteins also share residues before the repeat.
     assert len(set(assign_families(texts).tolist())) > MAX_KMER_PROTEINS / 2
 
 
@@ -87,21 +87,21 @@ def test_kmers_of_many_proteins_are_ignored() -> None:
 def test_the_order_of_the_proteins_does_not_matter(texts: list[str], shuffler: random.Random) -> None:
     order = list(range(len(texts)))
     shuffler.shuffle(order)
-    found, moved = assign_families(texts), assign_families([texts[at] for at in order])
-    same = found[:, None] == found[None, :]
-    moved_back = np.empty_like(moved)
-    moved_back[order] = moved
-    assert (same == (moved_back[:, None] == moved_back[None, :])).all()
-    assert found[0] == 0 and set(found.tolist()) == set(range(found.max() + 1))
+    families, shuffled = assign_families(texts), assign_families([texts[index] for index in order])
+    same_family = families[:, None] == families[None, :]
+    restored = np.empty_like(shuffled)
+    restored[order] = shuffled
+    assert (same_family == (restored[:, None] == restored[None, :])).all()
+    assert families[0] == 0 and set(families.tolist()) == set(range(families.max() + 1))
 
 
-def fasta(path: Path, text: str) -> Path:
+def write_fasta(path: Path, text: str) -> Path:
     path.write_bytes(gzip.compress(text.encode()))
     return path
 
 
-def proteins(count: int = 120) -> list[Protein]:
-    """Return proteins of which a third are near-copies of another third."""
+def make_proteins(count: int = 120) -> list[Protein]:
+    """Return proteins; one third of them are near-copies of another third."""
     generator = random.Random(1)
     originals = [
         Protein("".join(generator.choices("ACDEFGHIKLMNPQRSTVWY", k=60)), "nucleus") for _ in range(2 * count // 3)
@@ -110,11 +110,13 @@ def proteins(count: int = 120) -> list[Protein]:
 
 
 def test_sequences_are_joined_from_their_lines(tmp_path: Path) -> None:
-    path = fasta(tmp_path / "x.fasta.gz", ">sp|1 a > b\nMKL\nAC*\n\n>empty\n>two\nMW\n")
+    path = write_fasta(tmp_path / "x.fasta.gz", ">sp|1 a > b\nMKL\nAC*\n\n>empty\n>two\nMW\n")
     assert list(read_gzipped_fasta(path)) == ["MKLAC", "MW"]
 
 
-@pytest.mark.parametrize("content", [b"not packed", gzip.compress("é".encode(), mtime=0)], ids=["plain", "packed"])
+@pytest.mark.parametrize(
+    "content", [b"not packed", gzip.compress("é".encode(), mtime=0)], ids=["uncompressed", "compressed"]
+)
 def test_invalid_fasta_raises_data_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.fasta.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"x\.fasta\.gz is no FASTA file with gzip compression"):
@@ -123,15 +125,15 @@ def test_invalid_fasta_raises_data_error(content: bytes, tmp_path: Path) -> None
 
 def test_missing_header_error_names_the_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"line 1: expected a header .*'MKL'"):
-        list(read_gzipped_fasta(fasta(tmp_path / "x.fasta.gz", "MKL\n>a\nM\n")))
+        list(read_gzipped_fasta(write_fasta(tmp_path / "x.fasta.gz", "MKL\n>a\nM\n")))
 
 
 def test_locations_are_files_and_duplicates_are_removed(tmp_path: Path) -> None:
     for name in LOCATIONS:
-        fasta(tmp_path / f"{name}.fasta.gz", f">a\nM{name.upper()}\n>b\nMK\n>c\nMK\n")
-    found = read_proteins(tmp_path)
-    assert [each.location for each in found] == [location for location in LOCATIONS.values() for _ in range(2)]
-    assert found[1] == Protein("MK", "cytosol")
+        write_fasta(tmp_path / f"{name}.fasta.gz", f">a\nM{name.upper()}\n>b\nMK\n>c\nMK\n")
+    proteins_ = read_proteins(tmp_path)
+    assert [each.location for each in proteins_] == [location for location in LOCATIONS.values() for _ in range(2)]
+    assert proteins_[1] == Protein("MK", "cytosol")
 
 
 def test_a_long_protein_keeps_both_ends() -> None:
@@ -144,8 +146,8 @@ def test_a_long_protein_keeps_both_ends() -> None:
 
 
 @pytest.mark.parametrize("split", [random_split, family_split])
-def test_splits_hold_every_protein_once_and_do_not_change(split: type) -> None:
-    all_proteins = proteins()
+def test_splits_contain_every_protein_once_and_are_deterministic(split: type) -> None:
+    all_proteins = make_proteins()
     splits = split(all_proteins)
     assert sorted([*splits.train, *splits.dev, *splits.test]) == sorted(each.example for each in all_proteins)
     held_out = round(HELD_OUT_FRACTION * len(all_proteins))
@@ -154,7 +156,7 @@ def test_splits_hold_every_protein_once_and_do_not_change(split: type) -> None:
 
 
 def test_no_family_is_in_two_splits() -> None:
-    all_proteins = proteins()
+    all_proteins = make_proteins()
     splits = family_split(all_proteins)
     families = assign_families([each.residues for each in all_proteins]).tolist()
     family_of = dict(zip((each.example for each in all_proteins), families, strict=True))
@@ -193,9 +195,9 @@ def test_residues_are_divided_between_bins_of_a_short_protein() -> None:
 def test_table_and_figure_have_every_location() -> None:
     generator = np.random.default_rng(1)
     rows = [generator.dirichlet(np.ones(length)) for length in (120, 300)]
-    profiles = {place: build_profile(rows).to_json() for place in ("nucleus", "secreted")}
+    profiles = {location: build_profile(rows).to_json() for location in ("nucleus", "secreted")}
     table = profile_table(profiles)
     assert [row[0] for row in table.rows] == ["nucleus"] * 2 + ["secreted"] * 2
     assert all(len(row) == len(table.heads) for row in table.rows)
-    drawing = to_svg(profile_figure(profiles))
-    assert drawing.count("(2)") == 2 and "nucleus" in drawing and "secreted" in drawing
+    svg = to_svg(profile_figure(profiles))
+    assert svg.count("(2)") == 2 and "nucleus" in svg and "secreted" in svg

@@ -1,4 +1,4 @@
-"""requirements.lock, constraints.txt and pyproject.toml agree: `make lock` was called after the last change."""
+"""requirements.lock, constraints.txt and pyproject.toml agree, so `make lock` ran after the last change."""
 
 import re
 import tomllib
@@ -15,28 +15,28 @@ LOCKED = {
 }
 
 
-def pins(path: Path) -> dict[str, tuple[str, str]]:
-    """Versions and markers of a file without hashes, by name."""
+def read_pins(path: Path) -> dict[str, tuple[str, str]]:
+    """Return the versions and markers of a file without hashes, by name."""
     lines = [line for line in path.read_text("utf-8").splitlines() if line and not line.startswith("#")]
-    found = dict[str, tuple[str, str]]()
+    pins_by_name = dict[str, tuple[str, str]]()
     for line in lines:
         requirement = Requirement(line)
         (pin,) = requirement.specifier
-        assert pin.operator == "==" and requirement.name not in found, line
-        found[requirement.name] = (pin.version, line.partition(" ; ")[2])
-    return found
+        assert pin.operator == "==" and requirement.name not in pins_by_name, line
+        pins_by_name[requirement.name] = (pin.version, line.partition(" ; ")[2])
+    return pins_by_name
 
 
 def test_every_line_of_the_lock_is_a_pin_with_hashes_and_names_no_server() -> None:
     text = (ROOT / "requirements.lock").read_text("utf-8")
     assert len(LOCKED) == len(re.findall(r"^[a-z0-9]", text, re.MULTILINE)) > 100
-    rest = ENTRY.sub("", text)
-    assert all(re.fullmatch(r"(#| +#).*|", line) for line in rest.splitlines())
+    other_lines = ENTRY.sub("", text)
+    assert all(re.fullmatch(r"(#| +#).*|", line) for line in other_lines.splitlines())
     assert not re.search(r"https?:|file:|--(extra-)?index-url|--find-links", text)
 
 
 def test_the_constraints_are_the_lock_without_hashes() -> None:
-    assert pins(ROOT / "constraints.txt") == LOCKED
+    assert read_pins(ROOT / "constraints.txt") == LOCKED
 
 
 def test_every_dependency_is_locked_at_a_version_that_pyproject_permits() -> None:
@@ -51,6 +51,6 @@ def test_every_dependency_is_locked_at_a_version_that_pyproject_permits() -> Non
 
 
 def test_torch_is_pinned_without_its_build() -> None:
-    """So that the build for the processor and the one with CUDA both fit."""
+    """A version without a build tag fits the builds for CPUs and for CUDA."""
     version, marker = LOCKED["torch"]
     assert re.fullmatch(r"[0-9.]+", version) and not marker

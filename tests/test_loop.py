@@ -41,34 +41,34 @@ from pellucid.training.loop import (
     validation_rank,
 )
 
-TRAINING = copies(20, seed=1)
-DEVELOPMENT = copies(7, seed=2)
+TRAINING_EXAMPLES = copies(20, seed=1)
+VALIDATION_EXAMPLES = copies(7, seed=2)
 
 
-def new_session(config: Config, examples: Sequence[Example] = TRAINING) -> TrainingState:
+def build_session(config: Config, examples: Sequence[Example] = TRAINING_EXAMPLES) -> TrainingState:
     torch.set_num_threads(1)
-    cut = build_tokenizers(config.data)
-    vocabularies = learn_vocabularies(examples, cut, 1)
+    tokenizers = build_tokenizers(config.data)
+    vocabularies = learn_vocabularies(examples, tokenizers, 1)
     network = build_network(config, vocabularies)
     optimizer = build_optimizer(network, config.training)
-    encoded = encode_examples(examples, cut, vocabularies)
-    return TrainingState(Transducer(config, vocabularies, network), optimizer, encoded, DEVELOPMENT)
+    encoded = encode_examples(examples, tokenizers, vocabularies)
+    return TrainingState(Transducer(config, vocabularies, network), optimizer, encoded, VALIDATION_EXAMPLES)
 
 
-def script(monkeypatch: pytest.MonkeyPatch, losses: list[float], exact: list[float] | None = None) -> None:
-    """Let validations find these scores instead of the real ones."""
-    found, matches = iter(losses), iter(exact or [0.0] * len(losses))
+def script_validations(monkeypatch: pytest.MonkeyPatch, losses: list[float], exact: list[float] | None = None) -> None:
+    """Replace the scores of the validations with these values."""
+    remaining_losses, remaining_matches = iter(losses), iter(exact or [0.0] * len(losses))
     rates = {"symbol_error_rate": 50.0, "symbol_accuracy": 50.0}
-    monkeypatch.setattr(loop, "_development_loss", lambda session: next(found))
-    monkeypatch.setattr(loop, "metrics_for_log", lambda evaluation: {"exact_match": next(matches), **rates})
+    monkeypatch.setattr(loop, "_development_loss", lambda session: next(remaining_losses))
+    monkeypatch.setattr(loop, "metrics_for_log", lambda evaluation: {"exact_match": next(remaining_matches), **rates})
 
 
-def validations_of(events: Iterator[Event]) -> list[ValidationCompleted]:
+def select_validations(events: Iterator[Event]) -> list[ValidationCompleted]:
     return [event for event in events if isinstance(event, ValidationCompleted)]
 
 
 @pytest.mark.parametrize(
-    ("epochs", "every", "at"),
+    ("epochs", "eval_interval", "validated_updates"),
     [
         (2.0, 1.0, [3, 6]),
         (2.0, 0.5, [2, 3, 5, 6]),
@@ -83,22 +83,26 @@ def validations_of(events: Iterator[Event]) -> list[ValidationCompleted]:
         (1e-300, 1e10, [1]),
     ],
 )
-def test_updates_and_validations_come_when_they_are_due(epochs: float, every: float, at: list[int]) -> None:
-    """20 examples in batches of 8 are 3 updates an epoch."""
-    events = list(fit(new_session(small_config({"epochs": epochs, "eval_interval": every}))))
+def test_updates_and_validations_follow_epochs_and_interval(
+    epochs: float, eval_interval: float, validated_updates: list[int]
+) -> None:
+    """20 examples in batches of 8 are 3 updates per epoch."""
+    events = list(fit(build_session(small_config({"epochs": epochs, "eval_interval": eval_interval}))))
     assert isinstance(events[0], TrainingStarted) and events[0].updates == math.ceil(3 * epochs)
     assert (
         isinstance(events[-1], TrainingStopped)
         and events[-1].progress.finished == "all its passes over the data are done"
     )
-    assert [e.progress.update for e in events if isinstance(e, UpdateCompleted)] == list(range(1, at[-1] + 1))
-    assert [e.progress.update for e in validations_of(iter(events))] == at
+    assert [e.progress.update for e in events if isinstance(e, UpdateCompleted)] == list(
+        range(1, validated_updates[-1] + 1)
+    )
+    assert [e.progress.update for e in select_validations(iter(events))] == validated_updates
     assert not any(isinstance(event, TrainingStarted | TrainingStopped) for event in events[1:-1])
 
 
-def test_training_ends_however_many_validations_there_were() -> None:
-    """The last one but one is due so close to the end that rounding takes it for the last one."""
-    session = new_session(small_config({"epochs": 1e6, "eval_interval": 1e6}))
+def test_training_ends_if_rounding_skips_the_last_validation() -> None:
+    """The second-to-last validation is so close to the end that rounding makes it the last one."""
+    session = build_session(small_config({"epochs": 1e6, "eval_interval": 1e6}))
     session.progress = Progress(epoch=999_999, batch=2, update=2_999_999, validations=1)
     events = list(islice(fit(session), 9))
     assert [type(event) for event in events] == [TrainingStarted, UpdateCompleted, ValidationCompleted, TrainingStopped]
@@ -106,7 +110,7 @@ def test_training_ends_however_many_validations_there_were() -> None:
 
 
 def extreme_values(kind: type) -> st.SearchStrategy[Any]:
-    """The least and the greatest values of a setting's type, and one between."""
+    """Return a strategy of the smallest, the largest, and intermediate values of a setting's type."""
     match msgspec.inspect.type_info(kind):
         case msgspec.inspect.FloatType(ge=ge, gt=gt, le=le, lt=lt):
             least = math.nextafter(gt, math.inf) if gt is not None else ge or 0.0
@@ -130,17 +134,17 @@ def extreme_values(kind: type) -> st.SearchStrategy[Any]:
     )
 )
 def test_training_ends_or_is_refused_for_all_settings(training: dict[str, Any]) -> None:
-    """At most 20 updates, a validation after each, and the two ends; made-up pairs are made before."""
+    """There are at most 20 updates with one validation each. Augmentation precedes training and is excluded."""
     try:
         config = small_config({"batch_size": 8, **training}, dropout=0.2)
-        events = list(islice(fit(new_session(config)), 50))
+        events = list(islice(fit(build_session(config)), 50))
     except (ConfigError, DivergenceError):
         return
     assert isinstance(events[-1], TrainingStopped)
 
 
 def test_every_example_is_used_once_per_epoch() -> None:
-    events = list(fit(new_session(small_config({"epochs": 3, "batch_size": 7}))))
+    events = list(fit(build_session(small_config({"epochs": 3, "batch_size": 7}))))
     assert [e.progress.samples for e in events if isinstance(e, ValidationCompleted)] == [20, 40, 60]
 
 
@@ -157,77 +161,81 @@ def test_every_example_is_used_once_per_epoch() -> None:
 def test_the_chosen_metric_ranks_and_the_error_rate_breaks_ties(
     metric: Metric, better: dict[str, float], worse: dict[str, float]
 ) -> None:
-    rest = {"exact_match": 0.0, "symbol_accuracy": 0.0, "symbol_error_rate": 50.0, "loss": 5.0}
-    assert validation_rank(rest | better, metric) > validation_rank(rest | worse, metric)
+    defaults = {"exact_match": 0.0, "symbol_accuracy": 0.0, "symbol_error_rate": 50.0, "loss": 5.0}
+    assert validation_rank(defaults | better, metric) > validation_rank(defaults | worse, metric)
 
 
 @pytest.mark.parametrize(
     ("metric", "best"), [("loss", [True, True, False, False]), ("exact_match", [True, False, True, True])]
 )
-def test_a_validation_is_best_when_the_chosen_metric_says_so(
+def test_the_best_validation_has_the_best_chosen_metric(
     monkeypatch: pytest.MonkeyPatch, metric: Metric, best: list[bool]
 ) -> None:
-    script(monkeypatch, losses=[2.0, 1.0, 1.0, 3.0], exact=[10.0, 5.0, 10.0, 20.0])
-    events = list(fit(new_session(small_config({"epochs": 4, "metric": metric}))))
-    assert [event.best for event in validations_of(iter(events))] == best
-    assert events[-1].progress.best_update == 3 * (1 + max(at for at, right in enumerate(best) if right))
+    script_validations(monkeypatch, losses=[2.0, 1.0, 1.0, 3.0], exact=[10.0, 5.0, 10.0, 20.0])
+    events = list(fit(build_session(small_config({"epochs": 4, "metric": metric}))))
+    assert [event.best for event in select_validations(iter(events))] == best
+    assert events[-1].progress.best_update == 3 * (1 + max(index for index, is_best in enumerate(best) if is_best))
 
 
 def test_patience_ends_training_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    script(monkeypatch, losses=[3.0, 2.0, 2.0, 2.5, 1.0])
-    events = list(fit(new_session(small_config({"epochs": 9, "metric": "loss", "patience": 2}))))
+    script_validations(monkeypatch, losses=[3.0, 2.0, 2.0, 2.5, 1.0])
+    events = list(fit(build_session(small_config({"epochs": 9, "metric": "loss", "patience": 2}))))
     assert events[-1].progress.update == 4 * 3
     assert events[-1].progress.finished == "loss did not get better in 2 validations"
     assert events[-1].progress.best_update == 2 * 3
 
 
 def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: pytest.MonkeyPatch) -> None:
-    script(monkeypatch, losses=[1.0] * 8)
+    script_validations(monkeypatch, losses=[1.0] * 8)
     config = small_config(
         {"epochs": 8, "lr_schedule": "plateau", "warmup_ratio": 0, "learning_rate": 0.01, "metric": "loss"}
     )
-    rates = [event.learning_rate for event in fit(new_session(config)) if isinstance(event, UpdateCompleted)]
+    rates = [event.learning_rate for event in fit(build_session(config)) if isinstance(event, UpdateCompleted)]
     assert rates == [0.01] * (4 * 3) + [0.005] * (3 * 3) + [0.0025] * 3
 
 
 def test_validation_scores_the_decoded_outputs() -> None:
-    session = new_session(small_config({"epochs": 30, "learning_rate": 0.02, "eval_interval": 15}, dropout=0.2))
+    session = build_session(small_config({"epochs": 30, "learning_rate": 0.02, "eval_interval": 15}, dropout=0.2))
     events = fit(session)
     for event in events:
         if isinstance(event, ValidationCompleted):
-            again = session.transducer.predict([example.source for example in DEVELOPMENT])
-            assert [trace.output for trace in event.traces] == [trace.output for trace in again]
-            right = sum(t.output == e.target for t, e in zip(event.traces, DEVELOPMENT, strict=True))
-            assert event.metrics["exact_match"] == pytest.approx(100 * right / len(DEVELOPMENT))
-    assert right > 0, "a model that gets nothing right tests nothing"
+            predicted = session.transducer.predict([example.source for example in VALIDATION_EXAMPLES])
+            assert [trace.output for trace in event.traces] == [trace.output for trace in predicted]
+            num_correct = sum(t.output == e.target for t, e in zip(event.traces, VALIDATION_EXAMPLES, strict=True))
+            assert event.metrics["exact_match"] == pytest.approx(100 * num_correct / len(VALIDATION_EXAMPLES))
+    assert num_correct > 0, "a model without a correct output tests nothing"
 
 
-def cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
-    """−Σ q ln p, position by position, from the definition."""
-    wanted = (1 - smoothing) * torch.nn.functional.one_hot(target, logits.shape[-1]) + smoothing / logits.shape[-1]
-    return -(wanted * logits.log_softmax(-1)).sum(-1)[target != PAD]
+def compute_cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
+    """Return −Σ q log p for each position that is not padding, by definition."""
+    target_distribution = (1 - smoothing) * torch.nn.functional.one_hot(
+        target, logits.shape[-1]
+    ) + smoothing / logits.shape[-1]
+    return -(target_distribution * logits.log_softmax(-1)).sum(-1)[target != PAD]
 
 
-@pytest.mark.parametrize("together", [1, 3, 128])
-def test_the_development_loss_is_the_mean_over_symbols_without_smoothing(together: int) -> None:
+@pytest.mark.parametrize("batch_size", [1, 3, 128])
+def test_the_validation_loss_is_the_mean_over_symbols_without_smoothing(batch_size: int) -> None:
     config = small_config({"epochs": 0.1, "label_smoothing": 0.3}, dropout=0.5)
-    session = new_session(msgspec.structs.replace(config, search=SearchConfig(batch_size=together)))
-    (event,) = validations_of(fit(session))
-    encoded = encode_examples(DEVELOPMENT, session.transducer.tokenizers, session.transducer.vocabularies)
+    session = build_session(msgspec.structs.replace(config, search=SearchConfig(batch_size=batch_size)))
+    (event,) = select_validations(fit(session))
+    encoded = encode_examples(VALIDATION_EXAMPLES, session.transducer.tokenizers, session.transducer.vocabularies)
     network = session.transducer.network.eval()
-    alone = [collate(encoded, torch.tensor([row]).numpy()) for row in range(len(DEVELOPMENT))]
+    single_batches = [collate(encoded, torch.tensor([row]).numpy()) for row in range(len(VALIDATION_EXAMPLES))]
     with torch.no_grad():
-        entropies = torch.cat([cross_entropy(network(batch).logits, batch.target, 0.0) for batch in alone])
+        entropies = torch.cat(
+            [compute_cross_entropy(network(batch).logits, batch.target, 0.0) for batch in single_batches]
+        )
     assert event.metrics["loss"] == pytest.approx(float(entropies.mean()), rel=1e-5)
 
 
 @pytest.mark.parametrize(("value", "norm"), [(0.0, 0.0), (0.01, 0.0), (0.0, 0.05), (0.01, 0.05)])
 def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: float) -> None:
     config = small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
-    session, twin = new_session(config), new_session(config).transducer.network
+    session, twin_network = build_session(config), build_session(config).transducer.network
     batch = collate(session.training, sample_batches(session.training, 8, "examples", config.seed, 0)[0])
-    loss = cross_entropy(twin(batch).logits, batch.target, 0.2).mean()
-    gradients = torch.autograd.grad(loss, list(twin.parameters()))
+    loss = compute_cross_entropy(twin_network(batch).logits, batch.target, 0.2).mean()
+    gradients = torch.autograd.grad(loss, list(twin_network.parameters()))
     clamped = [gradient.clamp(-value, value) if value else gradient for gradient in gradients]
     length = math.sqrt(sum(float((gradient**2).sum()) for gradient in clamped))
     scale = min(1.0, norm / length) if norm else 1.0
@@ -243,7 +251,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: flo
 
 
 def test_the_first_update_of_adam_has_the_size_of_the_learning_rate() -> None:
-    session = new_session(small_config({"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}))
+    session = build_session(small_config({"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}))
     before = [parameter.detach().clone() for parameter in session.transducer.network.parameters()]
     event = next(event for event in fit(session) if isinstance(event, UpdateCompleted))
     after = [parameter.detach() for parameter in session.transducer.network.parameters()]
@@ -253,7 +261,7 @@ def test_the_first_update_of_adam_has_the_size_of_the_learning_rate() -> None:
 
 
 def test_divergence_names_the_key_and_leaves_the_parameters_finite() -> None:
-    session = new_session(small_config({"epochs": 4, "learning_rate": 1e30}))
+    session = build_session(small_config({"epochs": 4, "learning_rate": 1e30}))
     with pytest.raises(RunError, match=r"^training diverged at update \d+: .*training\.learning_rate \(now 1e\+30\)"):
         list(fit(session))
     assert all(bool(parameter.isfinite().all()) for parameter in session.transducer.network.parameters())
@@ -262,43 +270,45 @@ def test_divergence_names_the_key_and_leaves_the_parameters_finite() -> None:
 @pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1])
 def test_every_allowed_seed_trains(seed: int) -> None:
     config = msgspec.structs.replace(small_config({"epochs": 0.1}, dropout=0.5), seed=seed)
-    assert isinstance(list(fit(new_session(config)))[-1], TrainingStopped)
+    assert isinstance(list(fit(build_session(config)))[-1], TrainingStopped)
 
 
 def test_the_randomness_of_updates_differs_between_updates_and_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[float] = []
+    random_numbers: list[float] = []
 
-    def draw(*_: object) -> tuple[float, float]:
-        drawn.append(float(torch.rand(1)))
+    def draw_number(*_: object) -> tuple[float, float]:
+        random_numbers.append(float(torch.rand(1)))
         return 0.0, 0.0
 
-    monkeypatch.setattr(loop, "_update_parameters", draw)
+    monkeypatch.setattr(loop, "_update_parameters", draw_number)
     for seed in (1, 2):
-        events = fit(new_session(msgspec.structs.replace(small_config({"epochs": 4}), seed=seed)))
+        events = fit(build_session(msgspec.structs.replace(small_config({"epochs": 4}), seed=seed)))
         list(islice(events, 4))
-    assert len(drawn) == len(set(drawn)) == 6
+    assert len(random_numbers) == len(set(random_numbers)) == 6
 
 
-def resume_events(path: Path, config: Config) -> list[Event]:
-    """What a new session yields when it goes on from a saved one."""
-    session = new_session(config, TRAINING[:10])
+def resume_training(path: Path, config: Config) -> list[Event]:
+    """Return the events of a new session that resumes a saved one."""
+    session = build_session(config, TRAINING_EXAMPLES[:10])
     restore_session(path, session, "data")
     return list(fit(session))[1:]
 
 
-def without_times(events: list[Event]) -> list[tuple[object, ...]]:
-    """What was found at each event, bit for bit, but for the seconds it took."""
-    told: list[tuple[object, ...]] = []
+def remove_times(events: list[Event]) -> list[tuple[object, ...]]:
+    """Return the exact results of each event without the elapsed seconds."""
+    results: list[tuple[object, ...]] = []
     for event in events:
-        rest = tuple(event[1:3]) if isinstance(event, ValidationCompleted) else tuple(event[1:])
+        fields = tuple(event[1:3]) if isinstance(event, ValidationCompleted) else tuple(event[1:])
         outputs = (
             [trace.log_probabilities.tobytes() for trace in event.traces]
             if isinstance(event, ValidationCompleted)
             else []
         )
         progress = event.progress
-        told.append((type(event), progress.epoch, progress.update, progress.best, progress.finished, rest, outputs))
-    return told
+        results.append(
+            (type(event), progress.epoch, progress.update, progress.best, progress.finished, fields, outputs)
+        )
+    return results
 
 
 @pytest.mark.parametrize(
@@ -313,7 +323,7 @@ def without_times(events: list[Event]) -> list[tuple[object, ...]]:
 def test_a_state_saved_at_any_event_resumes_bit_for_bit(
     tmp_path: Path, schedule: str, batch_type: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if schedule == "plateau":  # no validation is ever better than the first
+    if schedule == "plateau":  # no validation is better than the first
         monkeypatch.setattr(
             loop, "validation_rank", lambda metrics, metric: validation_rank(dict.fromkeys(metrics, 0.0), metric)
         )
@@ -325,52 +335,57 @@ def test_a_state_saved_at_any_event_resumes_bit_for_bit(
         "eval_interval": 0.5,
     }
     config = small_config({**training, "learning_rate": 0.01}, dropout=0.4)
-    events, session = [], new_session(config, TRAINING[:10])
+    events, session = [], build_session(config, TRAINING_EXAMPLES[:10])
     for event in fit(session):
         events.append(event)
         save_session(tmp_path / f"{len(events)}.safetensors", session, "data")
     assert sum(isinstance(event, ValidationCompleted) for event in events) == 6
     assert (events[-1].progress.plateau_factor < 1) == (schedule == "plateau"), "the plateau is not reached"
-    for at in range(1, len(events)):
-        assert without_times(resume_events(tmp_path / f"{at}.safetensors", config)) == without_times(events[at:]), at
+    for index in range(1, len(events)):
+        assert remove_times(resume_training(tmp_path / f"{index}.safetensors", config)) == remove_times(
+            events[index:]
+        ), index
 
 
-def train_once(ahead: bool) -> tuple[list[float], list[Tensor]]:
-    """The losses and the parameters of a training whose batches are prepared in one way or the other."""
-    session = new_session(small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
-    session.prefetch = ahead
+def train_with_prefetch(prefetch: bool) -> tuple[list[float], list[Tensor]]:
+    """Return the losses and parameters of a training with or without prefetched batches."""
+    session = build_session(small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
+    session.prefetch = prefetch
     losses = [event.loss for event in fit(session) if isinstance(event, UpdateCompleted)]
     return losses, [parameter.detach() for parameter in session.transducer.network.parameters()]
 
 
-def worker_threads() -> list[str]:
+def list_prefetch_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("pellucid-ahead")]
 
 
-def test_batches_prepared_ahead_change_no_bit() -> None:
-    (losses, parameters), (ahead, others) = train_once(ahead=False), train_once(ahead=True)
-    assert len(losses) > 10 and losses == ahead
-    assert all(torch.equal(one, other) for one, other in zip(parameters, others, strict=True))
-    assert worker_threads() == []
+def test_prefetched_batches_change_no_bit() -> None:
+    (losses, parameters), (prefetched_losses, prefetched_parameters) = (
+        train_with_prefetch(prefetch=False),
+        train_with_prefetch(prefetch=True),
+    )
+    assert len(losses) > 10 and losses == prefetched_losses
+    assert all(torch.equal(one, other) for one, other in zip(parameters, prefetched_parameters, strict=True))
+    assert list_prefetch_threads() == []
 
 
 @pytest.mark.parametrize("kind", [TrainingStarted, UpdateCompleted, ValidationCompleted])
 def test_closing_the_generator_leaves_no_thread(kind: type[Event]) -> None:
-    session = new_session(small_config({"epochs": 2, "eval_interval": 0.5}))
-    assert not session.prefetch, "nothing is gained on a processor"
+    session = build_session(small_config({"epochs": 2, "eval_interval": 0.5}))
+    assert not session.prefetch, "prefetching is off on a CPU"
     session.prefetch = True
     events = fit(session)
     assert isinstance(next(event for event in events if isinstance(event, kind)), kind)
     assert isinstance(events, Generator)
     events.close()
-    assert worker_threads() == []
+    assert list_prefetch_threads() == []
 
 
 def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = new_session(small_config({"epochs": 2}))
+    session = build_session(small_config({"epochs": 2}))
     session.prefetch = True
 
-    def fail(*given: object) -> None:
+    def fail(*arguments: object) -> None:
         raise OSError(5, "Input/output error")
 
     events = fit(session)
@@ -378,7 +393,7 @@ def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pyt
     monkeypatch.setattr(loop, "collate", fail)
     with pytest.raises(OSError, match="Input/output error"):
         list(events)
-    assert worker_threads() == []
+    assert list_prefetch_threads() == []
 
 
 @pytest.mark.parametrize(
@@ -396,6 +411,8 @@ def test_the_default_epochs_fall_with_the_number_of_examples() -> None:
 
 
 def test_an_unset_batch_size_is_derived() -> None:
-    derived, said = (new_session(small_config({"epochs": 1, "batch_size": each})).plan_batches(0) for each in (0, 5))
+    derived, configured = (
+        build_session(small_config({"epochs": 1, "batch_size": each})).plan_batches(0) for each in (0, 5)
+    )
     assert max(map(len, derived)) == 8
-    assert max(map(len, said)) == 5
+    assert max(map(len, configured)) == 5

@@ -1,4 +1,4 @@
-"""Losses, against loops over their definitions. B batch, T target positions, V vocabulary."""
+"""Losses, compared with loops over their definitions. B batch, T target positions, V vocabulary."""
 
 import math
 
@@ -21,20 +21,22 @@ from pellucid.model.losses import (
 SMOOTHING = st.sampled_from([0.0, 0.1, 0.5])
 
 
-def logits_for(target: Tensor, seed: int) -> Tensor:
+def make_logits(target: Tensor, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*target.shape, 9, generator=generator, dtype=torch.float64) * 3
 
 
-def loss_by_definition(logits: list[list[list[float]]], target: list[list[int]], smoothing: float) -> float:
+def reference_loss(logits: list[list[list[float]]], target: list[list[int]], smoothing: float) -> float:
     """Return the mean over symbols that are not PAD of −Σ_v q_v log p_v."""
     losses = []
-    for scores_of_row, row in zip(logits, target, strict=True):
-        for scores, expected in zip(scores_of_row, row, strict=True):
+    for row_scores, row in zip(logits, target, strict=True):
+        for scores, expected in zip(row_scores, row, strict=True):
             if expected != PAD:
                 total = math.log(math.fsum(math.exp(score) for score in scores))
-                shares = [smoothing / len(scores) + (1 - smoothing) * (v == expected) for v in range(len(scores))]
-                losses.append(-math.fsum(q * (score - total) for q, score in zip(shares, scores, strict=True)))
+                probabilities = [
+                    smoothing / len(scores) + (1 - smoothing) * (v == expected) for v in range(len(scores))
+                ]
+                losses.append(-math.fsum(q * (score - total) for q, score in zip(probabilities, scores, strict=True)))
     return math.fsum(losses) / len(losses)
 
 
@@ -42,9 +44,9 @@ def loss_by_definition(logits: list[list[list[float]]], target: list[list[int]],
 @given(LENGTHS, SEEDS, SMOOTHING)
 def test_the_loss_equals_its_definition(lengths: list[int], seed: int, smoothing: float) -> None:
     target = padded(lengths, seed)
-    logits = logits_for(target, seed)
+    logits = make_logits(target, seed)
     loss = cross_entropy(logits, target, smoothing)
-    assert loss.item() == pytest.approx(loss_by_definition(logits.tolist(), target.tolist(), smoothing), abs=1e-12)
+    assert loss.item() == pytest.approx(reference_loss(logits.tolist(), target.tolist(), smoothing), abs=1e-12)
 
 
 @few
@@ -53,11 +55,11 @@ def test_logits_at_padding_change_neither_the_loss_nor_a_gradient(
     lengths: list[int], seed: int, smoothing: float
 ) -> None:
     target = padded(lengths, seed)
-    logits = logits_for(target, seed).requires_grad_()
+    logits = make_logits(target, seed).requires_grad_()
     gradient = torch.autograd.grad(cross_entropy(logits, target, smoothing), logits)[0]
     assert not gradient[target == PAD].any()
     assert gradient[target != PAD].any(dim=-1).all()
-    other = torch.where((target == PAD)[..., None], logits_for(target, seed + 1), logits)
+    other = torch.where((target == PAD)[..., None], make_logits(target, seed + 1), logits)
     assert cross_entropy(other, target, smoothing).item() == cross_entropy(logits, target, smoothing).item()
 
 
@@ -77,10 +79,10 @@ def test_the_mean_is_over_symbols() -> None:
 
 @few
 @given(LENGTHS, SEEDS)
-def test_more_padding_changes_nothing(lengths: list[int], seed: int) -> None:
+def test_more_padding_does_not_change_the_loss(lengths: list[int], seed: int) -> None:
     target = padded(lengths, seed)
     wider = torch.nn.functional.pad(target, (0, 2), value=PAD)
-    logits = logits_for(wider, seed)
+    logits = make_logits(wider, seed)
     narrow = cross_entropy(logits[:, : target.shape[1]], target, 0.1)
     assert cross_entropy(logits, wider, 0.1).item() == pytest.approx(narrow.item(), abs=1e-12)
 
@@ -88,7 +90,7 @@ def test_more_padding_changes_nothing(lengths: list[int], seed: int) -> None:
 @few
 @given(LENGTHS, st.integers(1, 5), SEEDS)
 def test_coverage_loss_equals_its_definition(lengths: list[int], positions: int, seed: int) -> None:
-    """The loss equals Σ_t Σ_i min(a_i^t, c_i^t) over real targets, and is zero if attention moves on."""
+    """The loss equals Σ_t Σ_i min(a_i^t, c_i^t) over real targets, and is zero if no position is attended twice."""
     target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
     shape = (*target.shape, positions)
     weights = torch.randn(shape, generator=generator, dtype=torch.float64).softmax(dim=2).requires_grad_()
@@ -96,42 +98,42 @@ def test_coverage_loss_equals_its_definition(lengths: list[int], positions: int,
     for row, length in enumerate(lengths):
         covered = [0.0] * positions
         for step in range(length):
-            look = weights[row, step].tolist()
-            total += sum(min(a, c) for a, c in zip(look, covered, strict=True))
-            covered = [c + a for a, c in zip(look, covered, strict=True)]
+            step_weights = weights[row, step].tolist()
+            total += sum(min(a, c) for a, c in zip(step_weights, covered, strict=True))
+            covered = [c + a for a, c in zip(step_weights, covered, strict=True)]
     loss = coverage_loss(weights, target)
     assert loss.item() == pytest.approx(total / sum(lengths), abs=1e-12)
     gradient = torch.autograd.grad(loss, weights)[0]
     assert bool(gradient.any()) == (max(lengths) > 1)
-    moved = torch.eye(max(lengths), dtype=torch.float64).expand(len(lengths), -1, -1)
-    assert coverage_loss(moved, target).item() == 0
+    diagonal_weights = torch.eye(max(lengths), dtype=torch.float64).expand(len(lengths), -1, -1)
+    assert coverage_loss(diagonal_weights, target).item() == 0
 
 
 @few
 @given(LENGTHS, SEEDS, st.sampled_from([0.0, 0.3]))
 def test_smoothing_excludes_copied_positions(lengths: list[int], seed: int, smoothing: float) -> None:
-    """Without copied positions it equals the other cross-entropy; impossible positions cost nothing."""
+    """Without copied positions the loss equals `cross_entropy`; impossible positions do not contribute."""
     target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
     logits = torch.randn(*target.shape, 9, generator=generator, dtype=torch.float64).log_softmax(dim=2)
     wide = torch.nn.functional.pad(logits, (0, 3), value=-torch.inf)
     expected = cross_entropy(logits, target, smoothing).item()
     assert copying_cross_entropy(wide, target, smoothing, 9).item() == pytest.approx(expected, abs=1e-12)
-    place = torch.where(target == PAD, PAD, 9)
+    copied_target = torch.where(target == PAD, PAD, 9)
     half = torch.nn.functional.pad(logits - math.log(2), (0, 1), value=math.log(0.5))
-    found = copying_cross_entropy(half, place, smoothing, 9).item()
-    spread = -(half[..., :9].mean(dim=2) * (target != PAD)).sum().item() / sum(lengths)
-    assert found == pytest.approx((1 - smoothing) * math.log(2) + smoothing * spread, abs=1e-12)
+    actual = copying_cross_entropy(half, copied_target, smoothing, 9).item()
+    uniform_loss = -(half[..., :9].mean(dim=2) * (target != PAD)).sum().item() / sum(lengths)
+    assert actual == pytest.approx((1 - smoothing) * math.log(2) + smoothing * uniform_loss, abs=1e-12)
 
 
 @few
 @given(LENGTHS, SEEDS, SMOOTHING)
 def test_copied_targets_do_not_count_for_the_generator(lengths: list[int], seed: int, smoothing: float) -> None:
     target = padded(lengths, seed)
-    logits = logits_for(target, seed)
+    logits = make_logits(target, seed)
     assert generated_cross_entropy(logits, target, smoothing) == cross_entropy(logits, target, smoothing)
     copied = torch.where(torch.arange(target.shape[1]) == 0, 9, target)
-    if (rest := torch.where(copied == 9, PAD, target)).any():
-        assert generated_cross_entropy(logits, copied, smoothing) == cross_entropy(logits, rest, smoothing)
+    if (without_copied := torch.where(copied == 9, PAD, target)).any():
+        assert generated_cross_entropy(logits, copied, smoothing) == cross_entropy(logits, without_copied, smoothing)
 
 
 @few
@@ -144,10 +146,10 @@ def test_symmetric_kl_ignores_impossible_symbols(lengths: list[int], seed: int) 
         for step in range(length):
             p, q = one[row, step].detach().softmax(dim=0), other[row, step].detach().softmax(dim=0)
             total += sum(float(a * (a / b).log() + b * (b / a).log()) for a, b in zip(p, q, strict=True))
-    found = symmetric_kl(one, other, target)
-    assert found.item() == pytest.approx(total / sum(lengths), abs=1e-12)
+    actual = symmetric_kl(one, other, target)
+    assert actual.item() == pytest.approx(total / sum(lengths), abs=1e-12)
     wide, wider = (torch.nn.functional.pad(logits, (0, 2), value=-torch.inf) for logits in (one, other))
-    assert symmetric_kl(wide, wider, target).item() == pytest.approx(found.item(), abs=1e-12)
+    assert symmetric_kl(wide, wider, target).item() == pytest.approx(actual.item(), abs=1e-12)
     gradient = torch.autograd.grad(symmetric_kl(wide, wider, target), one)[0]
     assert bool(gradient.isfinite().all()) and bool(gradient.any())
     assert symmetric_kl(one, one, target).item() == 0
@@ -158,8 +160,8 @@ def test_smoothing_over_suppressed_symbols_is_a_smaller_smoothing() -> None:
     size, smoothing, target = 9, 0.3, 5
     q = torch.full((size,), smoothing / size)
     q[target] += 1 - smoothing
-    kept = torch.tensor([2, *range(4, size)])
-    less = smoothing * (size - 3) / (size - 3 * smoothing)
-    other = torch.full((size - 3,), less / (size - 3))
-    other[kept == target] += 1 - less
-    torch.testing.assert_close(q[kept] / q[kept].sum(), other)
+    allowed = torch.tensor([2, *range(4, size)])
+    smaller = smoothing * (size - 3) / (size - 3 * smoothing)
+    expected = torch.full((size - 3,), smaller / (size - 3))
+    expected[allowed == target] += 1 - smaller
+    torch.testing.assert_close(q[allowed] / q[allowed].sum(), expected)

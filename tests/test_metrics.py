@@ -32,35 +32,35 @@ EXAMPLES = st.builds(
 )
 
 
-def scored(output: str, *references: str, source_length: int = 3) -> ScoredExample:
+def build_scored_example(output: str, *references: str, source_length: int = 3) -> ScoredExample:
     return ScoredExample(tuple(output), tuple(tuple(reference) for reference in references), source_length)
 
 
-def plain_distance(output: tuple[str, ...], reference: tuple[str, ...]) -> int:
-    """Levenshtein's distance by the textbook's recurrence."""
+def reference_distance(output: tuple[str, ...], reference: tuple[str, ...]) -> int:
+    """Return the Levenshtein distance, computed by the usual recurrence."""
     row = list(range(len(reference) + 1))
     for i, decoded in enumerate(output, start=1):
         above, row = row, [i]
-        for j, wanted in enumerate(reference, start=1):
-            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (decoded != wanted)))
+        for j, expected in enumerate(reference, start=1):
+            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (decoded != expected)))
     return row[-1]
 
 
 @given(SEQUENCES, SEQUENCES)
 def test_edit_distance_equals_the_plain_recurrence(output: tuple[str, ...], reference: tuple[str, ...]) -> None:
-    assert edit_distance(output, reference) == plain_distance(output, reference)
+    assert edit_distance(output, reference) == reference_distance(output, reference)
 
 
 @given(EXAMPLES)
 def test_the_nearest_reference_is_the_first_with_the_smallest_distance(example: ScoredExample) -> None:
-    distances = [plain_distance(example.output, reference) for reference in example.references]
+    distances = [reference_distance(example.output, reference) for reference in example.references]
     assert example.errors == min(distances)
     assert example.reference == example.references[int(np.argmin(distances))]
     assert example.exact == (example.errors == 0)
 
 
-def positions_by_definition(examples: list[ScoredExample]) -> list[tuple[str, int, int]]:
-    """Label, right and total of each position, with the end symbol written out and one cell looked at a time."""
+def reference_positions(examples: list[ScoredExample]) -> list[tuple[str, int, int]]:
+    """Return label, number correct and total of each position, with the end symbol as None."""
     longest = max(len(example.reference) for example in examples)
     rows = []
     for t in range(longest + 1):
@@ -83,7 +83,7 @@ def test_evaluation_equals_its_definitions(examples: list[ScoredExample]) -> Non
     assert (result.errors, result.symbols) == (sum(errors), sum(lengths))
     assert result.symbol_error_rate == pytest.approx(100 * sum(errors) / max(1, sum(lengths)))
     assert result.symbol_error_rate_ci95 == bootstrap_ratio(errors, lengths).percent
-    rows = positions_by_definition(examples)
+    rows = reference_positions(examples)
     assert [row[:3] for row in result.positions] == rows
     assert result.symbol_accuracy == pytest.approx(100 * sum(row[1] for row in rows) / sum(row[2] for row in rows))
 
@@ -97,51 +97,53 @@ def test_length_ranges_partition_the_examples(examples: list[ScoredExample]) -> 
     ends = [[int(end) for end in row.label.split("–")] for row in rows]
     assert ends == sorted(ends) and all(one[-1] < two[0] for one, two in pairwise(ends))
     for row, (low, high) in zip(rows, [(end[0], end[-1]) for end in ends], strict=True):
-        inside = [e for e in examples if low <= e.source_length <= high]
-        assert (row.right, row.total) == (sum(e.exact for e in inside), len(inside))
+        in_range = [e for e in examples if low <= e.source_length <= high]
+        assert (row.right, row.total) == (sum(e.exact for e in in_range), len(in_range))
         assert row.percent == 100 * row.right / row.total
         assert (row.low, row.high) == wilson_interval(row.right, row.total).percent
 
 
 def test_length_ranges_are_nearly_equal_and_split_no_length() -> None:
-    even = evaluate_examples([scored("a", "a", source_length=length) for length in range(1, 101)]).lengths
+    even = evaluate_examples([build_scored_example("a", "a", source_length=length) for length in range(1, 101)]).lengths
     assert [row.label for row in even][:2] == ["1–10", "11–20"] and {row.total for row in even} == {10}
-    few = evaluate_examples(
-        [scored("a", "a", source_length=length) for length in [3] * 50 + [4] * 30 + [5] * 20]
+    repeated = evaluate_examples(
+        [build_scored_example("a", "a", source_length=length) for length in [3] * 50 + [4] * 30 + [5] * 20]
     ).lengths
-    assert [(row.label, row.total) for row in few] == [("3", 50), ("4", 30), ("5", 20)]
-    tail = evaluate_examples([scored("a", "a", source_length=length) for length in [3] * 99 + [9]]).lengths
+    assert [(row.label, row.total) for row in repeated] == [("3", 50), ("4", 30), ("5", 20)]
+    tail = evaluate_examples(
+        [build_scored_example("a", "a", source_length=length) for length in [3] * 99 + [9]]
+    ).lengths
     assert [(row.label, row.total) for row in tail] == [("3", 99), ("9", 1)]
 
 
 def test_positions_include_eos() -> None:
-    right = [row.right for row in evaluate_examples([scored("abc", "abc")]).positions]
-    early = [row.right for row in evaluate_examples([scored("ab", "abc")]).positions]
-    late = [row.right for row in evaluate_examples([scored("abcc", "abc")]).positions]
-    shifted = [row.right for row in evaluate_examples([scored("xabc", "abc")]).positions]
+    right = [row.right for row in evaluate_examples([build_scored_example("abc", "abc")]).positions]
+    early = [row.right for row in evaluate_examples([build_scored_example("ab", "abc")]).positions]
+    late = [row.right for row in evaluate_examples([build_scored_example("abcc", "abc")]).positions]
+    shifted = [row.right for row in evaluate_examples([build_scored_example("xabc", "abc")]).positions]
     assert (right, early, late, shifted) == ([1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0])
 
 
-def test_several_references() -> None:
-    example = scored("abd", "xyz", "abc", "abe")
+def test_the_nearest_of_several_references_counts() -> None:
+    example = build_scored_example("abd", "xyz", "abc", "abe")
     assert example.reference == tuple("abc") and example.errors == 1 and not example.exact
-    assert evaluate_examples([scored("abe", "xyz", "abc", "abe")]).exact_match == 100.0
+    assert evaluate_examples([build_scored_example("abe", "xyz", "abc", "abe")]).exact_match == 100.0
 
 
-def test_all_right_and_one_example() -> None:
-    result = evaluate_examples([scored("ab", "ab")] * 50)
+def test_perfect_outputs_and_a_single_example_have_intervals() -> None:
+    result = evaluate_examples([build_scored_example("ab", "ab")] * 50)
     assert result.exact_match == result.symbol_accuracy == 100.0 and result.wer == result.symbol_error_rate == 0.0
     assert result.exact_match_ci95.high == 100.0 and 90 < result.exact_match_ci95.low < 100
     assert result.symbol_error_rate_ci95 == (0.0, 0.0)
-    one = evaluate_examples([scored("ab", "ac")])
+    one = evaluate_examples([build_scored_example("ab", "ac")])
     assert one.exact_match_ci95.low == 0.0 and one.exact_match_ci95.high == pytest.approx(79.3, abs=0.1)
     assert one.symbol_error_rate_ci95 == (50.0, 50.0)
 
 
-def test_empty_references_and_outputs() -> None:
-    right = evaluate_examples([scored("", "", source_length=0)])
+def test_empty_references_and_outputs_are_scored() -> None:
+    right = evaluate_examples([build_scored_example("", "", source_length=0)])
     assert right.exact_match == right.symbol_accuracy == 100.0 and right.symbol_error_rate == 0.0
-    wrong = evaluate_examples([scored("ab", "", source_length=0)])
+    wrong = evaluate_examples([build_scored_example("ab", "", source_length=0)])
     assert (wrong.errors, wrong.symbols, wrong.symbol_error_rate, wrong.symbol_accuracy) == (2, 0, 200.0, 0.0)
 
 
@@ -152,38 +154,40 @@ def test_missing_examples_are_refused() -> None:
         evaluate_examples([ScoredExample(("a", "b"), (), 3)])
 
 
-def plain_values(value: object) -> bool:
-    """Whether JSON holds the value as it is, numpy's numbers and tuples excluded."""
+def is_plain_json(value: object) -> bool:
+    """Return whether a value has only types of JSON, without NumPy numbers and tuples."""
     if type(value) is dict:
-        return all(type(key) is str and plain_values(inner) for key, inner in value.items())
-    return all(map(plain_values, value)) if type(value) is list else type(value) in (int, float, str)
+        return all(type(key) is str and is_plain_json(inner) for key, inner in value.items())
+    return all(map(is_plain_json, value)) if type(value) is list else type(value) in (int, float, str)
 
 
 def test_to_dict_is_json_with_every_score() -> None:
-    values = evaluate_examples([scored("ab", "ab"), scored("b", "ab", source_length=9)]).to_dict()
-    assert plain_values(values) and json.loads(json.dumps(values, allow_nan=False)) == values
+    values = evaluate_examples(
+        [build_scored_example("ab", "ab"), build_scored_example("b", "ab", source_length=9)]
+    ).to_dict()
+    assert is_plain_json(values) and json.loads(json.dumps(values, allow_nan=False)) == values
     assert values["wer"] == 50.0 and values["symbol_error_rate"] == 25.0 and values["errors"] == 1
     assert list(values["lengths"][0]) == ["label", "right", "total", "low", "high"]
 
 
-def test_metrics_for_log() -> None:
-    log = metrics_for_log(evaluate_examples([scored("ab", "ab"), scored("b", "ab")]))
+def test_metrics_for_log_are_three_percentages() -> None:
+    log = metrics_for_log(evaluate_examples([build_scored_example("ab", "ab"), build_scored_example("b", "ab")]))
     assert log == {"exact_match": 50.0, "symbol_error_rate": 25.0, "symbol_accuracy": 50.0}
 
 
 def test_evaluation_is_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
-        evaluate_examples([scored("a", "a")]).examples = 2  # type: ignore[misc]
+        evaluate_examples([build_scored_example("a", "a")]).examples = 2  # type: ignore[misc]
 
 
 def test_worst_examples_are_sorted_by_rate_errors_and_index() -> None:
     examples = [
-        scored("abcd", "abcd"),  # no error: never listed
-        scored("abcx", "abcd"),  # 1 of 4
-        scored("ax", "ab"),  # 1 of 2
-        scored("abxx", "abcd"),  # 2 of 4: as bad, with more errors
-        scored("xa", "ba"),  # 1 of 2, later
-        scored("x", ""),  # an error where there is nothing to get right
+        build_scored_example("abcd", "abcd"),  # no error: never listed
+        build_scored_example("abcx", "abcd"),  # 1 of 4
+        build_scored_example("ax", "ab"),  # 1 of 2
+        build_scored_example("abxx", "abcd"),  # 2 of 4: as bad, with more errors
+        build_scored_example("xa", "ba"),  # 1 of 2, later
+        build_scored_example("x", ""),  # an error with an empty reference
     ]
     assert worst_examples(examples, 10) == [5, 3, 2, 4, 1]
     assert worst_examples(examples, 2) == [5, 3]
@@ -194,7 +198,7 @@ def test_a_hundred_thousand_examples_take_a_few_seconds() -> None:
     generator = np.random.default_rng(1)
     words = ["".join(row) for row in generator.choice(list("abcdef"), size=(1000, 9))]
     pairs = generator.integers(1000, size=(100_000, 2))
-    examples = [scored(words[i], words[j], source_length=int(i % 30)) for i, j in pairs]
+    examples = [build_scored_example(words[i], words[j], source_length=int(i % 30)) for i, j in pairs]
     start = time.process_time()
     evaluate_examples(examples)
-    assert time.process_time() - start < 10  # one or two, and as much again for the checks of every type
+    assert time.process_time() - start < 10  # one or two seconds, doubled by the type checks under pytest

@@ -17,15 +17,15 @@ from pellucid.evaluation.metrics import (
 
 
 @st.composite
-def shares(draw: st.DrawFn) -> tuple[int, int]:
+def counts_and_totals(draw: st.DrawFn) -> tuple[int, int]:
     total = draw(st.integers(1, 100_000))
     return draw(st.integers(0, total)), total
 
 
-@given(shares())
-def test_wilson_ends_are_the_fractions_at_the_critical_distance(share: tuple[int, int]) -> None:
-    """The score test that the interval inverts: |p̂ − p| = z √(p(1 − p)/n) at both ends."""
-    right, total = share
+@given(counts_and_totals())
+def test_wilson_ends_are_the_fractions_at_the_critical_distance(counts: tuple[int, int]) -> None:
+    """Both ends p satisfy |p̂ − p| = z √(p(1 − p)/n), the score test that the interval inverts."""
+    right, total = counts
     observed, interval = right / total, wilson_interval(right, total)
     assert 0 <= interval.low <= observed <= interval.high <= 1
     for end in interval:
@@ -33,32 +33,32 @@ def test_wilson_ends_are_the_fractions_at_the_critical_distance(share: tuple[int
             assert abs(observed - end) == pytest.approx(Z95 * math.sqrt(end * (1 - end) / total), rel=1e-6)
 
 
-def test_wilson_published_example() -> None:
-    """R. G. Newcombe (1998), Statistics in Medicine 17, table I, method 3: 81 of 263 and 0 of 20."""
+def test_wilson_intervals_equal_a_published_example() -> None:
+    """The values are those of R. G. Newcombe (1998), Statistics in Medicine 17, table I, method 3."""
     assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
     assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
 
 
-@given(shares())
-def test_wilson_is_symmetric_in_correct_and_wrong(share: tuple[int, int]) -> None:
-    right, total = share
+@given(counts_and_totals())
+def test_wilson_is_symmetric_in_correct_and_wrong(counts: tuple[int, int]) -> None:
+    right, total = counts
     low, high = wilson_interval(total - right, total)
     assert wilson_interval(right, total) == pytest.approx((1 - high, 1 - low), abs=1e-12)
 
 
-def test_wilson_keeps_its_width_where_all_or_none_are_right() -> None:
+def test_wilson_keeps_its_width_if_all_or_none_are_correct() -> None:
     assert wilson_interval(10, 10).high == 1.0 and wilson_interval(10, 10).low < 0.75
     assert wilson_interval(0, 10).low == 0.0 and wilson_interval(0, 10).high > 0.25
     assert wilson_interval(0, 0) == (0.0, 1.0)
 
 
 def naive_bootstrap(errors: list[int], lengths: list[int]) -> tuple[float, float]:
-    """The same interval by drawing examples one at a time."""
+    """Return the bootstrap interval, computed by drawing examples one at a time."""
     generator = np.random.default_rng(7)
     ratios = []
     for _ in range(RESAMPLES):
-        drawn = generator.integers(len(errors), size=len(errors))
-        ratios.append(sum(errors[i] for i in drawn) / max(1, sum(lengths[i] for i in drawn)))
+        indices = generator.integers(len(errors), size=len(errors))
+        ratios.append(sum(errors[i] for i in indices) / max(1, sum(lengths[i] for i in indices)))
     low, high = np.percentile(ratios, [2.5, 97.5])
     return float(low), float(high)
 
@@ -103,27 +103,29 @@ def test_bootstrap_without_variance_has_no_width() -> None:
     assert bootstrap_ratio([1], [0]) == (1.0, 1.0)
 
 
-def test_percent() -> None:
+def test_percent_multiplies_an_interval_by_100() -> None:
     assert ConfidenceInterval(0.25, 0.5).percent == ConfidenceInterval(25.0, 50.0)
 
 
-def test_a_resample_without_a_ratio_is_left_out() -> None:
-    """A third of the resamples of one sentence with chunks among 20 has none, which is no F1 of 0."""
+def test_resamples_without_a_ratio_are_excluded() -> None:
+    """If one of 20 sentences has chunks, a third of the resamples has none, and then F1 is undefined, not 0."""
     assert bootstrap_ratio([0] * 19 + [4], [0] * 19 + [4]) == (1.0, 1.0)
     low, high = bootstrap_ratio([0] * 17 + [4, 2, 4], [0] * 17 + [4, 4, 4])
     assert 0.5 <= low < 10 / 12 < high == 1
     assert bootstrap_ratio([0, 0], [0, 0]) == (0.0, 0.0) and bootstrap_ratio([3, 3], [0, 0]) == (6.0, 6.0)
 
 
-def test_intervals_of_few_examples() -> None:
-    assert bootstrap_ratio([4], [4]) == (1.0, 1.0), "one example shows no spread"
-    assert bootstrap_ratio([4, 0], [4, 4]) == (0.0, 1.0), "each alone is a quarter of the resamples"
+def test_few_examples_have_intervals() -> None:
+    assert bootstrap_ratio([4], [4]) == (1.0, 1.0), "one example has no variance"
+    assert bootstrap_ratio([4, 0], [4, 4]) == (0.0, 1.0), (
+        "a quarter of the resamples has only the first, and a quarter only the second"
+    )
     assert bootstrap_ratio([4] * 4 + [0], [4] * 5) == (0.4, 1.0)
 
 
 @pytest.mark.parametrize("chunk", [1, 250, 2**20])
-def test_resamples_are_drawn_one_after_another_whatever_the_chunk(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    """Intervals that were reported before stay the same: the multiplicities of a resample follow those of the last."""
+def test_resamples_do_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Resamples are drawn in sequence, so intervals that were reported earlier do not change."""
     monkeypatch.setattr(metrics, "CHUNK_COUNTS", chunk)
     table = np.random.default_rng(5).integers(0, 4, size=(200, 2))
     rows, counts = np.unique(table, axis=0, return_counts=True)

@@ -12,41 +12,43 @@ from pellucid.training.model_card import _scores
 from pellucid.training.run_folder import read_log
 
 
-def card() -> str:
+def read_card() -> str:
     return (digits_run().run / "card.md").read_text("utf-8")
 
 
 def test_the_card_contains_the_best_validation() -> None:
     best = [record for record in read_log(digits_run().run) if record["event"] == "validated" and record["best"]][-1]
-    assert f"On 40 examples, by greedy decoding, at update {best['update']:,}:" in card()
-    assert f"exact match {best['exact_match']:.2f} % (word error rate {100 - best['exact_match']:.2f} %)" in card()
-    assert f"symbol error rate {best['symbol_error_rate']:.2f} %" in card()
-    assert f"cross-entropy {best['loss']:.4f} per symbol" in card()
+    assert f"On 40 examples, by greedy decoding, at update {best['update']:,}:" in read_card()
+    assert f"exact match {best['exact_match']:.2f} % (word error rate {100 - best['exact_match']:.2f} %)" in read_card()
+    assert f"symbol error rate {best['symbol_error_rate']:.2f} %" in read_card()
+    assert f"cross-entropy {best['loss']:.4f} per symbol" in read_card()
 
 
 def test_the_card_describes_the_model_and_its_data() -> None:
-    held = safetensors.torch.load_file(digits_run().run / "model.safetensors")
-    assert f"{sum(tensor.numel() for tensor in held.values()):,} parameters" in card()
-    assert "Trained on 300 examples: 3,000 samples in 150 updates" in card()
+    tensors = safetensors.torch.load_file(digits_run().run / "model.safetensors")
+    assert f"{sum(tensor.numel() for tensor in tensors.values()):,} parameters" in read_card()
+    assert "Trained on 300 examples: 3,000 samples in 150 updates" in read_card()
     cell = digits_run().config.encoder.cell.upper()
-    assert f"with additive attention: bidirectional {cell} encoder of 1 layer(s) of 16 units per direction" in card()
-    assert "Source: 16 symbols ('characters'), longest 17." in card()
-    assert "Target: 10 symbols ('characters'), longest 3." in card()
-    assert "Stopped because all its passes over the data are done." in card()
+    assert (
+        f"with additive attention: bidirectional {cell} encoder of 1 layer(s) of 16 units per direction" in read_card()
+    )
+    assert "Source: 16 symbols ('characters'), longest 17." in read_card()
+    assert "Target: 10 symbols ('characters'), longest 3." in read_card()
+    assert "Stopped because all its passes over the data are done." in read_card()
 
 
 def test_the_card_is_markdown_without_local_paths() -> None:
-    assert card().startswith("# A Pellucid model\n") and card().endswith("\n")
-    assert re.findall(r"^## (.*)$", card(), re.MULTILINE) == [
+    assert read_card().startswith("# A Pellucid model\n") and read_card().endswith("\n")
+    assert re.findall(r"^## (.*)$", read_card(), re.MULTILINE) == [
         "Scores on the development data",
         "Limitations",
         "Use",
     ]
-    assert str(digits_run().run) not in card()
+    assert str(digits_run().run) not in read_card()
 
 
 def test_the_best_validation_need_not_be_the_last() -> None:
-    """The small run's validations go up and down; its card must show the best, which the log marks."""
+    """Validation scores of the small run rise and fall; the card shows the best one, which the log marks."""
     validations = [record for record in read_log(copies_run().run) if record["event"] == "validated"]
     best = [record for record in validations if record["best"]][-1]
     assert f"at update {best['update']:,}:" in (copies_run().run / "card.md").read_text("utf-8")

@@ -38,14 +38,14 @@ from pellucid.model.network import EncoderDecoder, parameter_count, require_seq2
 from pellucid.tasks.registry import build_network
 
 
-def through(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
-    unrolled: Seq2SeqOutput = network(batch)
-    return unrolled
+def run_network(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
+    output: Seq2SeqOutput = network(batch)
+    return output
 
 
-def gradients(network: EncoderDecoder, batch: Batch) -> list[Tensor]:
+def compute_gradients(network: EncoderDecoder, batch: Batch) -> list[Tensor]:
     parameters = list(network.parameters())
-    loss = cross_entropy(through(network, batch).logits, batch.target, 0.1)
+    loss = cross_entropy(run_network(network, batch).logits, batch.target, 0.1)
     return list(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
 
 
@@ -56,23 +56,23 @@ def test_source_padding_changes_no_output_weight_or_gradient(
 ) -> None:
     network = network_of(config, seed)
     source = littered(batch.source, batch.source_lengths, seed, columns)
-    other = batch._replace(source=source, target=pad(batch.target, (0, columns), value=PAD))
-    one, two = through(network, batch), through(network, other)
+    padded = batch._replace(source=source, target=pad(batch.target, (0, columns), value=PAD))
+    one, two = run_network(network, batch), run_network(network, padded)
     T, S = one.weights.shape[1:]
     near(two.logits[:, :T], one.logits)
     near(two.weights[:, :T, :S], one.weights)
     for row, length in enumerate(batch.source_lengths.tolist()):
         assert not two.weights[row, :, length:].any()
-    for first, second in zip(gradients(network, batch), gradients(network, other), strict=True):
+    for first, second in zip(compute_gradients(network, batch), compute_gradients(network, padded), strict=True):
         near(second, first)
 
 
 @few
 @given(configs(), batches(), SEEDS)
-def test_target_padding_changes_nothing(config: Config, batch: Batch, seed: int) -> None:
+def test_target_padding_does_not_change_outputs(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
-    one = through(network, batch)
-    two = through(network, batch._replace(target=littered(batch.target, batch.target_lengths, seed, 2)))
+    one = run_network(network, batch)
+    two = run_network(network, batch._replace(target=littered(batch.target, batch.target_lengths, seed, 2)))
     for row, length in enumerate(batch.target_lengths.tolist()):
         near(two.logits[row, :length], one.logits[row, :length])
         near(two.weights[row, :length], one.weights[row, :length])
@@ -86,22 +86,22 @@ def test_target_padding_changes_nothing(config: Config, batch: Batch, seed: int)
     st.randoms(use_true_random=False),
     st.sampled_from([(torch.float64, 1e-12), (torch.float32, 1e-5)]),
 )
-def test_batch_composition_changes_nothing(
+def test_batch_composition_does_not_change_outputs(
     config: Config, batch: Batch, seed: int, random: Random, precision: tuple[torch.dtype, float]
 ) -> None:
     dtype, tolerance = precision
     network = network_of(config, seed, dtype)
-    many = through(network, batch)
+    batched = run_network(network, batch)
     order = list(range(len(batch.source)))
     random.shuffle(order)
-    shuffled = through(network, Batch(*(tensor[order] for tensor in batch)))
-    near(shuffled.logits, many.logits[order], tolerance)
-    near(shuffled.weights, many.weights[order], tolerance)
+    shuffled = run_network(network, Batch(*(tensor[order] for tensor in batch)))
+    near(shuffled.logits, batched.logits[order], tolerance)
+    near(shuffled.weights, batched.weights[order], tolerance)
     for row in order:
-        one = through(network, alone(batch, row))
-        T, S = one.weights.shape[1:]
-        near(one.logits[0], many.logits[row, :T], tolerance)
-        near(one.weights[0], many.weights[row, :T, :S], tolerance)
+        single = run_network(network, alone(batch, row))
+        T, S = single.weights.shape[1:]
+        near(single.logits[0], batched.logits[row, :T], tolerance)
+        near(single.weights[0], batched.weights[row, :T, :S], tolerance)
 
 
 @few
@@ -109,19 +109,19 @@ def test_batch_composition_changes_nothing(
 def test_teacher_forcing_feeds_the_target_shifted_by_one(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
-    fed = torch.tensor([[BOS, *row[:-1]] for row in batch.target.tolist()])
-    expected = network.decoder.unroll(fed, network.decoder.init_hidden(memory), network.decoder.prepare(memory))
-    assert torch.equal(through(network, batch).logits, expected.logits)
+    inputs = torch.tensor([[BOS, *row[:-1]] for row in batch.target.tolist()])
+    expected = network.decoder.unroll(inputs, network.decoder.init_hidden(memory), network.decoder.prepare(memory))
+    assert torch.equal(run_network(network, batch).logits, expected.logits)
 
 
 def test_no_step_reads_its_own_symbol_or_a_later_one() -> None:
     network = network_of(config_of({}), 1)
     batch = Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 5, 6, EOS]]), torch.tensor([4]))
-    logits = through(network, batch).logits[0]
+    logits = run_network(network, batch).logits[0]
     for t in range(4):
         target = batch.target.clone()
         target[0, t] = 7
-        other = through(network, batch._replace(target=target)).logits[0]
+        other = run_network(network, batch._replace(target=target)).logits[0]
         assert torch.equal(other[: t + 1], logits[: t + 1])
         assert not torch.isclose(other[t + 1 :], logits[t + 1 :]).all(dim=1).any()
 
@@ -131,7 +131,7 @@ def test_no_step_reads_its_own_symbol_or_a_later_one() -> None:
 def test_a_forward_pass_stores_nothing(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
     before = contents(network)
-    through(network, batch)
+    run_network(network, batch)
     assert contents(network) == before
 
 
@@ -141,23 +141,23 @@ def test_every_parameter_is_trained(score: str, cell: str) -> None:
     sides = {"encoder": {"cell": cell, "num_layers": 2}, "decoder": {"cell": cell, "num_layers": 2}}
     network = network_of(config_of({**sides, "attention": {"type": score}}), 1)
     batch = Batch(torch.tensor([[4, 5, 6]]), torch.tensor([3]), torch.tensor([[4, 5, EOS]]), torch.tensor([3]))
-    for (name, _), gradient in zip(network.named_parameters(), gradients(network, batch), strict=True):
+    for (name, _), gradient in zip(network.named_parameters(), compute_gradients(network, batch), strict=True):
         assert gradient.any(), name
 
 
-def same_parameters(one: EncoderDecoder, two: EncoderDecoder) -> bool:
+def have_equal_parameters(one: EncoderDecoder, two: EncoderDecoder) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
 
 
 @given(st.integers(0, 2**32 - 1), SEEDS)
-def test_parameters_are_a_function_of_the_seed(seed: int, noise: int) -> None:
+def test_parameters_depend_on_the_configured_seed_only(seed: int, global_seed: int) -> None:
     config = config_of({"seed": seed, "encoder": {"embedding": "frozen"}})
     one = require_seq2seq(build_network(config, vocabularies()))
-    torch.manual_seed(noise)
-    torch.rand(noise % 7)
-    assert same_parameters(one, require_seq2seq(build_network(config, vocabularies())))
+    torch.manual_seed(global_seed)
+    torch.rand(global_seed % 7)
+    assert have_equal_parameters(one, require_seq2seq(build_network(config, vocabularies())))
     other = msgspec.structs.replace(config, seed=seed ^ 1)
-    assert not same_parameters(one, require_seq2seq(build_network(other, vocabularies())))
+    assert not have_equal_parameters(one, require_seq2seq(build_network(other, vocabularies())))
 
 
 @given(st.integers(0, 62))
@@ -168,7 +168,7 @@ def test_different_seeds_give_different_parameters(bit: int) -> None:
         two = config_of({"seed": one.seed ^ (1 << bit)})
     except ConfigError:
         return
-    assert not same_parameters(
+    assert not have_equal_parameters(
         require_seq2seq(build_network(one, vocabularies())), require_seq2seq(build_network(two, vocabularies()))
     )
 
@@ -189,7 +189,7 @@ def test_features_have_vectors_if_a_column_is_set(column: str, rows: int) -> Non
     assert network.decoder.table.weight.shape[0] == WIDTH
 
 
-def closed_form(config: Config) -> int:
+def count_parameters_by_formula(config: Config) -> int:
     """Return the parameter count: one layer each, bidirectional, additive attention, bridge, learned embeddings."""
     e, a, d = config.encoder, config.attention.size, config.decoder
     gates, parts = {"gru": (3, 1), "lstm": (4, 2)}[d.cell]
@@ -201,10 +201,12 @@ def closed_form(config: Config) -> int:
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_the_parameter_count_equals_the_closed_form(cell: str) -> None:
+def test_the_parameter_count_equals_the_formula(cell: str) -> None:
     settings = {"cell": cell, "embedding_size": 3, "hidden_size": 5}
     config = config_of({"encoder": settings, "decoder": {**settings, "hidden_size": 7}, "attention": {"size": 11}})
-    assert parameter_count(require_seq2seq(build_network(config, vocabularies()))) == closed_form(config)
+    assert parameter_count(require_seq2seq(build_network(config, vocabularies()))) == count_parameters_by_formula(
+        config
+    )
 
 
 @pytest.mark.parametrize("kind", ["frozen", "one-hot"])
@@ -218,6 +220,6 @@ def test_only_trainable_parameters_are_counted(kind: str) -> None:
 
 def test_frozen_parameters_are_not_counted() -> None:
     network = require_seq2seq(build_network(config_of({}), vocabularies()))
-    whole, decoder = parameter_count(network), parameter_count(network.decoder)
+    total, decoder = parameter_count(network), parameter_count(network.decoder)
     network.encoder.requires_grad_(False)
-    assert parameter_count(network) == decoder < whole
+    assert parameter_count(network) == decoder < total

@@ -1,4 +1,4 @@
-"""Memory that a network needs: computed before the network is built, and refused if more than is available."""
+"""Memory of a network: it is computed before the network is built, and refused if it exceeds the available memory."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from trained_runs import copies_run, copy_of, flags, train_to_end
 
 from pellucid.config.settings import Config
 from pellucid.errors import ConfigError
-from pellucid.model import network as footprint
+from pellucid.model import network as network_module
 from pellucid.model.network import (
     address_space,
     available_memory,
@@ -44,9 +44,9 @@ def test_a_meta_network_has_names_and_shapes_only(config: Config) -> None:
         (meta.named_parameters(), real.named_parameters()),
         (meta.named_buffers(), real.named_buffers()),
     ):
-        named = dict(one)
-        assert all(tensor.is_meta for tensor in named.values())
-        assert {n: (t.shape, t.dtype) for n, t in named.items()} == {n: (t.shape, t.dtype) for n, t in other}
+        tensors = dict(one)
+        assert all(tensor.is_meta for tensor in tensors.values())
+        assert {n: (t.shape, t.dtype) for n, t in tensors.items()} == {n: (t.shape, t.dtype) for n, t in other}
     assert network_memory(meta) == network_memory(real) > 0
 
 
@@ -78,23 +78,27 @@ def test_frozen_vectors_count_once() -> None:
 
 
 def test_the_error_names_settings_required_and_available_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(footprint, "available_memory", lambda device: 3 * 2**30)
+    monkeypatch.setattr(network_module, "available_memory", lambda device: 3 * 2**30)
     sizes = {"encoder": {"hidden_size": 2**14}, "decoder": {"num_layers": 2}}
-    told = error_message(config_of(sizes))
+    message = error_message(config_of(sizes))
     network = build_meta_network(config_of(sizes), vocabularies())
-    need = f"{min_training_memory(config_of(sizes), network, CPU) / 2**30:,.1f}"
-    assert "GiB of memory to train, but 3.0 GiB are available: lower encoder.hidden_size (now 16384) or " in told
-    assert told.endswith("decoder.num_layers (now 2)") and f"needs at least {need} GiB" in told and "\n" not in told
-    monkeypatch.setattr(footprint, "available_memory", lambda device: 0)
+    required = f"{min_training_memory(config_of(sizes), network, CPU) / 2**30:,.1f}"
+    assert "GiB of memory to train, but 3.0 GiB are available: lower encoder.hidden_size (now 16384) or " in message
+    assert (
+        message.endswith("decoder.num_layers (now 2)")
+        and f"needs at least {required} GiB" in message
+        and "\n" not in message
+    )
+    monkeypatch.setattr(network_module, "available_memory", lambda device: 0)
     assert error_message(config_of({"size": "base"})).endswith("lower size or the number of symbols")
 
 
 def test_available_memory_is_that_of_machine_or_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < available_memory(CPU) < 2**50
     limit, meminfo = tmp_path / "memory.max", tmp_path / "meminfo"
-    monkeypatch.setattr(footprint, "CGROUP_LIMIT", limit)
-    monkeypatch.setattr(footprint, "MEMINFO", meminfo)
-    assert available_memory(CPU) > 2**20, "no system but Linux has these files"
+    monkeypatch.setattr(network_module, "CGROUP_LIMIT", limit)
+    monkeypatch.setattr(network_module, "MEMINFO", meminfo)
+    assert available_memory(CPU) > 2**20, "only Linux has these files"
     meminfo.write_text("MemTotal:  9999 kB\nMemAvailable:  512 kB\n")
     assert available_memory(CPU) == 512 * 1024
     limit.write_text("max\n")
@@ -104,7 +108,7 @@ def test_available_memory_is_that_of_machine_or_container(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "message"),
     [
         (("--encoder.hidden-size", 2**20), "lower encoder.hidden_size (now 1048576)"),
         (("--encoder.num-layers", 100_000), "encoder.num_layers: expected a whole number of at most 100, got 100000"),
@@ -115,70 +119,72 @@ def test_available_memory_is_that_of_machine_or_container(tmp_path: Path, monkey
         (("--encoder.convolutions", *[1] * 33), "encoder.convolutions: expected at most 32 widths, got 33"),
     ],
 )  # fmt: skip
-def test_the_command_line_refuses_a_large_network(tmp_path: Path, setting: tuple[object, ...], told: str) -> None:
+def test_the_command_line_refuses_a_large_network(tmp_path: Path, setting: tuple[object, ...], message: str) -> None:
     files, _, config = copies_run()
-    given = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config), *setting)
-    assert told in complaint(pellucid(*given))
+    arguments = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config), *setting)
+    assert message in complaint(pellucid(*arguments))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_refused_training_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the run folder nor its new parents remain; an existing folder stays empty."""
-    monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
+    monkeypatch.setattr(network_module, "available_memory", lambda device: 1000)
     files, _, config = copies_run()
-    (tmp_path / "there").mkdir()
-    for folder in (tmp_path / "a" / "b" / "run", tmp_path / "there"):
+    (tmp_path / "existing").mkdir()
+    for folder in (tmp_path / "a" / "b" / "run", tmp_path / "existing"):
         with pytest.raises(ConfigError, match="to train, but"):
             train_to_end(files, folder, config)
-    assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
+    assert list(tmp_path.rglob("*")) == [tmp_path / "existing"]
 
 
 def test_a_refused_ensemble_leaves_no_folder(tmp_path: Path) -> None:
     files, _, config = copies_run()
-    given = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "a" / "run", *flags(config))
+    arguments = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "a" / "run", *flags(config))
     assert "lower encoder.hidden_size" in complaint(
-        pellucid(*given, "--encoder.hidden-size", 2**20, "--ensemble", 2, "--jobs", 2)
+        pellucid(*arguments, "--encoder.hidden-size", 2**20, "--ensemble", 2, "--jobs", 2)
     )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("hidden_size = 6\n", "hidden_size = 1048577\n", "encoder.hidden_size: expected a whole number of at most"),
         ("layers = 1\n", "layers = 100000\n", "encoder.num_layers: expected a whole number of at most 100, got 100000"),
     ],
 )
-def test_a_run_with_too_large_sizes_is_not_loaded(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_run_with_too_large_sizes_is_not_loaded(tmp_path: Path, old: str, new: str, message: str) -> None:
     run = copy_of(copies_run().run, tmp_path / "run")
     settings = (run / "config.toml").read_text()
     assert old in settings
     (run / "config.toml").write_text(settings.replace(old, new, 1))
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         load(run)
 
 
 def test_a_run_without_enough_memory_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
+    monkeypatch.setattr(network_module, "available_memory", lambda device: 1000)
     with pytest.raises(ConfigError, match="to load, but"):
         load(copies_run().run)
 
 
-def limited(script: str, gibibytes: int) -> str:
+def run_with_memory_limit(script: str, gibibytes: int) -> str:
     """Return the standard error of a script in a process with limited address space."""
     limit = f"import resource\nresource.setrlimit(resource.RLIMIT_AS, ({gibibytes} * 2**30,) * 2)\n"
     imports = "import sys\nimport torch\nimport pellucid.training.loop\nimport pellucid.model.device\n"
-    done = subprocess.run([sys.executable, "-c", imports + limit + script], capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done
-    return done.stderr
+    result = subprocess.run(
+        [sys.executable, "-c", imports + limit + script], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1, result
+    return result.stderr
 
 
 def test_the_address_space_limit_is_respected(tmp_path: Path) -> None:
     assert address_space() > 2**20
-    told = limited("from pellucid.model.device import use_threads\nuse_threads(1024)", 6)
-    assert "ConfigError: threads = 1024: their stacks need " in told and "(ulimit -v): lower threads" in told
+    message = run_with_memory_limit("from pellucid.model.device import use_threads\nuse_threads(1024)", 6)
+    assert "ConfigError: threads = 1024: their stacks need " in message and "(ulimit -v): lower threads" in message
     files, _, _ = copies_run()
     settings = {"size": "tiny", "encoder": {"convolutions": [9], "filters": 2**20}}
-    given = f"{str(files.train)!r}, {str(files.valid)!r}, {str(tmp_path / 'run')!r}, {settings!r}"
-    told = limited(f"import pellucid\npellucid.train({given})", 6)
-    assert "GiB of memory to train, but" in told and "lower encoder.filters (now 1048576)" in told
+    arguments = f"{str(files.train)!r}, {str(files.valid)!r}, {str(tmp_path / 'run')!r}, {settings!r}"
+    message = run_with_memory_limit(f"import pellucid\npellucid.train({arguments})", 6)
+    assert "GiB of memory to train, but" in message and "lower encoder.filters (now 1048576)" in message

@@ -1,4 +1,4 @@
-"""Every option of an architecture, in combinations: invariants hold, and each option changes the results.
+"""Combinations of architecture options: invariants hold, and each option changes the results.
 
 B batch, S source positions, T target positions, V vocabulary.
 """
@@ -27,7 +27,7 @@ from pellucid.training.loop import UpdateCompleted
 from pellucid.training.run_folder import load
 from pellucid.training.session import train_run
 
-RICH: dict[str, dict[str, Any]] = {
+ALL_OPTIONS: dict[str, dict[str, Any]] = {
     "encoder": {
         "cell": "lstm",
         "num_layers": 2,
@@ -50,12 +50,12 @@ RICH: dict[str, dict[str, Any]] = {
         "recurrent_dropout_on": "states",
     },
 }
-"""As many options at once as possible."""
+"""Settings with as many options as possible."""
 
 
-def network_outputs(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
-    unrolled: Seq2SeqOutput = network(batch)
-    return unrolled
+def run_network(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
+    output: Seq2SeqOutput = network(batch)
+    return output
 
 
 def assert_stepped_equals_unrolled(network: EncoderDecoder, batch: Batch, tolerance: float) -> None:
@@ -94,24 +94,24 @@ def test_unrolled_steps_equal_single_steps(
 def test_steps_equal_unrolled_steps_in_training_with_sequence_masks(config: Config, batch: Batch, seed: int) -> None:
     assume(config.decoder.dropout_mask == "sequence" and config.attention.type != "monotonic")
     network = network_of(config, seed).train()
-    network.decoder.table.dropout = 0.0  # which is drawn anew at each access of the table
+    network.decoder.table.dropout = 0.0  # it would be drawn anew at each use of the table
     torch.manual_seed(seed)
     assert_stepped_equals_unrolled(network, batch, 1e-12)
 
 
 @few
 @given(optioned(), batches(), SEEDS)
-def test_batch_composition_and_padding_change_nothing(config: Config, batch: Batch, seed: int) -> None:
+def test_batch_composition_and_padding_do_not_change_outputs(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
-    many, order = network_outputs(network, batch), list(range(len(batch.source)))
+    batched, order = run_network(network, batch), list(range(len(batch.source)))
     Random(seed).shuffle(order)
-    near(network_outputs(network, Batch(*(tensor[order] for tensor in batch))).logits, many.logits[order])
+    near(run_network(network, Batch(*(tensor[order] for tensor in batch))).logits, batched.logits[order])
     for row in order:
-        one = network_outputs(network, alone(batch, row))
-        T, S = one.weights.shape[1:]
-        near(one.logits[0], many.logits[row, :T])
-        near(one.weights[0], many.weights[row, :T, :S])
-        assert not many.weights[row, :, S:].any()
+        single = run_network(network, alone(batch, row))
+        T, S = single.weights.shape[1:]
+        near(single.logits[0], batched.logits[row, :T])
+        near(single.weights[0], batched.weights[row, :T, :S])
+        assert not batched.weights[row, :, S:].any()
 
 
 @few
@@ -124,10 +124,10 @@ def test_a_step_of_selected_rows_equals_selected_rows_of_the_step(
     state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, len(symbols) - 1), min_size=1, max_size=7)))
     state = decoder.step(symbols, state, cache).state
-    whole = decoder.step(symbols, state, cache)
-    taken = decoder.step(symbols[rows], state.index_select(rows), cache.index_select(rows))
-    near(taken.logits, whole.logits[rows])
-    same_states(taken.state, whole.state.index_select(rows))
+    full = decoder.step(symbols, state, cache)
+    selected = decoder.step(symbols[rows], state.index_select(rows), cache.index_select(rows))
+    near(selected.logits, full.logits[rows])
+    same_states(selected.state, full.state.index_select(rows))
 
 
 @few
@@ -137,34 +137,34 @@ def test_nothing_is_stored_and_equal_seeds_give_equal_results(config: Config, ba
     before, results = contents(network), []
     for _ in range(2):
         torch.manual_seed(seed)
-        results.append(network_outputs(network, batch).logits)
+        results.append(run_network(network, batch).logits)
     assert contents(network) == before
     assert torch.equal(*results)
 
 
-def gradients_of(network: EncoderDecoder, batch: Batch) -> list[Tensor]:
-    loss = (network_outputs(network, batch).logits ** 2).sum()
+def compute_gradients(network: EncoderDecoder, batch: Batch) -> list[Tensor]:
+    loss = (run_network(network, batch).logits ** 2).sum()
     return list(torch.autograd.grad(loss, [*network.parameters()]))
 
 
 TARGET = torch.tensor([[4, 5, 2], [6, 7, 2]])
 BATCH = Batch(torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([3, 2]), TARGET, torch.tensor([3, 3]))
-DRAWN = {"dropout_mask": "sequence", "embedding_dropout": 0.5, "recurrent_dropout": 0.5}
+DROPOUT_SETTINGS = {"dropout_mask": "sequence", "embedding_dropout": 0.5, "recurrent_dropout": 0.5}
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-@pytest.mark.parametrize("key", [*DRAWN, "recurrent_dropout_on"])
-def test_each_dropout_changes_the_gradients_and_nothing_outside_training(side: str, key: str) -> None:
+@pytest.mark.parametrize("key", [*DROPOUT_SETTINGS, "recurrent_dropout_on"])
+def test_each_dropout_changes_gradients_in_training_only(side: str, key: str) -> None:
     base: dict[str, Any] = {"dropout": 0.5, "recurrent_dropout": 0.5 * (key == "recurrent_dropout_on")}
-    value = "states" if key == "recurrent_dropout_on" else DRAWN[key]
-    found = []
+    value = "states" if key == "recurrent_dropout_on" else DROPOUT_SETTINGS[key]
+    results = []
     for settings in (base, {**base, key: value}):
         network = network_of(config_of({side: settings}), 1)
-        calm = network_outputs(network, BATCH).logits
+        eval_logits = run_network(network, BATCH).logits
         torch.manual_seed(3)
-        found.append((calm, gradients_of(network.train(), BATCH)))
-    assert torch.equal(found[0][0], found[1][0])
-    assert any(not torch.equal(one, two) for one, two in zip(found[0][1], found[1][1], strict=True))
+        results.append((eval_logits, compute_gradients(network.train(), BATCH)))
+    assert torch.equal(results[0][0], results[1][0])
+    assert any(not torch.equal(one, two) for one, two in zip(results[0][1], results[1][1], strict=True))
 
 
 @pytest.mark.parametrize(
@@ -191,37 +191,39 @@ def test_each_part_changes_the_output_and_all_its_parameters_are_trained(
         "decoder": {"cell": cell, "num_layers": 2},
     }
     outputs = []
-    for more in ({}, settings):
-        network = network_of(config_of({**base, side: {**base.get(side, {}), **more}}), 1)
-        outputs.append(network_outputs(network, BATCH).logits)
-        for (name, _), gradient in zip(network.named_parameters(), gradients_of(network, BATCH), strict=True):
+    for part_settings in ({}, settings):
+        network = network_of(config_of({**base, side: {**base.get(side, {}), **part_settings}}), 1)
+        outputs.append(run_network(network, BATCH).logits)
+        for (name, _), gradient in zip(network.named_parameters(), compute_gradients(network, BATCH), strict=True):
             assert gradient.any(), name
     assert not torch.isclose(outputs[0], outputs[1]).any()
 
 
 def test_a_run_saves_every_option_and_resumes_bit_for_bit(tmp_path: Path) -> None:
     files = digit_files(tmp_path / "data")
-    config = build_config({"size": "tiny", "training": {"epochs": 2, "batch_size": 8}, **RICH}, "test")
-    train_to_end(files, tmp_path / "whole", config)
-    events = train_run(files, tmp_path / "parted", config)
+    config = build_config({"size": "tiny", "training": {"epochs": 2, "batch_size": 8}, **ALL_OPTIONS}, "test")
+    train_to_end(files, tmp_path / "uninterrupted", config)
+    events = train_run(files, tmp_path / "resumed", config)
     assert sum(isinstance(event, UpdateCompleted) for event in islice(events, 12)) > 3
     events.close()
-    assert (tmp_path / "parted" / "training.safetensors").exists()
-    train_to_end(files, tmp_path / "parted", config)
-    whole, parted = load(tmp_path / "whole"), load(tmp_path / "parted")
-    assert (whole.config.encoder, whole.config.decoder) == (config.encoder, config.decoder)
-    for name, tensor in whole.network.state_dict().items():
-        assert torch.equal(tensor, parted.network.state_dict()[name]), name
+    assert (tmp_path / "resumed" / "training.safetensors").exists()
+    train_to_end(files, tmp_path / "resumed", config)
+    uninterrupted, resumed = load(tmp_path / "uninterrupted"), load(tmp_path / "resumed")
+    assert (uninterrupted.config.encoder, uninterrupted.config.decoder) == (config.encoder, config.decoder)
+    for name, tensor in uninterrupted.network.state_dict().items():
+        assert torch.equal(tensor, resumed.network.state_dict()[name]), name
     sources = [example.source for example in copies(4, 1)]
-    assert [trace.score for trace in whole.predict(sources)] == [trace.score for trace in parted.predict(sources)]
+    assert [trace.score for trace in uninterrupted.predict(sources)] == [
+        trace.score for trace in resumed.predict(sources)
+    ]
 
 
 def test_parameters_are_a_function_of_the_seed() -> None:
-    one, two = (require_seq2seq(build_network(config_of(RICH), vocabularies())).state_dict() for _ in range(2))
+    one, two = (require_seq2seq(build_network(config_of(ALL_OPTIONS), vocabularies())).state_dict() for _ in range(2))
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
 def test_the_input_feed_is_reordered_with_the_state() -> None:
     context = torch.arange(3.0)[:, None]
-    taken = State(torch.zeros(3, 1, 1), input_feed=context).index_select(torch.tensor([2, 0])).input_feed
-    assert taken is not None and taken[:, 0].tolist() == [2, 0]
+    selected = State(torch.zeros(3, 1, 1), input_feed=context).index_select(torch.tensor([2, 0])).input_feed
+    assert selected is not None and selected[:, 0].tolist() == [2, 0]

@@ -1,4 +1,4 @@
-"""Adam over all parameters at once, against PyTorch's, parameter by parameter."""
+"""Adam over all parameters at once, compared with PyTorch's Adam."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,30 +17,30 @@ from pellucid.training.optimizer import Adam
 
 SHAPES = st.lists(st.lists(st.integers(1, 4), max_size=3), min_size=1, max_size=5)
 Steps = list[list[bool]]
-Way = Callable[[], AbstractContextManager[None]]
+KernelContext = Callable[[], AbstractContextManager[None]]
 
 
 class ParameterBag(nn.Module):
-    """Random parameters of these shapes, and one that is frozen."""
+    """Module with random parameters of these shapes and a frozen parameter."""
 
     def __init__(self, shapes: Sequence[Sequence[int]], seed: int) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        self.held = nn.ParameterList(nn.Parameter(torch.randn(tuple(s), generator=generator)) for s in shapes)
+        self.trainable = nn.ParameterList(nn.Parameter(torch.randn(tuple(s), generator=generator)) for s in shapes)
         self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
 
 
-def gradients(bag: ParameterBag, present: Sequence[bool], seed: int, scale: float = 1.0) -> list[Tensor | None]:
-    """Random gradients of the parameters marked, not all laid out in order."""
+def make_gradients(bag: ParameterBag, present: Sequence[bool], seed: int, scale: float = 1.0) -> list[Tensor | None]:
+    """Return random gradients, with a transposed layout, of the parameters that are marked as present."""
     generator = torch.Generator().manual_seed(seed)
-    drawn = [scale * torch.randn(tuple(reversed(p.shape)), generator=generator) for p in bag.held]
-    turned = [one.permute(tuple(reversed(range(one.dim())))) for one in drawn]
-    return [one if there else None for one, there in zip(turned, present, strict=True)]
+    values = [scale * torch.randn(tuple(reversed(p.shape)), generator=generator) for p in bag.trainable]
+    transposed = [one.permute(tuple(reversed(range(one.dim())))) for one in values]
+    return [one if is_present else None for one, is_present in zip(transposed, present, strict=True)]
 
 
 @st.composite
 def update_sequences(draw: st.DrawFn) -> tuple[list[list[int]], Steps]:
-    """Shapes of parameters, and which of them have a gradient at each update."""
+    """Draw shapes of parameters, and for each update the parameters that have a gradient."""
     shapes = draw(SHAPES)
     marks = st.lists(st.booleans() | st.just(True), min_size=len(shapes), max_size=len(shapes))
     return shapes, draw(st.lists(marks, min_size=1, max_size=12))
@@ -49,38 +49,42 @@ def update_sequences(draw: st.DrawFn) -> tuple[list[list[int]], Steps]:
 @few
 @given(update_sequences(), st.sampled_from([0.0, 0.1]), st.sampled_from([disable_kernels, nullcontext]), SEEDS)
 def test_every_update_equals_that_of_pytorch(
-    course: tuple[list[list[int]], Steps], weight_decay: float, way: Way, seed: int
+    updates: tuple[list[list[int]], Steps], weight_decay: float, kernel_context: KernelContext, seed: int
 ) -> None:
-    shapes, steps = course
-    own, other = ParameterBag(shapes, seed), ParameterBag(shapes, seed)
+    shapes, steps = updates
+    bag, reference_bag = ParameterBag(shapes, seed), ParameterBag(shapes, seed)
     kind: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW if weight_decay else torch.optim.Adam
-    reference = kind(list(other.held), weight_decay=weight_decay)
-    optimizer = Adam(own, weight_decay)
+    reference = kind(list(reference_bag.trainable), weight_decay=weight_decay)
+    optimizer = Adam(bag, weight_decay)
     for number, present in enumerate(steps):
         rate = 0.01 * (1 + number % 3)
-        for parameter, gradient in zip(other.held, gradients(other, present, seed + number), strict=True):
+        for parameter, gradient in zip(
+            reference_bag.trainable, make_gradients(reference_bag, present, seed + number), strict=True
+        ):
             parameter.grad = gradient
         for group in reference.param_groups:
             group["lr"] = rate
         reference.step()
-        with way():
-            optimizer.update(gradients(own, present, seed + number), rate)
-        for one, two in zip(own.held, other.held, strict=True):
+        with kernel_context():
+            optimizer.update(make_gradients(bag, present, seed + number), rate)
+        for one, two in zip(bag.trainable, reference_bag.trainable, strict=True):
             torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
-    assert torch.equal(own.frozen, torch.ones(3))
+    assert torch.equal(bag.frozen, torch.ones(3))
 
 
-@pytest.mark.parametrize("way", [disable_kernels, nullcontext])
-def test_many_updates_stay_close_to_those_of_pytorch(way: Way) -> None:
-    own, other = ParameterBag([[30, 20], [7]], 1), ParameterBag([[30, 20], [7]], 1)
-    reference, optimizer = torch.optim.AdamW(list(other.held), lr=1e-3, weight_decay=0.01), Adam(own, 0.01)
+@pytest.mark.parametrize("kernel_context", [disable_kernels, nullcontext])
+def test_many_updates_stay_close_to_those_of_pytorch(kernel_context: KernelContext) -> None:
+    bag, reference_bag = ParameterBag([[30, 20], [7]], 1), ParameterBag([[30, 20], [7]], 1)
+    reference, optimizer = torch.optim.AdamW(list(reference_bag.trainable), lr=1e-3, weight_decay=0.01), Adam(bag, 0.01)
     for number in range(500):
-        for parameter, gradient in zip(other.held, gradients(other, [True, True], number), strict=True):
+        for parameter, gradient in zip(
+            reference_bag.trainable, make_gradients(reference_bag, [True, True], number), strict=True
+        ):
             parameter.grad = gradient
         reference.step()
-        with way():
-            optimizer.update(gradients(own, [True, True], number), 1e-3)
-    for one, two in zip(own.held, other.held, strict=True):
+        with kernel_context():
+            optimizer.update(make_gradients(bag, [True, True], number), 1e-3)
+    for one, two in zip(bag.trainable, reference_bag.trainable, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
 
 
@@ -92,14 +96,14 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(
     bag = ParameterBag([[5, 4], [3]], 1)
     optimizer = Adam(bag)
     monkeypatch.setattr(optimizer_module, "BLOCK", block)
-    drawn = [g for g in gradients(bag, [True, True], 2) if g is not None]
-    expected = [nn.Parameter(torch.zeros_like(p)) for p in bag.held]
-    for parameter, gradient in zip(expected, drawn, strict=True):
+    unclipped = [g for g in make_gradients(bag, [True, True], 2) if g is not None]
+    expected = [nn.Parameter(torch.zeros_like(p)) for p in bag.trainable]
+    for parameter, gradient in zip(expected, unclipped, strict=True):
         parameter.grad = gradient.clone()
     if value:
         nn.utils.clip_grad_value_(expected, value)
     length = float(nn.utils.clip_grad_norm_(expected, norm or math.inf))
-    assert optimizer.update(drawn, 0.1, value, norm) == pytest.approx(length, rel=1e-6)
+    assert optimizer.update(unclipped, 0.1, value, norm) == pytest.approx(length, rel=1e-6)
     state = optimizer.state()
     for name, parameter in zip(optimizer.names, expected, strict=True):
         assert parameter.grad is not None
@@ -107,15 +111,15 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30])
-def test_a_norm_that_is_not_finite_changes_nothing(bad: float) -> None:
+def test_an_update_with_a_non_finite_norm_changes_nothing(bad: float) -> None:
     bag = ParameterBag([[4], [2]], 1)
     optimizer = Adam(bag)
-    optimizer.update(gradients(bag, [True, True], 1), 0.1)
+    optimizer.update(make_gradients(bag, [True, True], 1), 0.1)
     before = {n: v.clone() for n, v in (bag.state_dict() | optimizer.state()).items()}
-    drawn = gradients(bag, [True, True], 2)
-    assert drawn[1] is not None
-    drawn[1][0] = bad
-    assert not math.isfinite(optimizer.update(drawn, 0.1, clip_norm=1.0))
+    non_finite = make_gradients(bag, [True, True], 2)
+    assert non_finite[1] is not None
+    non_finite[1][0] = bad
+    assert not math.isfinite(optimizer.update(non_finite, 0.1, clip_norm=1.0))
     after = bag.state_dict() | optimizer.state()
     assert all(torch.equal(after[name], before[name]) for name in before)
 
@@ -124,42 +128,42 @@ def test_a_restored_state_continues_bit_for_bit() -> None:
     one, other = ParameterBag([[5, 4], [3], []], 1), ParameterBag([[5, 4], [3], []], 1)
     first, second = Adam(one, 0.1), Adam(other, 0.1)
     for number in range(3):
-        first.update(gradients(one, [True, number > 0, True], number), 0.01)
+        first.update(make_gradients(one, [True, number > 0, True], number), 0.01)
     state = {name: value.clone() for name, value in first.state().items()}
     assert {n: int(v) for n, v in state.items() if n.endswith("count")} == {
-        "held.0.count": 3,
-        "held.1.count": 2,
-        "held.2.count": 3,
+        "trainable.0.count": 3,
+        "trainable.1.count": 2,
+        "trainable.2.count": 3,
     }
-    assert {n: tuple(v.shape) for n, v in state.items() if n.startswith("held.0")} == {
-        "held.0.count": (),
-        "held.0.mean": (5, 4),
-        "held.0.square": (5, 4),
+    assert {n: tuple(v.shape) for n, v in state.items() if n.startswith("trainable.0")} == {
+        "trainable.0.count": (),
+        "trainable.0.mean": (5, 4),
+        "trainable.0.square": (5, 4),
     }
     other.load_state_dict(one.state_dict())
     second.restore(state)
     for optimizer, bag in ((first, one), (second, other)):
-        optimizer.update(gradients(bag, [True, True, True], 9), 0.01)
+        optimizer.update(make_gradients(bag, [True, True, True], 9), 0.01)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
     assert all(torch.equal(first.state()[name], value) for name, value in second.state().items())
 
 
 def test_parameters_keep_their_memory() -> None:
-    """Other code may hold or replace their memory: nothing here shares it."""
+    """Other code may hold or replace the memory of parameters, so the optimizer does not share it."""
     bag = ParameterBag([[2, 3], [4]], 1)
-    places = [parameter.data_ptr() for parameter in bag.held]
+    pointers = [parameter.data_ptr() for parameter in bag.trainable]
     optimizer = Adam(bag)
-    optimizer.update(gradients(bag, [True, True], 1), 0.1)
-    assert [parameter.data_ptr() for parameter in bag.held] == places
+    optimizer.update(make_gradients(bag, [True, True], 1), 0.1)
+    assert [parameter.data_ptr() for parameter in bag.trainable] == pointers
     assert all(parameter.grad is None for parameter in bag.parameters())
 
 
-@pytest.mark.parametrize("numbers", [1, 30])
-def test_a_gradient_whose_square_is_beyond_float32_changes_nothing(numbers: int) -> None:
-    """Else a moment would be infinite, and no checkpoint that holds it could be read again."""
-    network = nn.Linear(numbers, 1, bias=False)
+@pytest.mark.parametrize("size", [1, 30])
+def test_a_gradient_whose_square_exceeds_float32_changes_nothing(size: int) -> None:
+    """Otherwise a moment would be infinite, and the checkpoint with it could not be loaded."""
+    network = nn.Linear(size, 1, bias=False)
     optimizer, before = Adam(network), network.weight.detach().clone()
-    assert optimizer.update([torch.full((1, numbers), 1e20)], 0.1) == math.inf
+    assert optimizer.update([torch.full((1, size), 1e20)], 0.1) == math.inf
     assert torch.equal(network.weight, before) and not optimizer.square.any()
-    assert optimizer.update([torch.full((1, numbers), 1e18)], 0.1) < math.inf
+    assert optimizer.update([torch.full((1, size), 1e18)], 0.1) < math.inf
     assert optimizer.square.isfinite().all()
