@@ -229,11 +229,9 @@ class RaisingString(str):
     """A string whose methods raise."""
 
     def __str__(self) -> str:
-        """Raise."""
         raise RuntimeError("no text")
 
     def __len__(self) -> int:
-        """Raise."""
         raise RuntimeError("no length")
 
     __repr__ = __str__
@@ -243,7 +241,6 @@ class RaisingMapping(dict[str, Any]):
     """A mapping whose methods raise."""
 
     def items(self) -> Any:  # noqa: ANN401
-        """Raise."""
         raise RuntimeError("no items")
 
 
@@ -251,7 +248,6 @@ class RaisingNumber(int):
     """A number whose methods raise."""
 
     def __int__(self) -> int:
-        """Raise."""
         raise RuntimeError("no number")
 
     __index__ = __int__
