@@ -33,24 +33,24 @@ from pellucid.recipes.digits.attention_models import word_ends
 WEIGHTS = np.array([[[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]]], np.float32)
 
 
-def spans(first: list[int], stop: list[int], known: list[bool]) -> AlignmentSpans:
+def make_spans(first: list[int], stop: list[int], known: list[bool]) -> AlignmentSpans:
     return AlignmentSpans(np.array([first]), np.array([stop]), np.array([known]))
 
 
 def test_error_counts_peaks_outside_and_mass_sums_weights_inside() -> None:
-    found = alignment_agreement(WEIGHTS, spans([0, 1, 0], [2, 3, 9], [True, True, False]))
+    found = alignment_agreement(WEIGHTS, make_spans([0, 1, 0], [2, 3, 9], [True, True, False]))
     assert found.error == 0.5
     assert found.mass == pytest.approx((0.8 + 0.5) / 2)
 
 
-def test_a_span_may_reach_beyond_the_source() -> None:
-    found = alignment_agreement(WEIGHTS, spans([0, 3, 0], [9, 9, 0], [True, True, False]))
+def test_span_may_exceed_the_source() -> None:
+    found = alignment_agreement(WEIGHTS, make_spans([0, 3, 0], [9, 9, 0], [True, True, False]))
     assert found.error == 0 and found.mass == pytest.approx((1 + 0.4) / 2)
 
 
-def test_no_known_span_is_refused() -> None:
+def test_spans_without_a_known_one_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^spans: expected at least one symbol whose span is known"):
-        alignment_agreement(WEIGHTS, spans([0, 0, 0], [1, 1, 1], [False] * 3))
+        alignment_agreement(WEIGHTS, make_spans([0, 0, 0], [1, 1, 1], [False] * 3))
 
 
 def test_spans_of_words_include_the_following_space() -> None:
@@ -59,20 +59,20 @@ def test_spans_of_words_include_the_following_space() -> None:
 
 ROWS = [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]
 TRACE = made("abc", ["x", "y", "z", END], ROWS)
-"""The greatest weights lie at 0, 1, 2, and the end's at 0."""
+"""The maximum weights are at positions 0, 1, 2 and, for the end symbol, 0."""
 ENTROPIES = [1.0, 0.0, 2 - 0.75 * math.log2(3), 0.0]
 
 
-def penalty(columns: list[float]) -> float:
-    return float(np.mean([math.log(1 / (1 + abs(1 - each) ** 6)) for each in columns]))
+def expected_coverage(column_sums: list[float]) -> float:
+    return float(np.mean([math.log(1 / (1 + abs(1 - column_sum) ** 6)) for column_sum in column_sums]))
 
 
 def mean_negative_entropy(rows: Sequence[Sequence[float]]) -> float:
-    """Mean of Σ α ln α of rows scaled to sum to one, by loops."""
+    """Return the mean of Σ α ln α over the rows, each normalized to sum 1, by plain loops."""
     totals = []
     for row in rows:
-        shares = [each / sum(row) for each in row] if sum(row) else []
-        totals.append(sum(each * math.log(each) for each in shares if each))
+        normalized = [weight / sum(row) for weight in row] if sum(row) else []
+        totals.append(sum(weight * math.log(weight) for weight in normalized if weight))
     return sum(totals) / len(totals)
 
 
@@ -81,18 +81,22 @@ def test_entropies_are_in_bits() -> None:
     assert row_entropy(np.full((1, 8), 1 / 8)).tolist() == pytest.approx([3])
 
 
-def test_penalties_and_confidence_equal_those_of_the_tool() -> None:
+def test_penalties_and_confidence_equal_their_definitions() -> None:
     weights = TRACE.attention
-    columns = [1.5, 1.75, 0.75]
-    assert coverage_deviation(weights) == pytest.approx(penalty(columns))
+    column_sums = [1.5, 1.75, 0.75]
+    assert coverage_deviation(weights) == pytest.approx(expected_coverage(column_sums))
     assert absentmindedness_out(weights) == pytest.approx(mean_negative_entropy(ROWS))
     assert absentmindedness_in(weights) == pytest.approx(mean_negative_entropy(list(zip(*ROWS, strict=True))))
-    total = penalty(columns) + mean_negative_entropy(ROWS) + mean_negative_entropy(list(zip(*ROWS, strict=True)))
+    total = (
+        expected_coverage(column_sums)
+        + mean_negative_entropy(ROWS)
+        + mean_negative_entropy(list(zip(*ROWS, strict=True)))
+    )
     assert attention_confidence(weights) == pytest.approx(math.exp(-0.05 * total**2))
 
 
 @given(st.integers(1, 6), st.integers(1, 6), SEEDS)
-def test_one_to_one_attention_has_the_best_scores(steps: int, positions: int, seed: int) -> None:
+def test_one_to_one_attention_has_the_maximum_scores(steps: int, positions: int, seed: int) -> None:
     perfect = np.eye(positions)
     assert coverage_deviation(perfect) == absentmindedness_out(perfect) == absentmindedness_in(perfect) == 0
     assert attention_confidence(perfect) == 1 and diagonality(perfect) == pytest.approx(1)
@@ -101,16 +105,18 @@ def test_one_to_one_attention_has_the_best_scores(steps: int, positions: int, se
     assert 0 < attention_confidence(weights) <= 1 and 0 < diagonality(weights) <= 1 + 1e-12
 
 
-def test_jumps_leave_out_the_end_where_there_is_one() -> None:
+def test_jumps_exclude_the_end_symbol() -> None:
     assert attention_jumps(TRACE).tolist() == [1, 1]
-    cut = made("abc", ["x", "y", "z", "x"], ROWS)
-    assert attention_jumps(cut).tolist() == [1, 1, -2]
-    assert count_jumps([TRACE, cut]) == {-2: 1, 1: 4} and attention_jumps(made("a", [END], [[1.0]])).tolist() == []
+    unfinished = made("abc", ["x", "y", "z", "x"], ROWS)
+    assert attention_jumps(unfinished).tolist() == [1, 1, -2]
+    assert (
+        count_jumps([TRACE, unfinished]) == {-2: 1, 1: 4} and attention_jumps(made("a", [END], [[1.0]])).tolist() == []
+    )
     tagged = dataclasses.replace(made("abc", ["x", "y", "z"], np.eye(3).tolist()), task="tag", finished=True)
     assert attention_jumps(tagged).tolist() == [1, 1]
 
 
-def test_diagonality_by_loops() -> None:
+def test_diagonality_equals_plain_loops() -> None:
     total = 0.0
     for t, row in enumerate(ROWS):
         for s, weight in enumerate(row):
@@ -118,56 +124,62 @@ def test_diagonality_by_loops() -> None:
     assert diagonality(TRACE.attention) == pytest.approx(total)
 
 
-def test_the_mean_map_is_that_of_fine_grids() -> None:
-    """Every cell of T × S stands for 10 S × 10 T equal ones, which the tenths count."""
+def test_mean_map_equals_the_mean_over_fine_grids() -> None:
+    """Each cell of the T × S matrix is repeated 10 S × 10 T times; the repeated cells are averaged over each tenth."""
     traces = [TRACE, made("ab", ["x", END], [[0.9, 0.1], [0.2, 0.8]])]
     found, expected = mean_attention_map(traces), np.zeros((10, 10))
     for trace in traces:
         T, S = trace.attention.shape
-        fine = np.repeat(np.repeat(trace.attention, 10, axis=0), 10, axis=1) / 10
-        expected += fine.reshape(10, T, 10, S).sum(axis=3).mean(axis=1) / len(traces)
+        fine_grid = np.repeat(np.repeat(trace.attention, 10, axis=0), 10, axis=1) / 10
+        expected += fine_grid.reshape(10, T, 10, S).sum(axis=3).mean(axis=1) / len(traces)
     assert found is not None
     np.testing.assert_allclose(found, expected, atol=1e-6)
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
     assert mean_attention_map([]) is None and mean_attention_map([made("a", ["x"], [[0.0]])]) is None
 
 
-def test_the_summary_counts_as_the_definitions_say() -> None:
+def test_summary_equals_the_definitions() -> None:
     short = made("ab", ["x", END], [[0.1, 0.9], [0.9, 0.1]])
     gold = [[(0, 1), (2, 3), (0, 0), (1, 2)], None]
-    found = {each.name: each for each in summarize_attention([TRACE, short], gold)}
-    h = float(row_entropy(short.attention).sum())
-    assert found["entropy"].value == pytest.approx((sum(ENTROPIES) + h) / 6)
-    assert found["relative entropy"].value == pytest.approx((sum(ENTROPIES) / math.log2(3) + h) / 6)
-    assert found["confidence"].value == pytest.approx(
+    statistics = {statistic.name: statistic for statistic in summarize_attention([TRACE, short], gold)}
+    short_entropy = float(row_entropy(short.attention).sum())
+    assert statistics["entropy"].value == pytest.approx((sum(ENTROPIES) + short_entropy) / 6)
+    assert statistics["relative entropy"].value == pytest.approx((sum(ENTROPIES) / math.log2(3) + short_entropy) / 6)
+    assert statistics["confidence"].value == pytest.approx(
         (attention_confidence(TRACE.attention) + attention_confidence(short.attention)) / 2
     )
-    assert found["monotonicity"].value == 1 and found["alignment error"].value == pytest.approx(2 / 3)
-    for each in found.values():
-        assert each.low <= each.value <= each.high and each.definition.endswith(".")
-    assert [each.name for each in summarize_attention([TRACE, short])] == [name for name, *_ in STATISTICS[:-1]]
+    assert statistics["monotonicity"].value == 1 and statistics["alignment error"].value == pytest.approx(2 / 3)
+    for statistic in statistics.values():
+        assert statistic.low <= statistic.value <= statistic.high and statistic.definition.endswith(".")
+    assert [statistic.name for statistic in summarize_attention([TRACE, short])] == [
+        name for name, *_ in STATISTICS[:-1]
+    ]
 
 
 def test_intervals_contain_the_mean_in_95_percent_of_samples() -> None:
-    """Of many corpora of 40 traces whose entropies are known in the mean."""
-    generator, held = np.random.default_rng(1), 0
+    """The 40 corpora have 40 traces each; the mean entropy of their distribution is known."""
+    generator, num_covered = np.random.default_rng(1), 0
     for seed in range(40):
-        spread = generator.random(40)
-        traces = [made("ab", ["x", "y"], [[1 - p / 2, p / 2]] * 2) for p in spread]
-        found = summarize_attention(traces, seed=seed)[0]
+        weights = generator.random(40)
+        traces = [made("ab", ["x", "y"], [[1 - p / 2, p / 2]] * 2) for p in weights]
+        entropy = summarize_attention(traces, seed=seed)[0]
         p = np.linspace(1e-9, 1, 10_001) / 2
-        truth = float((-p * np.log2(p) - (1 - p) * np.log2(1 - p)).mean())
-        held += found.low <= truth <= found.high
-    assert held >= 34
+        true_mean = float((-p * np.log2(p) - (1 - p) * np.log2(1 - p)).mean())
+        num_covered += entropy.low <= true_mean <= entropy.high
+    assert num_covered >= 34
 
 
-def test_rows_without_weights_are_left_out() -> None:
-    blind = made("abc", ["x", END], [[0.0] * 3] * 2)
-    gaps = made("ab", ["x", "y", END], [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
-    assert not trace_statistics(blind).any() and summarize_attention([blind]) == [] and summarize_attention([]) == []
-    assert [each.value for each in summarize_attention([blind, TRACE])] == [
+def test_rows_without_weights_are_omitted() -> None:
+    without_weights = made("abc", ["x", END], [[0.0] * 3] * 2)
+    with_empty_row = made("ab", ["x", "y", END], [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    assert (
+        not trace_statistics(without_weights).any()
+        and summarize_attention([without_weights]) == []
+        and summarize_attention([]) == []
+    )
+    assert [each.value for each in summarize_attention([without_weights, TRACE])] == [
         each.value for each in summarize_attention([TRACE])
     ]
-    assert attention_jumps(gaps).tolist() == [] and trace_statistics(gaps)[0].tolist() == [0, 2]
-    one = {each.name for each in summarize_attention([made("a", ["x"], [[1.0]])])}
-    assert "relative entropy" not in one and "monotonicity" not in one
+    assert attention_jumps(with_empty_row).tolist() == [] and trace_statistics(with_empty_row)[0].tolist() == [0, 2]
+    single_step_names = {each.name for each in summarize_attention([made("a", ["x"], [[1.0]])])}
+    assert "relative entropy" not in single_step_names and "monotonicity" not in single_step_names

@@ -25,47 +25,53 @@ from pellucid.errors import ConfigError, DataError, InputError
 TRAIN, DEV = copies(40, seed=1), copies(10, seed=2)
 SETTINGS = {"size": "tiny", **SMALL, "training": {"epochs": 1, "batch_size": 8}}
 
-TRAINING = {"epochs": 30, "batch_size": 8, "learning_rate": 0.02, "eval_interval": 30}
-"""Enough to learn to copy."""
+COPY_TRAINING = {"epochs": 30, "batch_size": 8, "learning_rate": 0.02, "eval_interval": 30}
+"""Settings that train a model to copy its source."""
 
 
-def as_csv(path: Path, examples: list[Example]) -> Path:
+def write_csv(path: Path, examples: list[Example]) -> Path:
     text = io.StringIO(newline="")
     csv.writer(text).writerows([example.source, example.target] for example in examples)
     path.write_text(text.getvalue(), encoding="utf-8", newline="")
     return path
 
 
-def as_jsonl(path: Path, examples: list[Example]) -> Path:
+def write_jsonl(path: Path, examples: list[Example]) -> Path:
     path.write_text("".join(json.dumps({"from": e.source, "to": e.target}) + "\n" for e in examples))
     return path
 
 
-def as_parquet(path: Path, examples: list[Example]) -> Path:
+def write_parquet(path: Path, examples: list[Example]) -> Path:
     columns = {"from": [example.source for example in examples], "to": [example.target for example in examples]}
     pq.write_table(pa.table(columns), path)
     return path
 
 
-def as_gzip(path: Path, examples: list[Example]) -> Path:
+def write_gzip(path: Path, examples: list[Example]) -> Path:
     path.write_bytes(gzip.compress("".join(f"{e.source}\t{e.target}\n" for e in examples).encode()))
     return path
 
 
 @pytest.mark.parametrize(
     ("name", "write"),
-    [("x.csv", as_csv), ("x.jsonl", as_jsonl), ("x.parquet", as_parquet), ("x.tsv.gz", as_gzip), ("x", write_pairs)],
+    [
+        ("x.csv", write_csv),
+        ("x.jsonl", write_jsonl),
+        ("x.parquet", write_parquet),
+        ("x.tsv.gz", write_gzip),
+        ("x", write_pairs),
+    ],
 )
 def test_every_file_format_trains_the_same_model(
     tmp_path: Path, name: str, write: Callable[[Path, list[Example]], Path]
 ) -> None:
     files = (write(tmp_path / f"train-{name}", TRAIN), write(tmp_path / f"dev-{name}", DEV))
     pellucid.train(*files, tmp_path / "run", SETTINGS)
-    assert outcome(tmp_path / "run")["moments"] == plain_moments()
+    assert outcome(tmp_path / "run")["moments"] == tsv_run_moments()
 
 
-def plain_moments() -> object:
-    """What a plain TSV file trains to."""
+def tsv_run_moments() -> object:
+    """Return the moments of the run trained on a TSV file."""
     folder = copies_run().run.parent / "plain"
     if not folder.exists():
         pellucid.train(copies_run().files.train, copies_run().files.valid, folder, SETTINGS)
@@ -80,46 +86,46 @@ def test_parallel_files_train_the_same_model(tmp_path: Path) -> None:
             paths[name, side].write_text("".join(f"{text}\n" for text in texts))
     train, dev = ((paths[name, "source"], paths[name, "target"]) for name in ("train", "dev"))
     transducer = pellucid.train(train, dev, tmp_path / "run", SETTINGS)
-    assert outcome(tmp_path / "run")["moments"] == plain_moments()
+    assert outcome(tmp_path / "run")["moments"] == tsv_run_moments()
     assert transducer.config.data.input_format == "text"
 
 
 def test_validation_file_may_have_another_format(tmp_path: Path) -> None:
-    train, dev = write_pairs(tmp_path / "train.tsv", TRAIN), as_jsonl(tmp_path / "dev.jsonl", DEV)
+    train, dev = write_pairs(tmp_path / "train.tsv", TRAIN), write_jsonl(tmp_path / "dev.jsonl", DEV)
     pellucid.train(train, dev, tmp_path / "run", SETTINGS)
-    assert outcome(tmp_path / "run")["moments"] == plain_moments()
+    assert outcome(tmp_path / "run")["moments"] == tsv_run_moments()
 
 
 def test_training_returns_the_best_checkpoint(tmp_path: Path) -> None:
     files = copy_files(tmp_path)
     trained = pellucid.train(str(files.train), files.valid, str(tmp_path / "run"), small_config({"epochs": 2}))
     loaded = pellucid.load(tmp_path / "run")
-    for one, other in zip(trained.predict(["ab", "c"]), loaded.predict(["ab", "c"]), strict=True):
-        assert isinstance(one, pellucid.Trace) and one.output == other.output
-        assert np.array_equal(one.attention, other.attention)
+    for trained_trace, loaded_trace in zip(trained.predict(["ab", "c"]), loaded.predict(["ab", "c"]), strict=True):
+        assert isinstance(trained_trace, pellucid.Trace) and trained_trace.output == loaded_trace.output
+        assert np.array_equal(trained_trace.attention, loaded_trace.attention)
 
 
 def test_finished_run_is_loaded_and_interrupted_run_resumes(tmp_path: Path) -> None:
     files, run, config = copies_run()
-    again = pellucid.train(files.train, files.valid, run, config)
-    assert [t.output for t in again.predict(["abc"])] == [t.output for t in pellucid.load(run).predict(["abc"])]
+    predictor = pellucid.train(files.train, files.valid, run, config)
+    assert [t.output for t in predictor.predict(["abc"])] == [t.output for t in pellucid.load(run).predict(["abc"])]
 
 
 def test_training_uses_the_configured_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results are the same to the bit only for the same number of threads, so Python and command line must agree."""
-    seen = []
+    """Results are bit-for-bit equal only for the same number of threads, so Python and the command line must agree."""
+    thread_counts = []
 
-    def watched(encoded: EncodedExamples, rows: np.ndarray) -> Batch:
-        seen.append(torch.get_num_threads())
+    def count_threads(encoded: EncodedExamples, rows: np.ndarray) -> Batch:
+        thread_counts.append(torch.get_num_threads())
         return collate(encoded, rows)
 
-    monkeypatch.setattr("pellucid.training.loop.collate", watched)
+    monkeypatch.setattr("pellucid.training.loop.collate", count_threads)
     files = copy_files(tmp_path)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
         pellucid.train(files.train, files.valid, tmp_path / "run", {**SETTINGS, "threads": 1})
-        assert set(seen) == {1}
+        assert set(thread_counts) == {1}
     finally:
         torch.set_num_threads(before)
 
@@ -127,8 +133,8 @@ def test_training_uses_the_configured_threads(tmp_path: Path, monkeypatch: pytes
 def test_progress_is_printed_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = copy_files(tmp_path)
     pellucid.train(files.train, files.valid, tmp_path / "run", SETTINGS)
-    said = capsys.readouterr()
-    assert said.out == "" and "40 examples" in said.err and "stopped: all its passes" in said.err
+    captured = capsys.readouterr()
+    assert captured.out == "" and "40 examples" in captured.err and "stopped: all its passes" in captured.err
 
 
 def test_user_errors_are_input_errors(tmp_path: Path) -> None:
@@ -143,8 +149,8 @@ def test_user_errors_are_input_errors(tmp_path: Path) -> None:
         assert message in str(caught.value)
 
 
-def share_right(transducer: pellucid.Predictor, examples: list[Example]) -> float:
-    """How much of what it was trained on a model can repeat."""
+def proportion_correct(transducer: pellucid.Predictor, examples: list[Example]) -> float:
+    """Return the proportion of examples whose output equals the target."""
     traces = transducer.trace(examples)
     return sum(t.output == e.target for t, e in zip(traces, examples, strict=True)) / len(examples)
 
@@ -153,57 +159,65 @@ def test_words_and_separators_end_to_end(tmp_path: Path) -> None:
     examples = [Example("+".join(e.source), " ".join(e.target.upper())) for e in TRAIN]
     data = {"source_symbols": "+", "target_symbols": "words"}
     train, dev = write_pairs(tmp_path / "t.tsv", examples[:30]), write_pairs(tmp_path / "d.tsv", examples[30:])
-    settings = {"size": "tiny", "data": data, "training": TRAINING}
+    settings = {"size": "tiny", "data": data, "training": COPY_TRAINING}
     transducer = pellucid.train(train, dev, tmp_path / "run", settings)
     (trace,) = transducer.predict(["a+b"])
     assert trace.source == ("a", "b") and trace.output == " ".join(trace.target[:-1])
     assert set(transducer.vocabularies.target.symbols) == set("ABCD")
-    assert share_right(transducer, examples[:30]) > 0.8
+    assert proportion_correct(transducer, examples[:30]) > 0.8
 
 
 def test_features_end_to_end(tmp_path: Path) -> None:
-    """The tag alone says whether the letters are to be capitals."""
+    """Only the tag determines whether the target is uppercase."""
     tagged = [Example(e.source, e.target.upper(), "UP;NOUN") for e in TRAIN]
     tagged += [Example(e.source, e.target, "LOW;NOUN") for e in TRAIN]
     train, dev = write_pairs(tmp_path / "t.tsv", tagged), write_pairs(tmp_path / "d.tsv", tagged[35:45])
     data = {"features_column": "3"}
-    transducer = pellucid.train(train, dev, tmp_path / "run", {"size": "tiny", "data": data, "training": TRAINING})
-    assert share_right(transducer, tagged) > 0.8
-    up, low, unknown = transducer.predict(["cab", "cab", "cab"], features=["UP;NOUN", "LOW;NOUN", "UP;VERB"])
-    assert up.output.isupper() and low.output.islower()
-    assert up.source == ("UP", "NOUN", "c", "a", "b") and up.features == 2 and up.attention.shape[1] == 5
+    transducer = pellucid.train(train, dev, tmp_path / "run", {"size": "tiny", "data": data, "training": COPY_TRAINING})
+    assert proportion_correct(transducer, tagged) > 0.8
+    uppercase, lowercase, unknown = transducer.predict(
+        ["cab", "cab", "cab"], features=["UP;NOUN", "LOW;NOUN", "UP;VERB"]
+    )
+    assert uppercase.output.isupper() and lowercase.output.islower()
+    assert (
+        uppercase.source == ("UP", "NOUN", "c", "a", "b")
+        and uppercase.features == 2
+        and uppercase.attention.shape[1] == 5
+    )
     assert unknown.unknown == (1,)
     with pytest.raises(DataError, match="one features text for each of 2 sources, got 1"):
         transducer.predict(["a", "b"], features=["UP;NOUN"])
 
 
 def test_added_features_end_to_end(tmp_path: Path) -> None:
-    """The same with features that are added to each symbol: learned, saved, loaded, and no positions of a Trace."""
+    """Feature embeddings are added to each symbol; the features are not positions of the trace."""
     tagged = [Example(e.source, e.target.upper(), "UP;NOUN") for e in TRAIN]
     tagged += [Example(e.source, e.target, "LOW;NOUN") for e in TRAIN]
     train, dev = write_pairs(tmp_path / "t.tsv", tagged), write_pairs(tmp_path / "d.tsv", tagged[35:45])
-    settings = {"data": {"features_column": "3"}, "encoder": {"features": "sum"}, "training": TRAINING}
+    settings = {"data": {"features_column": "3"}, "encoder": {"features": "sum"}, "training": COPY_TRAINING}
     pellucid.train(train, dev, tmp_path / "run", {"size": "tiny", **settings})
     transducer = pellucid.load(tmp_path / "run")
-    assert share_right(transducer, tagged) > 0.8
+    assert proportion_correct(transducer, tagged) > 0.8
     sources, tags = ["cab?", "cab?", "cab?", "a"], ["UP;NOUN", "LOW;NOUN", "UP;VERB", ""]
-    up, low, unknown, without = transducer.predict(sources, features=tags)
-    assert up.output.isupper() and low.output.islower()
-    assert (up.source, up.features, up.added) == (("c", "a", "b", "?"), 0, ("UP", "NOUN"))
-    assert up.unknown == unknown.unknown == (3,) and without.added == ()
-    assert json.loads(up.to_json())["added"] == ["UP", "NOUN"] and "added" not in json.loads(without.to_json())
-    np.testing.assert_allclose(up.attention.sum(axis=1), 1, atol=1e-5)
-    wide = transducer.with_search(msgspec.structs.replace(transducer.config.search, coverage_penalty=0.2, beam_size=3))
-    for other in (transducer.with_beam(3), wide, pellucid.load([tmp_path / "run"] * 2)):
-        found = other.predict(sources, features=tags)
+    uppercase, lowercase, unknown, without = transducer.predict(sources, features=tags)
+    assert uppercase.output.isupper() and lowercase.output.islower()
+    assert (uppercase.source, uppercase.features, uppercase.added) == (("c", "a", "b", "?"), 0, ("UP", "NOUN"))
+    assert uppercase.unknown == unknown.unknown == (3,) and without.added == ()
+    assert json.loads(uppercase.to_json())["added"] == ["UP", "NOUN"] and "added" not in json.loads(without.to_json())
+    np.testing.assert_allclose(uppercase.attention.sum(axis=1), 1, atol=1e-5)
+    with_coverage = transducer.with_search(
+        msgspec.structs.replace(transducer.config.search, coverage_penalty=0.2, beam_size=3)
+    )
+    for predictor in (transducer.with_beam(3), with_coverage, pellucid.load([tmp_path / "run"] * 2)):
+        found = predictor.predict(sources, features=tags)
         assert [len(trace.source) for trace in found] == [trace.attention.shape[1] for trace in found] == [4, 4, 4, 1]
-    (forced,) = transducer.force([Example("cab?", up.output, "UP;NOUN")])
-    np.testing.assert_allclose(forced.log_probabilities, up.log_probabilities, atol=1e-4)
+    (forced,) = transducer.force([Example("cab?", uppercase.output, "UP;NOUN")])
+    np.testing.assert_allclose(forced.log_probabilities, uppercase.log_probabilities, atol=1e-4)
     assert transducer.sample(["cab"], SamplingConfig(), ["UP;NOUN"])[0][0].attention.shape[1] == 3
 
 
 def test_features_do_not_count_for_the_maximum_length(tmp_path: Path) -> None:
-    """What was read without complaint must not be refused after an epoch, when it is decoded."""
+    """An example that training accepts must not be refused when it is decoded after an epoch."""
     tagged = [Example(e.source, e.target, "A;B;C;D") for e in TRAIN]
     train, dev = write_pairs(tmp_path / "t.tsv", tagged), write_pairs(tmp_path / "d.tsv", tagged[:9])
     settings = {**SETTINGS, "data": {"features_column": "3", "max_sequence_length": 3}}
@@ -214,22 +228,22 @@ def test_features_do_not_count_for_the_maximum_length(tmp_path: Path) -> None:
 
 
 def test_ensemble_is_trained_and_loaded(tmp_path: Path) -> None:
-    """Each member is the run that its seed alone trains; the same call again loads what is there."""
+    """Each member equals the run trained with its seed. A second call loads the existing runs."""
     train, dev, *_ = copy_files(tmp_path)
     settings = {**SETTINGS, "seed": 3}
-    together = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
-    assert isinstance(together, Ensemble) and len(together.members.networks) == 2
+    ensemble = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
+    assert isinstance(ensemble, Ensemble) and len(ensemble.members.networks) == 2
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
         ".lock",
         "ensemble.json",
         "seed-3",
         "seed-4",
     ]
-    alone = pellucid.train(train, dev, tmp_path / "alone", settings)
+    single_model = pellucid.train(train, dev, tmp_path / "alone", settings)
     assert outcome(tmp_path / "alone") == outcome(tmp_path / "runs" / "seed-3")
-    again = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
-    assert [trace.output for trace in again.predict(["abc"])] == [trace.output for trace in together.predict(["abc"])]
-    assert not isinstance(alone, Ensemble)
+    loaded = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
+    assert [trace.output for trace in loaded.predict(["abc"])] == [trace.output for trace in ensemble.predict(["abc"])]
+    assert not isinstance(single_model, Ensemble)
     with pytest.raises(ConfigError, match="ensemble: expected 1 to 1,000 runs, got 0"):
         pellucid.train(train, dev, tmp_path / "none", settings, ensemble=0)
     with pytest.raises(ConfigError, match="seed = 4294967295 leaves no room for the seeds of 2 runs"):

@@ -39,19 +39,19 @@ from pellucid.errors import ArgumentError, ConfigError, InputError
 ROOT = Path(__file__).parents[1]
 
 
-class Cell(str, Enum):  # noqa: UP042 (whose text StrEnum would change)
-    """A choice whose text is not what `str` makes of it."""
+class CellChoice(str, Enum):  # noqa: UP042 (whose text StrEnum would change)
+    """A choice whose value differs from `str(choice)`."""
 
     GRU = "gru"
 
 
-class Size(IntEnum):
-    """A number that has a name."""
+class NamedNumber(IntEnum):
+    """A named number."""
 
     TWO = 2
 
 
-def message_of(value: object, kind: object) -> str:
+def argument_error_message(value: object, kind: object) -> str:
     with pytest.raises(ArgumentError) as caught:
         convert_argument("name", value, kind)
     assert isinstance(caught.value, InputError) and isinstance(caught.value, ValueError | TypeError)
@@ -63,13 +63,13 @@ def message_of(value: object, kind: object) -> str:
     [
         (np.int64(3), Width, 3),
         (torch.tensor(3), Width, 3),
-        (Size.TWO, int, 2),
+        (NamedNumber.TWO, int, 2),
         (np.float32(0.5), Probability, 0.5),
         (1, float, 1.0),
         (np.bool_(True), bool, True),
         (np.str_("ab"), str, "ab"),
         (Text("ab"), str, "ab"),
-        (Cell.GRU, str, "gru"),
+        (CellChoice.GRU, str, "gru"),
         (np.str_("cpu"), Device, "cpu"),
         ("runs/a", str | Path, Path("runs/a")),
         (Text("runs/a"), Path, Path("runs/a")),
@@ -142,12 +142,12 @@ def test_matching_values_are_converted(value: object, kind: object, expected: ob
     ],
 )
 def test_mismatches_name_the_argument_and_the_expected_type(value: object, kind: object, message: str) -> None:
-    assert message_of(value, kind).startswith(message)
+    assert argument_error_message(value, kind).startswith(message)
 
 
 def test_unprintable_values_are_described_by_their_type() -> None:
     assert (
-        message_of(10**5000, Width)
+        argument_error_message(10**5000, Width)
         == "name: expected a whole number of at most 1024, got a number with thousands of digits"
     )
 
@@ -160,11 +160,13 @@ def test_iterators_stay_lazy_and_errors_name_the_item() -> None:
 
 
 def test_numpy_scalars_are_settings_and_other_objects_are_refused() -> None:
-    config = build_config({"size": np.str_("tiny"), "encoder": {"hidden_size": np.int64(8)}, "seed": Size.TWO}, "test")
+    config = build_config(
+        {"size": np.str_("tiny"), "encoder": {"hidden_size": np.int64(8)}, "seed": NamedNumber.TWO}, "test"
+    )
     assert type(config.encoder.hidden_size) is int and config.seed == 2
-    odd = msgspec.structs.replace(config, seed=np.int64(3), training=config.training)
-    assert type(validate_config(odd).seed) is int
-    refused: list[tuple[dict[str, Any], str]] = [
+    unvalidated = msgspec.structs.replace(config, seed=np.int64(3), training=config.training)
+    assert type(validate_config(unvalidated).seed) is int
+    invalid_settings: list[tuple[dict[str, Any], str]] = [
         ({"encoder": {1: 2}}, "test: unknown key 'encoder.1'"),
         ({"encoder": {"cell": b"gru"}}, "test: encoder.cell: expected gru or lstm, got b'gru'"),
         ({"encoder": {"cell": "\ud800"}}, "test: encoder.cell: expected gru or lstm, got '\\ud800'"),
@@ -180,7 +182,7 @@ def test_numpy_scalars_are_settings_and_other_objects_are_refused() -> None:
             "test: search.max_length_ratio: expected a number of at most 1048576.0",
         ),
     ]
-    for settings, message in refused:
+    for settings, message in invalid_settings:
         with pytest.raises(ConfigError) as caught:
             build_config(settings, "test")
         assert str(caught.value).startswith(message)
@@ -189,14 +191,13 @@ def test_numpy_scalars_are_settings_and_other_objects_are_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 1025])
-def test_a_bad_beam_size_is_named_as_the_argument_that_was_given(value: int) -> None:
+def test_invalid_beam_size_is_reported_by_its_argument_name(value: int) -> None:
     with pytest.raises(ArgumentError, match=r"^beam_size: expected a whole number"):
         PLAIN.with_beam(value)
     assert PLAIN.with_beam(3).config.search.beam_size == 3
 
 
 def test_search_settings_may_be_a_dict() -> None:
-    """What the dict lacks stays as it is."""
     changed = PLAIN.with_search({"beam_size": 2, "max_length": 5})
     expected = msgspec.structs.replace(PLAIN.config.search, beam_size=2, max_length=5)
     assert changed.config.search == expected == PLAIN.with_search(expected).config.search
@@ -209,71 +210,66 @@ def test_search_settings_may_be_a_dict() -> None:
             PLAIN.with_search(search)
 
 
-def nested(depth: int) -> dict[str, Any]:
-    """Settings within settings, so deep that nothing can walk through them."""
+def nested_settings(depth: int) -> dict[str, Any]:
+    """Return settings nested to this depth."""
     inner: dict[str, Any] = {}
     for _ in range(depth):
         inner = {"data": inner}
     return inner
 
 
-def own() -> dict[str, Any]:
-    """Settings that hold themselves."""
+def recursive_settings() -> dict[str, Any]:
+    """Return settings that contain themselves."""
     table: dict[str, Any] = {}
     table["data"] = table
     return table
 
 
-class Failing(str):
-    """A text whose own methods raise."""
+class RaisingString(str):
+    """A string whose methods raise."""
 
     def __str__(self) -> str:
-        """Raise."""
         raise RuntimeError("no text")
 
     def __len__(self) -> int:
-        """Raise."""
         raise RuntimeError("no length")
 
     __repr__ = __str__
 
 
-class FailingTable(dict[str, Any]):
-    """A mapping whose own methods raise."""
+class RaisingMapping(dict[str, Any]):
+    """A mapping whose methods raise."""
 
     def items(self) -> Any:  # noqa: ANN401
-        """Raise."""
         raise RuntimeError("no items")
 
 
-class FailingNumber(int):
-    """A number whose own methods raise."""
+class RaisingNumber(int):
+    """A number whose methods raise."""
 
     def __int__(self) -> int:
-        """Raise."""
         raise RuntimeError("no number")
 
     __index__ = __int__
 
 
-SEARCH = msgspec.structs.asdict(PLAIN.config.search)
+SEARCH_SETTINGS = msgspec.structs.asdict(PLAIN.config.search)
 
 
-def with_width(value: Any) -> SearchConfig:  # noqa: ANN401 (whatever somebody may give)
-    """A search with a width of any type."""
+def search_with_beam_size(value: Any) -> SearchConfig:  # noqa: ANN401 (any value is allowed)
+    """Return a search configuration with this beam size, of any type."""
     return msgspec.structs.replace(PLAIN.config.search, beam_size=value)
 
 
-NOT_A_TABLE = [
+NON_TABLE_VALUES = [
     *(range(3), [1], "1", None, 5, object(), np.zeros(2), torch.zeros(2), UserList([1]), UserString("1"), b"x"),
-    *(torch.empty((), device="meta"), np.datetime64("2020"), FailingTable(), Failing("a"), FailingNumber(1)),
+    *(torch.empty((), device="meta"), np.datetime64("2020"), RaisingMapping(), RaisingString("a"), RaisingNumber(1)),
 ]
 
 
-@pytest.mark.parametrize("value", NOT_A_TABLE, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("value", NON_TABLE_VALUES, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("section", ["data", "encoder", "search"])
 def test_section_of_settings_must_be_a_table(section: str, value: object, tmp_path: Path) -> None:
-    """A range, an array or a list for a section once left every setting as it was, without a word."""
     message = rf"^config: {section}: expected a table, got "
     with pytest.raises(ConfigError, match=message) as caught:
         build_config({section: value}, "config")
@@ -285,7 +281,9 @@ def test_section_of_settings_must_be_a_table(section: str, value: object, tmp_pa
         validate_config(msgspec.structs.replace(PLAIN.config, **{section: value}))
 
 
-@pytest.mark.parametrize("table", [nested(600), nested(50_000), own()], ids=["600", "50000", "own"])
+@pytest.mark.parametrize(
+    "table", [nested_settings(600), nested_settings(50_000), recursive_settings()], ids=["600", "50000", "recursive"]
+)
 def test_deeply_nested_settings_are_refused(table: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("[data]\nsubword_vocab_size = 5\n")
     calls: list[tuple[str, Callable[[], object]]] = [
@@ -293,7 +291,7 @@ def test_deeply_nested_settings_are_refused(table: dict[str, Any], tmp_path: Pat
         ("unknown key 'data.data'", lambda: load_config(tmp_path / "a.toml", table)),
         ("unknown key 'data.data'", lambda: validate_config(msgspec.structs.replace(PLAIN.config, data=table["data"]))),
         ("seed: expected a whole number", lambda: validate_config(msgspec.structs.replace(PLAIN.config, seed=table))),
-        ("search.beam_size: expected a whole number", lambda: PLAIN.with_search(with_width(table))),
+        ("search.beam_size: expected a whole number", lambda: PLAIN.with_search(search_with_beam_size(table))),
     ]
     for message, call in calls:
         with pytest.raises(ConfigError, match=re.escape(message)) as caught:
@@ -314,22 +312,24 @@ def test_deeply_nested_settings_are_refused(table: dict[str, Any], tmp_path: Pat
 )
 def test_arrays_are_refused_as_settings(value: Any) -> None:  # noqa: ANN401
     with pytest.raises(ConfigError, match=r"^search\.beam_size: expected a whole number, got "):
-        PLAIN.with_search(with_width(value))
+        PLAIN.with_search(search_with_beam_size(value))
     with pytest.raises(ConfigError, match=r"^search\.length_penalty_alpha: expected a number, got "):
-        validate_config(msgspec.structs.replace(PLAIN.config, search={**SEARCH, "length_penalty_alpha": value}))
+        validate_config(
+            msgspec.structs.replace(PLAIN.config, search={**SEARCH_SETTINGS, "length_penalty_alpha": value})
+        )
     with pytest.raises(ConfigError, match=r"^config: encoder\.cell: expected gru or lstm, got "):
         build_config({"encoder": {"cell": value}}, "config")
     with pytest.raises(ConfigError, match=r"^config: data\.header: expected auto, true or false, got "):
         build_config({"data": {"header": value}}, "config")
-    message_of(value, Probability)
-    message_of(value, Device)
+    argument_error_message(value, Probability)
+    argument_error_message(value, Device)
 
 
 @pytest.mark.parametrize(
     "key", ["source_column", "features_column", "source_symbols", "target_symbols", "features_symbols", "ignored_tag"]
 )
 def test_unpaired_surrogates_in_settings_are_refused(key: str) -> None:
-    """Half a character would stop a training when its settings are written."""
+    """An unpaired surrogate cannot be encoded, so training would fail when it writes its settings."""
     with pytest.raises(
         ConfigError, match=rf"^config: data\.{key}: expected text without unpaired surrogates, got '\\udfff'$"
     ):
@@ -344,44 +344,45 @@ def test_unpaired_surrogates_in_settings_are_refused(key: str) -> None:
 
 def test_exceptions_of_value_methods_are_mismatches() -> None:
     assert (
-        convert_argument("name", Failing("ab"), str) == "ab" and convert_argument("name", FailingNumber(2), Width) == 2
+        convert_argument("name", RaisingString("ab"), str) == "ab"
+        and convert_argument("name", RaisingNumber(2), Width) == 2
     )
-    assert PLAIN.with_search(with_width(FailingNumber(2))).config.search.beam_size == 2
+    assert PLAIN.with_search(search_with_beam_size(RaisingNumber(2))).config.search.beam_size == 2
     for kind in (Device, Width, Iterable[str], Mapping[str, str]):
-        assert "got 'a'" in message_of(Failing("a"), kind)
+        assert "got 'a'" in argument_error_message(RaisingString("a"), kind)
     with pytest.raises(OSError, match="the disk is gone"):
-        convert_argument("name", failing_items(), tuple[str, ...])
+        convert_argument("name", raising_items(), tuple[str, ...])
 
 
-def failing_items() -> Iterator[str]:
-    """A text, then an error of the source's own."""
+def raising_items() -> Iterator[str]:
+    """Yield a string and then raise OSError."""
     yield "a"
     raise OSError("the disk is gone")
 
 
 def test_options_can_be_compared_copied_and_pickled() -> None:
     options = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
-    drawing = SamplingConfig(samples=3, temperature=0.5)
-    for value in (options, drawing, ArgumentError("name: no")):
-        for again in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value)):
-            assert type(again) is type(value) and repr(again) == repr(value)
-    again = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
-    assert again == options != DecodingOptions() and hash(again) == hash(options) != hash(DecodingOptions())
-    two = Lexicon({"a": ("b",), "c": ("d",)})
-    assert hash(two) == hash(Lexicon({"c": ("d",), "a": ("b",)})) != hash(options.lexicon)
+    sampling = SamplingConfig(samples=3, temperature=0.5)
+    for value in (options, sampling, ArgumentError("name: no")):
+        for copied in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value)):
+            assert type(copied) is type(value) and repr(copied) == repr(value)
+    copied = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
+    assert copied == options != DecodingOptions() and hash(copied) == hash(options) != hash(DecodingOptions())
+    other_lexicon = Lexicon({"a": ("b",), "c": ("d",)})
+    assert hash(other_lexicon) == hash(Lexicon({"c": ("d",), "a": ("b",)})) != hash(options.lexicon)
 
 
 def test_temperature_near_zero_is_argmax() -> None:
-    likeliest = [trace.output for trace in PLAIN.predict(["abc", "b"])]
-    drawn = PLAIN.sample(["abc", "b"], SamplingConfig(temperature=5e-324))
-    assert [traces[0].output for traces in drawn] == likeliest and any(likeliest)
+    greedy_outputs = [trace.output for trace in PLAIN.predict(["abc", "b"])]
+    samples = PLAIN.sample(["abc", "b"], SamplingConfig(temperature=5e-324))
+    assert [traces[0].output for traces in samples] == greedy_outputs and any(greedy_outputs)
 
 
 def test_every_public_function_checks_its_arguments(tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("ab\tab\nc\tc\n")
     script = ROOT / "tests" / "wrong_arguments.py"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, script, copies_run().run, pairs],
         capture_output=True,
         text=True,
@@ -389,49 +390,51 @@ def test_every_public_function_checks_its_arguments(tmp_path: Path) -> None:
         timeout=600,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "PELLUCID_PLAIN": "1"},
     )
-    assert done.returncode == 0, done.stderr
-    *wrong, counted = done.stdout.splitlines()
-    assert wrong == [] and int(counted.removesuffix(" calls")) > 6000
+    assert process.returncode == 0, process.stderr
+    *failures, call_count = process.stdout.splitlines()
+    assert failures == [] and int(call_count.removesuffix(" calls")) > 6000
 
 
 @pytest.mark.parametrize("value", [np.void(b"ab"), np.array([(1, 2)], "i,i")[0], np.array(1)])
-def test_numpy_scalar_is_no_list(value: object) -> None:
-    assert message_of(value, list[int]).startswith("name: expected a list of whole numbers, got ")
+def test_numpy_scalar_is_not_a_list(value: object) -> None:
+    assert argument_error_message(value, list[int]).startswith("name: expected a list of whole numbers, got ")
 
 
 @pytest.mark.parametrize("kind", [int, float, bool])
 def test_masked_number_is_refused(kind: type) -> None:
-    assert message_of(np.ma.masked, kind).endswith("got masked")
-    assert message_of(np.ma.masked_array([1.0, 2.0], [False, True]), list[float]).startswith("name[1]: ")
+    assert argument_error_message(np.ma.masked, kind).endswith("got masked")
+    assert argument_error_message(np.ma.masked_array([1.0, 2.0], [False, True]), list[float]).startswith("name[1]: ")
     assert convert_argument("name", np.ma.masked_array(1.5), float) == 1.5
 
 
-class Unending:
-    """A sequence by its `__getitem__` alone, which never raises an `IndexError`."""
+class EndlessSequence:
+    """A sequence that defines only `__getitem__` and never raises `IndexError`."""
 
-    def __getitem__(self, at: int) -> str:
-        if at > 1000:
-            raise AssertionError("nobody should ask for so many")
+    def __getitem__(self, index: int) -> str:
+        if index > 1000:
+            raise AssertionError("more than 1,000 items were requested")
         return "ab"
 
 
-class Sized(Unending):
-    """The same with a length."""
+class SizedSequence(EndlessSequence):
+    """An endless sequence that has a length."""
 
     def __len__(self) -> int:
         return 3
 
 
 def test_endless_sequence_is_read_to_its_length_or_refused() -> None:
-    assert convert_argument("sources", Sized(), Iterable[str]) == ["ab"] * 3
-    assert convert_argument("sources", Sized(), tuple[str, ...]) == ("ab",) * 3
-    with pytest.raises(ArgumentError, match=r"^sources: expected a list of strings, got <.*Unending object") as caught:
-        convert_argument("sources", Unending(), Iterable[str])
+    assert convert_argument("sources", SizedSequence(), Iterable[str]) == ["ab"] * 3
+    assert convert_argument("sources", SizedSequence(), tuple[str, ...]) == ("ab",) * 3
+    with pytest.raises(
+        ArgumentError, match=r"^sources: expected a list of strings, got <.*EndlessSequence object"
+    ) as caught:
+        convert_argument("sources", EndlessSequence(), Iterable[str])
     assert "raises" not in str(caught.value)
 
 
-class EndlessTable(Mapping[str, Any]):
-    """A mapping that is never done telling its keys."""
+class EndlessMapping(Mapping[str, Any]):
+    """A mapping with an endless iterator of keys."""
 
     def __getitem__(self, key: str) -> int:
         return 1
@@ -449,7 +452,7 @@ class EndlessTable(Mapping[str, Any]):
         (repeat("run"), str | Path | Sequence[str | Path], "a path or a list of paths with at most 4,096 items"),
         (repeat("a"), tuple[str, ...], "a list of strings with at most 1,048,576 items"),
         (repeat("a"), tuple[str, str], "a tuple of 2 strings"),
-        (EndlessTable(), Mapping[str, int], "a mapping (dict) with at most 2 keys"),
+        (EndlessMapping(), Mapping[str, int], "a mapping (dict) with at most 2 keys"),
     ],
 )
 def test_endless_iterables_are_refused(value: object, kind: object, message: str) -> None:
@@ -458,7 +461,7 @@ def test_endless_iterables_are_refused(value: object, kind: object, message: str
 
 
 def test_endless_settings_are_refused() -> None:
-    for settings, key in (({"data": EndlessTable()}, "data: "), (EndlessTable(), "")):
+    for settings, key in (({"data": EndlessMapping()}, "data: "), (EndlessMapping(), "")):
         with pytest.raises(ConfigError, match=rf"^it: {key}expected a mapping \(dict\) with at most 2 keys"):
             build_config(settings, "it")
 

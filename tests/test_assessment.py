@@ -28,12 +28,12 @@ def tokenizers(target: str = "characters") -> Tokenizers:
 def build_assessment(
     rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[str] | None = None
 ) -> Assessment:
-    """An assessment of rows of (wanted, output, further outputs)."""
-    outputs = [[diagonal(tuple(wanted or "x"), (*each, END)) for each in own] for wanted, *own in rows]
-    examples = [Example(wanted, wanted) for wanted, *_ in rows]
-    own = list(groups) if groups is not None else [""] * len(rows)
-    answered = DecodedExamples(examples, [(wanted,) for wanted, *_ in rows], own, outputs)
-    return assess_outputs(name, answered, tokenizers(), tokenizers(), ERROR_RATE_METRICS, texts=True)
+    """Build an assessment of rows with the reference, the output and any further outputs."""
+    traces = [[diagonal(tuple(reference or "x"), (*each, END)) for each in outputs] for reference, *outputs in rows]
+    examples = [Example(reference, reference) for reference, *_ in rows]
+    row_groups = list(groups) if groups is not None else [""] * len(rows)
+    decoded = DecodedExamples(examples, [(reference,) for reference, *_ in rows], row_groups, traces)
+    return assess_outputs(name, decoded, tokenizers(), tokenizers(), ERROR_RATE_METRICS, texts=True)
 
 
 ROWS = [("abc", "abc"), ("abd", "abc"), ("x", "x"), ("yz", "y")]
@@ -50,21 +50,21 @@ def test_all_metrics_are_plain_json() -> None:
     assert found["oracle"] == [] and found["mean_reciprocal_rank"] is None
 
 
-def test_one_group_has_no_table_and_no_mean() -> None:
+def test_single_group_has_no_table_and_no_mean() -> None:
     found = build_assessment(ROWS)
     assert found.groups == [] and found.mean is None and found.to_dict()["macro"] is None
 
 
 @pytest.mark.parametrize("rows", [[("abc", "abc")], [("abc", "xyz")], [("abc", "")], [("", "")], [("", "a")]])
-def test_one_example_right_wrong_or_empty(rows: list[tuple[str, ...]]) -> None:
+def test_single_example_may_be_correct_wrong_or_empty(rows: list[tuple[str, ...]]) -> None:
     found = build_assessment(rows).to_dict()
     json.loads(msgspec.json.encode(found))
     assert found["exact_match"] == 100 * (rows[0][0] == rows[0][1])
-    same = compare_runs(build_assessment(rows), build_assessment(rows))
-    assert same.exact_match.p == same.symbol_error_rate.p == 1 and same.exact_match.difference == 0
+    comparison = compare_runs(build_assessment(rows), build_assessment(rows))
+    assert comparison.exact_match.p == comparison.symbol_error_rate.p == 1 and comparison.exact_match.difference == 0
 
 
-def test_candidates_count() -> None:
+def test_oracle_accuracy_and_reciprocal_rank_use_all_candidates() -> None:
     found = build_assessment([("ab", "a", "ab"), ("c", "c"), ("d", "x", "y", "z")])
     assert [round(each.accuracy, 2) for each in found.oracle] == [33.33, 66.67, 66.67]
     assert found.mean_reciprocal_rank == pytest.approx((1 / 2 + 1 + 0) / 3)
@@ -76,11 +76,11 @@ def test_joined_assessments_equal_one_assessment() -> None:
 
 
 def test_runs_with_another_tokenizer_are_split_like_the_first() -> None:
-    words = build_assessment(ROWS)
-    answered = words.decoded
-    found = assess_outputs("run", answered, tokenizers("words"), tokenizers(), ERROR_RATE_METRICS)
+    assessment = build_assessment(ROWS)
+    decoded = assessment.decoded
+    found = assess_outputs("run", decoded, tokenizers("words"), tokenizers(), ERROR_RATE_METRICS)
     assert [each.output for each in found.scored] == [tuple("abc"), tuple("abc"), ("x",), ("y",)]
-    assert found.evaluation == words.evaluation
+    assert found.evaluation == assessment.evaluation
 
 
 def test_runs_on_different_examples_are_not_compared() -> None:
@@ -88,10 +88,10 @@ def test_runs_on_different_examples_are_not_compared() -> None:
         compare_runs(build_assessment(ROWS), build_assessment(ROWS[:3]))
 
 
-def test_a_comparison_of_groups_is_of_their_means() -> None:
+def test_comparison_of_groups_compares_their_means() -> None:
     a, b = (
         build_assessment(ROWS, groups=["p", "p", "p", "q"]),
-        build_assessment([(wanted, wanted) for wanted, _ in ROWS], "b", ["p"] * 3 + ["q"]),
+        build_assessment([(reference, reference) for reference, _ in ROWS], "b", ["p"] * 3 + ["q"]),
     )
     found = compare_runs(a, b)
     assert found.exact_match.a == pytest.approx((200 / 3 + 0) / 2) and found.exact_match.b == 100
@@ -104,14 +104,14 @@ def test_tags_are_calibrated_individually_without_ignored_ones() -> None:
         replace(answered("tag", "abc", "HEC"), log_probabilities=np.log(np.array([0.9, 0.6, 0.8], np.float32))),
         replace(answered("tag", "ab", "HH"), log_probabilities=np.log(np.array([0.5, 0.7], np.float32))),
     ]
-    wanted = [Example("abc", "H-E"), Example("ab", "HE")]
-    rows = DecodedExamples(wanted, [(each.target,) for each in wanted], ["", ""], [[trace] for trace in traces])
-    cut = Tokenizers(*(each._replace(ignored_tag="-") for each in tokenizers()))
-    found = assess_outputs("run", rows, cut, cut, get_task("tag").metrics)
+    examples = [Example("abc", "H-E"), Example("ab", "HE")]
+    decoded = DecodedExamples(examples, [(each.target,) for each in examples], ["", ""], [[trace] for trace in traces])
+    without_ignored = Tokenizers(*(each._replace(ignored_tag="-") for each in tokenizers()))
+    found = assess_outputs("run", decoded, without_ignored, without_ignored, get_task("tag").metrics)
     assert found.unit == "tags" and found.to_dict()["calibration"]["of"] == "tags"
     assert found.calibration.confidence == pytest.approx((0.9 + 0.8 + 0.5 + 0.7) / 4)
     assert found.calibration.accuracy == 0.5 and sum(each.total for each in found.calibration.bins) == 4
     assert ("calibration error of a tag", "mean probability of a tag 72.5 %, accuracy 50.0 %") in [
-        (name, told) for name, _, told in score_rows(found)
+        (name, text) for name, _, text in score_rows(found)
     ]
     assert build_assessment(ROWS).to_dict()["calibration"]["of"] == "outputs"

@@ -1,4 +1,4 @@
-"""Oracle accuracy and ranks by plain loops."""
+"""Oracle accuracy and mean reciprocal rank, compared with plain loops."""
 
 import pytest
 from hypothesis import given
@@ -13,10 +13,12 @@ CANDIDATES = st.lists(st.lists(LETTERS, min_size=1, max_size=4), min_size=1, max
 
 @given(CANDIDATES)
 def test_oracle_accuracy_and_reciprocal_rank_equal_plain_loops(outputs: list[list[str]]) -> None:
-    scored = [[ScoredExample((output,), (("a",), ("b",)), 1) for output in own] for own in outputs]
-    for each in oracle_accuracy(scored, 4):
-        right = sum(any(output in "ab" for output in own[: each.k]) for own in outputs)
-        assert each.accuracy == pytest.approx(100 * right / len(outputs))
-        assert each.ci95.low <= each.accuracy <= each.ci95.high
-    ranks = [next((at for at, output in enumerate(own, 1) if output in "ab"), None) for own in outputs]
+    scored = [[ScoredExample((output,), (("a",), ("b",)), 1) for output in candidates] for candidates in outputs]
+    for oracle in oracle_accuracy(scored, 4):
+        num_correct = sum(any(output in "ab" for output in candidates[: oracle.k]) for candidates in outputs)
+        assert oracle.accuracy == pytest.approx(100 * num_correct / len(outputs))
+        assert oracle.ci95.low <= oracle.accuracy <= oracle.ci95.high
+    ranks = [
+        next((place for place, output in enumerate(candidates, 1) if output in "ab"), None) for candidates in outputs
+    ]
     assert mean_reciprocal_rank(scored) == pytest.approx(sum(1 / rank for rank in ranks if rank) / len(outputs))

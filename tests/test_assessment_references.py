@@ -16,7 +16,7 @@ CHARACTERS = build_tokenizers(DataConfig())
 WORDS = build_tokenizers(DataConfig(target_symbols="words"))
 
 
-def trace(source: str, target: tuple[str, ...], features: int = 0, finished: bool = True) -> Trace:
+def make_trace(source: str, target: tuple[str, ...], features: int = 0, finished: bool = True) -> Trace:
     steps = len(target)
     return Trace(
         text=source,
@@ -50,35 +50,35 @@ def test_no_examples_merge_to_an_empty_list() -> None:
     assert merge_references([]) == []
 
 
-def test_eos_is_not_a_symbol_of_the_output() -> None:
-    (whole,) = score_traces([trace("ab", ("x", "y", END))], [("xy",)], CHARACTERS)
-    assert whole.output == ("x", "y") and whole.exact and whole.source_length == 2
+def test_end_symbol_is_not_part_of_the_output() -> None:
+    (scored,) = score_traces([make_trace("ab", ("x", "y", END))], [("xy",)], CHARACTERS)
+    assert scored.output == ("x", "y") and scored.exact and scored.source_length == 2
 
 
-def test_an_output_that_was_cut_keeps_its_last_symbol() -> None:
-    (cut,) = score_traces([trace("ab", ("x", "y"), finished=False)], [("x",)], CHARACTERS)
-    assert cut.output == ("x", "y") and cut.errors == 1
+def test_unfinished_output_keeps_its_last_symbol() -> None:
+    (scored,) = score_traces([make_trace("ab", ("x", "y"), finished=False)], [("x",)], CHARACTERS)
+    assert scored.output == ("x", "y") and scored.errors == 1
 
 
 def test_an_empty_output_is_empty() -> None:
-    ended, nothing = score_traces([trace("ab", (END,)), trace("", ())], [("x",), ("x",)], CHARACTERS)
-    assert ended.output == nothing.output == () and nothing.source_length == 0
+    finished, unfinished = score_traces([make_trace("ab", (END,)), make_trace("", ())], [("x",), ("x",)], CHARACTERS)
+    assert finished.output == unfinished.output == () and unfinished.source_length == 0
 
 
 def test_references_are_split_by_the_target_tokenizer() -> None:
-    (words,) = score_traces([trace("ab", ("HH", "AH", END))], [("HH  AH", "HH")], WORDS)
-    assert words.references == (("HH", "AH"), ("HH",)) and words.exact
+    (scored,) = score_traces([make_trace("ab", ("HH", "AH", END))], [("HH  AH", "HH")], WORDS)
+    assert scored.references == (("HH", "AH"), ("HH",)) and scored.exact
 
 
 def test_features_do_not_count_in_the_source_length() -> None:
-    (tagged,) = score_traces([trace("abc", (END,), features=2)], [("x",)], CHARACTERS)
-    assert tagged.source_length == 3
+    (scored,) = score_traces([make_trace("abc", (END,), features=2)], [("x",)], CHARACTERS)
+    assert scored.source_length == 3
 
 
 def test_references_get_the_target_normalization() -> None:
-    taken_apart = build_tokenizers(msgspec.structs.replace(DataConfig(), target_normalization="nfd"))
-    (accented,) = score_traces([trace("e", ("e", "\u0301", END))], [("\u00e9",)], taken_apart)
-    assert accented.exact
+    nfd = build_tokenizers(msgspec.structs.replace(DataConfig(), target_normalization="nfd"))
+    (scored,) = score_traces([make_trace("e", ("e", "\u0301", END))], [("\u00e9",)], nfd)
+    assert scored.exact
 
 
 def test_decoded_traces_score_like_their_texts() -> None:

@@ -27,16 +27,16 @@ from pellucid.model.attention import (
 )
 from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State
 
-SOFT = [score for score in SCORES if score != "monotonic"]
+SOFT_SCORES = [score for score in SCORES if score != "monotonic"]
 """Attention whose weights are a function of memory, query and previous weights; monotonic attention draws random
 numbers in training, attends to one position in decoding, and has its own tests."""
-SCORED = [score for score in SOFT if score != "none"]
+POSITION_SCORES = [score for score in SOFT_SCORES if score != "none"]
 
 
-class Case(NamedTuple):
+class AttentionCase(NamedTuple):
     """An attention, a memory, and for each row a query and the previous weights.
 
-    The padding of memory and weights is not zero, and must not be read.
+    The padding of memory and weights is not zero. Attention must not read it.
     """
 
     attention: Attention
@@ -51,7 +51,7 @@ class Case(NamedTuple):
         return attended
 
 
-def random_case(score: str, lengths: list[int], units: int, seed: int) -> Case:
+def make_case(score: str, lengths: list[int], units: int, seed: int) -> AttentionCase:
     generator = torch.Generator().manual_seed(seed)
     B, S, D = len(lengths), max(lengths), 3
     H = D if "dot" in score else 2
@@ -59,23 +59,25 @@ def random_case(score: str, lengths: list[int], units: int, seed: int) -> Case:
     attention = build_attention(config, H, D).double()
     shake(attention, seed)
     shapes = ((B, S, D), (B, 2, D), (B, H), (B, S))
-    states, final, query, looked = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
-    return Case(attention, Memory(states, torch.tensor(lengths), State(final)), query, looked)
+    states, final, query, previous_weights = (
+        torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes
+    )
+    return AttentionCase(attention, Memory(states, torch.tensor(lengths), State(final)), query, previous_weights)
 
 
-CASES = st.builds(random_case, st.sampled_from(SOFT), LENGTHS, SIZES, SEEDS)
-BLIND_CASES = st.builds(
-    random_case, st.sampled_from([score for score in SCORED if score != "location"]), LENGTHS, SIZES, SEEDS
+CASES = st.builds(make_case, st.sampled_from(SOFT_SCORES), LENGTHS, SIZES, SEEDS)
+POSITION_FREE_CASES = st.builds(
+    make_case, st.sampled_from([score for score in POSITION_SCORES if score != "location"]), LENGTHS, SIZES, SEEDS
 )
 """Cases of scores that do not depend on the position."""
-SCORED_CASES = st.builds(random_case, st.sampled_from(SCORED), LENGTHS, SIZES, SEEDS)
+POSITION_SCORE_CASES = st.builds(make_case, st.sampled_from(POSITION_SCORES), LENGTHS, SIZES, SEEDS)
 
 
-Looked = tuple[list[float], int]
-"""The weights of the previous step, and the scored position."""
+PreviousAttention = tuple[list[float], int]
+"""Weights of the previous step, and the scored position."""
 
 
-def times(projection: nn.Linear, vector: list[float]) -> list[float]:
+def project(projection: nn.Linear, vector: list[float]) -> list[float]:
     return [dot(row, vector) for row in projection.weight.tolist()]
 
 
@@ -83,50 +85,63 @@ def dot(one: list[float], two: list[float]) -> float:
     return sum(a * b for a, b in zip(one, two, strict=True))
 
 
-def location_features_by_definition(attention: LocationSensitiveAttention, before: list[float], at: int) -> list[float]:
-    """L f_s with f_s = Σ_j F_j α'_{s+j}, j from −radius to radius."""
+def location_features_by_definition(
+    attention: LocationSensitiveAttention, previous_weights: list[float], position: int
+) -> list[float]:
+    """Return L f_s with f_s = Σ_j F_j α'_{s+j}, j from −radius to radius."""
     rows = [row for [row] in attention.filters.weight.tolist()]
     radius = len(rows[0]) // 2
-    inside = [(j, at + j) for j in range(-radius, radius + 1) if 0 <= at + j < len(before)]
-    return times(attention.location_projection, [sum(row[j + radius] * before[s] for j, s in inside) for row in rows])
+    inside = [(j, position + j) for j in range(-radius, radius + 1) if 0 <= position + j < len(previous_weights)]
+    return project(
+        attention.location_projection, [sum(row[j + radius] * previous_weights[s] for j, s in inside) for row in rows]
+    )
 
 
-def score_by_definition(attention: Attention, query: list[float], state: list[float], looked: Looked) -> float:
+def score_by_definition(
+    attention: Attention, query: list[float], state: list[float], previous_attention: PreviousAttention
+) -> float:
     match attention:
         case LocationSensitiveAttention():
-            summands = [times(attention.query_projection, query), times(attention.key_projection, state)]
-            summands += [attention.key_projection.bias.tolist(), location_features_by_definition(attention, *looked)]
-            sums = [math.tanh(math.fsum(each)) for each in zip(*summands, strict=True)]
-            return dot(attention.energy.tolist(), sums)
+            summands = [project(attention.query_projection, query), project(attention.key_projection, state)]
+            summands += [
+                attention.key_projection.bias.tolist(),
+                location_features_by_definition(attention, *previous_attention),
+            ]
+            activations = [math.tanh(math.fsum(column)) for column in zip(*summands, strict=True)]
+            return dot(attention.energy.tolist(), activations)
         case AdditiveAttention():
-            asked, keys = times(attention.query_projection, query), times(attention.key_projection, state)
-            summed = zip(attention.energy.tolist(), asked, keys, attention.key_projection.bias.tolist(), strict=True)
-            return math.fsum(v * math.tanh(q + k + b) for v, q, k, b in summed)
+            query_terms, keys = project(attention.query_projection, query), project(attention.key_projection, state)
+            terms = zip(
+                attention.energy.tolist(), query_terms, keys, attention.key_projection.bias.tolist(), strict=True
+            )
+            return math.fsum(v * math.tanh(q + k + b) for v, q, k, b in terms)
         case GeneralAttention():
-            return dot(query, times(attention.key_projection, state))
+            return dot(query, project(attention.key_projection, state))
         case ScaledDotAttention():
             return dot(query, state) / math.sqrt(len(state))
     return dot(query, state)
 
 
 @few
-@given(SCORED_CASES)
-def test_weights_and_context_equal_the_published_equations(case: Case) -> None:
+@given(POSITION_SCORE_CASES)
+def test_weights_and_context_equal_the_published_equations(case: AttentionCase) -> None:
     context, weights, *_ = case.attend_once()
     for b, length in enumerate(case.memory.lengths.tolist()):
         states = case.memory.states[b, :length].tolist()
-        query, before = case.query[b].tolist(), case.attention_state[b, :length].tolist()
-        scores = [score_by_definition(case.attention, query, state, (before, s)) for s, state in enumerate(states)]
-        powers = [math.exp(score) for score in scores]
-        expected = [power / sum(powers) for power in powers]
+        query, previous_weights = case.query[b].tolist(), case.attention_state[b, :length].tolist()
+        scores = [
+            score_by_definition(case.attention, query, state, (previous_weights, s)) for s, state in enumerate(states)
+        ]
+        exponentials = [math.exp(score) for score in scores]
+        expected = [power / sum(exponentials) for power in exponentials]
         assert weights[b, :length].tolist() == pytest.approx(expected, abs=1e-12)
-        blended = [sum(w * state[d] for w, state in zip(expected, states, strict=True)) for d in range(3)]
-        assert context[b].tolist() == pytest.approx(blended, abs=1e-12)
+        expected_context = [sum(w * state[d] for w, state in zip(expected, states, strict=True)) for d in range(3)]
+        assert context[b].tolist() == pytest.approx(expected_context, abs=1e-12)
 
 
 @few
-@given(SCORED_CASES)
-def test_weights_are_a_distribution_over_real_positions_and_zero_on_padding(case: Case) -> None:
+@given(POSITION_SCORE_CASES)
+def test_weights_are_a_distribution_over_real_positions_and_zero_on_padding(case: AttentionCase) -> None:
     weights = case.attend_once().weights
     assert (weights >= 0).all()
     near(weights.sum(dim=1), torch.ones(len(weights), dtype=torch.float64))
@@ -143,27 +158,27 @@ def test_huge_scores_do_not_overflow() -> None:
 
 
 @few
-@given(SCORED_CASES, SEEDS, st.integers(1, 3))
-def test_padding_changes_nothing(case: Case, seed: int, columns: int) -> None:
+@given(POSITION_SCORE_CASES, SEEDS, st.integers(1, 3))
+def test_padding_does_not_change_the_attention(case: AttentionCase, seed: int, columns: int) -> None:
     attended, (B, S, D) = case.attend_once(), case.memory.states.shape
-    litter = torch.randn(B, S + columns, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    litter[:, :S][case.memory.mask()] = case.memory.states[case.memory.mask()]
-    looked = torch.cat([case.attention_state.where(case.memory.mask(), torch.nan), litter[:, S:, 0]], dim=1)
-    other = case._replace(memory=case.memory._replace(states=litter), attention_state=looked).attend_once()
+    noise = torch.randn(B, S + columns, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    noise[:, :S][case.memory.mask()] = case.memory.states[case.memory.mask()]
+    previous_weights = torch.cat([case.attention_state.where(case.memory.mask(), torch.nan), noise[:, S:, 0]], dim=1)
+    other = case._replace(memory=case.memory._replace(states=noise), attention_state=previous_weights).attend_once()
     near(other.context, attended.context)
     near(other.weights[:, :S], attended.weights)
     assert not other.weights[:, S:].any()
 
 
 @few
-@given(BLIND_CASES, st.randoms(use_true_random=False))
-def test_permuting_the_memory_permutes_the_weights_only(case: Case, random: Random) -> None:
+@given(POSITION_FREE_CASES, st.randoms(use_true_random=False))
+def test_permuting_the_memory_permutes_the_weights_only(case: AttentionCase, random: Random) -> None:
     attended = case.attend_once()
     for row, length in enumerate(case.memory.lengths.tolist()):
         order = list(range(length))
         random.shuffle(order)
         memory = Memory(case.memory.states[row : row + 1, order], torch.tensor([length]), case.memory.final)
-        other = Case(
+        other = AttentionCase(
             case.attention, memory, case.query[row : row + 1], case.attention_state[row : row + 1]
         ).attend_once()
         near(other.weights[0], attended.weights[row, order])
@@ -172,69 +187,69 @@ def test_permuting_the_memory_permutes_the_weights_only(case: Case, random: Rand
 
 @few
 @given(CASES, SEEDS)
-def test_a_one_hot_override_returns_that_state(case: Case, seed: int) -> None:
+def test_one_hot_override_returns_the_state_of_its_position(case: AttentionCase, seed: int) -> None:
     B, S, _ = case.memory.states.shape
-    at = torch.randint(S, (B,), generator=torch.Generator().manual_seed(seed))
+    positions = torch.randint(S, (B,), generator=torch.Generator().manual_seed(seed))
     override = torch.zeros(B, S, dtype=torch.float64)
-    override[torch.arange(B), at] = 1
-    context, weights, looked, _ = case.attend_once(override)
-    assert torch.equal(context, case.memory.states[torch.arange(B), at])
+    override[torch.arange(B), positions] = 1
+    context, weights, attention_state, _ = case.attend_once(override)
+    assert torch.equal(context, case.memory.states[torch.arange(B), positions])
     assert torch.equal(weights, override)
-    assert looked is (weights if isinstance(case.attention, LocationSensitiveAttention) else None)
+    assert attention_state is (weights if isinstance(case.attention, LocationSensitiveAttention) else None)
 
 
 @few
-@given(SCORED_CASES)
-def test_an_override_by_the_same_weights_changes_no_bit(case: Case) -> None:
+@given(POSITION_SCORE_CASES)
+def test_override_with_equal_weights_is_bit_for_bit_equal(case: AttentionCase) -> None:
     attended = case.attend_once()
-    forced = case.attend_once(attended.weights)
-    assert torch.equal(forced.context, attended.context)
-    assert torch.equal(forced.weights, attended.weights)
+    overridden = case.attend_once(attended.weights)
+    assert torch.equal(overridden.context, attended.context)
+    assert torch.equal(overridden.weights, attended.weights)
 
 
 def test_no_attention_returns_the_final_state_and_zero_weights() -> None:
-    bottleneck = random_case("none", [3, 1], 1, 1)
-    context, weights, *_ = bottleneck.attend_once()
-    assert torch.equal(context, bottleneck.memory.final.hidden[:, 1])
+    case = make_case("none", [3, 1], 1, 1)
+    context, weights, *_ = case.attend_once()
+    assert torch.equal(context, case.memory.final.hidden[:, 1])
     assert weights.tolist() == [[0.0] * 3] * 2
 
 
-@pytest.mark.parametrize("score", SCORED)
+@pytest.mark.parametrize("score", POSITION_SCORES)
 def test_gradients_equal_finite_differences(score: str) -> None:
-    attention, memory, query, looked = random_case(score, [3, 1], 2, 1)
+    attention, memory, query, previous_weights = make_case(score, [3, 1], 2, 1)
 
-    def attend_once(states: Tensor, query: Tensor, looked: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
-        return tuple(attention(query, attention.prepare(memory._replace(states=states)), looked)[:2])
+    def attend_once(states: Tensor, query: Tensor, previous_weights: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+        return tuple(attention(query, attention.prepare(memory._replace(states=states)), previous_weights)[:2])
 
-    inputs = (*(each.requires_grad_() for each in (memory.states, query, looked)), *attention.parameters())
+    inputs = (*(each.requires_grad_() for each in (memory.states, query, previous_weights)), *attention.parameters())
     assert torch.autograd.gradcheck(attend_once, inputs)
 
 
 @few
 @given(CASES, st.data())
-def test_attention_of_selected_rows_equals_selected_attention(case: Case, data: st.DataObject) -> None:
+def test_attention_of_selected_rows_equals_selected_attention(case: AttentionCase, data: st.DataObject) -> None:
     B = len(case.query)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=7)))
     attended = case.attend_once()
-    chosen = case.attention.prepare(case.memory).index_select(rows)
-    taken: AttentionOutput = case.attention(case.query[rows], chosen, case.attention_state[rows])
-    near(taken.context, attended.context[rows])
-    near(taken.weights, attended.weights[rows])
+    cache = case.attention.prepare(case.memory).index_select(rows)
+    selected: AttentionOutput = case.attention(case.query[rows], cache, case.attention_state[rows])
+    near(selected.context, attended.context[rows])
+    near(selected.weights, attended.weights[rows])
 
 
-@pytest.mark.parametrize("score", SOFT)
+@pytest.mark.parametrize("score", SOFT_SCORES)
 def test_attention_stores_nothing_on_the_module(score: str) -> None:
-    looked = random_case(score, [3, 1], 2, 1)
-    before = contents(looked.attention)
-    looked.attend_once()
-    assert contents(looked.attention) == before
+    case = make_case(score, [3, 1], 2, 1)
+    before = contents(case.attention)
+    case.attend_once()
+    assert contents(case.attention) == before
 
 
 def test_every_configured_score_is_tested_and_has_its_class() -> None:
     assert set(SCORES) == set(get_args(get_type_hints(AttentionConfig)["type"]))
-    built = [random_case(score, [1], 2, 1).attention for score in SCORES]
-    assert len({type(attention) for attention in built}) == len(SCORES)
-    assert [isinstance(attention, ScoredAttention) for attention in built] == [
+    attentions = [make_case(score, [1], 2, 1).attention for score in SCORES]
+    assert len({type(attention) for attention in attentions}) == len(SCORES)
+    assert [isinstance(attention, ScoredAttention) for attention in attentions] == [
         score not in ("location", "monotonic", "none") for score in SCORES
     ]
 
@@ -248,23 +263,28 @@ def test_additive_keys_contain_the_bias_once() -> None:
     near(scores, torch.tanh(cache.keys) @ attention.energy, 1e-6)
 
 
-def test_location_attention_reads_the_previous_weights() -> None:
-    case = random_case("location", [4, 2], 3, 1)
-    attention, start = case.attention, case.attention.initial_weights(case.memory)
-    assert isinstance(attention, LocationSensitiveAttention) and start is not None and not start.any()
+def test_location_attention_uses_the_previous_weights() -> None:
+    case = make_case("location", [4, 2], 3, 1)
+    attention, initial_weights = case.attention, case.attention.initial_weights(case.memory)
+    assert (
+        isinstance(attention, LocationSensitiveAttention) and initial_weights is not None and not initial_weights.any()
+    )
     additive = AdditiveAttention(2, 3, 3).double()
     additive.load_state_dict({name: attention.state_dict()[name] for name in additive.state_dict()})
-    first, blind = case._replace(attention_state=start).attend_once(), case._replace(attention=additive).attend_once()
-    near(first.weights, blind.weights)
-    assert first.attention_state is not None and blind.attention_state is None
+    first, without_location = (
+        case._replace(attention_state=initial_weights).attend_once(),
+        case._replace(attention=additive).attend_once(),
+    )
+    near(first.weights, without_location.weights)
+    assert first.attention_state is not None and without_location.attention_state is None
     assert not torch.isclose(
         case._replace(attention_state=first.attention_state).attend_once().weights, first.weights
     ).all()
 
 
-@pytest.mark.parametrize("score", SOFT)
+@pytest.mark.parametrize("score", SOFT_SCORES)
 def test_only_stateful_attention_has_a_state(score: str) -> None:
-    case = random_case(score, [3, 1], 2, 1)
+    case = make_case(score, [3, 1], 2, 1)
     assert (
         (case.attention.initial_weights(case.memory) is None)
         == (case.attend_once().attention_state is None)
@@ -274,11 +294,13 @@ def test_only_stateful_attention_has_a_state(score: str) -> None:
 
 @few
 @given(LENGTHS, SIZES, SEEDS, st.integers(2, 3))
-def test_each_query_reads_its_own_previous_weights(lengths: list[int], units: int, seed: int, each: int) -> None:
-    case = random_case("location", lengths, units, seed)
-    rows = torch.arange(len(lengths)).repeat_interleave(each)
-    query, looked = torch.randn(len(rows), 2).double(), torch.randn(len(rows), max(lengths)).double()
-    together: AttentionOutput = case.attention(query, case.attention.prepare(case.memory), looked)
-    apart: AttentionOutput = case.attention(query, case.attention.prepare(case.memory).index_select(rows), looked)
-    near(together.context, apart.context)
-    near(together.weights, apart.weights)
+def test_each_query_uses_its_own_previous_weights(lengths: list[int], units: int, seed: int, num_queries: int) -> None:
+    case = make_case("location", lengths, units, seed)
+    rows = torch.arange(len(lengths)).repeat_interleave(num_queries)
+    query, previous_weights = torch.randn(len(rows), 2).double(), torch.randn(len(rows), max(lengths)).double()
+    grouped: AttentionOutput = case.attention(query, case.attention.prepare(case.memory), previous_weights)
+    separate: AttentionOutput = case.attention(
+        query, case.attention.prepare(case.memory).index_select(rows), previous_weights
+    )
+    near(grouped.context, separate.context)
+    near(grouped.weights, separate.weights)

@@ -1,4 +1,4 @@
-"""Monotonic attention: both versions of the recursion against the explicit sum, and the position of the scan."""
+"""Monotonic attention: both recursions compared with the explicit sum, and the position of the scan."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def explicit_sum(probabilities: np.ndarray, previous_weights: np.ndarray) -> np.ndarray:
-    """α_s = p_s Σ_{k ≤ s} α'_k Π_{l = k … s−1} (1 − p_l), term by term."""
+    """Return α_s = p_s Σ_{k ≤ s} α'_k Π_{l = k … s−1} (1 − p_l), summed term by term."""
     result = np.zeros_like(probabilities)
     for row, s in np.ndindex(*probabilities.shape):
         terms = (previous_weights[row, k] * np.prod(1 - probabilities[row, k:s]) for k in range(s + 1))
@@ -22,8 +22,8 @@ def explicit_sum(probabilities: np.ndarray, previous_weights: np.ndarray) -> np.
 
 
 def random_weights(generator: np.random.Generator, rows: int, positions: int) -> np.ndarray:
-    drawn = generator.random((rows, positions))
-    result: np.ndarray = drawn / drawn.sum(axis=1, keepdims=True)
+    random = generator.random((rows, positions))
+    result: np.ndarray = random / random.sum(axis=1, keepdims=True)
     return result
 
 
@@ -53,33 +53,33 @@ def test_gradients_equal_finite_differences() -> None:
     assert torch.autograd.gradcheck(expected_stop, (probabilities, previous_weights))
 
 
-def cache_of(attention: MonotonicAttention, states: Tensor, lengths: list[int]) -> AttentionCache:
+def make_cache(attention: MonotonicAttention, states: Tensor, lengths: list[int]) -> AttentionCache:
     memory = Memory(states, torch.tensor(lengths), State(torch.zeros(len(lengths), 1, states.shape[2])))
     return attention.prepare(memory)
 
 
-def test_decoding_attends_to_one_position_and_never_goes_back() -> None:
+def test_decoding_attends_to_one_position_and_never_moves_back() -> None:
     torch.manual_seed(3)
     attention = MonotonicAttention(4, 6, 8).eval()
     torch.nn.init.constant_(attention.offset, 0.0)
-    seen = cache_of(attention, torch.randn(5, 12, 6), [12, 9, 7, 3, 1])
-    previous_weights, last = attention.initial_weights(seen.memory), torch.zeros(5, dtype=torch.int64)
+    cache = make_cache(attention, torch.randn(5, 12, 6), [12, 9, 7, 3, 1])
+    previous_weights, last_position = attention.initial_weights(cache.memory), torch.zeros(5, dtype=torch.int64)
     for _ in range(6):
-        attended = attention(torch.randn(5, 4), seen, previous_weights)
+        attended = attention(torch.randn(5, 4), cache, previous_weights)
         assert attended.attention_state is not None
         previous_weights, weights = attended.attention_state, attended.weights
         assert set(weights.unique().tolist()) <= {0.0, 1.0} and bool((weights.sum(dim=1) <= 1).all())
-        assert not weights[~seen.memory.mask()].any()
+        assert not weights[~cache.memory.mask()].any()
         has_stopped = weights.sum(dim=1) > 0
-        assert bool((weights.argmax(dim=1)[has_stopped] >= last[has_stopped]).all())
-        last = torch.where(has_stopped, weights.argmax(dim=1), last)
+        assert bool((weights.argmax(dim=1)[has_stopped] >= last_position[has_stopped]).all())
+        last_position = torch.where(has_stopped, weights.argmax(dim=1), last_position)
 
 
-def test_the_next_scan_begins_at_forced_weights() -> None:
+def test_next_scan_begins_at_the_overridden_position() -> None:
     torch.manual_seed(4)
     attention = MonotonicAttention(4, 6, 8).eval()
     torch.nn.init.constant_(attention.offset, 100.0)
-    seen = cache_of(attention, torch.randn(1, 5, 6), [5])
-    forced = attention(torch.randn(1, 4), seen, attention.initial_weights(seen.memory), torch.eye(5)[3:4])
-    after = attention(torch.randn(1, 4), seen, forced.attention_state)
-    assert torch.equal(forced.context, seen.memory.states[:, 3]) and int(after.weights.argmax()) == 3
+    cache = make_cache(attention, torch.randn(1, 5, 6), [5])
+    overridden = attention(torch.randn(1, 4), cache, attention.initial_weights(cache.memory), torch.eye(5)[3:4])
+    after = attention(torch.randn(1, 4), cache, overridden.attention_state)
+    assert torch.equal(overridden.context, cache.memory.states[:, 3]) and int(after.weights.argmax()) == 3

@@ -23,7 +23,7 @@ from pellucid.model.memory import AttentionOutput, Memory, State
 H, D, U = 2, 3, 2
 
 
-def random_attention(heads: int, lengths: list[int], seed: int) -> tuple[MultiHeadAttention, Memory, Tensor]:
+def make_attention(heads: int, lengths: list[int], seed: int) -> tuple[MultiHeadAttention, Memory, Tensor]:
     torch.manual_seed(seed)
     attention = MultiHeadAttention(H, D, heads * U, heads).double()
     shake(attention, seed)
@@ -33,30 +33,32 @@ def random_attention(heads: int, lengths: list[int], seed: int) -> tuple[MultiHe
 
 def single_head(attention: MultiHeadAttention, head: int) -> AdditiveAttention:
     """Return one head as an additive attention."""
-    alone, own = AdditiveAttention(H, D, U).double(), slice(head * U, (head + 1) * U)
-    alone.query_projection.weight.data = attention.query_projection.weight.data[own]
-    alone.key_projection.weight.data = attention.key_projection.weight.data[own]
-    alone.key_projection.bias.data = attention.key_projection.bias.data[own]
-    alone.energy.data = attention.energy.data[head]
-    return alone
+    head_attention, rows = AdditiveAttention(H, D, U).double(), slice(head * U, (head + 1) * U)
+    head_attention.query_projection.weight.data = attention.query_projection.weight.data[rows]
+    head_attention.key_projection.weight.data = attention.key_projection.weight.data[rows]
+    head_attention.key_projection.bias.data = attention.key_projection.bias.data[rows]
+    head_attention.energy.data = attention.energy.data[head]
+    return head_attention
 
 
 @few
 @given(st.integers(1, 4), LENGTHS, SEEDS)
 def test_each_head_is_an_additive_attention(heads: int, lengths: list[int], seed: int) -> None:
-    attention, memory, query = random_attention(heads, lengths, seed)
+    attention, memory, query = make_attention(heads, lengths, seed)
     attended: AttentionOutput = attention(query, attention.prepare(memory), None)
-    each = [single_head(attention, head) for head in range(heads)]
-    outputs: list[AttentionOutput] = [alone(query, alone.prepare(memory), None) for alone in each]
+    head_attentions = [single_head(attention, head) for head in range(heads)]
+    outputs: list[AttentionOutput] = [
+        head_attention(query, head_attention.prepare(memory), None) for head_attention in head_attentions
+    ]
     assert attended.heads is not None
     near(attended.heads, torch.stack([output.weights for output in outputs], dim=1))
     near(attended.weights, attended.heads.mean(dim=1))
-    joined = torch.cat([output.context for output in outputs], dim=1)
-    near(attended.context, joined @ attention.context_projection.weight.T)
+    contexts = torch.cat([output.context for output in outputs], dim=1)
+    near(attended.context, contexts @ attention.context_projection.weight.T)
 
 
 def test_gradients_equal_finite_differences() -> None:
-    attention, memory, query = random_attention(2, [3, 1], 1)
+    attention, memory, query = make_attention(2, [3, 1], 1)
 
     def attend_once(states: Tensor, query: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
         return tuple(attention(query, attention.prepare(memory._replace(states=states)), None)[:2])
@@ -68,28 +70,28 @@ def test_gradients_equal_finite_differences() -> None:
 
 @few
 @given(LENGTHS, SEEDS, st.integers(2, 3))
-def test_several_queries_equal_as_many_sources(lengths: list[int], seed: int, each: int) -> None:
-    attention, memory, _ = random_attention(2, lengths, seed)
-    rows = torch.arange(len(lengths)).repeat_interleave(each)
+def test_several_queries_of_a_source_equal_repeated_sources(lengths: list[int], seed: int, num_queries: int) -> None:
+    attention, memory, _ = make_attention(2, lengths, seed)
+    rows = torch.arange(len(lengths)).repeat_interleave(num_queries)
     query = torch.randn(len(rows), H, dtype=torch.float64)
-    together: AttentionOutput = attention(query, attention.prepare(memory), None)
-    apart: AttentionOutput = attention(query, attention.prepare(memory).index_select(rows), None)
-    near(together.context, apart.context)
-    assert together.heads is not None and apart.heads is not None
-    near(together.heads, apart.heads)
+    grouped: AttentionOutput = attention(query, attention.prepare(memory), None)
+    separate: AttentionOutput = attention(query, attention.prepare(memory).index_select(rows), None)
+    near(grouped.context, separate.context)
+    assert grouped.heads is not None and separate.heads is not None
+    near(grouped.heads, separate.heads)
 
 
-def test_an_override_forces_every_head() -> None:
-    attention, memory, query = random_attention(2, [3, 2], 1)
-    forced = torch.eye(3, dtype=torch.float64)[[1, 0]]
-    attended: AttentionOutput = attention(query, attention.prepare(memory), None, forced)
-    assert attended.heads is not None and torch.equal(attended.weights, forced)
-    assert torch.equal(attended.heads, forced[:, None].expand(2, 2, 3))
-    twice = memory.states[[0, 1], [1, 0]].repeat(1, 2)
-    near(attended.context, twice @ attention.context_projection.weight.T)
+def test_override_applies_to_every_head() -> None:
+    attention, memory, query = make_attention(2, [3, 2], 1)
+    override = torch.eye(3, dtype=torch.float64)[[1, 0]]
+    attended: AttentionOutput = attention(query, attention.prepare(memory), None, override)
+    assert attended.heads is not None and torch.equal(attended.weights, override)
+    assert torch.equal(attended.heads, override[:, None].expand(2, 2, 3))
+    contexts = memory.states[[0, 1], [1, 0]].repeat(1, 2)
+    near(attended.context, contexts @ attention.context_projection.weight.T)
 
 
-def test_heads_share_the_units_and_all_are_used() -> None:
+def test_units_are_split_across_heads_of_a_network() -> None:
     network = network_of(config_of({"attention": {"num_heads": 4, "size": 8}}), 1)
     memory: Memory = network.encoder(padded([3, 2], 1), torch.tensor([3, 2]))
     unrolled = network.decoder.unroll(
@@ -107,7 +109,7 @@ def test_heads_share_the_units_and_all_are_used() -> None:
         ({"num_heads": 2, "type": "location"}, r"attention\.num_heads = 2 needs attention\.type = 'additive'"),
     ],
 )
-def test_indivisible_units_are_refused(settings: dict[str, object], message: str) -> None:
+def test_invalid_number_of_heads_is_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config_of({"attention": settings})
 
@@ -119,9 +121,9 @@ def test_traces_contain_the_weights_of_each_head(order: str) -> None:
     transducer = Transducer(config, vocabularies(), network)
     texts = ["abc", "a", "", "ba"]
     greedy = transducer.predict(texts)
-    lists = [*transducer.nbest(texts, 3), *transducer.sample(texts, SamplingConfig(samples=2)), greedy]
+    trace_lists = [*transducer.nbest(texts, 3), *transducer.sample(texts, SamplingConfig(samples=2)), greedy]
     forced = transducer.force([Example(trace.text, trace.output) for trace in greedy if trace.finished and trace.text])
-    traces = [trace for each in [*lists, forced] for trace in each]
+    traces = [trace for trace_list in [*trace_lists, forced] for trace in trace_list]
     assert len(traces) > 20
     for trace in traces:
         if trace.text:
@@ -132,9 +134,9 @@ def test_traces_contain_the_weights_of_each_head(order: str) -> None:
             assert len(trace.source) < 2 or np.abs(trace.heads[0] - trace.heads[1]).max() > 1e-4
         else:
             assert trace.heads is None
-    alone, again = transducer.predict(["a"])[0].heads, greedy[1].heads
-    assert alone is not None and again is not None
-    np.testing.assert_allclose(alone, again, atol=1e-6)
+    single, batched = transducer.predict(["a"])[0].heads, greedy[1].heads
+    assert single is not None and batched is not None
+    np.testing.assert_allclose(single, batched, atol=1e-6)
 
 
 def test_traces_of_one_head_have_no_head_weights() -> None:

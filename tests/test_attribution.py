@@ -1,4 +1,4 @@
-"""Occlusion and gradient × input: compared with computation by hand and with central differences."""
+"""Occlusion and gradient × input, compared with explicit computations and with central differences."""
 
 import numpy as np
 import pytest
@@ -19,22 +19,22 @@ from pellucid.model.recurrence import Inputs
 
 
 def log_probabilities_of(transducer: Transducer, trace: Trace, change: torch.Tensor) -> np.ndarray:
-    """ln p of a trace's symbols, in double precision, where the vectors read are changed."""
+    """Return the log-probabilities of the symbols of a trace in float64, after this change of the embeddings."""
     (replay,) = build_replays(transducer, [trace])
-    encoder, work = transducer.network.encoder, replay.batch
+    encoder, batch = transducer.network.encoder, replay.batch
     with torch.inference_mode():
-        vectors = encoder.table(encoder.oov_to_unk(work.source)) + change
-        running = initialize_from_memory(
-            transducer.network, encoder.forward_embedded(Inputs(vectors), work.source, work.lengths)
+        vectors = encoder.table(encoder.oov_to_unk(batch.source)) + change
+        inference = initialize_from_memory(
+            transducer.network, encoder.forward_embedded(Inputs(vectors), batch.source, batch.lengths)
         )
-        symbols, found = torch.tensor([1]), list[float]()
-        for wanted in replay.target[0]:
-            seen = running.step(symbols)
-            likely = seen.logits[0, [2, *range(4, seen.logits.shape[1])]].log_softmax(dim=0)
-            found.append(float(likely[0 if wanted == 2 else int(wanted) - 3]))
-            assert isinstance(seen.after, SingleModelInference)
-            running, symbols = seen.after, wanted[None]
-        return np.array(found)
+        symbols, log_probabilities = torch.tensor([1]), list[float]()
+        for symbol in replay.target[0]:
+            output = inference.step(symbols)
+            step_log_probabilities = output.logits[0, [2, *range(4, output.logits.shape[1])]].log_softmax(dim=0)
+            log_probabilities.append(float(step_log_probabilities[0 if symbol == 2 else int(symbol) - 3]))
+            assert isinstance(output.after, SingleModelInference)
+            inference, symbols = output.after, symbol[None]
+        return np.array(log_probabilities)
 
 
 def embeddings_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
@@ -46,22 +46,22 @@ def embeddings_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
-def test_occlusion_is_a_zero_vector_at_one_position(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_occlusion_zeroes_the_embedding_of_one_position(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     transducer = made(kind)
     trace = traces_of(transducer, [("cabba", "zyxw")])[0]
     vectors, found = embeddings_of(transducer, trace), attribute(transducer, trace)
     for position in range(5):
         change = torch.zeros_like(vectors)
         change[0, position] = -vectors[0, position]
-        without = log_probabilities_of(transducer, trace, change)
-        np.testing.assert_allclose(found.occlusion[:, position], trace.log_probabilities - without, atol=2e-5)
+        occluded = log_probabilities_of(transducer, trace, change)
+        np.testing.assert_allclose(found.occlusion[:, position], trace.log_probabilities - occluded, atol=2e-5)
     monkeypatch.setattr(module, "MAX_POSITIONS", 11)
     np.testing.assert_allclose(attribute(transducer, trace).occlusion, found.occlusion, atol=2e-5)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "monotonic"])
-def test_gradient_times_input_is_a_central_difference(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of scaling one position's vector: d ln p(factor) / d factor at 1, from ln p in float64."""
+def test_gradient_times_input_equals_central_differences(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradient × input is the derivative of the log-probability with respect to a factor of one embedding, at 1."""
     transducer = made(kind)
     trace = traces_of(transducer, [("cab", "zyx")])[0]
     found, step = attribute(transducer, trace).gradient, 1e-5
@@ -69,8 +69,10 @@ def test_gradient_times_input_is_a_central_difference(kind: str, monkeypatch: py
     for position in range(3):
         change = torch.zeros_like(vectors)
         change[0, position] = vectors[0, position]
-        ends = [log_probabilities_of(transducer, trace, change * share) for share in (step, -step)]
-        np.testing.assert_allclose(found[:, position], (ends[0] - ends[1]) / (2 * step), atol=1e-5)
+        log_probabilities = [log_probabilities_of(transducer, trace, change * factor) for factor in (step, -step)]
+        np.testing.assert_allclose(
+            found[:, position], (log_probabilities[0] - log_probabilities[1]) / (2 * step), atol=1e-5
+        )
     monkeypatch.setattr(module, "MAX_KEY_SCALARS", 1)
     np.testing.assert_allclose(attribute(transducer, trace).gradient, found, atol=1e-6)
 
@@ -86,32 +88,35 @@ def test_embeddings_and_training_mode_are_unchanged() -> None:
     assert all(parameter.grad is None for parameter in transducer.network.parameters())
 
 
-def test_batches_and_kernels_and_inference_mode_change_nothing() -> None:
-    exact, fast = made(), made(double=False)
-    fast.network.load_state_dict(exact.network.state_dict())
-    trace = traces_of(exact, [("cabba", "zyxw")])[0]
-    one = attribute(exact, trace)
+def test_attribution_is_independent_of_kernels_and_inference_mode() -> None:
+    double_precision, single_precision = made(), made(double=False)
+    single_precision.network.load_state_dict(double_precision.network.state_dict())
+    trace = traces_of(double_precision, [("cabba", "zyxw")])[0]
+    expected = attribute(double_precision, trace)
     with torch.inference_mode():
-        two = attribute(fast, trace)
-    np.testing.assert_allclose(one.occlusion, two.occlusion, atol=1e-4)
-    np.testing.assert_allclose(one.gradient, two.gradient, atol=1e-4)
+        actual = attribute(single_precision, trace)
+    np.testing.assert_allclose(expected.occlusion, actual.occlusion, atol=1e-4)
+    np.testing.assert_allclose(expected.gradient, actual.gradient, atol=1e-4)
 
 
-def test_an_ensemble_of_a_model_with_itself_has_the_same_scores() -> None:
-    alone = made()
-    trace = traces_of(alone, [("abc", "vwx")])[0]
-    one, two = attribute(alone, trace), attribute(ensemble([alone, alone], ["a", "b"]), trace)
-    np.testing.assert_allclose(one.occlusion, two.occlusion, atol=1e-5)
-    np.testing.assert_allclose(one.gradient, two.gradient, atol=1e-5)
-
-
-def test_forced_attention_stays_forced() -> None:
-    """All looks at the last position of an encoder that reads backwards last: what it never read has no say."""
+def test_ensemble_of_equal_models_has_the_scores_of_the_model() -> None:
     transducer = made()
-    last = tuple(ForcedAttention(step, (0.0, 0.0, 1.0)) for step in range(4))
     trace = traces_of(transducer, [("abc", "vwx")])[0]
-    free, given = attribute(transducer, trace), attribute(transducer.with_options(DecodingOptions(painted=last)), trace)
-    assert not np.allclose(free.gradient, given.gradient) and not np.allclose(free.occlusion, given.occlusion)
+    expected, actual = attribute(transducer, trace), attribute(ensemble([transducer, transducer], ["a", "b"]), trace)
+    np.testing.assert_allclose(expected.occlusion, actual.occlusion, atol=1e-5)
+    np.testing.assert_allclose(expected.gradient, actual.gradient, atol=1e-5)
+
+
+def test_attribution_respects_forced_attention() -> None:
+    """Forcing every step to attend to the last position changes occlusion and gradient."""
+    transducer = made()
+    to_last_position = tuple(ForcedAttention(step, (0.0, 0.0, 1.0)) for step in range(4))
+    trace = traces_of(transducer, [("abc", "vwx")])[0]
+    free, forced = (
+        attribute(transducer, trace),
+        attribute(transducer.with_options(DecodingOptions(painted=to_last_position)), trace),
+    )
+    assert not np.allclose(free.gradient, forced.gradient) and not np.allclose(free.occlusion, forced.occlusion)
 
 
 def test_impossible_options_are_refused() -> None:
@@ -125,8 +130,8 @@ def test_empty_traces_have_no_scores_and_unknown_symbols_are_scored() -> None:
     transducer = made()
     empty = attribute(transducer, transducer.predict([""])[0])
     assert empty.occlusion.shape == (0, 0) and empty.occlusion_correlation is None
-    strange = attribute(transducer, traces_of(transducer, [("a?", "vé")])[0])
-    assert np.isfinite(strange.occlusion).all() and np.isfinite(strange.gradient).all()
+    with_unknown = attribute(transducer, traces_of(transducer, [("a?", "vé")])[0])
+    assert np.isfinite(with_unknown.occlusion).all() and np.isfinite(with_unknown.gradient).all()
 
 
 @pytest.mark.parametrize("kind", ["gru", "none"])
@@ -142,11 +147,11 @@ def test_correlation_is_the_mean_over_the_rows(kind: str) -> None:
         assert found.occlusion_correlation == pytest.approx(expected)
 
 
-def test_constant_steps_are_left_out() -> None:
+def test_correlation_omits_constant_steps() -> None:
     attention = np.array([[0.2, 0.3, 0.5], [1 / 3, 1 / 3, 1 / 3], [0.5, 0.3, 0.2]])
-    other = np.array([[1.0, 2.0, 2.0], [1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
-    tied = spearmanr(attention[0], other[0]).statistic
-    assert rank_correlation(attention, other) == pytest.approx((tied + 1) / 2)
+    scores = np.array([[1.0, 2.0, 2.0], [1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
+    tied_correlation = spearmanr(attention[0], scores[0]).statistic
+    assert rank_correlation(attention, scores) == pytest.approx((tied_correlation + 1) / 2)
     assert (
-        rank_correlation(attention[1:2], other[1:2]) is None and rank_correlation(attention, np.zeros((3, 3))) is None
+        rank_correlation(attention[1:2], scores[1:2]) is None and rank_correlation(attention, np.zeros((3, 3))) is None
     )

@@ -1,4 +1,4 @@
-"""Augmentation: the synthetic pairs, their number, their dependence on the seed, and their use in training."""
+"""Augmentation: synthetic pairs, their number, their dependence on the seed, and their use in training."""
 
 from pathlib import Path
 
@@ -17,52 +17,54 @@ from pellucid.training.run_folder import load
 from pellucid.training.session import ModelBuilt, TrainingFiles
 from pellucid.training.training_data import TAG, DataAugmented, copy_pairs, hallucinate_pairs
 
-CUT = build_tokenizers(small_config(data={"target_symbols": "words"}).data)
-LETTERS = build_tokenizers(small_config().data)
+WORD_TOKENIZERS = build_tokenizers(small_config(data={"target_symbols": "words"}).data)
+CHARACTER_TOKENIZERS = build_tokenizers(small_config().data)
 
 
 def test_copies_are_targets_joined_as_sources_in_equal_numbers() -> None:
     examples = [Example("one", "w ʌ n", "V"), Example("two", "t uː"), Example("six", "s ɪ k s")]
-    made = copy_pairs(examples, CUT, 7, np.random.default_rng(1))
-    assert len(made) == 7 and set(made[:3]) == set(made[3:6])
-    assert set(made) == {Example("wʌn", "w ʌ n", TAG), Example("tuː", "t uː", TAG), Example("sɪks", "s ɪ k s", TAG)}
-    assert copy_pairs(examples, CUT, 7, np.random.default_rng(1)) == made
-    assert copy_pairs(examples, CUT, 0, np.random.default_rng(1)) == []
+    copies = copy_pairs(examples, WORD_TOKENIZERS, 7, np.random.default_rng(1))
+    assert len(copies) == 7 and set(copies[:3]) == set(copies[3:6])
+    assert set(copies) == {Example("wʌn", "w ʌ n", TAG), Example("tuː", "t uː", TAG), Example("sɪks", "s ɪ k s", TAG)}
+    assert copy_pairs(examples, WORD_TOKENIZERS, 7, np.random.default_rng(1)) == copies
+    assert copy_pairs(examples, WORD_TOKENIZERS, 0, np.random.default_rng(1)) == []
 
 
-def test_stems_are_replaced_equally_on_both_sides_only() -> None:
-    """walking → walked: w a l k is the stem, ing → ed stays; go → went has none."""
+def test_only_stems_are_replaced_and_equally_on_both_sides() -> None:
+    """In walking → walked, walk is the stem and ing → ed is unchanged; go → went has no stem."""
     examples = [Example("walking", "walked", "PST"), Example("go", "went"), Example("hoping", "hoped")]
-    made = hallucinate_pairs(examples, LETTERS, 40, np.random.default_rng(1))
-    assert len(made) == 40 and len(set(made)) > 30
-    both = {symbol for each in examples for symbol in each.source} & {s for each in examples for s in each.target}
-    for each in made:
+    hallucinated = hallucinate_pairs(examples, CHARACTER_TOKENIZERS, 40, np.random.default_rng(1))
+    assert len(hallucinated) == 40 and len(set(hallucinated)) > 30
+    shared_symbols = {symbol for each in examples for symbol in each.source} & {
+        s for each in examples for s in each.target
+    }
+    for each in hallucinated:
         stem = each.source.removesuffix("ing")
-        assert each.target == stem + "ed" and set(stem) <= both
+        assert each.target == stem + "ed" and set(stem) <= shared_symbols
         assert (len(stem), each.features) in {(4, "PST"), (3, "")}
-    assert {len(each.source) for each in made} == {6, 7}
+    assert {len(each.source) for each in hallucinated} == {6, 7}
 
 
 def test_pairs_without_shared_symbols_cannot_be_hallucinated() -> None:
     with pytest.raises(DataError, match=r'training\.augmentation = "hallucinate" needs pairs whose sides share 3'):
-        hallucinate_pairs([Example("abc", "xyz")], LETTERS, 1, np.random.default_rng(1))
+        hallucinate_pairs([Example("abc", "xyz")], CHARACTER_TOKENIZERS, 1, np.random.default_rng(1))
 
 
-def config_with(kind: str, share: float, seed: int = 1) -> Config:
+def augmentation_config(kind: str, ratio: float, seed: int = 1) -> Config:
     import msgspec
 
-    config = small_config({"epochs": 1, "augmentation": kind, "augmentation_ratio": share})
+    config = small_config({"epochs": 1, "augmentation": kind, "augmentation_ratio": ratio})
     return msgspec.structs.replace(config, seed=seed)
 
 
 def test_a_training_reports_and_logs_its_synthetic_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    events = train_to_end(digit_files(tmp_path), tmp_path / "run", config_with("copy", 0.4))
-    (made,) = [event for event in events if isinstance(event, DataAugmented)]
-    assert made == DataAugmented("copy", 60, 24)
+    events = train_to_end(digit_files(tmp_path), tmp_path / "run", augmentation_config("copy", 0.4))
+    (augmented,) = [event for event in events if isinstance(event, DataAugmented)]
+    assert augmented == DataAugmented("copy", 60, 24)
     (line,) = [record for record in records(tmp_path / "run") if record["event"] == "augmented"]
     assert line == {"event": "augmented", "kind": "copy", "examples": 60, "made": 24}
     with training_progress() as reporter:
-        reporter.report(made)
+        reporter.report(augmented)
     assert "augmentation: 24 copied targets in addition to 60 examples" in capsys.readouterr().err
     validated = [event for event in events if isinstance(event, ValidationCompleted)]
     assert validated[-1].progress.samples == 84 and len(validated[-1].traces) == 20
@@ -72,13 +74,13 @@ def test_a_training_reports_and_logs_its_synthetic_pairs(tmp_path: Path, capsys:
 
 
 def test_synthetic_pairs_extend_the_vocabularies_by_the_copy_tag(tmp_path: Path) -> None:
-    events = train_to_end(digit_files(tmp_path), tmp_path / "run", config_with("copy", 1.0))
+    events = train_to_end(digit_files(tmp_path), tmp_path / "run", augmentation_config("copy", 1.0))
     found = load_vocabularies(tmp_path / "run" / "vocabulary.json", DataConfig())
     assert set("0123456789") <= set(found.source.symbols) and "".join(found.features.symbols) == TAG
     assert load(tmp_path / "run").predict(["one"])[0].features == 0
     (built,) = [event for event in events if isinstance(event, ModelBuilt)]
-    alone = train_to_end(digit_files(tmp_path), tmp_path / "none", config_with("none", 1.0))
-    assert built.parameters > next(event for event in alone if isinstance(event, ModelBuilt)).parameters
+    unaugmented_events = train_to_end(digit_files(tmp_path), tmp_path / "none", augmentation_config("none", 1.0))
+    assert built.parameters > next(event for event in unaugmented_events if isinstance(event, ModelBuilt)).parameters
 
 
 def test_another_seed_gives_other_pairs(tmp_path: Path) -> None:
@@ -87,6 +89,6 @@ def test_another_seed_gives_other_pairs(tmp_path: Path) -> None:
     counts: list[tuple[int, ...]] = []
     for seed in (1, 1, 2):
         folder = tmp_path / f"run{len(counts)}"
-        train_to_end(files, folder, config_with("hallucinate", 2.0, seed))
+        train_to_end(files, folder, augmentation_config("hallucinate", 2.0, seed))
         counts.append(load_vocabularies(folder / "vocabulary.json", DataConfig()).source.counts)
     assert counts[0] == counts[1] != counts[2]

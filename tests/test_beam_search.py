@@ -30,11 +30,11 @@ LIMIT = 5
 LIMITS = LengthLimits(0, LIMIT)
 WIDTHS = st.integers(1, 6)
 NETWORKS = configs().filter(lambda config: config.decoder.output != "context")
-"""Networks whose outputs differ in score: from a context alone, the order of the symbols may not matter."""
+"""Networks whose hypotheses have different scores. A readout of the context alone may ignore the order of symbols."""
 
 
 class Hypothesis(NamedTuple):
-    """What one hypothesis wrote, and what the decoder remembers of it."""
+    """The symbols of one hypothesis, its score and its decoder state."""
 
     score: float
     ids: list[int]
@@ -42,38 +42,44 @@ class Hypothesis(NamedTuple):
 
 
 @torch.no_grad()
-def plain_beam(
+def beam_by_loops(
     network: EncoderDecoder, source: Tensor, limits: LengthLimits, width: int
 ) -> list[tuple[float, list[int]]]:
-    """One source, one hypothesis after the other; every finished one, then every cut one, by their scores."""
+    """Search for one source by a loop over hypotheses. Return the finished and then the unfinished ones, by score."""
     memory = network.encoder(source[None], torch.tensor([len(source)]))
     cache = network.decoder.prepare(memory)
     running = [Hypothesis(0.0, [], network.decoder.init_hidden(memory))]
     finished: list[tuple[float, list[int]]] = []
-    closed = suppressed_symbols(WIDTH)
-    for written in range(limits.maximum + 1):
-        extended: list[Hypothesis] = []
+    suppressed = suppressed_symbols(WIDTH)
+    for length in range(limits.maximum + 1):
+        candidates: list[Hypothesis] = []
         for hypothesis in running:
             last = torch.tensor([hypothesis.ids[-1] if hypothesis.ids else BOS])
             step = network.decoder.step(last, hypothesis.state, cache)
-            found = symbol_log_probabilities(step.logits[0], closed).tolist()
-            possible = [i for i in range(WIDTH) if math.isfinite(found[i]) and (i != EOS or written >= limits.minimum)]
-            extended += [Hypothesis(hypothesis.score + found[i], [*hypothesis.ids, i], step.state) for i in possible]
-        extended = sorted(extended, key=lambda each: -each.score)[: width - len(finished)]
-        ended = [(each.score, each.ids) for each in extended if each.ids[-1] == EOS]
-        finished += ended
-        if written == limits.maximum:
-            over = [ids[:-1] for _, ids in ended]
-            cut = [(each.score, each.ids) for each in running if each.ids not in over]
-            return sorted(finished, key=lambda pair: -pair[0]) + sorted(cut, key=lambda pair: -pair[0])
-        running = [each for each in extended if each.ids[-1] != EOS]
+            log_probabilities = symbol_log_probabilities(step.logits[0], suppressed).tolist()
+            allowed = [
+                i
+                for i in range(WIDTH)
+                if math.isfinite(log_probabilities[i]) and (i != EOS or length >= limits.minimum)
+            ]
+            candidates += [
+                Hypothesis(hypothesis.score + log_probabilities[i], [*hypothesis.ids, i], step.state) for i in allowed
+            ]
+        candidates = sorted(candidates, key=lambda each: -each.score)[: width - len(finished)]
+        finished_now = [(each.score, each.ids) for each in candidates if each.ids[-1] == EOS]
+        finished += finished_now
+        if length == limits.maximum:
+            finished_ids = [ids[:-1] for _, ids in finished_now]
+            unfinished = [(each.score, each.ids) for each in running if each.ids not in finished_ids]
+            return sorted(finished, key=lambda pair: -pair[0]) + sorted(unfinished, key=lambda pair: -pair[0])
+        running = [each for each in candidates if each.ids[-1] != EOS]
         if not running:
             break
     return sorted(finished, key=lambda pair: -pair[0])
 
 
-def score(decoded: DecodedOutput) -> float:
-    """ln p of the whole output."""
+def output_score(decoded: DecodedOutput) -> float:
+    """Return the log-probability of an output."""
     return float(decoded.log_probabilities.sum(dtype=np.float64))
 
 
@@ -86,44 +92,48 @@ def test_beam_equals_a_loop_over_single_hypotheses(
     found = beam(network, batch.source, batch.source_lengths, limits, width, nbest=width)
     assert len(found) == len(batch.source)
     for outputs, source, length in zip(found, batch.source, batch.source_lengths.tolist(), strict=True):
-        plain = plain_beam(network, source[:length], limits, width)
-        assert [output.ids.tolist() for output in outputs] == [ids for _, ids in plain[:width]]
-        np.testing.assert_allclose([score(output) for output in outputs], [s for s, _ in plain[:width]], atol=1e-5)
+        expected = beam_by_loops(network, source[:length], limits, width)
+        assert [output.ids.tolist() for output in outputs] == [ids for _, ids in expected[:width]]
+        np.testing.assert_allclose(
+            [output_score(output) for output in outputs], [s for s, _ in expected[:width]], atol=1e-5
+        )
 
 
 @few
 @given(NETWORKS, batches(), SEEDS)
-def test_a_beam_of_one_is_greedy(config: Config, batch: Batch, seed: int) -> None:
+def test_beam_size_one_equals_greedy_search(config: Config, batch: Batch, seed: int) -> None:
     network = hasty(config, seed)
-    one = beam(network, batch.source, batch.source_lengths, LIMITS, 1)
-    for outputs, written in zip(one, greedy(network, batch.source, batch.source_lengths, LIMITS), strict=True):
+    found = beam(network, batch.source, batch.source_lengths, LIMITS, 1)
+    for outputs, greedy_output in zip(found, greedy(network, batch.source, batch.source_lengths, LIMITS), strict=True):
         assert len(outputs) == 1
-        same(outputs[0], written)
+        same(outputs[0], greedy_output)
 
 
 @settings(max_examples=8, deadline=None)
 @given(NETWORKS, batches(), SEEDS)
-def test_a_beam_wide_enough_finds_the_most_probable_of_all_outputs(config: Config, batch: Batch, seed: int) -> None:
+def test_exhaustive_beam_finds_the_most_probable_outputs(config: Config, batch: Batch, seed: int) -> None:
     network, symbols = hasty(config, seed), range(NUM_SPECIAL, WIDTH)
     source, lengths = batch.source[:1], batch.source_lengths[:1]
-    every = [[*ids, EOS] for count in range(3) for ids in product(symbols, repeat=count)]
-    limits, width = LengthLimits(0, 2), len(every)
+    all_outputs = [[*ids, EOS] for count in range(3) for ids in product(symbols, repeat=count)]
+    limits, width = LengthLimits(0, 2), len(all_outputs)
     found = beam(network, source, lengths, limits, width + len(symbols) ** 3, nbest=width)[0]
     memory = network.encoder(source, lengths)
-    cache, closed = network.decoder.prepare(memory), suppressed_symbols(WIDTH)
+    cache, suppressed = network.decoder.prepare(memory), suppressed_symbols(WIDTH)
     scores = {}
-    for ids in every:
+    for ids in all_outputs:
         unrolled = network.decoder.unroll(torch.tensor([[BOS, *ids[:-1]]]), network.decoder.init_hidden(memory), cache)
-        likely = symbol_log_probabilities(unrolled.logits, closed)[0].detach()
-        scores[tuple(ids)] = float(likely.gather(1, torch.tensor(ids)[:, None]).sum())
-    best = sorted(every, key=lambda ids: -scores[tuple(ids)])
+        log_probabilities = symbol_log_probabilities(unrolled.logits, suppressed)[0].detach()
+        scores[tuple(ids)] = float(log_probabilities.gather(1, torch.tensor(ids)[:, None]).sum())
+    best = sorted(all_outputs, key=lambda ids: -scores[tuple(ids)])
     assert [output.ids.tolist() for output in found] == best
-    np.testing.assert_allclose([score(output) for output in found], [scores[tuple(ids)] for ids in best], atol=1e-5)
+    np.testing.assert_allclose(
+        [output_score(output) for output in found], [scores[tuple(ids)] for ids in best], atol=1e-5
+    )
 
 
 @few
 @given(NETWORKS, batches(), SEEDS, WIDTHS, st.integers(0, 3), st.randoms(use_true_random=False))
-def test_batch_composition_padding_and_order_change_nothing(
+def test_outputs_are_independent_of_batch_composition_padding_and_order(
     config: Config, batch: Batch, seed: int, width: int, columns: int, random: Random
 ) -> None:
     network = hasty(config, seed)
@@ -131,24 +141,24 @@ def test_batch_composition_padding_and_order_change_nothing(
     order = list(range(len(found)))
     random.shuffle(order)
     source = littered(batch.source, batch.source_lengths, seed, columns)
-    other = beam(network, source[order], batch.source_lengths[order], LIMITS, width, nbest=2)
-    for row, outputs in zip(order, other, strict=True):
-        for one, two in zip(outputs, found[row], strict=True):
-            same(one, two)
+    reordered = beam(network, source[order], batch.source_lengths[order], LIMITS, width, nbest=2)
+    for row, outputs in zip(order, reordered, strict=True):
+        for actual, expected in zip(outputs, found[row], strict=True):
+            same(actual, expected)
 
 
 @few
 @given(NETWORKS, batches(), SEEDS, WIDTHS, st.sampled_from([0.0, 0.3, 0.999, 2.0]))
-def test_dropping_finished_sources_changes_nothing(
-    config: Config, batch: Batch, seed: int, width: int, share: float
+def test_removal_of_finished_sources_does_not_change_outputs(
+    config: Config, batch: Batch, seed: int, width: int, shrink: float
 ) -> None:
     network = hasty(config, seed)
-    given_ = (network, batch.source, batch.source_lengths, LIMITS, width)
-    found = beam(*given_)
+    arguments = (network, batch.source, batch.source_lengths, LIMITS, width)
+    found = beam(*arguments)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SHRINK", share)
-        for one, two in zip(beam(*given_), found, strict=True):
-            same(one[0], two[0])
+        patch.setattr(module, "SHRINK", shrink)
+        for actual, expected in zip(beam(*arguments), found, strict=True):
+            same(actual[0], expected[0])
 
 
 @few
@@ -156,34 +166,38 @@ def test_dropping_finished_sources_changes_nothing(
 def test_every_hypothesis_has_the_scores_and_attention_of_forced_decoding(
     config: Config, batch: Batch, seed: int, width: int
 ) -> None:
-    network, closed = hasty(config, seed), suppressed_symbols(WIDTH)
+    network, suppressed = hasty(config, seed), suppressed_symbols(WIDTH)
     for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=width)):
         for decoded in outputs:
             target, rows = torch.from_numpy(decoded.ids)[None], slice(row, row + 1)
-            forced = Batch(batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]]))
-            unrolled: Seq2SeqOutput = network(forced)
-            likely = symbol_log_probabilities(unrolled.logits, closed)[0].detach()
-            np.testing.assert_allclose(decoded.log_probabilities, likely.gather(1, target.T)[:, 0], atol=1e-5)
-            np.testing.assert_allclose(decoded.top_log_probabilities, likely.topk(5).values, atol=1e-5)
+            forced_batch = Batch(
+                batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]])
+            )
+            unrolled: Seq2SeqOutput = network(forced_batch)
+            log_probabilities = symbol_log_probabilities(unrolled.logits, suppressed)[0].detach()
+            np.testing.assert_allclose(
+                decoded.log_probabilities, log_probabilities.gather(1, target.T)[:, 0], atol=1e-5
+            )
+            np.testing.assert_allclose(decoded.top_log_probabilities, log_probabilities.topk(5).values, atol=1e-5)
             weights = unrolled.weights[0, :, : int(batch.source_lengths[row])].detach()
             np.testing.assert_allclose(decoded.weights, weights, rtol=1e-5, atol=1e-6)
 
 
-def test_the_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch) -> None:
     network = network_of(config_of({}), 1)
-    seen: list[tuple[int, int]] = []
+    sizes: list[tuple[int, int]] = []
     step = network.decoder.step
 
-    def spy(symbols: Tensor, state: State, cache: AttentionCache, override: None = None) -> Step:
-        seen.append((len(symbols), len(cache.keys)))
+    def record_sizes(symbols: Tensor, state: State, cache: AttentionCache, override: None = None) -> Step:
+        sizes.append((len(symbols), len(cache.keys)))
         return step(symbols, state, cache)
 
-    monkeypatch.setattr(network.decoder, "step", spy)
+    monkeypatch.setattr(network.decoder, "step", record_sizes)
     beam(network, padded([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), 5)
-    assert seen == [(2, 2), *[(10, 2)] * 4]
+    assert sizes == [(2, 2), *[(10, 2)] * 4]
 
 
-def test_searching_stores_nothing_and_needs_no_gradient() -> None:
+def test_search_stores_nothing_and_needs_no_gradient() -> None:
     network = hasty(config_of({}), 1)
     before = contents(network)
     beam(network, padded([3, 2], 1), torch.tensor([3, 2]), LIMITS, 3)

@@ -1,4 +1,4 @@
-"""Beam allocation by the number of met required symbols, and narrow beams that end in time."""
+"""Beam allocation by the number of met required symbols, and lengths of constrained outputs."""
 
 import numpy as np
 from hypothesis import given
@@ -15,53 +15,59 @@ SOURCES = ["one two", "nine", "three three one", "five two six", "eight"]
 
 
 def allocation_pattern(open_: str, met: str, required: int, width: int) -> str:
-    """The extensions that get a place, as ones: they stand by falling score."""
+    """Return which candidates get a slot, as a string of 0 and 1. Candidates are in descending order of score."""
     rows = np.array([[each == "1" for each in open_]]), np.array([[*map(int, met)]])
     return "".join(map(str, allocate_beam(*rows, required, width)[0].astype(int)))
 
 
-def test_each_count_has_its_slots_and_the_best_get_the_remaining_ones() -> None:
+def test_slots_are_split_over_counts_and_the_rest_goes_to_the_best() -> None:
     assert allocation_pattern("111111", "000011", 1, 4) == "110011"
-    assert allocation_pattern("111111", "000011", 1, 3) == "100011"  # the odd slot goes to those that hold more
     assert (
-        allocation_pattern("111111", "000001", 1, 4) == "111001"
-    )  # a count that cannot fill its slots gives them away
-    assert allocation_pattern("111101", "000011", 1, 4) == "111001"  # an extension that cannot be continued has none
+        allocation_pattern("111111", "000011", 1, 3) == "100011"
+    )  # the remaining slot goes to candidates with more met symbols
+    assert allocation_pattern("111111", "000001", 1, 4) == "111001"  # unused slots of a count go to the others
+    assert allocation_pattern("111101", "000011", 1, 4) == "111001"  # a suppressed candidate has no slot
     assert allocation_pattern("111111", "001122", 2, 3) == "101010"
     assert allocation_pattern("111111", "222222", 2, 3) == "111000"
     assert allocation_pattern("110", "010", 1, 5) == "110"
 
 
 @given(st.integers(1, 3), st.integers(1, 9), st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=20))
-def test_every_slot_is_used_exactly_once(required: int, width: int, each: list[tuple[bool, int]]) -> None:
-    open_, met = np.array([[o for o, _ in each]], bool), np.array([[min(m, required) for _, m in each]], np.int64)
-    got = allocate_beam(open_, met, required, width)
-    assert not (got & ~open_).any() and got.sum() == min(width, open_.sum())
+def test_every_slot_is_used_exactly_once(required: int, width: int, candidates: list[tuple[bool, int]]) -> None:
+    open_, met = (
+        np.array([[is_open for is_open, _ in candidates]], bool),
+        np.array([[min(num_met, required) for _, num_met in candidates]], np.int64),
+    )
+    allocated = allocate_beam(open_, met, required, width)
+    assert not (allocated & ~open_).any() and allocated.sum() == min(width, open_.sum())
     for count in range(required + 1):
-        own = open_ & (met == count)
-        assert got[own].sum() >= min(own.sum(), width // (required + 1))
-        assert not (np.diff(got[own].astype(int)) > 0).any()  # the best of a count come first
+        of_count = open_ & (met == count)
+        assert allocated[of_count].sum() >= min(of_count.sum(), width // (required + 1))
+        assert not (np.diff(allocated[of_count].astype(int)) > 0).any()  # the best candidates of a count come first
 
 
-def test_a_beam_has_a_slot_for_each_count() -> None:
+def test_constrained_beam_has_a_slot_for_each_count() -> None:
     assert constrained_beam_size(1, NO_CONSTRAINTS) == 1 and constrained_beam_size(7, NO_CONSTRAINTS) == 7
-    asked = Constraints(required=np.array([4, 5]))
-    assert (constrained_beam_size(1, asked), constrained_beam_size(9, asked)) == (3, 9)
+    constraints = Constraints(required=np.array([4, 5]))
+    assert (constrained_beam_size(1, constraints), constrained_beam_size(9, constraints)) == (3, 9)
 
 
 def test_narrow_beams_end_soon_after_the_symbol_is_met() -> None:
     model = load(digits_run().run)
-    free = model.predict(SOURCES)
+    unconstrained = model.predict(SOURCES)
     for width in (1, 2, 5):
         found = model.with_beam(width).with_options(DecodingOptions(required=("7",))).predict(SOURCES)
         assert all("7" in trace.output and trace.finished for trace in found)
-        assert all(len(trace.output) <= len(own.output) + 2 for trace, own in zip(found, free, strict=True))
+        assert all(
+            len(trace.output) <= len(free_trace.output) + 2
+            for trace, free_trace in zip(found, unconstrained, strict=True)
+        )
     both = model.with_options(DecodingOptions(required=("7", "4"))).predict(SOURCES)
     assert all({"7", "4"} <= {*trace.output} and len(trace.output) <= 5 for trace in both)
 
 
 def test_samples_contain_the_required_symbol_instead_of_an_early_eos() -> None:
     model = load(digits_run().run).with_options(DecodingOptions(required=("7",)))
-    for drawn in model.sample(SOURCES, SamplingConfig(samples=5, top_k=1)):
-        for trace in drawn:
+    for traces in model.sample(SOURCES, SamplingConfig(samples=5, top_k=1)):
+        for trace in traces:
             assert trace.output.count("7") == 1 and len(trace.output) <= 5

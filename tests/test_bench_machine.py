@@ -21,7 +21,6 @@ def test_peak_includes_freed_memory() -> None:
 
 
 def test_peak_excludes_the_parent_process() -> None:
-    """The peak excludes that of the parent process, even if it is larger."""
     program = f"import subprocess, sys\nblock = b'x' * (300 << 20)\nsubprocess.run([sys.executable, '-c', {PROGRAM!r}])"
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert float(process.stdout.split()[0]) < 200

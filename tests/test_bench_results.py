@@ -1,4 +1,4 @@
-"""Timing of steps: medians of repeats without the first steps."""
+"""Timing of steps: medians over repeats, without the warmup steps."""
 
 import time
 

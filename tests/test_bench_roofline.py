@@ -95,7 +95,7 @@ def test_products_of_encoder_and_keys_agree_with_the_network() -> None:
 VALUES = np.linspace(0.5, 1.5, 64, dtype=np.float32)
 
 
-def test_loops_compute_their_sums() -> None:
+def test_loops_return_the_expected_sums() -> None:
     shifted = VALUES[:, None] + np.arange(2)
     assert loops.sum_tanh(VALUES, 2) == pytest.approx(np.tanh(shifted).sum(), rel=1e-5)
     assert loops.sum_exponential(VALUES, 2) == pytest.approx(np.exp(shifted).sum(), rel=1e-5)

@@ -1,4 +1,4 @@
-"""The LSTM with peepholes, in both versions, against NumPy."""
+"""Both variants of the peephole LSTM, compared with NumPy."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
     return result
 
 
-def as_tensors(seed: int) -> tuple[Tensor, PeepholeState, Peepholes]:
+def random_step_inputs(seed: int) -> tuple[Tensor, PeepholeState, Peepholes]:
     torch.manual_seed(seed)
     return (
         random_tensor(2, 4 * H),
@@ -29,30 +29,30 @@ def as_tensors(seed: int) -> tuple[Tensor, PeepholeState, Peepholes]:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_step_equals_its_equations(late: bool) -> None:
-    sums, before, peepholes = as_tensors(1)
-    enter, forget, candidate, leave = np.split(sums.numpy(), 4, axis=1)
-    p_i, p_f, p_o, c = *(each.numpy() for each in peepholes), before.cell.numpy()
-    cell = sigmoid(forget + p_f * c) * c + sigmoid(enter + p_i * c) * np.tanh(candidate)
-    gate = sigmoid(leave) + p_o * cell if late else sigmoid(leave + p_o * cell)
-    after = (late_peephole_step if late else peephole_step)(sums, before, peepholes)
+def test_step_equals_its_equations(late: bool) -> None:
+    preactivations, previous, peepholes = random_step_inputs(1)
+    input_gate, forget_gate, candidate, output_gate = np.split(preactivations.numpy(), 4, axis=1)
+    p_i, p_f, p_o, c = *(each.numpy() for each in peepholes), previous.cell.numpy()
+    cell = sigmoid(forget_gate + p_f * c) * c + sigmoid(input_gate + p_i * c) * np.tanh(candidate)
+    output = sigmoid(output_gate) + p_o * cell if late else sigmoid(output_gate + p_o * cell)
+    after = (late_peephole_step if late else peephole_step)(preactivations, previous, peepholes)
     np.testing.assert_allclose(after.cell.numpy(), cell)
-    np.testing.assert_allclose(after.hidden.numpy(), gate * np.tanh(cell))
+    np.testing.assert_allclose(after.hidden.numpy(), output * np.tanh(cell))
 
 
 @pytest.mark.parametrize("step", [peephole_step, late_peephole_step])
 def test_gradients_equal_finite_differences(step: PeepholeStep) -> None:
-    sums, before, peepholes = as_tensors(2)
-    tensors = [tensor.requires_grad_() for tensor in (sums, *before, *peepholes)]
+    preactivations, previous, peepholes = random_step_inputs(2)
+    tensors = [tensor.requires_grad_() for tensor in (preactivations, *previous, *peepholes)]
 
-    def taken(sums: Tensor, hidden: Tensor, cell: Tensor, *peepholes: Tensor) -> tuple[Tensor, ...]:
-        return tuple(step(sums, PeepholeState(hidden, cell), Peepholes(*peepholes)))
+    def take_step(preactivations: Tensor, hidden: Tensor, cell: Tensor, *peepholes: Tensor) -> tuple[Tensor, ...]:
+        return tuple(step(preactivations, PeepholeState(hidden, cell), Peepholes(*peepholes)))
 
-    assert torch.autograd.gradcheck(taken, tensors)
+    assert torch.autograd.gradcheck(take_step, tensors)
 
 
-def test_without_peepholes_both_equal_the_lstm() -> None:
-    sums, before, _ = as_tensors(3)
-    none = Peepholes(*(torch.zeros(H, dtype=torch.float64) for _ in range(3)))
-    first, second = (step(sums, before, none) for step in (peephole_step, late_peephole_step))
-    torch.testing.assert_close(first, second)
+def test_zero_peepholes_give_equal_steps() -> None:
+    preactivations, previous, _ = random_step_inputs(3)
+    zeros = Peepholes(*(torch.zeros(H, dtype=torch.float64) for _ in range(3)))
+    early, late = (step(preactivations, previous, zeros) for step in (peephole_step, late_peephole_step))
+    torch.testing.assert_close(early, late)

@@ -1,4 +1,4 @@
-"""Checkpoints: restored bit for bit, and refused for another training."""
+"""Checkpoints: bit-for-bit restoration, and errors on checkpoints of other runs."""
 
 import json
 import math
@@ -29,14 +29,14 @@ from pellucid.training.run_folder import load
 EXAMPLES = copies(12, seed=1)
 
 
-def new_session(config: Config, updates: int = 0) -> TrainingState:
-    """A session after this many events."""
+def train_session(config: Config, updates: int = 0) -> TrainingState:
+    """Return the training state after this many updates."""
     torch.set_num_threads(1)
-    cut = build_tokenizers(config.data)
-    vocabularies = learn_vocabularies(EXAMPLES, cut, 1)
+    tokenizers = build_tokenizers(config.data)
+    vocabularies = learn_vocabularies(EXAMPLES, tokenizers, 1)
     network = build_network(config, vocabularies)
     optimizer = build_optimizer(network, config.training)
-    encoded = encode_examples(EXAMPLES, cut, vocabularies)
+    encoded = encode_examples(EXAMPLES, tokenizers, vocabularies)
     session = TrainingState(Transducer(config, vocabularies, network), optimizer, encoded, copies(4, seed=2))
     for event in fit(session):
         if event.progress.update >= updates:
@@ -44,35 +44,35 @@ def new_session(config: Config, updates: int = 0) -> TrainingState:
     return session
 
 
-def moments(session: TrainingState) -> list[tuple[str, bytes]]:
-    """Every number of the optimiser, in order."""
+def optimizer_moments(session: TrainingState) -> list[tuple[str, bytes]]:
+    """Return every number of the optimizer, in order."""
     return [(name, value.numpy().tobytes()) for name, value in session.optimizer.state().items()]
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
-def test_a_training_state_is_restored_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
+def test_training_state_is_restored_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
     config = small_config({"epochs": 9, "optimizer": optimizer}, dropout=0.3)
-    session, restored = new_session(config, updates=5), new_session(config)
+    session, restored = train_session(config, updates=5), train_session(config)
     save_session(tmp_path / "a.safetensors", session, "data")
     restore_session(tmp_path / "a.safetensors", restored, "data")
     assert restored.progress == session.progress and session.progress.update == 5
-    assert moments(restored) == moments(session) != moments(new_session(config))
+    assert optimizer_moments(restored) == optimizer_moments(session) != optimizer_moments(train_session(config))
     save_session(tmp_path / "b.safetensors", restored, "data")
     assert tensors(tmp_path / "a.safetensors") == tensors(tmp_path / "b.safetensors")
 
 
-def test_saving_changes_nothing_and_needs_no_update(tmp_path: Path) -> None:
-    session = new_session(small_config({"epochs": 9}))
+def test_saving_before_the_first_update_does_not_change_the_state(tmp_path: Path) -> None:
+    session = train_session(small_config({"epochs": 9}))
     before = {name: value.clone() for name, value in session.transducer.network.state_dict().items()}
-    moments_before = moments(session)
+    moments_before = optimizer_moments(session)
     save_session(tmp_path / "a.safetensors", session, "data")
     restore_session(tmp_path / "a.safetensors", session, "data")
-    assert moments(session) == moments_before
+    assert optimizer_moments(session) == moments_before
     for name, value in session.transducer.network.state_dict().items():
         assert torch.equal(value, before[name]), name
 
 
-COURSES: Mapping[str, Mapping[str, Any]] = {
+TRAINING_SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "all passes": {"epochs": 2.4, "eval_interval": 0.7},
     "patience": {"epochs": 9, "patience": 2, "learning_rate": 0.3},
     "plateau": {"epochs": 9, "patience": 5, "lr_schedule": "plateau", "learning_rate": 0.3, "eval_interval": 0.5},
@@ -83,28 +83,28 @@ COURSES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("training", COURSES.values(), ids=list(COURSES))
+@pytest.mark.parametrize("training", TRAINING_SETTINGS.values(), ids=list(TRAINING_SETTINGS))
 def test_every_reachable_progress_is_restored(tmp_path: Path, training: Mapping[str, Any]) -> None:
-    path, session = tmp_path / "a.safetensors", new_session(small_config(training))
-    passed = []
+    path, session = tmp_path / "a.safetensors", train_session(small_config(training))
+    restored = []
     for event in fit(session):
         save_session(path, session, "data")
         session.progress = Progress()
         restore_session(path, session, "data")
-        passed.append(session.progress)
+        restored.append(session.progress)
         assert session.progress == event.progress
-    assert passed[0] == Progress() and passed[-1].finished
+    assert restored[0] == Progress() and restored[-1].finished
 
 
 def save_with_progress(path: Path, session: TrainingState, **fields: object) -> None:
     """Write a checkpoint whose progress has other values in these fields."""
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
-    progress = json.dumps({**json.loads(notes["progress"]), **fields})
-    path.write_bytes(safetensors.torch.save(held, {**notes, "progress": progress}))
+    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    progress = json.dumps({**json.loads(metadata["progress"]), **fields})
+    path.write_bytes(safetensors.torch.save(weights, {**metadata, "progress": progress}))
 
 
-CONTRADICTIONS: Sequence[tuple[Mapping[str, object], str]] = [
+INCONSISTENT_FIELDS: Sequence[tuple[Mapping[str, object], str]] = [
     ({"epoch": 9}, r"progress\.epoch: expected at most 8, got 9"),
     ({"batch": 0}, r"progress\.batch: expected a number from 1 to 2, got 0"),
     ({"batch": 3}, r"progress\.batch: expected a number from 1 to 2, got 3"),
@@ -127,20 +127,22 @@ CONTRADICTIONS: Sequence[tuple[Mapping[str, object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "told"), CONTRADICTIONS, ids=[str(fields)[:40] for fields, _ in CONTRADICTIONS])
-def test_a_progress_that_contradicts_itself_is_refused(tmp_path: Path, fields: Mapping[str, object], told: str) -> None:
-    """Five updates of two batches an epoch, the validations after the second and the fourth made."""
-    session, path = new_session(small_config({"epochs": 9, "patience": 3}), updates=5), tmp_path / "a.safetensors"
+@pytest.mark.parametrize(
+    ("fields", "message"), INCONSISTENT_FIELDS, ids=[str(fields)[:40] for fields, _ in INCONSISTENT_FIELDS]
+)
+def test_inconsistent_progress_is_refused(tmp_path: Path, fields: Mapping[str, object], message: str) -> None:
+    """The state has five updates, two per epoch, and validations after the second and the fourth."""
+    session, path = train_session(small_config({"epochs": 9, "patience": 3}), updates=5), tmp_path / "a.safetensors"
     assert (session.progress.epoch, session.progress.batch, session.progress.validations) == (2, 1, 2)
     save_with_progress(path, session, **fields)
-    with pytest.raises(RunError, match=rf"a\.safetensors: {told}$"):
+    with pytest.raises(RunError, match=rf"a\.safetensors: {message}$"):
         restore_session(path, session, "data")
 
 
 @pytest.mark.parametrize("finished", ["", "exact_match did not get better in 9 validations", "![](http://a.b/c)"])
 def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str) -> None:
-    """One of those that there are; nothing else ends a training, or stands in its card."""
-    session, path = new_session(small_config({"epochs": 2}), updates=99), tmp_path / "a.safetensors"
+    """Only the known stop reasons are accepted, because the model card contains them."""
+    session, path = train_session(small_config({"epochs": 2}), updates=99), tmp_path / "a.safetensors"
     assert session.progress.finished == "all its passes over the data are done"
     save_with_progress(path, session, finished=finished)
     with pytest.raises(RunError, match=r"progress\.finished: expected 'all its passes over the data are done', got "):
@@ -148,7 +150,7 @@ def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "told"),
+    ("part", "value", "message"),
     [
         ("square", -1.0, r"square: expected no number below 0, got -1"),
         (
@@ -160,37 +162,39 @@ def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str
         ("square", math.inf, r"square"),
     ],
 )
-def test_unreachable_moments_are_refused(tmp_path: Path, part: str, value: float, told: str) -> None:
-    session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
+def test_unreachable_moments_are_refused(tmp_path: Path, part: str, value: float, message: str) -> None:
+    session, path = train_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
-    held[f"optimizer.encoder.table.weight.{part}"].view(-1)[3] = value
-    path.write_bytes(safetensors.torch.save(held, notes))
-    with pytest.raises(RunError, match=rf"a\.safetensors.* optimizer\.encoder\.table\.weight\.{told}"):
+    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    weights[f"optimizer.encoder.table.weight.{part}"].view(-1)[3] = value
+    path.write_bytes(safetensors.torch.save(weights, metadata))
+    with pytest.raises(RunError, match=rf"a\.safetensors.* optimizer\.encoder\.table\.weight\.{message}"):
         restore_session(path, session, "data")
 
 
 @pytest.mark.parametrize("update", [1, 2])
-def test_a_training_that_diverges_at_once_names_its_checkpoint(tmp_path: Path, update: int) -> None:
-    """A checkpoint of a stranger may be whole and finite; an update is next, or a validation."""
-    session, path = new_session(small_config({"epochs": 9}), updates=update), tmp_path / "a.safetensors"
+def test_divergence_after_restoring_names_the_checkpoint(tmp_path: Path, update: int) -> None:
+    """The first event after the checkpoint is an update or a validation."""
+    session, path = train_session(small_config({"epochs": 9}), updates=update), tmp_path / "a.safetensors"
     for value in session.transducer.network.state_dict().values():
         value.fill_(1e38)
     save_session(path, session, "data")
     restore_session(path, session, "data")
-    told = rf"^training diverged at update {update}, the first after .*a\.safetensors was read: .* file may be damaged"
-    with pytest.raises(DivergenceError, match=told):
+    message = (
+        rf"^training diverged at update {update}, the first after .*a\.safetensors was read: .* file may be damaged"
+    )
+    with pytest.raises(DivergenceError, match=message):
         list(fit(session))
 
 
 @pytest.mark.parametrize("name", ["network.encoder.table.weight", "optimizer.encoder.table.weight.mean", ""])
-def test_a_bit_that_changed_is_noticed(tmp_path: Path, name: str) -> None:
-    session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
+def test_changed_bit_is_detected(tmp_path: Path, name: str) -> None:
+    session, path = train_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
     if name:
         save_session(path, session, "data")
-        held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
-        held[name].view(torch.int32).view(-1)[7] ^= 1
-        path.write_bytes(safetensors.torch.save(held, notes))
+        weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+        weights[name].view(torch.int32).view(-1)[7] ^= 1
+        path.write_bytes(safetensors.torch.save(weights, metadata))
     else:
         save_with_progress(path, session, loss_sum=1.5)
     with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content does not match its checksum"):
@@ -198,24 +202,26 @@ def test_a_bit_that_changed_is_noticed(tmp_path: Path, name: str) -> None:
 
 
 def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
-    network = new_session(small_config({"epochs": 9})).transducer.network
+    network = train_session(small_config({"epochs": 9})).transducer.network
     path = tmp_path / "a.safetensors"
-    held = safetensors.torch.load(network_file(network))
-    for value in held.values():
+    weights = safetensors.torch.load(network_file(network))
+    for value in weights.values():
         value.fill_(math.nan)
-    path.write_bytes(safetensors.torch.save(held))
-    with pytest.raises(RunError, match=rf"a\.safetensors holds numbers that are not finite, in {min(held)}$"):
+    path.write_bytes(safetensors.torch.save(weights))
+    with pytest.raises(RunError, match=rf"a\.safetensors holds numbers that are not finite, in {min(weights)}$"):
         load_network(path, network)
 
 
 def test_the_file_is_safetensors_with_readable_metadata(tmp_path: Path) -> None:
-    save_session(tmp_path / "a.safetensors", new_session(small_config({"epochs": 9}), updates=2), "data")
-    held, notes = tensors(tmp_path / "a.safetensors")
-    assert json.loads(notes["progress"])["update"] == 2 and notes["fingerprint"] == "data"
-    assert {name.split(".")[0] for name in held} == {"network", "optimizer"}
-    told = {name.removeprefix("optimizer.") for name in held if name.startswith("optimizer.")}
-    trained = [name for name in held if name.startswith("network.")]
-    assert told == {f"{n.removeprefix('network.')}.{part}" for n in trained for part in ("count", "mean", "square")}
+    save_session(tmp_path / "a.safetensors", train_session(small_config({"epochs": 9}), updates=2), "data")
+    weights, metadata = tensors(tmp_path / "a.safetensors")
+    assert json.loads(metadata["progress"])["update"] == 2 and metadata["fingerprint"] == "data"
+    assert {name.split(".")[0] for name in weights} == {"network", "optimizer"}
+    optimizer_names = {name.removeprefix("optimizer.") for name in weights if name.startswith("optimizer.")}
+    network_names = [name for name in weights if name.startswith("network.")]
+    assert optimizer_names == {
+        f"{n.removeprefix('network.')}.{part}" for n in network_names for part in ("count", "mean", "square")
+    }
 
 
 @pytest.mark.parametrize("score", ["additive", "location"])
@@ -223,23 +229,23 @@ def test_parameters_are_restored(tmp_path: Path, score: str) -> None:
     config = small_config({"epochs": 9})
     attention = msgspec.structs.replace(config.attention, type=score)
     config = msgspec.structs.replace(config, attention=attention)
-    one, other = new_session(config, 3), new_session(config)
-    (tmp_path / "a.safetensors").write_bytes(network_file(one.transducer.network))
-    load_network(tmp_path / "a.safetensors", other.transducer.network)
-    for (name, value), again in zip(
-        one.transducer.network.state_dict().items(), other.transducer.network.state_dict().values(), strict=True
+    session, restored = train_session(config, 3), train_session(config)
+    (tmp_path / "a.safetensors").write_bytes(network_file(session.transducer.network))
+    load_network(tmp_path / "a.safetensors", restored.transducer.network)
+    for (name, value), restored_value in zip(
+        session.transducer.network.state_dict().items(), restored.transducer.network.state_dict().values(), strict=True
     ):
-        assert torch.equal(value, again), name
+        assert torch.equal(value, restored_value), name
 
 
-def test_the_same_parameters_are_the_same_bytes_and_a_changed_bit_is_noticed(tmp_path: Path) -> None:
-    network, path = new_session(small_config({"epochs": 9})).transducer.network, tmp_path / "a.safetensors"
+def test_equal_parameters_have_equal_bytes_and_a_changed_bit_is_detected(tmp_path: Path) -> None:
+    network, path = train_session(small_config({"epochs": 9})).transducer.network, tmp_path / "a.safetensors"
     content = network_file(network)
     assert all(network_file(network) == content for _ in range(9))
     assert safetensors.torch.load(content).keys() == network.state_dict().keys()
-    spoilt = bytearray(content)
-    spoilt[-4] ^= 1  # the last bit of the last number
-    path.write_bytes(spoilt)
+    damaged = bytearray(content)
+    damaged[-4] ^= 1  # the lowest bit of a byte of the last number
+    path.write_bytes(damaged)
     with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content does not match its checksum"):
         load_network(path, network)
     path.write_bytes(safetensors.torch.save(safetensors.torch.load(content), {"format": "2"}))
@@ -249,7 +255,7 @@ def test_the_same_parameters_are_the_same_bytes_and_a_changed_bit_is_noticed(tmp
 
 def test_non_finite_states_are_not_saved_and_the_previous_checkpoint_stays(tmp_path: Path) -> None:
     config, path = small_config({"epochs": 9}), tmp_path / "a.safetensors"
-    session = new_session(config, updates=2)
+    session = train_session(config, updates=2)
     save_session(path, session, "data")
     before = path.read_bytes()
     with torch.no_grad():
@@ -257,11 +263,11 @@ def test_non_finite_states_are_not_saved_and_the_previous_checkpoint_stays(tmp_p
     with pytest.raises(DivergenceError, match=r"^training diverged at update 2: network\..* is not finite; a lower "):
         save_session(path, session, "data")
     assert path.read_bytes() == before
-    restore_session(path, new_session(config), "data")
+    restore_session(path, train_session(config), "data")
 
 
 def test_other_data_is_refused(tmp_path: Path) -> None:
-    session = new_session(small_config({"epochs": 9}))
+    session = train_session(small_config({"epochs": 9}))
     save_session(tmp_path / "a.safetensors", session, "data")
     with pytest.raises(
         RunError,
@@ -272,11 +278,15 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("progress", [None, "", "{}x", '{"update": "many"}', '{"best": [1.0]}'])
 def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, progress: str | None) -> None:
-    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = train_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
-    kept = {name: note for name, note in notes.items() if name != "progress"}
-    path.write_bytes(safetensors.torch.save(held, kept if progress is None else {**kept, "progress": progress}))
+    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    other_metadata = {name: note for name, note in metadata.items() if name != "progress"}
+    path.write_bytes(
+        safetensors.torch.save(
+            weights, other_metadata if progress is None else {**other_metadata, "progress": progress}
+        )
+    )
     with pytest.raises(RunError, match=r"a\.safetensors "):
         restore_session(path, session, "data")
 
@@ -294,95 +304,96 @@ def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, prog
         ("loss_sum", "1e999", "number out of range"),
     ],
 )
-def test_an_unreachable_progress_is_refused_with_its_field(
-    tmp_path: Path, field: str, value: str, expected: str
-) -> None:
-    session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
+def test_invalid_progress_is_refused_with_its_field(tmp_path: Path, field: str, value: str, expected: str) -> None:
+    session, path = train_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
-    progress = re.sub(rf'"{field}":[^,}}]+', f'"{field}":{value}', notes["progress"])
-    assert progress != notes["progress"]
-    path.write_bytes(safetensors.torch.save(held, {**notes, "progress": progress}))
+    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    progress = re.sub(rf'"{field}":[^,}}]+', f'"{field}":{value}', metadata["progress"])
+    assert progress != metadata["progress"]
+    path.write_bytes(safetensors.torch.save(weights, {**metadata, "progress": progress}))
     with pytest.raises(RunError, match=rf"a\.safetensors.*: progress\.{field}: {expected}"):
         restore_session(path, session, "data")
 
 
 def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
-    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = train_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
-    path.write_bytes(safetensors.torch.save(held, {**notes, "progress": '{"seconds":NaN}'}))
+    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    path.write_bytes(safetensors.torch.save(weights, {**metadata, "progress": '{"seconds":NaN}'}))
     with pytest.raises(RunError, match=r"a\.safetensors is not a checkpoint of this version of Pellucid: progress: "):
         restore_session(path, session, "data")
 
 
 @pytest.mark.parametrize("count", [torch.tensor(-1), torch.tensor(3), torch.tensor(2**62)])
 @pytest.mark.parametrize("part", ["optimizer.encoder.table.weight.count", "average.count"])
-def test_an_unreachable_count_of_updates_is_refused(tmp_path: Path, part: str, count: Tensor) -> None:
-    session = new_session(small_config({"epochs": 9, "weight_averaging": "ema"}), updates=2)
+def test_invalid_count_of_updates_is_refused(tmp_path: Path, part: str, count: Tensor) -> None:
+    session = train_session(small_config({"epochs": 9, "weight_averaging": "ema"}), updates=2)
     path = tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
-    assert int(held[part]) == 2
-    path.write_bytes(safetensors.torch.save({**held, part: count}, notes))
+    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    assert int(weights[part]) == 2
+    path.write_bytes(safetensors.torch.save({**weights, part: count}, metadata))
     with pytest.raises(RunError, match=rf"a\.safetensors: {part}: expected a whole number from 0 to 2, got "):
         restore_session(path, session, "data")
-    path.write_bytes(safetensors.torch.save({**held, part: torch.tensor(2.0)}, notes))
+    path.write_bytes(safetensors.torch.save({**weights, part: torch.tensor(2.0)}, metadata))
     with pytest.raises(RunError, match=rf"{part} is F32 \[\] there and I64 \[\] here"):
         restore_session(path, session, "data")
 
 
 def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path: Path) -> None:
-    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = train_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
-    path.write_bytes(safetensors.torch.save(held, {**notes, "format": "1"}))
+    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    path.write_bytes(safetensors.torch.save(weights, {**metadata, "format": "1"}))
     with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 3"):
         restore_session(path, session, "data")
 
 
 @pytest.mark.parametrize("name", ["optimizer.encoder", "network.encoder"])
 def test_a_checkpoint_of_other_parameters_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = train_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
-    path.write_bytes(safetensors.torch.save({n: v for n, v in held.items() if not n.startswith(name)}, notes))
+    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    path.write_bytes(safetensors.torch.save({n: v for n, v in weights.items() if not n.startswith(name)}, metadata))
     with pytest.raises(RunError, match=r"a\.safetensors does not fit the run's configuration"):
         restore_session(path, session, "data")
 
 
-@pytest.mark.parametrize("kept", [0, 1, 7, 100, -1])
-def test_a_truncated_file_is_refused_by_name(tmp_path: Path, kept: int) -> None:
-    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+@pytest.mark.parametrize("num_bytes", [0, 1, 7, 100, -1])
+def test_a_truncated_file_is_refused_by_name(tmp_path: Path, num_bytes: int) -> None:
+    session, path = train_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    path.write_bytes(path.read_bytes()[:kept])
+    path.write_bytes(path.read_bytes()[:num_bytes])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
         restore_session(path, session, "data")
-    path.write_bytes(network_file(session.transducer.network)[:kept])
+    path.write_bytes(network_file(session.transducer.network)[:num_bytes])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
         load_network(path, session.transducer.network)
 
 
 def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    network = new_session(small_config({"epochs": 9})).transducer.network
+    network = train_session(small_config({"epochs": 9})).transducer.network
     path.write_bytes(network_file(network))
-    held = safetensors.torch.load_file(path)
-    name = next(iter(held))
-    for spoilt in ({k: v for k, v in held.items() if k != name}, {**held, name: held[name][:-1].contiguous()}):
-        path.write_bytes(safetensors.torch.save(spoilt))
+    weights = safetensors.torch.load_file(path)
+    name = next(iter(weights))
+    for damaged in (
+        {k: v for k, v in weights.items() if k != name},
+        {**weights, name: weights[name][:-1].contiguous()},
+    ):
+        path.write_bytes(safetensors.torch.save(damaged))
         with pytest.raises(RunError, match=r"a\.safetensors does not fit the run's configuration.*"):
             load_network(path, network)
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    network = new_session(small_config({"epochs": 9})).transducer.network
+    network = train_session(small_config({"epochs": 9})).transducer.network
     with pytest.raises(RunError, match=r"^cannot read .*none\.safetensors: no such file or directory"):
         load_network(tmp_path / "none.safetensors", network)
 
 
-def test_a_run_of_an_older_format_is_refused_with_one_sentence(tmp_path: Path) -> None:
-    """Its configuration has settings under other names, but it is the format that is told."""
+def test_run_of_an_older_format_is_refused(tmp_path: Path) -> None:
+    """The configuration has old setting names, but the error names the format."""
     run = shutil.copytree(copies_run().run, tmp_path / "run")
     path = run / "model.safetensors"
     path.write_bytes(safetensors.torch.save(safetensors.torch.load_file(path), {"format": "1"}))

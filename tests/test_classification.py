@@ -22,7 +22,7 @@ from pellucid.training.run_folder import load
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_rule_is_learned(task: Task) -> None:
+def test_synthetic_task_is_learned(task: Task) -> None:
     model, pairs = load(task_run(task).run), examples(task, 60, 3)
     traces = model.trace(pairs)
     evaluation = evaluate_examples(score_traces(traces, [(pair.target,) for pair in pairs], model.tokenizers))
@@ -32,39 +32,49 @@ def test_a_rule_is_learned(task: Task) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_batch_composition_changes_nothing(task: Task) -> None:
+def test_predictions_are_independent_of_batch_composition(task: Task) -> None:
     model, pairs = load(task_run(task).run), [*examples(task, 20, 4), Example("", "")]
     for trace, pair in zip(model.trace(pairs), pairs, strict=True):
-        (own,) = model.trace([pair])
-        assert own.target == trace.target and own.task == task and own.finished
-        np.testing.assert_allclose(own.attention, trace.attention, atol=1e-5)
-        np.testing.assert_allclose(own.log_probabilities, trace.log_probabilities, atol=1e-5)
+        (single,) = model.trace([pair])
+        assert single.target == trace.target and single.task == task and single.finished
+        np.testing.assert_allclose(single.attention, trace.attention, atol=1e-5)
+        np.testing.assert_allclose(single.log_probabilities, trace.log_probabilities, atol=1e-5)
 
 
-def test_tags_of_a_long_source_are_predicted_in_little_memory() -> None:
+def test_tags_of_a_long_source_need_little_memory() -> None:
     trace = load(task_run("tag").run).predict(["ab" * 400])[0]
     assert trace.attention.tolist() == np.eye(800).tolist()
-    assert len(pickle.dumps(trace)) < 400_000  # the identity alone would take 2,560,000
+    assert len(pickle.dumps(trace)) < 400_000  # an identity matrix has 2,560,000 bytes
 
 
-def test_a_trace_of_each_task() -> None:
-    (tags,), (kind,), (place,) = (load(task_run(task).run).predict(["caxd"]) for task in TASKS)
-    assert len(tags.target) == 4 and tags.output == "".join(tags.target) and (tags.attention == np.eye(4)).all()
-    assert json.loads(tags.to_json())["attention"] == []  # an identity says nothing
-    assert kind.target == (kind.output,) and kind.looks is not None and kind.looks.shape == (2, 4)
-    np.testing.assert_array_equal(kind.attention[0], kind.looks[-1])
-    assert place.output == "3" and place.symbols == ("3",) and len(place.top_symbols[0]) == 4
-    np.testing.assert_allclose(place.attention.sum(), 1, atol=1e-5)
-    assert place.score == pytest.approx(math.log(place.attention[0, 2]), abs=1e-4)
-    assert json.loads(kind.to_json())["task"] == "classify" and len(json.loads(kind.to_json())["looks"]) == 2
+def test_traces_of_each_task_have_their_fields() -> None:
+    (tag_trace,), (class_trace,), (point_trace,) = (load(task_run(task).run).predict(["caxd"]) for task in TASKS)
+    assert (
+        len(tag_trace.target) == 4
+        and tag_trace.output == "".join(tag_trace.target)
+        and (tag_trace.attention == np.eye(4)).all()
+    )
+    assert json.loads(tag_trace.to_json())["attention"] == []  # an identity matrix is omitted
+    assert (
+        class_trace.target == (class_trace.output,)
+        and class_trace.looks is not None
+        and class_trace.looks.shape == (2, 4)
+    )
+    np.testing.assert_array_equal(class_trace.attention[0], class_trace.looks[-1])
+    assert point_trace.output == "3" and point_trace.symbols == ("3",) and len(point_trace.top_symbols[0]) == 4
+    np.testing.assert_allclose(point_trace.attention.sum(), 1, atol=1e-5)
+    assert point_trace.score == pytest.approx(math.log(point_trace.attention[0, 2]), abs=1e-4)
+    assert (
+        json.loads(class_trace.to_json())["task"] == "classify" and len(json.loads(class_trace.to_json())["looks"]) == 2
+    )
 
 
 @pytest.mark.parametrize(("task", "count"), [("classify", 2), ("point", 3)])
-def test_the_most_probable_answers_are_in_order(task: Task, count: int) -> None:
+def test_candidates_are_in_order_of_probability(task: Task, count: int) -> None:
     (found,) = load(task_run(task).run).nbest(["axd"], 5)
     assert len(found) == count and [each.rank for each in found] == [*range(1, count + 1)]
-    chances = [each.score for each in found]
-    assert chances == sorted(chances, reverse=True) and sum(map(math.exp, chances)) == pytest.approx(1, abs=1e-5)
+    scores = [each.score for each in found]
+    assert scores == sorted(scores, reverse=True) and sum(map(math.exp, scores)) == pytest.approx(1, abs=1e-5)
     assert sum(each.probability or 0 for each in found) == pytest.approx(1)
     assert tuple(each.output for each in found) == found[0].top_symbols[0]
 
@@ -73,10 +83,10 @@ def test_the_most_probable_answers_are_in_order(task: Task, count: int) -> None:
 def test_scored_answers_have_their_predicted_probability(task: Task) -> None:
     model, pairs = load(task_run(task).run), examples(task, 10, 5)
     found = model.trace(pairs)
-    given = model.force([pair._replace(target=trace.output) for pair, trace in zip(pairs, found, strict=True)])
-    for one, other in zip(found, given, strict=True):
-        assert other.target == one.target and other.origin == "given" and other.unknown_target == ()
-        assert other.score == pytest.approx(one.score, abs=1e-4)
+    forced = model.force([pair._replace(target=trace.output) for pair, trace in zip(pairs, found, strict=True)])
+    for predicted, scored in zip(found, forced, strict=True):
+        assert scored.target == predicted.target and scored.origin == "given" and scored.unknown_target == ()
+        assert scored.score == pytest.approx(predicted.score, abs=1e-4)
 
 
 def test_ignored_tags_have_log_probability_0_and_unseen_tags_minus_infinity() -> None:
@@ -90,14 +100,14 @@ def test_ignored_tags_have_log_probability_0_and_unseen_tags_minus_infinity() ->
 @pytest.mark.parametrize("task", TASKS)
 def test_operations_of_autoregressive_tasks_are_refused(task: Task) -> None:
     model = load(task_run(task).run)
-    for asked in (
+    for options in (
         DecodingOptions(prefix="V"),
         DecodingOptions(forbidden=("V",)),
         DecodingOptions(lattice=True),
         DecodingOptions(masked=(0,)),
     ):
         with pytest.raises(ConfigError, match=f"the model's task is '{task}'"):
-            model.with_options(asked)
+            model.with_options(options)
     assert model.with_options(DecodingOptions()) is model
     with pytest.raises(ConfigError, match=r"^samples: "):
         model.samples([Example("ab", "")], SamplingConfig(samples=2))
@@ -115,21 +125,27 @@ def test_operations_of_autoregressive_tasks_are_refused(task: Task) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_an_ensemble_has_the_mean_of_its_members(task: Task) -> None:
+def test_ensemble_averages_its_members(task: Task) -> None:
     pairs = examples(task, 30, 6)
-    one, other = (answerer_of(replace(config_of(task), seed=seed), pairs[:size]) for seed, size in ((1, 30), (2, 20)))
-    joined = build_ensemble([one, other], ["one", "other"])
-    assert isinstance(joined, ClassificationPredictor)
-    ids = other.vocabularies.target.ids
-    order = [*range(4), *(ids[symbol] for symbol in joined.vocabularies.target.symbols)]
-    for mean, own, its in zip(*(model.distributions(pairs) for model in (joined, one, other)), strict=True):
-        np.testing.assert_allclose(np.exp(mean), (np.exp(own) + np.exp(its[:, order])) / 2, atol=1e-5)
+    first, second = (
+        answerer_of(replace(config_of(task), seed=seed), pairs[:size]) for seed, size in ((1, 30), (2, 20))
+    )
+    ensemble = build_ensemble([first, second], ["one", "other"])
+    assert isinstance(ensemble, ClassificationPredictor)
+    ids = second.vocabularies.target.ids
+    order = [*range(4), *(ids[symbol] for symbol in ensemble.vocabularies.target.symbols)]
+    for mean, first_scores, second_scores in zip(
+        *(model.distributions(pairs) for model in (ensemble, first, second)), strict=True
+    ):
+        np.testing.assert_allclose(
+            np.exp(mean), (np.exp(first_scores) + np.exp(second_scores[:, order])) / 2, atol=1e-5
+        )
 
 
-def test_models_of_different_tasks_form_no_ensemble() -> None:
+def test_models_of_different_tasks_are_refused_as_an_ensemble() -> None:
     pairs = [Example("ab", "1"), Example("ab", "2")]
-    point, kind = (
+    pointer, classifier = (
         answerer_of(config_of(task, data={"max_sequence_length": 2}), pairs) for task in ("point", "classify")
     )
     with pytest.raises(RunError, match="differ in task"):
-        build_ensemble([point, kind], ["one", "other"])
+        build_ensemble([pointer, classifier], ["one", "other"])

@@ -1,4 +1,4 @@
-"""cli/arguments.py: the error of invalid arguments is one line."""
+"""cli/arguments.py: invalid arguments give an error of one line."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,8 +16,8 @@ from pellucid.errors import InputError
 
 
 @dataclass(frozen=True)
-class Arguments:
-    """Of every kind."""
+class ExampleArguments:
+    """Arguments of every kind of value."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     out: Path
@@ -29,7 +29,7 @@ class Arguments:
     open_page: bool = True
 
 
-WRONG = {
+INVALID_COMMAND_LINES = {
     "run": "--out is required",
     "": "RUN and --out are required",
     "run --out a --beam x": "--beam: expected a whole number, got 'x'",
@@ -54,31 +54,39 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("written", WRONG)
-def test_invalid_arguments_give_one_line(written: str) -> None:
+@pytest.mark.parametrize("command_line", INVALID_COMMAND_LINES)
+def test_invalid_arguments_give_one_line(command_line: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_arguments(Arguments, "verb", written.split())
-    assert str(caught.value) == f"{WRONG[written]} (pellucid verb --help)"
+        parse_arguments(ExampleArguments, "verb", command_line.split())
+    assert str(caught.value) == f"{INVALID_COMMAND_LINES[command_line]} (pellucid verb --help)"
 
 
-NUMBERS = ("--beam 3", "--beam=4", "--beam -1", "--share 1e-3", "--widths 3 5", "--widths=3")
-OTHERS = ("--cell lstm", "--forbid a", "--forbid=--b", "--open-page", "--no-open-page", "--no_open_page", "--open_page")
-PIECES = st.sampled_from([*NUMBERS, *OTHERS])
+NUMBER_FLAGS = ("--beam 3", "--beam=4", "--beam -1", "--share 1e-3", "--widths 3 5", "--widths=3")
+OTHER_FLAGS = (
+    "--cell lstm",
+    "--forbid a",
+    "--forbid=--b",
+    "--open-page",
+    "--no-open-page",
+    "--no_open_page",
+    "--open_page",
+)
+VALID_FLAGS = st.sampled_from([*NUMBER_FLAGS, *OTHER_FLAGS])
 
 
-@given(st.lists(PIECES, unique_by=lambda piece: piece.partition(" ")[0].partition("=")[0]), st.booleans())
-def test_valid_arguments_give_no_error(pieces: list[str], first: bool) -> None:
-    flags = [*" ".join(pieces).split(), "--out", "a"]
-    arguments = ["run", *flags] if first else [*flags, "run"]
-    assert parse_arguments(Arguments, "verb", arguments).run == Path("run")
-    assert argument_error(Arguments, "train", arguments) == ""
+@given(st.lists(VALID_FLAGS, unique_by=lambda piece: piece.partition(" ")[0].partition("=")[0]), st.booleans())
+def test_valid_arguments_give_no_error(valid_flags: list[str], run_precedes_flags: bool) -> None:
+    flags = [*" ".join(valid_flags).split(), "--out", "a"]
+    arguments = ["run", *flags] if run_precedes_flags else [*flags, "run"]
+    assert parse_arguments(ExampleArguments, "verb", arguments).run == Path("run")
+    assert argument_error(ExampleArguments, "train", arguments) == ""
 
 
-FLAGS = [
-    (verb, flag)
-    for verb in ("train", "tune", "predict", "score", "evaluate", "look", "recipe", "bench")
+NUMBER_FLAGS_OF_SUBCOMMANDS = [
+    (subcommand, flag)
+    for subcommand in ("train", "tune", "predict", "score", "evaluate", "look", "recipe", "bench")
     for flag in _argument_specs(
-        getattr(import_module(f"pellucid.cli.{verb}"), f"{verb.capitalize()}Arguments"), "--", None
+        getattr(import_module(f"pellucid.cli.{subcommand}"), f"{subcommand.capitalize()}Arguments"), "--", None
     )
     if flag.kind in (int, float)
 ]
@@ -86,22 +94,25 @@ FLAGS = [
 
 @pytest.mark.parametrize("digits", [19, 4300, 5000])
 def test_numbers_with_thousands_of_digits_are_refused_for_every_flag(digits: int) -> None:
-    for verb, flag in FLAGS:
-        kind = getattr(import_module(f"pellucid.cli.{verb}"), f"{verb.capitalize()}Arguments")
+    for subcommand, flag in NUMBER_FLAGS_OF_SUBCOMMANDS:
+        argument_class = getattr(import_module(f"pellucid.cli.{subcommand}"), f"{subcommand.capitalize()}Arguments")
         value = "1" * digits
-        given = [flag.name, value] if flag.flagged else [value]
+        arguments = [flag.name, value] if flag.flagged else [value]
         if flag.kind is float:
             assert convert_value(float, value) > 1e18
             continue
         with pytest.raises(InputError) as caught:
-            parse_arguments(kind, verb, given)
-        assert "of at most 18 digits" in str(caught.value) and len(str(caught.value)) < 300, (verb, flag)
+            parse_arguments(argument_class, subcommand, arguments)
+        assert "of at most 18 digits" in str(caught.value) and len(str(caught.value)) < 300, (subcommand, flag)
 
 
 def test_invalid_preset_is_reported_as_a_flag() -> None:
-    for verb, needed in (("train", ("a", "--valid", "b", "--run", "c")), ("tune", ("a", "--valid", "b", "--run", "c"))):
-        message = complaint(pellucid(verb, *needed, "--size", "hug"))
-        assert message == f"--size: expected tiny, small, base or large, got 'hug' (pellucid {verb} --help)"
+    for subcommand, required in (
+        ("train", ("a", "--valid", "b", "--run", "c")),
+        ("tune", ("a", "--valid", "b", "--run", "c")),
+    ):
+        message = complaint(pellucid(subcommand, *required, "--size", "hug"))
+        assert message == f"--size: expected tiny, small, base or large, got 'hug' (pellucid {subcommand} --help)"
     message = complaint(pellucid("train", "a", "--hiden-size", 3))
     assert message == "there is no flag --hiden-size; did you mean '--hidden-size'? (pellucid train --help)"
     message = complaint(pellucid("train", "a", "--size", "base"))
@@ -109,7 +120,7 @@ def test_invalid_preset_is_reported_as_a_flag() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("--jobs", "-1"), "--jobs: expected a whole number of at least 0, got -1"),
         (("--trials", "0"), "--trials: expected a whole number of at least 1, got 0"),
@@ -117,8 +128,8 @@ def test_invalid_preset_is_reported_as_a_flag() -> None:
         (("--minutes", "nan"), "--minutes: expected a number of at least 0.0, got nan"),
     ],
 )
-def test_number_out_of_bounds_is_an_error(tmp_path: Path, arguments: tuple[str, str], told: str) -> None:
+def test_number_out_of_bounds_is_an_error(tmp_path: Path, arguments: tuple[str, str], expected: str) -> None:
     message = complaint(
         pellucid("tune", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", *arguments)
     )
-    assert message.startswith(f"{told} ")
+    assert message.startswith(f"{expected} ")

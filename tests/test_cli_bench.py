@@ -13,26 +13,26 @@ from pellucid.bench import scaling
 from pellucid.bench.results import StageTime
 from pellucid.cli import bench
 
-NUMBERS = (
+NUMBER_FIELDS = (
     *("samples_per_cpu_second", "samples_per_second", "tokens_per_second", "peak_mib", "floor_ratio", "floor_ms"),
     *("step_ms", "step_cpu_ms", "operations"),
 )
-QUICK = ("--seconds", "0.1", "--repeats", "2")
+SHORT_MEASUREMENT = ("--seconds", "0.1", "--repeats", "2")
 
 
-def check(record: dict[str, Any]) -> None:
-    """A record has all that is promised."""
+def assert_record(record: dict[str, Any]) -> None:
+    """Assert that a record has every documented field."""
     assert (record["case"], record["cell"], record["threads"]) == ("tiny", "gru", 1)
-    assert all(isinstance(record[name], float) and record[name] > 0 for name in NUMBERS)
+    assert all(isinstance(record[name], float) and record[name] > 0 for name in NUMBER_FIELDS)
     assert isinstance(record["first_call_seconds"], float) and record["first_call"] in ("loaded", "compiled", "plain")
     assert record["machine"]["cores"] > 0 and record["machine"]["versions"]["torch"]
 
 
 def test_json_of_one_case_is_one_object() -> None:
-    done = pellucid("bench", "train", "--case", "tiny", "--cell", "gru", "--json", *QUICK)
-    assert (done.code, done.err) == (0, "")
-    record = json.loads(done.out)
-    check(record)
+    result = pellucid("bench", "train", "--case", "tiny", "--cell", "gru", "--json", *SHORT_MEASUREMENT)
+    assert (result.code, result.err) == (0, "")
+    record = json.loads(result.out)
+    assert_record(record)
     assert record["task"] == "train" and record["start_seconds"] > 0 and "profile" not in record
     assert (record["shape"]["hidden"], record["shape"]["rows"], record["shape"]["steps"]) == (10, 100, 21)
 
@@ -60,7 +60,7 @@ def test_json_of_several_cases_is_a_list(monkeypatch: pytest.MonkeyPatch, capsys
     records = json.loads(capsys.readouterr().out)
     assert len(records) == 3 * 2 * 2 * 2
     for record in records:
-        check(record)
+        assert_record(record)
 
 
 def test_scaling_curves_are_plotted_and_printed(
@@ -75,7 +75,7 @@ def test_scaling_curves_are_plotted_and_printed(
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (("walk",), "there is no task 'walk'"),
         (("train", "--case", "huge"), "there is no case 'huge'"),
@@ -90,8 +90,8 @@ def test_scaling_curves_are_plotted_and_printed(
         (("train", "--scaling", "none/a.png"), "cannot write none/a.png: no such folder"),
     ],
 )
-def test_invalid_combinations_are_refused_in_one_line(words: tuple[str, ...], message: str) -> None:
-    assert complaint(pellucid("bench", *words)).startswith(message)
+def test_invalid_combinations_are_refused_in_one_line(arguments: tuple[str, ...], message: str) -> None:
+    assert complaint(pellucid("bench", *arguments)).startswith(message)
 
 
 def test_interruption_ends_the_measurement_at_once() -> None:
@@ -99,9 +99,9 @@ def test_interruption_ends_the_measurement_at_once() -> None:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         deadline = time.monotonic() + 60
         while not children.read_text() and time.monotonic() < deadline:
-            time.sleep(0.1)  # before the measuring process exists, Python itself may still be starting
+            time.sleep(0.1)  # the worker process may not exist yet
         time.sleep(1)
         interrupt(process)
-        done = ended(process)
-    assert (done.code, done.out) == (130, "")
-    assert done.err.strip() == "pellucid: interrupted"
+        result = ended(process)
+    assert (result.code, result.out) == (130, "")
+    assert result.err.strip() == "pellucid: interrupted"

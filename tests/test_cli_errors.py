@@ -1,4 +1,4 @@
-"""Errors of arguments and paths before any work."""
+"""Errors of arguments and paths, reported before any computation."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from pellucid.data.examples import Example
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         (["predict", "run", "--beam-size", "inf"], "--beam-size: expected a whole number, got 'inf'"),
         (["predict", "run", "--beam-size", "2.5"], "--beam-size: expected a whole number, got '2.5'"),
@@ -22,12 +22,12 @@ from pellucid.data.examples import Example
         (["recipe", "scan", "--run", "o", "--seeds", "two"], "--seeds: expected a whole number, got 'two'"),
     ],
 )
-def test_non_number_is_an_error_with_the_expected_type(given: list[str], message: str) -> None:
-    assert complaint(pellucid(*given)) == f"{message} (pellucid {given[0]} --help)"
+def test_non_number_is_an_error_with_the_expected_type(arguments: list[str], message: str) -> None:
+    assert complaint(pellucid(*arguments)) == f"{message} (pellucid {arguments[0]} --help)"
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         (["predict", "run", "--beam-size"], "--beam-size: expected a value, got nothing (pellucid predict --help)"),
         (["predict", "run", "--beam-size", "--nbest", 3], "--beam-size: expected a value, got the flag --nbest"),
@@ -45,26 +45,25 @@ def test_non_number_is_an_error_with_the_expected_type(given: list[str], message
         ),
     ],
 )
-def test_missing_value_is_an_error(given: list[object], message: str) -> None:
-    assert message in complaint(pellucid(*given))
+def test_missing_value_is_an_error(arguments: list[object], message: str) -> None:
+    assert message in complaint(pellucid(*arguments))
 
 
-@pytest.mark.parametrize("verb", ["evaluate", "predict", "score", "look"])
-def test_file_before_the_run_folder_is_an_error(verb: str) -> None:
+@pytest.mark.parametrize("subcommand", ["evaluate", "predict", "score", "look"])
+def test_file_before_the_run_folder_is_an_error(subcommand: str) -> None:
     trained = copies_run()
-    message = complaint(pellucid(verb, trained.files.valid, trained.run))
-    assert message.endswith(f"run folders precede the file (pellucid {verb} {trained.run} {trained.files.valid})")
+    message = complaint(pellucid(subcommand, trained.files.valid, trained.run))
+    assert message.endswith(f"run folders precede the file (pellucid {subcommand} {trained.run} {trained.files.valid})")
 
 
 def test_repeated_run_folder_is_an_error(tmp_path: Path) -> None:
-    """Its page would have two curves of one name."""
     run, pairs = copies_run().run, copies_run().files.valid
     (tmp_path / "link").symlink_to(run)
-    html = ("--html", tmp_path / "a.html")
-    compared = ": each run is compared with the first one; name another run"
-    assert complaint(pellucid("evaluate", run, run, pairs, *html)) == f"{run} is given twice{compared}"
-    message = complaint(pellucid("evaluate", run, tmp_path / "link", pairs, *html))
-    assert message == f"{run} and {tmp_path / 'link'} are one folder{compared}"
+    html_flags = ("--html", tmp_path / "a.html")
+    reason = ": each run is compared with the first one; name another run"
+    assert complaint(pellucid("evaluate", run, run, pairs, *html_flags)) == f"{run} is given twice{reason}"
+    message = complaint(pellucid("evaluate", run, tmp_path / "link", pairs, *html_flags))
+    assert message == f"{run} and {tmp_path / 'link'} are one folder{reason}"
     assert not (tmp_path / "a.html").exists()
 
 
@@ -76,20 +75,25 @@ def test_run_folder_in_place_of_the_file_is_an_error() -> None:
     )
 
 
-@pytest.mark.parametrize("verb", [["evaluate", "--html"], ["look", "--export"]])
-def test_unwritable_page_is_an_error_before_decoding(verb: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [["evaluate", "--html"], ["look", "--export"]])
+def test_unwritable_page_is_an_error_before_decoding(command: list[str], tmp_path: Path) -> None:
     trained = copies_run()
-    for path, why in ((tmp_path / "no" / "a.html", "no such file"), (tmp_path / "b.html", "is a directory")):
+    for path, reason in ((tmp_path / "no" / "a.html", "no such file"), (tmp_path / "b.html", "is a directory")):
         (tmp_path / "b.html").mkdir(exist_ok=True)
-        done = pellucid(verb[0], trained.run, trained.files.valid, verb[1], path)
-        assert f"cannot write {path}: {why}" in complaint(done) and "decod" not in done.err and done.out == ""
+        result = pellucid(command[0], trained.run, trained.files.valid, command[1], path)
+        assert f"cannot write {path}: {reason}" in complaint(result) and "decod" not in result.err and result.out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["b.html"]
 
 
 def test_help_shows_the_type_of_each_flag() -> None:
-    for verb in ("predict", "evaluate", "train", "tune", "score", "look", "recipe", "bench"):
-        done = pellucid(verb, "--help-all")
-        assert done.code == 0 and "None" not in done.out and "False" not in done.out and "(default: )" not in done.out
+    for subcommand in ("predict", "evaluate", "train", "tune", "score", "look", "recipe", "bench"):
+        result = pellucid(subcommand, "--help-all")
+        assert (
+            result.code == 0
+            and "None" not in result.out
+            and "False" not in result.out
+            and "(default: )" not in result.out
+        )
     assert "1,024" in pellucid("predict", "--help-all").out
 
 

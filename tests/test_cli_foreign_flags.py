@@ -1,4 +1,4 @@
-"""cli/foreign_flags.py and cli/flag_suggestions.py: flags of other programs lead to ours; suggestions never mislead."""
+"""cli/foreign_flags.py and cli/flag_suggestions.py: translation of flags of other programs, and suggestions."""
 
 import pytest
 from command_line import complaint, pellucid
@@ -10,20 +10,20 @@ from pellucid.cli.foreign_flags import FOREIGN_FLAGS
 from pellucid.cli.subcommand_flags import explain_unknown_flag
 from pellucid.cli.subcommands import SUBCOMMANDS
 
-NEEDED = {"train": ["a", "--valid", "b", "--run", "c"], "predict": ["run"], "evaluate": ["run", "file"]}
+REQUIRED_ARGUMENTS = {"train": ["a", "--valid", "b", "--run", "c"], "predict": ["run"], "evaluate": ["run", "file"]}
 
 
-def told(verb: str, *flags: str) -> str:
-    """The error of the parser of a subcommand, in this process."""
+def unknown_flag_message(subcommand: str, *flags: str) -> str:
+    """Return the error of the argument parser of a subcommand on these flags."""
     with pytest.raises(UnknownFlagError) as caught:
-        parse_arguments(ARGUMENT_CLASSES[verb], verb, [*NEEDED[verb], *flags])
-    message = explain_unknown_flag(caught.value.flag_text, verb, caught.value.flags)
-    assert message.endswith(f" (pellucid {verb} --help)")
-    return message.removesuffix(f" (pellucid {verb} --help)")
+        parse_arguments(ARGUMENT_CLASSES[subcommand], subcommand, [*REQUIRED_ARGUMENTS[subcommand], *flags])
+    message = explain_unknown_flag(caught.value.flag_text, subcommand, caught.value.flags)
+    assert message.endswith(f" (pellucid {subcommand} --help)")
+    return message.removesuffix(f" (pellucid {subcommand} --help)")
 
 
-def test_the_table_is_large_and_names_only_flags_that_exist() -> None:
-    existing = {flag for verb in SUBCOMMANDS for flag in known_flags(ARGUMENT_CLASSES[verb])}
+def test_foreign_flags_table_is_large_and_names_existing_flags() -> None:
+    existing = {flag for subcommand in SUBCOMMANDS for flag in known_flags(ARGUMENT_CLASSES[subcommand])}
     assert len(FOREIGN_FLAGS) >= 120
     for name, uses in FOREIGN_FLAGS.items():
         assert name == name.lower().strip("-") and "_" not in name and uses
@@ -31,28 +31,28 @@ def test_the_table_is_large_and_names_only_flags_that_exist() -> None:
             assert not word.startswith("--") or word in existing, (name, word)
 
 
-@pytest.mark.parametrize("verb", NEEDED)
+@pytest.mark.parametrize("subcommand", REQUIRED_ARGUMENTS)
 @pytest.mark.parametrize("name", FOREIGN_FLAGS)
-def test_a_flag_of_another_program_leads_to_ours(name: str, verb: str) -> None:
-    ours = known_flags(ARGUMENT_CLASSES[verb])
-    if f"--{name}" in ours:
+def test_flag_of_another_program_is_translated(name: str, subcommand: str) -> None:
+    own_flags = known_flags(ARGUMENT_CLASSES[subcommand])
+    if f"--{name}" in own_flags:
         pytest.skip("the subcommand has this flag")
-    for written in (f"--{name}", f"--{name.replace('-', '_')}", f"-{name.replace('-', '_')}"):
-        message = told(verb, written, "3")
-        assert message.startswith((f"{written} is ", f"{written}: ")), message
-        here = message.removeprefix(f"{written} is ").removesuffix(" here")
+    for flag_text in (f"--{name}", f"--{name.replace('-', '_')}", f"-{name.replace('-', '_')}"):
+        message = unknown_flag_message(subcommand, flag_text, "3")
+        assert message.startswith((f"{flag_text} is ", f"{flag_text}: ")), message
+        translation = message.removeprefix(f"{flag_text} is ").removesuffix(" here")
         if message.endswith(" here"):
-            assert here in FOREIGN_FLAGS[name] and here.split()[0] in ours
-        elif message.startswith(f"{written} is "):
-            flag, _, homes = here.partition(" of pellucid ")
-            assert flag in FOREIGN_FLAGS[name] and flag.split()[0] not in ours
-            for home in homes.split(", "):
-                assert flag.split()[0] in known_flags(ARGUMENT_CLASSES[home])
+            assert translation in FOREIGN_FLAGS[name] and translation.split()[0] in own_flags
+        elif message.startswith(f"{flag_text} is "):
+            flag, _, subcommands = translation.partition(" of pellucid ")
+            assert flag in FOREIGN_FLAGS[name] and flag.split()[0] not in own_flags
+            for other_subcommand in subcommands.split(", "):
+                assert flag.split()[0] in known_flags(ARGUMENT_CLASSES[other_subcommand])
         else:
-            assert message.removeprefix(f"{written}: ") in FOREIGN_FLAGS[name]
+            assert message.removeprefix(f"{flag_text}: ") in FOREIGN_FLAGS[name]
 
 
-COMMON = {
+COMMON_FLAGS = {
     **{"lr": "--learning-rate", "max_epoch": "--epochs", "num_train_epochs": "--epochs", "max-epochs": "--epochs"},
     **{"validation_file": "--valid", "dev": "--valid", "save_dir": "--run", "output_dir": "--run"},
     **{"model_dir": "--run", "rnn_size": "--hidden-size", "enc_layers": "--encoder.num-layers"},
@@ -66,32 +66,34 @@ COMMON = {
 }
 
 
-@pytest.mark.parametrize("name", COMMON)
+@pytest.mark.parametrize("name", COMMON_FLAGS)
 def test_common_flags_of_other_programs_in_train(name: str) -> None:
-    assert told("train", f"--{name}=3") == f"--{name} is {COMMON[name]} here"
-    done = pellucid("train", *NEEDED["train"], f"--{name}", 3)
-    assert complaint(done) == f"--{name} is {COMMON[name]} here (pellucid train --help)" and done.out == ""
+    assert unknown_flag_message("train", f"--{name}=3") == f"--{name} is {COMMON_FLAGS[name]} here"
+    result = pellucid("train", *REQUIRED_ARGUMENTS["train"], f"--{name}", 3)
+    assert complaint(result) == f"--{name} is {COMMON_FLAGS[name]} here (pellucid train --help)" and result.out == ""
 
 
 def test_flags_of_other_subcommands_are_named() -> None:
-    assert told("predict", "--lr", "1") == "--lr is --learning-rate of pellucid train, tune"
-    assert told("train", "--n_best", "3") == "--n_best is --nbest of pellucid predict, evaluate"
+    assert unknown_flag_message("predict", "--lr", "1") == "--lr is --learning-rate of pellucid train, tune"
+    assert unknown_flag_message("train", "--n_best", "3") == "--n_best is --nbest of pellucid predict, evaluate"
     expected = "there is no flag --dropout; it is a flag of pellucid train, tune"
-    assert told("predict", "--dropout", "0.1") == expected
-    assert told("train", "--fp16").startswith("--fp16: there is no half precision on the CPU; pellucid train")
+    assert unknown_flag_message("predict", "--dropout", "0.1") == expected
+    assert unknown_flag_message("train", "--fp16").startswith(
+        "--fp16: there is no half precision on the CPU; pellucid train"
+    )
 
 
 def test_flags_with_underscores_or_one_hyphen() -> None:
-    given = ["--batch_size", "32", "--learning_rate", "0.1", "--label_smoothing=0.2", "--max_length", "9"]
+    arguments = ["--batch_size", "32", "--learning_rate", "0.1", "--label_smoothing=0.2", "--max_length", "9"]
     expanded = ["--training.batch-size", "32", "--training.learning-rate", "0.1", "--training.label-smoothing=0.2"]
     expanded += ["--search.max-length", "9"]
-    assert expand_arguments(ARGUMENT_CLASSES["train"], given) == expanded
-    assert told("train", "-batch_size", "32") == "-batch_size is --batch-size here"
-    assert told("predict", "-beam_size", "5") == "-beam_size is --beam-size here"
+    assert expand_arguments(ARGUMENT_CLASSES["train"], arguments) == expanded
+    assert unknown_flag_message("train", "-batch_size", "32") == "-batch_size is --batch-size here"
+    assert unknown_flag_message("predict", "-beam_size", "5") == "-beam_size is --beam-size here"
 
 
 @pytest.mark.parametrize(
-    ("verb", "flag", "suggested"),
+    ("subcommand", "flag", "suggested"),
     [
         ("train", "--vaild", "'--valid'"),
         ("train", "--hiddensize", "'--hidden-size'"),
@@ -104,23 +106,30 @@ def test_flags_with_underscores_or_one_hyphen() -> None:
         ("evaluate", "--jsn", "'--json'"),
     ],
 )
-def test_similar_flags_are_suggested(verb: str, flag: str, suggested: str) -> None:
-    assert told(verb, flag) == f"there is no flag {flag}; did you mean {suggested}?"
+def test_similar_flags_are_suggested(subcommand: str, flag: str, suggested: str) -> None:
+    assert unknown_flag_message(subcommand, flag) == f"there is no flag {flag}; did you mean {suggested}?"
 
 
 @pytest.mark.parametrize("flag", ["--rum", "--bask", "--max", "--size-of-it", "--max-jobs", "--seeds-file"])
 def test_flags_of_another_meaning_are_not_suggested(flag: str) -> None:
-    assert "did you mean" not in told("train", flag)
+    assert "did you mean" not in unknown_flag_message("train", flag)
 
 
-def test_flags_of_the_issue_no_longer_mislead() -> None:
-    said = complaint(pellucid("train", "a", "--lr", "1"))
-    assert said == "--lr is --learning-rate here (pellucid train --help)"
+def test_lr_is_learning_rate_and_valid_does_not_suggest_aligned() -> None:
+    message = complaint(pellucid("train", "a", "--lr", "1"))
+    assert message == "--lr is --learning-rate here (pellucid train --help)"
     assert "--aligned" not in complaint(pellucid("predict", "run", "--valid", "b"))
 
 
-def test_one_edit() -> None:
-    close = [("vaild", "valid"), ("jsn", "json"), ("valids", "valid"), ("valyd", "valid"), ("vald", "valid")]
-    far = [("valid", "valid"), ("mask", "task"), ("rum", "run"), ("vlaidd", "valid"), ("lr", "run"), ("", "json")]
-    assert [is_one_edit(*pair) for pair in close] == [True] * 5
-    assert [is_one_edit(*pair) for pair in far] == [False] * 6
+def test_one_edit_is_detected() -> None:
+    one_edit_pairs = [("vaild", "valid"), ("jsn", "json"), ("valids", "valid"), ("valyd", "valid"), ("vald", "valid")]
+    other_pairs = [
+        ("valid", "valid"),
+        ("mask", "task"),
+        ("rum", "run"),
+        ("vlaidd", "valid"),
+        ("lr", "run"),
+        ("", "json"),
+    ]
+    assert [is_one_edit(*pair) for pair in one_edit_pairs] == [True] * 5
+    assert [is_one_edit(*pair) for pair in other_pairs] == [False] * 6

@@ -27,37 +27,37 @@ def look(*arguments: object, stdin: bytes = b"") -> Done:
 
 
 def test_terminal_view_shows_sources_outputs_and_caption() -> None:
-    done = look("-", stdin=b"one\nnine two\n")
-    assert done.code == 0 and done.err == "" and "\x1b" not in done.out
+    result = look("-", stdin=b"one\nnine two\n")
+    assert result.code == 0 and result.err == "" and "\x1b" not in result.out
     for trace in load(digits_run().run).predict(["one", "nine two"]):
-        assert f"{trace.text} → {trace.output}" in done.out
-    assert done.out.endswith(f"{ATTENTION_CAPTION}\n")
+        assert f"{trace.text} → {trace.output}" in result.out
+    assert result.out.endswith(f"{ATTENTION_CAPTION}\n")
 
 
 def test_terminal_view_respects_width_and_ascii() -> None:
-    done = look("-", "--width", "50", "--ascii", stdin="nine nine nine nine é\n".encode())
-    assert done.code == 0 and done.out.isascii()
-    assert max(map(len, done.out.split(ATTENTION_CAPTION)[0].splitlines()[:-1])) <= 50
+    result = look("-", "--width", "50", "--ascii", stdin="nine nine nine nine é\n".encode())
+    assert result.code == 0 and result.out.isascii()
+    assert max(map(len, result.out.split(ATTENTION_CAPTION)[0].splitlines()[:-1])) <= 50
 
 
 def test_limit_bounds_the_shown_examples() -> None:
     assert look("-", "--max-examples", "2", stdin=b"one\n" * 5).out.count("one →") == 2
-    done = look(digits_run().files.valid, "--terminal")
+    result = look(digits_run().files.valid, "--terminal")
     count = len(digits_run().files.valid.read_text("utf-8").splitlines())
     assert (
-        done.out.count("→") >= 10
-        and f"10 of {count:,} sources are shown; raise --max-examples to show more" in done.err
+        result.out.count("→") >= 10
+        and f"10 of {count:,} sources are shown; raise --max-examples to show more" in result.err
     )
-    done = look("-", "--max-examples", 2, stdin=b"one\ntwo\nsix\n")
-    assert "2 sources are shown, and no more are read" in done.err
+    result = look("-", "--max-examples", 2, stdin=b"one\ntwo\nsix\n")
+    assert "2 sources are shown, and no more are read" in result.err
     assert "shown" not in look("-", "--max-examples", 4, stdin=b"one\ntwo\nsix\n").err
 
 
 def test_terminal_shows_the_validation_file_by_default(tmp_path: Path) -> None:
-    own, given = look("--terminal"), look(digits_run().files.valid, "--terminal")
-    assert own == given and own.code == 0 and own.out.count(" → ") == 10
-    done = look("--export", tmp_path / "a.json")
-    assert done.code == 0 and json.loads((tmp_path / "a.json").read_text())["text"] in own.out
+    by_default, with_file = look("--terminal"), look(digits_run().files.valid, "--terminal")
+    assert by_default == with_file and by_default.code == 0 and by_default.out.count(" → ") == 10
+    result = look("--export", tmp_path / "a.json")
+    assert result.code == 0 and json.loads((tmp_path / "a.json").read_text())["text"] in by_default.out
     run = copy_of(digits_run().run, tmp_path / "run")
     (run / "log.jsonl").unlink()
     assert complaint(pellucid("look", run, "--terminal")) == (
@@ -73,8 +73,8 @@ def test_limit_of_zero_is_refused(flag: str, number: int) -> None:
 
 def test_first_example_is_exported_as_a_picture(tmp_path: Path) -> None:
     for name in ("a.png", "a.svg", "a.json", "a.tex"):
-        done = look("-", "--export", tmp_path / name, stdin=b"nine two\n\xff\n")
-        assert (done.code, done.out, done.err) == (0, f"{tmp_path / name}\n", "")
+        result = look("-", "--export", tmp_path / name, stdin=b"nine two\n\xff\n")
+        assert (result.code, result.out, result.err) == (0, f"{tmp_path / name}\n", "")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert ElementTree.fromstring((tmp_path / "a.svg").read_text("utf-8")).tag.endswith("svg")
     (trace,) = load(digits_run().run).predict(["nine two"])
@@ -83,43 +83,43 @@ def test_first_example_is_exported_as_a_picture(tmp_path: Path) -> None:
     assert sorted(contents(tmp_path)) == ["a.json", "a.png", "a.svg", "a.tex"]
 
 
-def page_of(path: Path) -> Any:  # noqa: ANN401 (whatever a page holds)
-    """The contents of an exported page."""
+def read_page_contents(path: Path) -> Any:  # noqa: ANN401 (JSON of any shape)
+    """Read the contents of an exported page."""
     (data,) = re.findall(r'id="contents">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
     return json.loads(data)
 
 
 def test_page_of_a_file_is_exported(tmp_path: Path) -> None:
-    done = look(digits_run().files.valid, "--export", tmp_path / "page.html", "--max-examples", 12)
-    assert (done.code, done.out) == (0, f"{tmp_path / 'page.html'}\n")
-    assert done.err == "pellucid: decoding 40 examples of dev.tsv\n"
-    told = page_of(tmp_path / "page.html")
-    assert told["num_examples"] == 40 and len(told["examples"]) == 12 and not told["served"]
+    result = look(digits_run().files.valid, "--export", tmp_path / "page.html", "--max-examples", 12)
+    assert (result.code, result.out) == (0, f"{tmp_path / 'page.html'}\n")
+    assert result.err == "pellucid: decoding 40 examples of dev.tsv\n"
+    page = read_page_contents(tmp_path / "page.html")
+    assert page["num_examples"] == 40 and len(page["examples"]) == 12 and not page["served"]
     card = (digits_run().run / "card.md").read_text("utf-8")
-    exact = re.search(r"exact match (\d+\.\d\d) %", card)
-    assert exact is not None and f"{told['corpus']['scores'][0]['value']:.2f}" == exact[1]
+    match = re.search(r"exact match (\d+\.\d\d) %", card)
+    assert match is not None and f"{page['corpus']['scores'][0]['value']:.2f}" == match[1]
 
 
 def test_page_shows_the_validation_file_by_default(tmp_path: Path) -> None:
     assert look("--export", tmp_path / "page.html").code == 0
-    assert page_of(tmp_path / "page.html")["num_examples"] == 40
+    assert read_page_contents(tmp_path / "page.html")["num_examples"] == 40
 
 
 def test_page_of_sources_and_of_several_runs_is_exported(tmp_path: Path) -> None:
     (tmp_path / "sources.txt").write_text("one\ntwo\n")
-    done = pellucid(
+    result = pellucid(
         *("look", digits_run().run, digits_run().run, tmp_path / "sources.txt"),
         *("--export", tmp_path / "page.html", "--beam-size", 2),
     )
-    assert done.code == 0
-    told = page_of(tmp_path / "page.html")
-    assert [item["text"] for item in told["examples"]] == ["one", "two"] and told["corpus"] is None
-    assert len(told["compared_runs"]) == 1 and len(told["examples"][0]["traces"]) == 2
+    assert result.code == 0
+    page = read_page_contents(tmp_path / "page.html")
+    assert [item["text"] for item in page["examples"]] == ["one", "two"] and page["corpus"] is None
+    assert len(page["compared_runs"]) == 1 and len(page["examples"][0]["traces"]) == 2
 
 
 def test_page_of_standard_input_is_exported(tmp_path: Path) -> None:
     assert look("-", "--export", tmp_path / "page.html", stdin=b"one\n").code == 0
-    assert [item["text"] for item in page_of(tmp_path / "page.html")["examples"]] == ["one"]
+    assert [item["text"] for item in read_page_contents(tmp_path / "page.html")["examples"]] == ["one"]
 
 
 def test_page_is_served_until_ctrl_c() -> None:
@@ -133,18 +133,18 @@ def test_page_is_served_until_ctrl_c() -> None:
     assert process.stdout is not None
     address = process.stdout.readline().strip()
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
-    with urlopen(f"{address}api/contents", timeout=60) as answer:
-        assert json.load(answer)["num_examples"] == 40
+    with urlopen(f"{address}api/contents", timeout=60) as response:
+        assert json.load(response)["num_examples"] == 40
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 0 and told.endswith("pellucid: server stopped\n") and "Traceback" not in told
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0 and errors.endswith("pellucid: server stopped\n") and "Traceback" not in errors
 
 
 def test_port_in_use_is_an_error() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        message = complaint(look(digits_run().files.valid, "--port", taken.getsockname()[1]))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        message = complaint(look(digits_run().files.valid, "--port", listener.getsockname()[1]))
     assert message.startswith("--port ") and message.endswith("address already in use")
 
 
@@ -169,9 +169,9 @@ def test_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg", "a.html", "a.json", "a.tex"])
 def test_missing_folder_is_an_error(tmp_path: Path, name: str) -> None:
-    done = look(digits_run().files.valid, "--export", tmp_path / "none" / name)
-    assert done.code == 2 and done.out == ""
-    assert done.err.endswith(f"cannot write {tmp_path / 'none' / name}: no such file or directory\n")
+    result = look(digits_run().files.valid, "--export", tmp_path / "none" / name)
+    assert result.code == 2 and result.out == ""
+    assert result.err.endswith(f"cannot write {tmp_path / 'none' / name}: no such file or directory\n")
 
 
 def test_file_of_neither_pairs_nor_sources_is_an_error(tmp_path: Path) -> None:
@@ -195,9 +195,9 @@ def test_skipped_bad_lines_are_counted(tmp_path: Path) -> None:
     data = msgspec.structs.replace(config.data, on_bad_line="skip")
     (run / CONFIG).write_text(to_toml(msgspec.structs.replace(config, data=data)), encoding="utf-8")
     path.write_bytes(b"one\n\xff\nnine\n")
-    done = pellucid("look", run, path, "--terminal")
-    assert done.code == 0 and "nine →" in done.out
-    assert done.err.startswith("pellucid: 1 bad line skipped, the first: line 2: invalid UTF-8")
+    result = pellucid("look", run, path, "--terminal")
+    assert result.code == 0 and "nine →" in result.out
+    assert result.err.startswith("pellucid: 1 bad line skipped, the first: line 2: invalid UTF-8")
     exported = pellucid("look", run, path, "--export", tmp_path / "a.html")
     assert "mixed.txt: 1 bad line skipped" in exported.err
     assert "1 bad line skipped" in (tmp_path / "a.html").read_text("utf-8")
@@ -224,26 +224,32 @@ def test_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
     )
 
 
-def test_compared_run_without_a_model_is_named_before_any_decoding(tmp_path: Path) -> None:
-    whole, page = begun_run(tmp_path / "whole"), tmp_path / "a.html"
-    killed, bare = copy_of(whole, tmp_path / "killed"), bare_run(tmp_path / "bare", whole)
-    (killed / "model.safetensors").unlink()
+def test_compared_run_without_a_model_is_reported_before_decoding(tmp_path: Path) -> None:
+    unfinished, page = begun_run(tmp_path / "whole"), tmp_path / "a.html"
+    without_model, without_checkpoint = (
+        copy_of(unfinished, tmp_path / "killed"),
+        bare_run(tmp_path / "bare", unfinished),
+    )
+    (without_model / "model.safetensors").unlink()
     advice = "give the training command again; it writes the model from the checkpoint"
     for run, expected in (
-        (killed, f"{killed / 'model.safetensors'} is missing: {advice}"),
-        (bare, f"{bare} holds no model yet: its training has not reached a first validation"),
+        (without_model, f"{without_model / 'model.safetensors'} is missing: {advice}"),
+        (
+            without_checkpoint,
+            f"{without_checkpoint} holds no model yet: its training has not reached a first validation",
+        ),
     ):
-        assert complaint(pellucid("look", whole, run, digits_run().files.valid, "--export", page)) == expected
+        assert complaint(pellucid("look", unfinished, run, digits_run().files.valid, "--export", page)) == expected
     assert not page.exists()
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_page_of_a_run_without_a_model_is_refused_for_that_reason(tmp_path: Path, given: bool) -> None:
-    bare = bare_run(tmp_path / "bare", digits_run().run)
-    file = [digits_run().files.valid] if given else []
+@pytest.mark.parametrize("with_file", [True, False])
+def test_page_of_a_run_without_a_model_is_refused(tmp_path: Path, with_file: bool) -> None:
+    without_checkpoint = bare_run(tmp_path / "bare", digits_run().run)
+    file = [digits_run().files.valid] if with_file else []
     for name in ("a.html", "a.png"):
-        assert complaint(pellucid("look", bare, *file, "--export", tmp_path / name)) == (
-            f"{bare} holds no model yet: its training has not reached a first validation"
+        assert complaint(pellucid("look", without_checkpoint, *file, "--export", tmp_path / name)) == (
+            f"{without_checkpoint} holds no model yet: its training has not reached a first validation"
         )
 
 

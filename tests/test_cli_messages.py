@@ -1,4 +1,4 @@
-"""Messages: control characters are escaped, and failures of standard error change no exit code."""
+"""Messages: control characters are escaped, and failures of standard error do not change the exit code."""
 
 import json
 import shutil
@@ -20,117 +20,122 @@ from pellucid.training.loop import TrainingStarted
 from pellucid.training.run_folder import ENSEMBLE
 from pellucid.training.session import FileRead
 
-ODD = "\x1b[31m\x1b]0;x\x07\r\x08\x9b2J\u202e\u2066\u200b"
-"""Colors, a title, a bell, what overwrites a line, and what turns it around."""
-SHOWN = "␛[31m␛]0;x␇␍␈⟨U+009B⟩2J⟨U+202E⟩⟨U+2066⟩⟨U+200B⟩"
+CONTROL_TEXT = "\x1b[31m\x1b]0;x\x07\r\x08\x9b2J\u202e\u2066\u200b"
+"""Control characters: color, window title, bell, carriage return, backspace and text direction."""
+ESCAPED_TEXT = "␛[31m␛]0;x␇␍␈⟨U+009B⟩2J⟨U+202E⟩⟨U+2066⟩⟨U+200B⟩"
 
 
-def acting(text: str) -> set[str]:
-    """The characters of a text that act on a terminal."""
+def control_characters(text: str) -> set[str]:
+    """Return the characters of a text that control a terminal."""
     return {each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs") and each != "\n"}
 
 
-def assert_visible(done: Done) -> None:
-    """Nothing that was said acts, and the odd name is there."""
-    assert acting(done.err) == set() and SHOWN in done.err, done
+def assert_escaped(result: Done) -> None:
+    """Assert that standard error has no control characters and contains the escaped name."""
+    assert control_characters(result.err) == set() and ESCAPED_TEXT in result.err, result
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
-        (ODD, SHOWN),
+        (CONTROL_TEXT, ESCAPED_TEXT),
         ("a  b ' [red] 日本 שלום e\u0301 \U0001f600", "a  b ' [red] 日本 שלום e\u0301 \U0001f600"),
         ("a\nb\tc\0\x7f\x85\u2028", "a⏎b⇥c␀␡⟨U+0085⟩⟨U+2028⟩"),
         ("\ud800", "⟨U+D800⟩"),
         ("", ""),
     ],
 )
-def test_visible_message_keeps_spaces_and_escapes_controls(line: str, told: str) -> None:
-    assert visible_message(line) == told and acting(told) == set()
+def test_visible_message_keeps_spaces_and_escapes_controls(line: str, expected: str) -> None:
+    assert visible_message(line) == expected and control_characters(expected) == set()
 
 
 def test_line_breaks_in_names_are_escaped_in_messages(capsys: pytest.CaptureFixture[str]) -> None:
     error = RunError("the settings differ:", "  a\npellucid: all is well", "name another")
     assert str(error) == "the settings differ:\n  a⏎pellucid: all is well\nname another"
-    assert str(RunError(ODD)) == SHOWN and acting(str(DataError("\ud800\n\t\0\x7f\x85\u2028"))) == set()
+    assert (
+        str(RunError(CONTROL_TEXT)) == ESCAPED_TEXT
+        and control_characters(str(DataError("\ud800\n\t\0\x7f\x85\u2028"))) == set()
+    )
     print_message(*map(str, error.args))
     assert capsys.readouterr().err == "pellucid: the settings differ:\n  a⏎pellucid: all is well\nname another\n"
 
 
 def test_warning_is_formatted_as_a_message() -> None:
-    assert format_warning(UserWarning(ODD), UserWarning, "a.py", 1) == f"pellucid: {SHOWN}\n"
+    assert format_warning(UserWarning(CONTROL_TEXT), UserWarning, "a.py", 1) == f"pellucid: {ESCAPED_TEXT}\n"
 
 
-@pytest.mark.parametrize("alive", [False, True])
-def test_progress_lines_escape_controls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool) -> None:
-    if alive:
-        monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any file for a terminal
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_progress_lines_escape_controls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+    if is_terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")  # rich then treats any file as a terminal
     with (tmp_path / "told").open("w", encoding="utf-8") as stream:
         with training_progress(stream) as reporter:
-            reporter.report(FileRead(Path(f"{ODD}.tsv"), 3, (), 0, ODD))
-        with multi_progress(stream) as seen:
-            seen.print_line(ODD)
-            seen.update_row(ODD, TrainingStarted(Progress(), 1.0, 3))
-            seen.update_samples(f"{ODD} 2", 1, 3, ODD)
-    told = (tmp_path / "told").read_bytes().decode()
-    assert SHOWN in told and not {"\x07", "\x9b", "\u202e", "\u2066", "\u200b", "\x08"} & set(told)
-    assert "\x1b[31m" not in told and "\x1b]0" not in told
+            reporter.report(FileRead(Path(f"{CONTROL_TEXT}.tsv"), 3, (), 0, CONTROL_TEXT))
+        with multi_progress(stream) as multi_reporter:
+            multi_reporter.print_line(CONTROL_TEXT)
+            multi_reporter.update_row(CONTROL_TEXT, TrainingStarted(Progress(), 1.0, 3))
+            multi_reporter.update_samples(f"{CONTROL_TEXT} 2", 1, 3, CONTROL_TEXT)
+    written = (tmp_path / "told").read_bytes().decode()
+    assert ESCAPED_TEXT in written and not {"\x07", "\x9b", "\u202e", "\u2066", "\u200b", "\x08"} & set(written)
+    assert "\x1b[31m" not in written and "\x1b]0" not in written
 
 
 def test_names_in_a_run_folder_are_escaped(tmp_path: Path) -> None:
     run, dev = copy_of(copies_run().run, tmp_path / "run"), copies_run().files.valid
     path = run / "model.safetensors"
-    content, held = path.read_bytes(), safetensors.torch.load(path.read_bytes())
-    path.write_bytes(safetensors.torch.save({**held, ODD: held["encoder.table.weight"].clone()}))
-    assert_visible(pellucid("predict", run, dev))
-    path.write_bytes(safetensors.torch.save(held, {"format": ODD}))
-    assert_visible(pellucid("predict", run, dev))
+    content, weights = path.read_bytes(), safetensors.torch.load(path.read_bytes())
+    path.write_bytes(safetensors.torch.save({**weights, CONTROL_TEXT: weights["encoder.table.weight"].clone()}))
+    assert_escaped(pellucid("predict", run, dev))
+    path.write_bytes(safetensors.torch.save(weights, {"format": CONTROL_TEXT}))
+    assert_escaped(pellucid("predict", run, dev))
     path.write_bytes(content)
     settings = (run / "config.toml").read_text("utf-8")
-    (run / "config.toml").write_text(f"{json.dumps(ODD)} = 1\n{settings}", "utf-8")
-    done = pellucid("predict", run, dev)
-    assert "unknown key" in complaint(done) and acting(done.err) == set()
-    (run / ENSEMBLE).write_text(json.dumps({"members": [ODD]}), "utf-8")
-    assert_visible(pellucid("predict", run, dev))
+    (run / "config.toml").write_text(f"{json.dumps(CONTROL_TEXT)} = 1\n{settings}", "utf-8")
+    result = pellucid("predict", run, dev)
+    assert "unknown key" in complaint(result) and control_characters(result.err) == set()
+    (run / ENSEMBLE).write_text(json.dumps({"members": [CONTROL_TEXT]}), "utf-8")
+    assert_escaped(pellucid("predict", run, dev))
 
 
 def test_names_of_files_columns_and_symbols_are_escaped(tmp_path: Path) -> None:
-    folder = tmp_path / ODD
+    folder = tmp_path / CONTROL_TEXT
     folder.mkdir()
-    odd = [*copies(15, seed=4), Example("a\x1b\u202eb", "a\x9bb")]
-    train = write_pairs(folder / "train.tsv", odd)
-    done = pellucid("train", train, "--valid", train, "--run", folder / "run", *flags(small_config({"epochs": 1})))
-    assert done.code == 2 or SHOWN in done.err
-    assert acting(done.err) == set()
-    dev = write_pairs(folder / "dev.tsv", odd[12:])
-    done = pellucid("train", train, "--valid", dev, "--run", folder / "run", *flags(small_config({"epochs": 1})))
-    assert done.code == 0
-    assert_visible(done)
-    assert_visible(pellucid("predict", folder / "run", folder / "none.tsv"))
-    done = pellucid("predict", folder / "run", stdin="a\x07\u2066\n".encode())
-    assert "2 different" in done.err and acting(done.err) == set()
-    for more in ([], [shutil.copytree(folder / "run", folder / "other")]):
-        done = pellucid("evaluate", folder / "run", *more, dev, "--html", folder / "a.html")
-        assert done.code == 0 and acting(done.out) == set()
-        assert_visible(done)
-    assert_visible(pellucid("train", train, "--valid", dev, "--run", folder / "2", "--source-column", ODD, "--header"))
-    assert acting(pellucid("predict", folder / "run", f"--{ODD}").err) == set()
+    pairs = [*copies(15, seed=4), Example("a\x1b\u202eb", "a\x9bb")]
+    train = write_pairs(folder / "train.tsv", pairs)
+    result = pellucid("train", train, "--valid", train, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    assert result.code == 2 or ESCAPED_TEXT in result.err
+    assert control_characters(result.err) == set()
+    dev = write_pairs(folder / "dev.tsv", pairs[12:])
+    result = pellucid("train", train, "--valid", dev, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    assert result.code == 0
+    assert_escaped(result)
+    assert_escaped(pellucid("predict", folder / "run", folder / "none.tsv"))
+    result = pellucid("predict", folder / "run", stdin="a\x07\u2066\n".encode())
+    assert "2 different" in result.err and control_characters(result.err) == set()
+    for further_runs in ([], [shutil.copytree(folder / "run", folder / "other")]):
+        result = pellucid("evaluate", folder / "run", *further_runs, dev, "--html", folder / "a.html")
+        assert result.code == 0 and control_characters(result.out) == set()
+        assert_escaped(result)
+    assert_escaped(
+        pellucid("train", train, "--valid", dev, "--run", folder / "2", "--source-column", CONTROL_TEXT, "--header")
+    )
+    assert control_characters(pellucid("predict", folder / "run", f"--{CONTROL_TEXT}").err) == set()
 
 
-FULL = '"$@" 2>/dev/full'
-CLOSED = '"$@" 2>&-'
+FULL_STDERR = '"$@" 2>/dev/full'
+CLOSED_STDERR = '"$@" 2>&-'
 
 
-@pytest.mark.parametrize("script", [FULL, CLOSED])
+@pytest.mark.parametrize("script", [FULL_STDERR, CLOSED_STDERR])
 def test_exit_code_ignores_failures_of_standard_error(script: str) -> None:
-    """An unknown symbol is told of, where that can be told."""
-    told = shell('echo "ab?" | "$@"', "predict", copies_run().run)
-    done = shell(f'echo "ab?" | {script}', "predict", copies_run().run)
-    assert told.code == 0 and "1 source symbol" in told.err
-    assert done == (0, told.out, "") and len(outputs(done.out)) == 1
+    """The command prints a note on an unknown symbol."""
+    expected = shell('echo "ab?" | "$@"', "predict", copies_run().run)
+    actual = shell(f'echo "ab?" | {script}', "predict", copies_run().run)
+    assert expected.code == 0 and "1 source symbol" in expected.err
+    assert actual == (0, expected.out, "") and len(outputs(actual.out)) == 1
 
 
-@pytest.mark.parametrize("script", [FULL, CLOSED])
+@pytest.mark.parametrize("script", [FULL_STDERR, CLOSED_STDERR])
 def test_training_continues_without_standard_error(tmp_path: Path, script: str) -> None:
     files = copies_run().files
     command = ("train", files.train, "--valid", files.valid, "--run", tmp_path, *flags(small_config({"epochs": 1})))
@@ -140,20 +145,20 @@ def test_training_continues_without_standard_error(tmp_path: Path, script: str) 
 
 @pytest.mark.parametrize("script", ['"$@" >/dev/full', '"$@" >/dev/full 2>/dev/full', '"$@" >/dev/full 2>&-'])
 def test_unwritable_output_is_an_error_without_standard_error(script: str) -> None:
-    done = shell(script, "predict", copies_run().run, copies_run().files.valid)
-    assert done.code == 2 and done.out == "" and "Traceback" not in done.err
+    result = shell(script, "predict", copies_run().run, copies_run().files.valid)
+    assert result.code == 2 and result.out == "" and "Traceback" not in result.err
 
 
 def test_user_error_has_its_exit_code_without_standard_error() -> None:
-    assert shell(FULL, "predict", "/none").code == shell(CLOSED, "predict", "/none").code == 2
+    assert shell(FULL_STDERR, "predict", "/none").code == shell(CLOSED_STDERR, "predict", "/none").code == 2
 
 
 def test_full_stream_is_abandoned_at_the_first_failure() -> None:
-    with open("/dev/full", "w", buffering=1, encoding="utf-8") as full:
-        stream = BestEffortStream(full)
+    with open("/dev/full", "w", buffering=1, encoding="utf-8") as full_device:
+        stream = BestEffortStream(full_device)
         assert stream.write("a\n") == 2 and stream.write("b\n") == 2
         stream.flush()
-    with open("/dev/full", "w", encoding="utf-8") as full:
-        stream = BestEffortStream(full)
+    with open("/dev/full", "w", encoding="utf-8") as full_device:
+        stream = BestEffortStream(full_device)
         assert stream.write("a\n") == 2 and not stream.isatty()
         stream.flush()

@@ -27,41 +27,43 @@ def predict(*arguments: object, stdin: str | bytes = b"") -> Done:
     return pellucid("predict", digits_run().run, *arguments, stdin=stdin.encode() if isinstance(stdin, str) else stdin)
 
 
-def expected(sources: list[str]) -> list[str]:
-    """What the model says in Python, where an empty source has an empty output."""
+def expected_outputs(sources: list[str]) -> list[str]:
+    """Return the outputs of the model through the Python interface."""
     return [trace.output for trace in load(digits_run().run).predict(sources)]
 
 
 def test_outputs_are_in_input_order() -> None:
-    done = predict(stdin="".join(f"{source}\n" for source in SOURCES))
-    assert done.code == 0 and done.err == "" and outputs(done.out) == expected(SOURCES)
-    assert len(set(outputs(done.out))) > 10
+    result = predict(stdin="".join(f"{source}\n" for source in SOURCES))
+    assert result.code == 0 and result.err == "" and outputs(result.out) == expected_outputs(SOURCES)
+    assert len(set(outputs(result.out))) > 10
 
 
 def test_outputs_of_several_batches_are_in_input_order() -> None:
-    many = [SOURCES[number % 47] for number in range(2300)]
-    assert outputs(predict(stdin="\n".join(many)).out) == expected(many[:47]) * 48 + expected(many[: 2300 - 47 * 48])
+    sources = [SOURCES[number % 47] for number in range(2300)]
+    assert outputs(predict(stdin="\n".join(sources)).out) == expected_outputs(sources[:47]) * 48 + expected_outputs(
+        sources[: 2300 - 47 * 48]
+    )
 
 
 @pytest.mark.parametrize(
     "lines", [["", "one", "", "two", ""], ["one"], [""], ["", ""], ["  \t ", "one"]], ids=lambda lines: repr(lines)
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("closed", [True, False], ids=["ended", "not ended"])
-def test_empty_lines_have_empty_outputs(lines: list[str], end: str, closed: bool) -> None:
-    text = end.join(lines) + end * closed
-    wanted = expected(["" if line.isspace() else line for line in lines])
-    if not closed and not lines[-1]:
-        wanted.pop()  # what follows the last newline is no line
-    done = predict(stdin=text)
-    assert done.code == 0 and (done.err == "" or not wanted)
-    assert done.out == "".join(f"{line}\n" for line in wanted)
+@pytest.mark.parametrize("ends_with_newline", [True, False], ids=["ended", "not ended"])
+def test_empty_lines_have_empty_outputs(lines: list[str], end: str, ends_with_newline: bool) -> None:
+    text = end.join(lines) + end * ends_with_newline
+    expected_lines = expected_outputs(["" if line.isspace() else line for line in lines])
+    if not ends_with_newline and not lines[-1]:
+        expected_lines.pop()  # there is no line after the last newline
+    result = predict(stdin=text)
+    assert result.code == 0 and (result.err == "" or not expected_lines)
+    assert result.out == "".join(f"{line}\n" for line in expected_lines)
 
 
 def test_beam_search_equals_python_and_scores_no_lower_than_greedy() -> None:
-    done = predict("--beam-size", 5, "--output-format", "tsv", stdin="".join(f"{source}\n" for source in SOURCES))
-    assert done.code == 0 and done.err == ""
-    rows = [line.split("\t") for line in done.out.splitlines()]
+    result = predict("--beam-size", 5, "--output-format", "tsv", stdin="".join(f"{source}\n" for source in SOURCES))
+    assert result.code == 0 and result.err == ""
+    rows = [line.split("\t") for line in result.out.splitlines()]
     transducer = load(digits_run().run)
     assert [row[1] for row in rows] == [trace.output for trace in transducer.with_beam(5).predict(SOURCES)]
     greedy = [trace.score for trace in transducer.predict(SOURCES)]
@@ -71,9 +73,9 @@ def test_beam_search_equals_python_and_scores_no_lower_than_greedy() -> None:
 
 @pytest.mark.parametrize("width", [0, -1, 5000])
 def test_invalid_beam_size_is_refused(width: int) -> None:
-    done = predict("--beam-size", width, stdin="one\n")
-    assert done.out == "" and complaint(done).startswith("--beam-size: expected a whole number of at ")
-    assert done.err.endswith(f", got {width}\n")
+    result = predict("--beam-size", width, stdin="one\n")
+    assert result.out == "" and complaint(result).startswith("--beam-size: expected a whole number of at ")
+    assert result.err.endswith(f", got {width}\n")
 
 
 def test_empty_input_is_reported() -> None:
@@ -82,8 +84,8 @@ def test_empty_input_is_reported() -> None:
 
 def test_file_and_standard_input_give_the_same_outputs(tmp_path: Path) -> None:
     (tmp_path / "sources.txt").write_text("\n".join(["", *SOURCES, ""]))
-    done = predict(tmp_path / "sources.txt")
-    assert done == predict("-", stdin=(tmp_path / "sources.txt").read_bytes()) and done.code == 0
+    result = predict(tmp_path / "sources.txt")
+    assert result == predict("-", stdin=(tmp_path / "sources.txt").read_bytes()) and result.code == 0
 
 
 def test_every_file_format_is_read(tmp_path: Path) -> None:
@@ -97,15 +99,15 @@ def test_every_file_format_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(plain.read_bytes()))
     pq.write_table(pa.table({"s": sources, "t": targets}), tmp_path / "a.parquet")
     for name in ("a.tsv", "a.csv", "a.jsonl", "a.tsv.gz", "a.parquet"):
-        assert outputs(predict(tmp_path / name).out) == expected(sources), name
+        assert outputs(predict(tmp_path / name).out) == expected_outputs(sources), name
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
 def test_input_format_of_standard_input_is_applied_or_refused(kind: str) -> None:
-    """It must not be read as something else in silence."""
+    """An input format must not be ignored silently."""
     lines = [json.dumps({"s": source}) if kind == "jsonl" else f'"{source}"' for source in SOURCES]
-    done = predict("--input-format", kind, stdin="\n".join(lines))
-    assert done.code == 2 or outputs(done.out) == expected(SOURCES)
+    result = predict("--input-format", kind, stdin="\n".join(lines))
+    assert result.code == 2 or outputs(result.out) == expected_outputs(SOURCES)
 
 
 def test_tsv_has_source_output_and_log_probability() -> None:
@@ -136,28 +138,31 @@ def test_line_break_in_a_source_is_escaped(tmp_path: Path) -> None:
     "arguments", [(), ("--nbest", 3), ("--output-format", "tsv"), ("--output-format", "tsv", "--nbest", 3)]
 )
 def test_control_characters_of_symbols_are_escaped(tmp_path: Path, arguments: tuple[object, ...]) -> None:
-    """Symbols of a vocabulary from a stranger, and of JSON lines, may be any character."""
+    """Symbols of a downloaded vocabulary, and of JSON lines, may contain any character."""
     run = copy_of(digits_run().run, tmp_path / "run")
-    told = json.loads((run / "vocabulary.json").read_text("utf-8"))
-    signs = dict(zip("0123456789", "\n\t\r\x1b\x07\x0b\x0c\x85\u2028\x9b", strict=True))
-    told["target"]["symbols"] = [signs[symbol] for symbol in told["target"]["symbols"]]
-    (run / "vocabulary.json").write_text(json.dumps(told))
+    vocabulary = json.loads((run / "vocabulary.json").read_text("utf-8"))
+    control_characters = dict(zip("0123456789", "\n\t\r\x1b\x07\x0b\x0c\x85\u2028\x9b", strict=True))
+    vocabulary["target"]["symbols"] = [control_characters[symbol] for symbol in vocabulary["target"]["symbols"]]
+    (run / "vocabulary.json").write_text(json.dumps(vocabulary))
     stdin = "".join(f"{source}\n" for source in SOURCES).encode()
-    plain = pellucid("predict", digits_run().run, *arguments, stdin=stdin).out
+    expected = pellucid("predict", digits_run().run, *arguments, stdin=stdin).out
     out = pellucid("predict", run, *arguments, stdin=stdin).out
-    assert out.count("\n") == plain.count("\n") and len(out.splitlines()) == out.count("\n")
-    assert not ({*signs.values()} - {"\n", "\t"}) & {*out}
-    for ours, theirs in zip(out.splitlines(), plain.splitlines(), strict=True):
-        assert not arguments or ours.count("\t") == theirs.count("\t")
+    assert out.count("\n") == expected.count("\n") and len(out.splitlines()) == out.count("\n")
+    assert not ({*control_characters.values()} - {"\n", "\t"}) & {*out}
+    for line, expected_line in zip(out.splitlines(), expected.splitlines(), strict=True):
+        assert not arguments or line.count("\t") == expected_line.count("\t")
     if not arguments:
-        spelled = {digit: sign if sign == "\t" else ascii(sign)[1:-1] for digit, sign in signs.items()}
-        assert outputs(out) == ["".join(map(spelled.__getitem__, output)) for output in outputs(plain)]
+        escapes = {
+            digit: character if character == "\t" else ascii(character)[1:-1]
+            for digit, character in control_characters.items()
+        }
+        assert outputs(out) == ["".join(map(escapes.__getitem__, output)) for output in outputs(expected)]
 
 
 def test_unknown_symbols_are_counted() -> None:
-    done = predict(stdin="one é\nß two ßß\nthree\n")
-    assert done.code == 0 and len(outputs(done.out)) == 3
-    assert done.err == (
+    result = predict(stdin="one é\nß two ßß\nthree\n")
+    assert result.code == 0 and len(outputs(result.out)) == 3
+    assert result.err == (
         "pellucid: 4 source symbols (2 different) not in the vocabulary (encoded as the unknown symbol): "
         "'ß' × 3, 'é' × 1\n"
     )
@@ -167,55 +172,59 @@ def test_truncated_outputs_are_counted(tmp_path: Path) -> None:
     run = copy_of(digits_run().run, tmp_path / "run")
     settings = (run / "config.toml").read_text().replace("[search]", "[search]\nmax_length = 1\n#")
     (run / "config.toml").write_text(settings.replace("\nmax_length = 0", ""))
-    done = pellucid("predict", run, stdin=b"one\nnine nine nine\n")
-    assert done.code == 0 and outputs(done.out)[1] == expected(["nine nine nine"])[0][:1]
-    assert done.err == "pellucid: 1 output truncated at the maximum length\n"
+    result = pellucid("predict", run, stdin=b"one\nnine nine nine\n")
+    assert result.code == 0 and outputs(result.out)[1] == expected_outputs(["nine nine nine"])[0][:1]
+    assert result.err == "pellucid: 1 output truncated at the maximum length\n"
 
 
-BAD = b"one\n\xff\xfetwo\nthree\0\nfour\n"
+TEXT_WITH_BAD_LINES = b"one\n\xff\xfetwo\nthree\0\nfour\n"
 
 
 def test_bad_line_stops_by_default() -> None:
-    message = complaint(predict(stdin=BAD))
+    message = complaint(predict(stdin=TEXT_WITH_BAD_LINES))
     assert message.startswith("standard input:2: invalid UTF-8 at byte 1 (0xff)")
     assert message.endswith("(--on-bad-line skip writes an empty output for such lines)")
 
 
 @pytest.mark.parametrize(
-    ("form", "nothing"), [("text", ""), ("tsv", "\t\t"), ("jsonl", '{"output":null,"error":"standard input:')]
+    ("output_format", "empty_line"),
+    [("text", ""), ("tsv", "\t\t"), ("jsonl", '{"output":null,"error":"standard input:')],
 )
-def test_skipped_line_has_an_empty_output(form: str, nothing: str) -> None:
-    done = predict("--on-bad-line", "skip", "--output-format", form, stdin=BAD)
-    lines = outputs(done.out)
-    assert done.code == 0 and len(lines) == 4
-    assert all(lines[at] == nothing or (form == "jsonl" and lines[at].startswith(nothing)) for at in (1, 2))
-    assert "no output for standard input:2: invalid UTF-8" in done.err
-    assert "no output for standard input:3: NUL byte" in done.err
-    assert [lines[0], lines[3]] == outputs(predict("--output-format", form, stdin="one\nfour\n").out)
+def test_skipped_line_has_an_empty_output(output_format: str, empty_line: str) -> None:
+    result = predict("--on-bad-line", "skip", "--output-format", output_format, stdin=TEXT_WITH_BAD_LINES)
+    lines = outputs(result.out)
+    assert result.code == 0 and len(lines) == 4
+    assert all(
+        lines[number] == empty_line or (output_format == "jsonl" and lines[number].startswith(empty_line))
+        for number in (1, 2)
+    )
+    assert "no output for standard input:2: invalid UTF-8" in result.err
+    assert "no output for standard input:3: NUL byte" in result.err
+    assert [lines[0], lines[3]] == outputs(predict("--output-format", output_format, stdin="one\nfour\n").out)
 
 
 def test_many_skipped_lines_are_summarized() -> None:
-    done = predict("--on-bad-line", "skip", stdin=b"\xff\n" * 30)
-    assert done.out == "\n" * 30 and done.err.count("\n") == 6 and "no output for 25 more bad lines" in done.err
+    result = predict("--on-bad-line", "skip", stdin=b"\xff\n" * 30)
+    assert result.out == "\n" * 30 and result.err.count("\n") == 6 and "no output for 25 more bad lines" in result.err
 
 
 def test_lines_are_decoded_as_they_arrive_until_ctrl_c() -> None:
-    """A process that talks with it over pipes: neither end of input nor a full buffer is waited for."""
+    """Each output line is written before the next input line, without end of input or a full buffer."""
     with started("predict", digits_run().run) as process:
         assert process.stdin is not None and process.stdout is not None
         for source in SOURCES[:3]:
             process.stdin.write(f"{source}\n".encode())
             process.stdin.flush()
-            assert process.stdout.readline().decode() == expected([source])[0] + "\n"
+            assert process.stdout.readline().decode() == expected_outputs([source])[0] + "\n"
         interrupt(process)
-        done = ended(process)
-    assert (done.code, done.err) == (130, "pellucid: interrupted\n")
+        result = ended(process)
+    assert (result.code, result.err) == (130, "pellucid: interrupted\n")
 
 
 def test_broken_pipe_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "many.txt").write_text("one\n" * 20_000)
-    done = shell('("$@"; echo "code $?" >&2) | head -1', "predict", digits_run().run, tmp_path / "many.txt")
-    assert done.out == expected(["one"])[0] + "\n" and done.err == "code 141\n"
+    result = shell('("$@"; echo "code $?" >&2) | head -1', "predict", digits_run().run, tmp_path / "many.txt")
+    assert result.out == expected_outputs(["one"])[0] + "\n" and result.err == "code 141\n"
 
 
 def test_features_are_read_from_their_column(tmp_path: Path) -> None:
@@ -223,11 +232,11 @@ def test_features_are_read_from_their_column(tmp_path: Path) -> None:
     tagged.append(Example("aa", "x", "V"))
     files = TrainingFiles(write_pairs(tmp_path / "t.tsv", tagged[:9]), write_pairs(tmp_path / "d.tsv", tagged[6:]))
     train_to_end(files, tmp_path / "run", small_config({"epochs": 1}, data={"features_column": "3"}))
-    done = pellucid("predict", tmp_path / "run", files.valid, "--output-format", "jsonl")
-    traces = [json.loads(line) for line in outputs(done.out)]
+    result = pellucid("predict", tmp_path / "run", files.valid, "--output-format", "jsonl")
+    traces = [json.loads(line) for line in outputs(result.out)]
     assert [trace["source"] for trace in traces] == [[*e.features.split(";"), *e.source] for e in tagged[6:]]
-    alone = json.loads(pellucid("predict", tmp_path / "run", "--output-format", "jsonl", stdin=b"ab\n").out)
-    assert alone["source"] == ["a", "b"] and alone["features"] == 0
+    without_features = json.loads(pellucid("predict", tmp_path / "run", "--output-format", "jsonl", stdin=b"ab\n").out)
+    assert without_features["source"] == ["a", "b"] and without_features["features"] == 0
 
 
 def test_lattice_without_jsonl_is_refused() -> None:
@@ -236,7 +245,7 @@ def test_lattice_without_jsonl_is_refused() -> None:
 
 
 def test_nbest_lists_have_a_line_per_input_line() -> None:
-    """An output a line as TSV, a list a line as JSON, one line with tabs between as text."""
+    """TSV has one line per output, JSON lines one list per line, and text tab-separated outputs."""
     stdin = "one\n\nnine two\n"
     lists = load(digits_run().run).nbest(["one", "", "nine two"], 3)
     rows = [line.split("\t") for line in outputs(predict("--nbest", 3, "--output-format", "tsv", stdin=stdin).out)]
@@ -246,24 +255,28 @@ def test_nbest_lists_have_a_line_per_input_line() -> None:
     assert sum(float(row[2]) for row in rows) == pytest.approx(3, abs=1e-4)
     text = outputs(predict("--nbest", 3, stdin=stdin).out)
     assert text == ["\t".join(trace.output for trace in traces) for traces in lists]
-    told = [json.loads(line) for line in outputs(predict("--nbest", 3, "--output-format", "jsonl", stdin=stdin).out)]
-    assert [[trace["output"] for trace in line] for line in told] == [[t.output for t in each] for each in lists]
-    some = outputs(predict("--beam-size", 4, "--top-mass", 0.5, stdin=stdin).out)
-    assert len(some) == 3 and some[0].split("\t")[0] == lists[0][0].output
+    json_lines = [
+        json.loads(line) for line in outputs(predict("--nbest", 3, "--output-format", "jsonl", stdin=stdin).out)
+    ]
+    assert [[trace["output"] for trace in line] for line in json_lines] == [[t.output for t in each] for each in lists]
+    by_mass = outputs(predict("--beam-size", 4, "--top-mass", 0.5, stdin=stdin).out)
+    assert len(by_mass) == 3 and by_mass[0].split("\t")[0] == lists[0][0].output
 
 
-def test_bad_line_keeps_its_place_among_nbest_lists() -> None:
-    done = predict("--nbest", 2, "--on-bad-line", "skip", "--output-format", "tsv", stdin=BAD)
-    numbers = [line.split("\t")[:2] for line in outputs(done.out)]
+def test_bad_line_keeps_its_number_among_nbest_lists() -> None:
+    result = predict("--nbest", 2, "--on-bad-line", "skip", "--output-format", "tsv", stdin=TEXT_WITH_BAD_LINES)
+    numbers = [line.split("\t")[:2] for line in outputs(result.out)]
     assert [pair for pair in numbers if pair[0] in "23"] == [["2", "0"], ["3", "0"]] and numbers[-1][0] == "4"
 
 
 def test_samples_depend_on_the_seed_only() -> None:
-    one = predict("--sample", 2, "--seed", 3, "--temperature", 2, stdin="".join(f"{s}\n" for s in SOURCES))
-    assert one.code == 0 and one == predict("--sample", 2, "--seed", 3, "--temperature", 2, stdin="\n".join(SOURCES))
-    assert one != predict("--sample", 2, "--seed", 4, "--temperature", 2, stdin="\n".join(SOURCES))
+    sampled = predict("--sample", 2, "--seed", 3, "--temperature", 2, stdin="".join(f"{s}\n" for s in SOURCES))
+    assert sampled.code == 0 and sampled == predict(
+        "--sample", 2, "--seed", 3, "--temperature", 2, stdin="\n".join(SOURCES)
+    )
+    assert sampled != predict("--sample", 2, "--seed", 4, "--temperature", 2, stdin="\n".join(SOURCES))
     greedy = outputs(predict("--sample", 1, "--top-k", 1, stdin="\n".join(SOURCES)).out)
-    assert greedy == expected(SOURCES)
+    assert greedy == expected_outputs(SOURCES)
 
 
 @pytest.mark.parametrize(
@@ -283,11 +296,11 @@ def test_contradictory_flags_are_refused(arguments: tuple[object, ...], message:
 
 
 def test_constraints_and_hypothesis_scores_are_set_by_flags() -> None:
-    done = predict(
+    result = predict(
         "--prefix", "7", "--forbid", "1", "--require", "3", "--require", "4", "--beam-size", 3, stdin="one\ntwo\n"
     )
-    assert all(line[0] == "7" and "1" not in line and {"3", "4"} <= {*line} for line in outputs(done.out))
-    ranked = (
+    assert all(line[0] == "7" and "1" not in line and {"3", "4"} <= {*line} for line in outputs(result.out))
+    score_flags = (
         "--length-normalization",
         "gnmt",
         "--length-penalty-alpha",
@@ -297,16 +310,16 @@ def test_constraints_and_hypothesis_scores_are_set_by_flags() -> None:
         "--min-length",
         2,
     )
-    assert all(len(line) >= 2 for line in outputs(predict(*ranked, stdin="one\ntwo\n").out))
-    told = json.loads(predict("--beam-size", 2, "--lattice", "--output-format", "jsonl", stdin="one\n").out)
-    assert told["lattice"]["symbols"] and told["output"] == expected(["one"])[0]
+    assert all(len(line) >= 2 for line in outputs(predict(*score_flags, stdin="one\ntwo\n").out))
+    trace = json.loads(predict("--beam-size", 2, "--lattice", "--output-format", "jsonl", stdin="one\n").out)
+    assert trace["lattice"]["symbols"] and trace["output"] == expected_outputs(["one"])[0]
 
 
 def test_lexicon_takes_precedence_and_is_counted(tmp_path: Path) -> None:
     (tmp_path / "known.tsv").write_text("one\tI\none\tUN\n")
-    done = predict("--lexicon", tmp_path / "known.tsv", stdin="one\nnine\n")
-    assert outputs(done.out) == ["I", expected(["nine"])[0]]
-    assert done.err == "pellucid: 1 source decoded by the lexicon\n"
+    result = predict("--lexicon", tmp_path / "known.tsv", stdin="one\nnine\n")
+    assert outputs(result.out) == ["I", expected_outputs(["nine"])[0]]
+    assert result.err == "pellucid: 1 source decoded by the lexicon\n"
     (tmp_path / "known.tsv").write_text("one\tI\none\n")
     assert "known.tsv:2: expected 2 columns" in complaint(predict("--lexicon", tmp_path / "known.tsv", stdin="one\n"))
 
@@ -315,26 +328,30 @@ def test_several_runs_decode_as_an_ensemble(tmp_path: Path) -> None:
     run = digits_run().run
     (tmp_path / "sources.txt").write_text("one\nnine two\n")
     for arguments, stdin in (((run, run), b"one\nnine two\n"), ((run, run, run, tmp_path / "sources.txt"), b"")):
-        assert outputs(pellucid("predict", *arguments, stdin=stdin).out) == expected(["one", "nine two"])
+        assert outputs(pellucid("predict", *arguments, stdin=stdin).out) == expected_outputs(["one", "nine two"])
     missing = complaint(pellucid("predict", run, tmp_path / "nothing", tmp_path / "sources.txt"))
     assert missing == f"{tmp_path / 'nothing'} is not a run folder: there is no such folder"
 
 
 def test_each_source_may_have_its_own_prefix(tmp_path: Path) -> None:
-    """A line for each line of input, also for those that are blank or bad; in every kind of answer."""
+    """The prefix file has one line per input line, including blank and bad lines, for every kind of decoding."""
     file = tmp_path / "prefixes.txt"
     file.write_text("7\n\n3\n55\n")
     lines = "one two\n\none\ttwo\tthree\nfour\n"
     model = load(digits_run().run)
-    wanted = [trace.output for trace in model.predict(["one two", "four"], prefixes=["7", "55"])]
-    given = ("--prefixes", file, "--on-bad-line", "skip")
-    done = predict(*given, stdin=lines)
-    assert done.code == 0 and outputs(done.out)[0] == wanted[0] and outputs(done.out)[3] == wanted[1]
-    assert wanted[0].startswith("7") and wanted[1].startswith("55") and outputs(done.out)[1] == ""
-    for more in (("--nbest", 2), ("--sample", 2, "--seed", 3)):
-        rows = outputs(predict(*given, *more, stdin=lines).out)
-        assert all(each.startswith("7") for each in rows[0].split("\t"))
-        assert all(each.startswith("55") for each in rows[3].split("\t"))
+    prefixed_outputs = [trace.output for trace in model.predict(["one two", "four"], prefixes=["7", "55"])]
+    flags = ("--prefixes", file, "--on-bad-line", "skip")
+    result = predict(*flags, stdin=lines)
+    assert (
+        result.code == 0
+        and outputs(result.out)[0] == prefixed_outputs[0]
+        and outputs(result.out)[3] == prefixed_outputs[1]
+    )
+    assert prefixed_outputs[0].startswith("7") and prefixed_outputs[1].startswith("55") and outputs(result.out)[1] == ""
+    for decoding_flags in (("--nbest", 2), ("--sample", 2, "--seed", 3)):
+        rows = outputs(predict(*flags, *decoding_flags, stdin=lines).out)
+        assert all(output.startswith("7") for output in rows[0].split("\t"))
+        assert all(output.startswith("55") for output in rows[3].split("\t"))
 
 
 @pytest.mark.parametrize(
@@ -374,15 +391,15 @@ def test_values_out_of_range_are_named_by_their_flag(flags: tuple[object, ...], 
 def test_many_outputs_per_source_are_decoded_in_small_batches(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n" * 40)
     for count, sizes in ((1, [40]), (MAX_OUTPUTS // 16, [16, 16, 8]), (2 * MAX_OUTPUTS, [1] * 40)):
-        read = read_chunks(tmp_path / "a.txt", DataConfig(), InputFormat(), (read_sources, parse_sources), count)
-        assert [len(chunk) for chunk in read] == sizes
+        chunks = read_chunks(tmp_path / "a.txt", DataConfig(), InputFormat(), (read_sources, parse_sources), count)
+        assert [len(chunk) for chunk in chunks] == sizes
 
 
 def test_default_of_a_limit_is_no_limit() -> None:
     lines = "".join(f"{source}\n" for source in SOURCES[:5])
     assert predict("--max-length", 0, "--max-length-ratio", 0, stdin=lines).out == predict(stdin=lines).out
-    drawn = ("--sample", 2, "--top-k", 0)
-    assert predict(*drawn, stdin=lines).out == predict("--sample", 2, stdin=lines).out
+    sampling_flags = ("--sample", 2, "--top-k", 0)
+    assert predict(*sampling_flags, stdin=lines).out == predict("--sample", 2, stdin=lines).out
 
 
 def test_long_symbols_are_abbreviated_in_messages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -390,5 +407,5 @@ def test_long_symbols_are_abbreviated_in_messages(capsys: pytest.CaptureFixture[
     notes.unknown.update(["a" * 40, "b" * 3000])
     notes.num_lines = 1
     notes.report(has_features=False)
-    told = capsys.readouterr().err
-    assert f"'{'a' * 40}' × 1" in told and f"'{'b' * 39}…' × 1" in told
+    message = capsys.readouterr().err
+    assert f"'{'a' * 40}' × 1" in message and f"'{'b' * 39}…' × 1" in message

@@ -1,4 +1,4 @@
-"""pellucid score: one output line per pair, and scores equal to those of prediction."""
+"""pellucid score: one output line per pair, and scores equal to those of predictions."""
 
 import json
 from pathlib import Path
@@ -12,38 +12,38 @@ from pellucid.training.run_folder import load
 from pellucid.training.session import TrainingFiles
 
 PAIRS = [Example("one", "1"), Example("nine two", "92"), Example("three", "5")]
-TEXT = "".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS)
+PAIRS_TSV = "".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS)
 
 
-def score(*arguments: object, stdin: str = TEXT) -> Done:
+def score(*arguments: object, stdin: str = PAIRS_TSV) -> Done:
     return pellucid("score", digits_run().run, *arguments, stdin=stdin.encode())
 
 
 def test_every_pair_has_a_line_in_every_format() -> None:
     traces = load(digits_run().run).force(PAIRS)
-    wanted = [trace.score for trace in traces]
-    assert [float(line) for line in outputs(score().out)] == pytest.approx(wanted, abs=1e-4)
+    expected = [trace.score for trace in traces]
+    assert [float(line) for line in outputs(score().out)] == pytest.approx(expected, abs=1e-4)
     rows = [line.split("\t") for line in outputs(score("--output-format", "tsv").out)]
     assert [row[:2] for row in rows] == [[pair.source, pair.target] for pair in PAIRS]
-    assert [sum(map(float, row[3].split())) for row in rows] == pytest.approx(wanted, abs=1e-4)
-    told = [json.loads(line) for line in outputs(score("--output-format", "jsonl").out)]
-    assert [line["origin"] for line in told] == ["given"] * 3 and len(told[1]["attention"]) == 3
-    assert wanted[0] > wanted[2]
+    assert [sum(map(float, row[3].split())) for row in rows] == pytest.approx(expected, abs=1e-4)
+    traces_json = [json.loads(line) for line in outputs(score("--output-format", "jsonl").out)]
+    assert [line["origin"] for line in traces_json] == ["given"] * 3 and len(traces_json[1]["attention"]) == 3
+    assert expected[0] > expected[2]
 
 
 def test_score_of_a_prediction_equals_its_log_probability() -> None:
-    said = pellucid("predict", digits_run().run, "--output-format", "tsv", stdin=b"one\nnine two\n").out
-    rows = [line.split("\t") for line in outputs(said)]
-    again = outputs(score(stdin="".join(f"{row[0]}\t{row[1]}\n" for row in rows)).out)
-    assert [float(line) for line in again] == pytest.approx([float(row[2]) for row in rows], abs=1e-4)
+    predictions = pellucid("predict", digits_run().run, "--output-format", "tsv", stdin=b"one\nnine two\n").out
+    rows = [line.split("\t") for line in outputs(predictions)]
+    scores = outputs(score(stdin="".join(f"{row[0]}\t{row[1]}\n" for row in rows)).out)
+    assert [float(line) for line in scores] == pytest.approx([float(row[2]) for row in rows], abs=1e-4)
 
 
 def test_blank_and_bad_lines_keep_their_places() -> None:
-    done = score("--on-bad-line", "skip", stdin="one\t1\n\nnine\n\t4\ntwo\té\n")
-    lines = outputs(done.out)
-    assert done.code == 0 and [bool(line) for line in lines] == [True, False, False, False, True]
-    assert "no output for standard input:3: expected 2 columns, got 1" in done.err
-    assert "1 target symbol (1 different) not in the vocabulary (scored as the unknown symbol): 'é' × 1" in done.err
+    result = score("--on-bad-line", "skip", stdin="one\t1\n\nnine\n\t4\ntwo\té\n")
+    lines = outputs(result.out)
+    assert result.code == 0 and [bool(line) for line in lines] == [True, False, False, False, True]
+    assert "no output for standard input:3: expected 2 columns, got 1" in result.err
+    assert "1 target symbol (1 different) not in the vocabulary (scored as the unknown symbol): 'é' × 1" in result.err
     assert complaint(score(stdin="one\n")).startswith("standard input:1: expected 2 columns, got 1")
 
 
@@ -54,14 +54,14 @@ def test_blank_line_has_empty_fields() -> None:
 
 def test_several_runs_score_as_an_ensemble() -> None:
     run = digits_run().run
-    done = pellucid("score", run, run, "-", stdin=TEXT.encode())
-    assert [float(line) for line in outputs(done.out)] == pytest.approx(
+    result = pellucid("score", run, run, "-", stdin=PAIRS_TSV.encode())
+    assert [float(line) for line in outputs(result.out)] == pytest.approx(
         [float(line) for line in outputs(score().out)], abs=1e-4
     )
 
 
 @pytest.fixture(scope="module")
-def parallel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def parallel_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train a small model on two parallel text files."""
     folder, paths = tmp_path_factory.mktemp("parallel"), list[Path]()
     for name, examples in (("train", copies(40, seed=1)), ("valid", copies(10, seed=2))):
@@ -74,19 +74,19 @@ def parallel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_pairs_of_a_run_trained_on_parallel_files_are_tsv(parallel: Path, tmp_path: Path) -> None:
-    """Once a `TypeError`: each line of the training files has one field."""
+def test_pairs_of_a_run_trained_on_parallel_files_are_tsv(parallel_run: Path, tmp_path: Path) -> None:
+    """The pairs have two columns, although each line of the training files has one field."""
     pairs = [Example("ab", "ab"), Example("c", "d")]
-    expected = [trace.score for trace in load(parallel).force(pairs)]
+    expected = [trace.score for trace in load(parallel_run).force(pairs)]
     text = "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs)
     (tmp_path / "pairs").write_text(text)
     for arguments in ([], [tmp_path / "pairs"], ["--input-format", "tsv"]):
-        done = pellucid("score", parallel, *arguments, stdin=text.encode())
-        assert done.code == 0 and [float(line) for line in outputs(done.out)] == pytest.approx(expected, abs=1e-4)
-    one_column = pellucid("score", parallel, stdin=b"ab\n")
+        result = pellucid("score", parallel_run, *arguments, stdin=text.encode())
+        assert result.code == 0 and [float(line) for line in outputs(result.out)] == pytest.approx(expected, abs=1e-4)
+    one_column = pellucid("score", parallel_run, stdin=b"ab\n")
     assert complaint(one_column).startswith("standard input:1: expected 2 columns, got 1 (tabs separate columns)")
 
 
-def test_text_is_no_format_of_pairs() -> None:
-    done = score("--input-format", "text")
-    assert complaint(done).startswith("--input-format: expected auto, tsv, csv, jsonl or parquet, got 'text'")
+def test_text_format_is_refused_for_pairs() -> None:
+    result = score("--input-format", "text")
+    assert complaint(result).startswith("--input-format: expected auto, tsv, csv, jsonl or parquet, got 'text'")

@@ -1,4 +1,4 @@
-"""pellucid train: settings from preset, file and flags; interrupted and killed trainings."""
+"""pellucid train: settings from preset, file and flags; interrupted and killed runs."""
 
 import os
 from pathlib import Path
@@ -23,41 +23,43 @@ from trained_runs import (
 from pellucid.config.toml import load_config
 
 
-def given(trained: Trained, run: Path) -> list[object]:
-    """The command that makes the same run in another folder."""
+def train_command(trained: Trained, run: Path) -> list[object]:
+    """Return the command that trains this run in another folder."""
     return ["train", trained.files.train, "--valid", trained.files.valid, "--run", run, *flags(trained.config)]
 
 
 @pytest.fixture(scope="module")
-def long(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """A training long enough to be interrupted (500 updates), and what it ends in if it is not."""
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Train an uninterrupted run of 500 updates, the reference of the interruption tests."""
     folder = tmp_path_factory.mktemp("long")
     config = small_config({"epochs": 100, "eval_interval": 0.9}, dropout=0.3)
     trained = Trained(copy_files(folder), folder / "run", config)
-    assert pellucid(*given(trained, trained.run)).code == 0
+    assert pellucid(*train_command(trained, trained.run)).code == 0
     return trained
 
 
 def test_command_line_and_python_train_identical_models(tmp_path: Path) -> None:
-    done = shell('"$@"', *given(copies_run(), tmp_path / "run"))
-    assert done.code == 0 and done.out == "" and "\x1b" not in done.err and "\r" not in done.err
+    result = shell('"$@"', *train_command(copies_run(), tmp_path / "run"))
+    assert result.code == 0 and result.out == "" and "\x1b" not in result.err and "\r" not in result.err
     assert_same_outcome(copies_run().run, tmp_path / "run")
     assert own_files(tmp_path / "run") == RUN_FILES
-    assert "40 examples" in done.err and "new run" in done.err
-    assert sum(line.startswith("epoch") for line in done.err.splitlines()) == 6
-    assert done.err.splitlines()[-1].startswith("stopped: all its passes over the data are done; best at update ")
+    assert "40 examples" in result.err and "new run" in result.err
+    assert sum(line.startswith("epoch") for line in result.err.splitlines()) == 6
+    assert result.err.splitlines()[-1].startswith("stopped: all its passes over the data are done; best at update ")
 
 
 def test_finished_run_is_reported_and_unchanged() -> None:
     before = contents(copies_run().run)
-    done = pellucid(*given(copies_run(), copies_run().run))
-    assert done.code == 0 and "stopped: all its passes over the data are done" in done.err
+    result = pellucid(*train_command(copies_run(), copies_run().run))
+    assert result.code == 0 and "stopped: all its passes over the data are done" in result.err
     assert contents(copies_run().run) == before
 
 
 def test_different_configuration_is_refused_with_the_differences() -> None:
     before = contents(copies_run().run)
-    message = complaint(pellucid(*given(copies_run(), copies_run().run), "--training.clip-norm", "2", "--seed", "7"))
+    message = complaint(
+        pellucid(*train_command(copies_run(), copies_run().run), "--training.clip-norm", "2", "--seed", "7")
+    )
     assert "\n  seed: 1 in the run, 7 now\n  training.clip_norm: 1.0 in the run, 2.0 now\n" in message
     assert contents(copies_run().run) == before
 
@@ -68,11 +70,11 @@ def test_flags_override_the_file_and_the_file_overrides_the_preset(tmp_path: Pat
         '[training]\nepochs = 0.1\n[data]\non_bad_line = "skip"\n'
     )
     files = copy_files(tmp_path)
-    done = pellucid(
+    result = pellucid(
         *("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", "--config", tmp_path / "a.toml"),
         *("--size=tiny", "--encoder.num-layers", "1", "--max-sequence-length", "50"),
     )
-    assert done.code == 0
+    assert result.code == 0
     config = load_config(tmp_path / "run" / "config.toml")
     assert (config.size, config.seed, config.encoder.hidden_size, config.encoder.num_layers) == ("tiny", 5, 7, 1)
     assert (config.decoder.hidden_size, config.training.epochs) == (32, 0.1)
@@ -98,70 +100,76 @@ def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("\n".join([*lines[:9], "one column", "", "\ttarget", *lines[9:]]) + "\n")
     command = ["train", tmp_path / "train.tsv", "--valid", dev, "--run", tmp_path / "run", "--size", "tiny"]
     assert f"{tmp_path / 'train.tsv'}:10: expected 2 columns, got 1" in complaint(pellucid(*command))
-    done = pellucid(*command, "--on-bad-line", "skip", "--training.epochs", "0.1")
-    assert done.code == 0 and "20 examples, 1 blank lines skipped, 2 bad lines skipped" in done.err
-    assert "train.tsv:10: expected 2 columns" in done.err and "train.tsv:12: the source is empty" in done.err
+    result = pellucid(*command, "--on-bad-line", "skip", "--training.epochs", "0.1")
+    assert result.code == 0 and "20 examples, 1 blank lines skipped, 2 bad lines skipped" in result.err
+    assert "train.tsv:10: expected 2 columns" in result.err and "train.tsv:12: the source is empty" in result.err
 
 
 @pytest.mark.parametrize("rate", ["1e+30", "3e+38"])
-@pytest.mark.parametrize("every", ["1", "0.01"], ids=["seen in the gradient", "seen in a validation"])
-def test_divergence_names_the_setting(tmp_path: Path, rate: str, every: str) -> None:
-    command = [*given(copies_run(), tmp_path / "run"), "--training.learning-rate", rate, "--training.warmup-ratio", "0"]
+@pytest.mark.parametrize("eval_interval", ["1", "0.01"], ids=["detected in the gradient", "detected in a validation"])
+def test_divergence_names_the_setting(tmp_path: Path, rate: str, eval_interval: str) -> None:
+    command = [
+        *train_command(copies_run(), tmp_path / "run"),
+        "--training.learning-rate",
+        rate,
+        "--training.warmup-ratio",
+        "0",
+    ]
     for _ in range(2):
-        message = complaint(pellucid(*command, "--training.eval-interval", every))
+        message = complaint(pellucid(*command, "--training.eval-interval", eval_interval))
         assert message.startswith("training diverged at update ") and f"training.learning_rate (now {rate})" in message
-    assert "NaN" not in (tmp_path / "run" / "log.jsonl").read_text(), "NaN is no JSON"
+    assert "NaN" not in (tmp_path / "run" / "log.jsonl").read_text(), "NaN is not valid JSON"
 
 
-def updates_of(run: Path) -> int:
-    """How far the log says a training has come."""
+def num_logged_updates(run: Path) -> int:
+    """Return the number of updates in the log of a run."""
     logged = records(run) if (run / "log.jsonl").exists() else []
     return max((record.get("update", 0) for record in logged), default=0)
 
 
-def test_repeatedly_killed_training_is_bit_for_bit_reproducible(tmp_path: Path, long: Trained) -> None:
+def test_repeatedly_killed_training_is_bit_for_bit_reproducible(tmp_path: Path, long_run: Trained) -> None:
     for update in (20, 80):
-        with started(*given(long, tmp_path / "run")) as process:
-            wait_until(lambda wanted=update: updates_of(tmp_path / "run") >= wanted, process)  # type: ignore[misc]
+        with started(*train_command(long_run, tmp_path / "run")) as process:
+            wait_until(lambda min_updates=update: num_logged_updates(tmp_path / "run") >= min_updates, process)  # type: ignore[misc]
             process.kill()
-    assert updates_of(tmp_path / "run") < 500, "it came to its end before it was killed"
-    done = pellucid(*given(long, tmp_path / "run"))
-    assert done.code == 0 and "resumed" in done.err
-    assert_same_outcome(long.run, tmp_path / "run")
+    assert num_logged_updates(tmp_path / "run") < 500, "training finished before it was killed"
+    result = pellucid(*train_command(long_run, tmp_path / "run"))
+    assert result.code == 0 and "resumed" in result.err
+    assert_same_outcome(long_run.run, tmp_path / "run")
     updates = [(record["event"], record.get("path"), record.get("update")) for record in records(tmp_path / "run")]
     assert len(updates) == len(set(updates))
 
 
-def test_ctrl_c_saves_a_checkpoint_and_training_resumes(tmp_path: Path, long: Trained) -> None:
-    command, run = given(long, tmp_path / "run"), tmp_path / "run"
+def test_ctrl_c_saves_a_checkpoint_and_training_resumes(tmp_path: Path, long_run: Trained) -> None:
+    command, run = train_command(long_run, tmp_path / "run"), tmp_path / "run"
     with started(*command) as process:
-        wait_until(lambda: updates_of(run) >= 30, process)
+        wait_until(lambda: num_logged_updates(run) >= 30, process)
         assert complaint(pellucid(*command)) == f"{run} is in use: another training is writing to it"
         interrupt(process)
-        done = ended(process)
-    assert done.code == 130 and "Traceback" not in done.err and done.out == ""
-    assert f"pellucid: interrupted; the same command resumes from {run}" in done.err
-    assert (run / "training.safetensors").exists() and updates_of(run) < 500
+        result = ended(process)
+    assert result.code == 130 and "Traceback" not in result.err and result.out == ""
+    assert f"pellucid: interrupted; the same command resumes from {run}" in result.err
+    assert (run / "training.safetensors").exists() and num_logged_updates(run) < 500
     assert pellucid(*command).code == 0
-    assert_same_outcome(long.run, run)
+    assert_same_outcome(long_run.run, run)
 
 
-def test_second_ctrl_c_stops_at_once_and_keeps_the_checkpoint(tmp_path: Path, long: Trained) -> None:
+def test_second_ctrl_c_stops_at_once_and_keeps_the_checkpoint(tmp_path: Path, long_run: Trained) -> None:
     run = tmp_path / "run"
-    with started(*given(long, run)) as process:
-        wait_until(lambda: updates_of(run) >= 30, process)
+    with started(*train_command(long_run, run)) as process:
+        wait_until(lambda: num_logged_updates(run) >= 30, process)
         interrupt(process)
         interrupt(process)
-        done = ended(process)
-    assert done.code == 130 and "Traceback" not in done.err and "Exception ignored" not in done.err
-    assert (run / "training.safetensors").exists() and updates_of(run) < 500
-    assert [path.name for path in run.iterdir() if path.name.startswith(".")] == [".lock"], "no part of a file stays"
-    assert pellucid(*given(long, run)).code == 0
-    assert_same_outcome(long.run, run)
+        result = ended(process)
+    assert result.code == 130 and "Traceback" not in result.err and "Exception ignored" not in result.err
+    assert (run / "training.safetensors").exists() and num_logged_updates(run) < 500
+    assert [path.name for path in run.iterdir() if path.name.startswith(".")] == [".lock"], "no partial file remains"
+    assert pellucid(*train_command(long_run, run)).code == 0
+    assert_same_outcome(long_run.run, run)
 
 
 def test_ctrl_c_while_reading_stops_at_once(tmp_path: Path) -> None:
-    """Nothing is there to be kept yet; the file is a pipe that never ends."""
+    """The training file is an endless pipe, and there is no checkpoint yet."""
     os.mkfifo(tmp_path / "train.tsv")
     files = (tmp_path / "train.tsv", "--valid", copies_run().files.valid)
     with (
@@ -170,19 +178,19 @@ def test_ctrl_c_while_reading_stops_at_once(tmp_path: Path) -> None:
     ):
         pipe.write(b"a\ta\n")
         interrupt(process)
-        done = ended(process)
-    assert done.code == 130 and done.err.endswith("pellucid: interrupted\n") and "Traceback" not in done.err
+        result = ended(process)
+    assert result.code == 130 and result.err.endswith("pellucid: interrupted\n") and "Traceback" not in result.err
 
 
 def test_unread_columns_are_reported(tmp_path: Path) -> None:
     files, _, config = copies_run()
     wide = tmp_path / "wide.tsv"
     wide.write_text("".join(f"{line}\tmore\n" for line in files.train.read_text("utf-8").splitlines()), "utf-8")
-    told = "the file has 3 columns; used are 1 as source, 2 as target"
-    limited = [*flags(config), "--training.epochs", "1"]
-    done = pellucid("train", wide, "--valid", files.valid, "--run", tmp_path / "run", *limited)
-    assert done.code == 0 and done.err.count(told) == 1
-    chosen = pellucid(
-        "train", wide, "--valid", files.valid, "--run", tmp_path / "other", *limited, "--target-column", "1"
+    message = "the file has 3 columns; used are 1 as source, 2 as target"
+    settings = [*flags(config), "--training.epochs", "1"]
+    result = pellucid("train", wide, "--valid", files.valid, "--run", tmp_path / "run", *settings)
+    assert result.code == 0 and result.err.count(message) == 1
+    with_column = pellucid(
+        "train", wide, "--valid", files.valid, "--run", tmp_path / "other", *settings, "--target-column", "1"
     )
-    assert told not in chosen.err and "columns; used are" not in chosen.err
+    assert message not in with_column.err and "columns; used are" not in with_column.err

@@ -1,4 +1,4 @@
-"""Settings that require others: refused for training and search, or where the user sets one without effect."""
+"""Settings that require others: contradictions are refused, and so are settings without effect."""
 
 from importlib import resources
 from typing import Any
@@ -22,7 +22,7 @@ from pellucid.config.validation import (
 from pellucid.errors import ConfigError
 from pellucid.training.run_folder import load
 
-NEEDS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
+UNUSED_SETTINGS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"data": {"features_symbols": "+"}}, "data.features_column", {"data": {"features_column": "3"}}),
     ({"encoder": {"features": "sum"}}, "data.features_column", {"data": {"features_column": "3"}}),
     ({"encoder": {"merge": "sum", "bidirectional": False}}, "encoder.bidirectional = true", {}),
@@ -43,27 +43,34 @@ NEEDS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def merge(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of both."""
-    return {k: {**one.get(k, {}), **other[k]} if isinstance(other.get(k), dict) else one[k] for k in {**one, **other}}
+def merge_settings(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Return the union of two settings tables."""
+    return {
+        key: {**one.get(key, {}), **other[key]} if isinstance(other.get(key), dict) else one[key]
+        for key in {**one, **other}
+    }
 
 
-@pytest.mark.parametrize(("settings", "needs", "more"), NEEDS, ids=lambda each: str(each)[:40])
-def test_an_unused_setting_names_its_condition(settings: dict[str, Any], needs: str, more: dict[str, Any]) -> None:
-    config = build_config(settings, "test")  # a saved run may contain it
-    with pytest.raises(ConfigError) as refused:
+@pytest.mark.parametrize(
+    ("settings", "condition", "required_settings"), UNUSED_SETTINGS, ids=lambda each: str(each)[:40]
+)
+def test_an_unused_setting_names_its_condition(
+    settings: dict[str, Any], condition: str, required_settings: dict[str, Any]
+) -> None:
+    config = build_config(settings, "test")  # the configuration of a saved run may contain unused settings
+    with pytest.raises(ConfigError) as caught:
         reject_unused(config)
     section = next(name for name in settings if name != "size")
     key = next(iter(settings[section]))
-    assert f"{section}.{key} = " in str(refused.value) and needs in str(refused.value)
-    assert "otherwise it has no effect" in str(refused.value)
-    if more:
-        reject_unused(build_config(merge(settings, more), "test"))
+    assert f"{section}.{key} = " in str(caught.value) and condition in str(caught.value)
+    assert "otherwise it has no effect" in str(caught.value)
+    if required_settings:
+        reject_unused(build_config(merge_settings(settings, required_settings), "test"))
 
 
 def test_every_requirement_names_settings_and_defaults_satisfy_all() -> None:
-    known = set(flatten_config(size_preset("base")))
-    assert {need.key for need in (*REQUIREMENTS, *USE_CONDITIONS)} <= known
+    known_keys = set(flatten_config(size_preset("base")))
+    assert {requirement.key for requirement in (*REQUIREMENTS, *USE_CONDITIONS)} <= known_keys
     for size in ("tiny", "small", "base", "large"):
         reject_unused(size_preset(size))
     for file in resources.files("pellucid.recipes").iterdir():
@@ -78,11 +85,11 @@ def test_autoregressive_settings_are_refused_for_other_tasks(key: str) -> None:
     values = {"decoder.pretrained": "a.vec", "training.scheduled_sampling": "linear", "training.augmentation": "copy"}
     values |= {"search.length_normalization": "gnmt"}
     value: Any = values.get(key, True if isinstance(flatten_config(size_preset("base"))[key], bool) else 2)
-    given = merge(common, {section: {name: value}}) if section else {**common, name: value}
-    with pytest.raises(ConfigError) as refused:
-        build_config(given, "test")
-    assert f"{key} = " in str(refused.value)
-    assert "needs task = 'transduce', whose outputs are generated symbol by symbol" in str(refused.value)
+    settings = merge_settings(common, {section: {name: value}}) if section else {**common, name: value}
+    with pytest.raises(ConfigError) as caught:
+        build_config(settings, "test")
+    assert f"{key} = " in str(caught.value)
+    assert "needs task = 'transduce', whose outputs are generated symbol by symbol" in str(caught.value)
 
 
 def test_a_default_may_be_set_explicitly() -> None:
@@ -93,13 +100,15 @@ def test_a_default_may_be_set_explicitly() -> None:
 
 def test_reset_unused_resets_unused_settings_only() -> None:
     config = build_config({"encoder": {"residual": True, "num_layers": 1, "hidden_size": 7}}, "test")
-    settled = reset_unused(config)
-    assert unused_settings(config) and not unused_settings(settled) and validate_config(settled)
-    assert {k for k, v in flatten_config(config).items() if v != flatten_config(settled)[k]} == {"encoder.residual"}
-    assert reset_unused(settled) == settled and "residual = false" in to_toml(settled)
+    reset_config = reset_unused(config)
+    assert unused_settings(config) and not unused_settings(reset_config) and validate_config(reset_config)
+    assert {key for key, value in flatten_config(config).items() if value != flatten_config(reset_config)[key]} == {
+        "encoder.residual"
+    }
+    assert reset_unused(reset_config) == reset_config and "residual = false" in to_toml(reset_config)
 
 
-def searching(search: dict[str, Any]) -> Config:
+def build_search_config(search: dict[str, Any]) -> Config:
     return build_config({"search": search, "data": {"max_sequence_length": 100}}, "test")
 
 
@@ -122,13 +131,13 @@ def searching(search: dict[str, Any]) -> Config:
     ],
 )
 def test_limits_that_cross_for_all_sources_are_refused(search: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        searching(search)
-    assert message in str(refused.value) or "require longer outputs" in str(refused.value)
+    with pytest.raises(ConfigError) as caught:
+        build_search_config(search)
+    assert message in str(caught.value) or "require longer outputs" in str(caught.value)
 
 
 def test_limits_that_cross_for_short_sources_only_are_valid() -> None:
-    searching({"min_length_ratio": 0.5, "min_length_offset": 2, "max_length_ratio": 1.5})
+    build_search_config({"min_length_ratio": 0.5, "min_length_offset": 2, "max_length_ratio": 1.5})
     model = load(copies_run().run)
     search = msgspec.structs.replace(
         model.config.search, min_length_ratio=0.5, min_length_offset=2, max_length_ratio=1.0, max_length_offset=0
@@ -138,17 +147,17 @@ def test_limits_that_cross_for_short_sources_only_are_valid() -> None:
     assert len(found[0].output) <= 1 and 6 <= len(found[1].output) <= 8
 
 
-def test_the_command_line_refuses_crossing_limits() -> None:
+def test_train_refuses_unused_settings_and_crossing_limits() -> None:
     trained = copies_run()
-    asked = ("train", trained.files.train, "--valid", trained.files.valid, "--run", "unused", *flags(trained.config))
-    message = complaint(pellucid(*asked, "--training.ema-decay", 0.5))
+    command = ("train", trained.files.train, "--valid", trained.files.valid, "--run", "unused", *flags(trained.config))
+    message = complaint(pellucid(*command, "--training.ema-decay", 0.5))
     assert message == "training.ema_decay = 0.5 needs training.weight_averaging = 'ema'; otherwise it has no effect"
-    message = complaint(pellucid(*asked, "--search.min-length", 100000))
+    message = complaint(pellucid(*command, "--search.min-length", 100000))
     assert "search.min_length = 100000 exceeds the maximum length, " in message
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         (["--min-length", 100000], "--min-length = 100000 exceeds the maximum length, 15 (1.5 times"),
         (["--max-length-offset", 5], "--max-length-offset = 5 needs search.max_length_ratio above 0"),
@@ -162,13 +171,15 @@ def test_the_command_line_refuses_crossing_limits() -> None:
         (["--top-k", 2], "--top-k requires --sample"),
     ],
 )
-@pytest.mark.parametrize("verb", ["predict", "evaluate"])
-def test_a_search_refuses_crossing_limits(verb: str, given: list[object], message: str) -> None:
+@pytest.mark.parametrize("subcommand", ["predict", "evaluate"])
+def test_decoding_refuses_crossing_limits_and_unused_flags(
+    subcommand: str, arguments: list[object], message: str
+) -> None:
     file = [copies_run().files.valid]
-    assert message in complaint(pellucid(verb, copies_run().run, *file, *given))
+    assert message in complaint(pellucid(subcommand, copies_run().run, *file, *arguments))
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_a_path_of_vectors_contains_no_nul(side: str) -> None:
+def test_path_of_vectors_with_nul_is_refused(side: str) -> None:
     with pytest.raises(ConfigError, match=f"{side}.pretrained: expected the path of a file, got"):
         build_config({side: {"pretrained": "vec\0tors"}}, "config")

@@ -14,24 +14,26 @@ from pellucid.evaluation.metrics import ScoredExample
 SEQUENCES = st.lists(st.sampled_from(["a", "b", "c", "", "\0"]), max_size=7).map(tuple)
 
 
-def scored(output: str, *references: str) -> ScoredExample:
+def make_scored(output: str, *references: str) -> ScoredExample:
     return ScoredExample(tuple(output), tuple(tuple(reference) for reference in references), 3)
 
 
 @given(SEQUENCES, SEQUENCES)
-def test_an_alignment_contains_both_sequences_with_the_fewest_edits(
+def test_alignment_contains_both_sequences_with_the_fewest_edits(
     output: tuple[str, ...], reference: tuple[str, ...]
 ) -> None:
     pairs = align_symbols(output, reference)
-    assert tuple(written for _, written in pairs if written is not None) == output
-    assert tuple(wanted for wanted, _ in pairs if wanted is not None) == reference
-    edits = sum(wanted != written for wanted, written in pairs)
-    letters = {symbol: chr(ord("a") + at) for at, symbol in enumerate(["a", "b", "c", "", "\0"])}
+    assert tuple(predicted for _, predicted in pairs if predicted is not None) == output
+    assert tuple(expected for expected, _ in pairs if expected is not None) == reference
+    edits = sum(expected != predicted for expected, predicted in pairs)
+    letters = {symbol: chr(ord("a") + index) for index, symbol in enumerate(["a", "b", "c", "", "\0"])}
     assert edits == Levenshtein.distance("".join(map(letters.get, output)), "".join(map(letters.get, reference)))  # type: ignore[arg-type]
 
 
-def test_counts_are_those_made_by_hand() -> None:
-    found = count_confusions([scored("bat", "cat"), scored("bar", "car"), scored("cat", "cats"), scored("at", "at")])
+def test_confusions_are_counted_with_totals_and_kinds() -> None:
+    found = count_confusions(
+        [make_scored("bat", "cat"), make_scored("bar", "car"), make_scored("cat", "cats"), make_scored("at", "at")]
+    )
     first, second = found.errors
     assert first._asdict() == {"wanted": "c", "written": "b", "times": 2, "of": 3} and first.kind == "substitution"
     assert second._asdict() == {"wanted": "s", "written": None, "times": 1, "of": 1} and second.kind == "deletion"
@@ -42,12 +44,12 @@ def test_counts_are_those_made_by_hand() -> None:
 
 
 def test_insertions_have_no_reference_symbol() -> None:
-    (error,) = count_confusions([scored("ab", "a")]).errors
+    (error,) = count_confusions([make_scored("ab", "a")]).errors
     assert (error.wanted, error.written, error.times, error.of, error.kind) == (None, "b", 1, 0, "insertion")
 
 
-def test_the_nearest_reference_counts() -> None:
-    (error,) = count_confusions([scored("abd", "xyz", "abc")]).errors
+def test_nearest_reference_is_compared() -> None:
+    (error,) = count_confusions([make_scored("abd", "xyz", "abc")]).errors
     assert (error.wanted, error.written) == ("c", "d")
 
 
@@ -63,22 +65,22 @@ def test_the_nearest_reference_counts() -> None:
         )
     )
 )
-def test_kinds_sum_to_the_distances_and_order_changes_nothing(examples: list[ScoredExample]) -> None:
+def test_kinds_sum_to_the_distances_in_any_order(examples: list[ScoredExample]) -> None:
     found = count_confusions(examples)
     assert sum(found.kinds.values()) == sum(example.errors for example in examples)
-    mixed = random.Random(1).sample(examples, len(examples))
-    assert count_confusions(mixed).to_dict() == found.to_dict()
+    shuffled = random.Random(1).sample(examples, len(examples))
+    assert count_confusions(shuffled).to_dict() == found.to_dict()
 
 
 def test_correct_and_empty_outputs_have_no_errors() -> None:
-    for examples in ([scored("ab", "ab"), scored("", "")], []):
+    for examples in ([make_scored("ab", "ab"), make_scored("", "")], []):
         found = count_confusions(examples)
         assert found.errors == [] and found.matrix() == ConfusionMatrix([], []) and sum(found.kinds.values()) == 0
 
 
-@pytest.mark.parametrize("most", [0, 1, 3])
-def test_the_matrix_has_the_most_frequent_symbols_up_to_the_maximum(most: int) -> None:
-    pairs: Counter[SymbolPair] = Counter({(chr(97 + at), chr(98 + at)): 10 - at for at in range(8)})
-    matrix = SymbolConfusions(pairs).matrix(most)
-    assert len(matrix.symbols) == most == len(matrix.counts)
+@pytest.mark.parametrize("max_symbols", [0, 1, 3])
+def test_the_matrix_has_the_most_frequent_symbols_up_to_the_maximum(max_symbols: int) -> None:
+    pairs: Counter[SymbolPair] = Counter({(chr(97 + index), chr(98 + index)): 10 - index for index in range(8)})
+    matrix = SymbolConfusions(pairs).matrix(max_symbols)
+    assert len(matrix.symbols) == max_symbols == len(matrix.counts)
     assert set(matrix.symbols) <= {"b", "c", "d", "e"}

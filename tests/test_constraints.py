@@ -1,4 +1,4 @@
-"""Constraints hold in every output of every search, and impossible ones are refused."""
+"""Constraints: every output of every search satisfies them, and impossible ones are refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,66 +37,76 @@ from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.errors import ConfigError, ConstraintError, InputError
 
 KIND = st.sampled_from(KINDS)
-LONGEST = 5
+MAX_LENGTH = 5
 
 
 @st.composite
-def constraints(draw: st.DrawFn, sources: int = 5) -> Constraints:
-    """Of all kinds at once, none against another."""
+def draw_constraints(draw: st.DrawFn, sources: int = 5) -> Constraints:
+    """Draw constraints of all kinds that do not contradict each other."""
     forbidden = draw(st.lists(st.sampled_from(SYMBOLS), max_size=2, unique=True))
-    free = st.sampled_from([each for each in SYMBOLS if each not in forbidden])
-    required = draw(st.lists(free, max_size=2, unique=True))
-    prefixes = draw(st.lists(st.lists(free, max_size=3).map(tuple), min_size=sources, max_size=sources))
+    allowed = st.sampled_from([symbol for symbol in SYMBOLS if symbol not in forbidden])
+    required = draw(st.lists(allowed, max_size=2, unique=True))
+    prefixes = draw(st.lists(st.lists(allowed, max_size=3).map(tuple), min_size=sources, max_size=sources))
     return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), tuple(prefixes))
 
 
-def satisfies(ids: list[int], asked: Constraints, row: int) -> bool:
-    """Whether an output keeps to all of them."""
-    prefix = asked.prefixes[row]
-    began = tuple(ids[: len(prefix)]) == prefix
-    return began and not {*ids} & {*asked.forbidden.tolist()} and {*asked.required.tolist()} <= {*ids}
+def satisfies(ids: list[int], constraints: Constraints, row: int) -> bool:
+    """Return whether an output satisfies all constraints of its row."""
+    prefix = constraints.prefixes[row]
+    has_prefix = tuple(ids[: len(prefix)]) == prefix
+    return has_prefix and not {*ids} & {*constraints.forbidden.tolist()} and {*constraints.required.tolist()} <= {*ids}
 
 
 @few
-@given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), constraints())
+@given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), draw_constraints())
 def test_constraints_hold_in_every_output_of_a_beam(
-    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, asked: Constraints
+    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, constraints: Constraints
 ) -> None:
     network = small_network(kind, seed)
-    for row, found in enumerate(run_search(network, batch, SearchCase(0, LONGEST, width, width, score, asked))):
+    for row, found in enumerate(
+        run_search(network, batch, SearchCase(0, MAX_LENGTH, width, width, score, constraints))
+    ):
         assert found
-        for each, again in zip(
-            found, score_outputs(network, batch, row, [f.decoded.ids.tolist() for f in found]), strict=True
+        for each, rescored in zip(
+            found,
+            score_outputs(network, batch, row, [hypothesis.decoded.ids.tolist() for hypothesis in found]),
+            strict=True,
         ):
             ids = each.decoded.ids.tolist()
-            assert satisfies(ids, asked, row) and (ids[-1] == EOS or len(ids) == LONGEST)
-            np.testing.assert_allclose(each.decoded.log_probabilities, again.log_probabilities, atol=1e-5)
+            assert satisfies(ids, constraints, row) and (ids[-1] == EOS or len(ids) == MAX_LENGTH)
+            np.testing.assert_allclose(each.decoded.log_probabilities, rescored.log_probabilities, atol=1e-5)
 
 
 @few
-@given(KIND, batches(), SEEDS, constraints())
-def test_constraints_hold_in_every_sample(kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints) -> None:
-    network, count = small_network(kind, seed), len(batch.source)
-    spans = BatchLengthLimits(np.zeros(count, np.int64), np.full(count, LONGEST))
-    drawing, wanted = SamplingConfig(samples=3, top_p=0.8), BeamConfig(spans, 1, constraints=asked)
-    with torch.inference_mode():
-        running = encode_and_initialize(network, batch.source, batch.source_lengths)
-        outputs = sample(running, batch.source_lengths, np.arange(count), wanted, drawing)
-    assert all(satisfies(each.ids.tolist(), asked, row) for row, own in enumerate(outputs) for each in own)
-
-
-@few
-@given(KIND, batches(), SEEDS, constraints())
-def test_an_exhaustive_beam_finds_the_best_constrained_output(
-    kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints
+@given(KIND, batches(), SEEDS, draw_constraints())
+def test_constraints_hold_in_every_sample(
+    kind: tuple[str, str], batch: Batch, seed: int, constraints: Constraints
 ) -> None:
-    network, longest = small_network(kind, seed), 2
-    row = next((row for row in range(len(batch.source)) if asked.min_length(row) <= longest), None)
+    network, count = small_network(kind, seed), len(batch.source)
+    limits = BatchLengthLimits(np.zeros(count, np.int64), np.full(count, MAX_LENGTH))
+    sampling, beam_config = SamplingConfig(samples=3, top_p=0.8), BeamConfig(limits, 1, constraints=constraints)
+    with torch.inference_mode():
+        inference = encode_and_initialize(network, batch.source, batch.source_lengths)
+        outputs = sample(inference, batch.source_lengths, np.arange(count), beam_config, sampling)
+    assert all(
+        satisfies(each.ids.tolist(), constraints, row) for row, samples in enumerate(outputs) for each in samples
+    )
+
+
+@few
+@given(KIND, batches(), SEEDS, draw_constraints())
+def test_an_exhaustive_beam_finds_the_best_constrained_output(
+    kind: tuple[str, str], batch: Batch, seed: int, constraints: Constraints
+) -> None:
+    network, max_length = small_network(kind, seed), 2
+    row = next((row for row in range(len(batch.source)) if constraints.min_length(row) <= max_length), None)
     if row is None:
         return
-    every = [ids for ids in all_outputs(longest) if satisfies([*ids], asked, row)]
-    best = max(score_by_definition(each, CandidateScorer()) for each in score_outputs(network, batch, row, every))
-    found = run_search(network, batch, SearchCase(0, longest, 5**3 + 5**2 + 6, 1, constraints=asked))[row]
+    allowed_outputs = [ids for ids in all_outputs(max_length) if satisfies([*ids], constraints, row)]
+    best = max(
+        score_by_definition(each, CandidateScorer()) for each in score_outputs(network, batch, row, allowed_outputs)
+    )
+    found = run_search(network, batch, SearchCase(0, max_length, 5**3 + 5**2 + 6, 1, constraints=constraints))[row]
     assert found[0].score == pytest.approx(best, abs=1e-4)
 
 
@@ -106,16 +116,16 @@ def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: 
     network, count = small_network(kind, seed), len(batch.source)
     maximum = np.array(data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)))
     minimum = np.minimum(data.draw(st.integers(0, 4)), maximum)
-    wanted = BeamConfig(BatchLengthLimits(minimum, maximum), 2, 2)
+    beam_config = BeamConfig(BatchLengthLimits(minimum, maximum), 2, 2)
     from pellucid.decoding.beam_search import beam_stepwise
 
     with torch.inference_mode():
         found = beam_stepwise(
-            encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, wanted
+            encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, beam_config
         )
     for row, outputs in enumerate(found):
-        own = run_search(network, batch, SearchCase(int(minimum[row]), int(maximum[row]), 2, 2))[row]
-        assert [each.decoded.ids.tolist() for each in outputs] == [each.decoded.ids.tolist() for each in own]
+        expected = run_search(network, batch, SearchCase(int(minimum[row]), int(maximum[row]), 2, 2))[row]
+        assert [each.decoded.ids.tolist() for each in outputs] == [each.decoded.ids.tolist() for each in expected]
         for each in outputs:
             ids = each.decoded.ids.tolist()
             assert minimum[row] <= len(ids) - (ids[-1:] == [EOS]) <= maximum[row]
@@ -141,20 +151,20 @@ def test_prefixes_and_symbols_become_ids() -> None:
         (DecodingOptions(required=("w",), forbidden=("w",)), "required: the symbol 'w' is forbidden"),
     ],
 )
-def test_symbols_outside_the_vocabulary_are_named(options: DecodingOptions, message: str) -> None:
+def test_invalid_constraint_symbols_are_reported(options: DecodingOptions, message: str) -> None:
     with pytest.raises(ConstraintError, match=message):
         build_constraints(options, [options.prefix], CHARACTERS, LETTERS)
 
 
 def test_no_suggestion_is_made_for_a_very_long_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was compared with every symbol that the model writes, at the cost of its length each time."""
-    bare, lengths = options._base_letter, list[int]()
+    """A comparison of a long symbol with every symbol of the vocabulary would be slow."""
+    base_letter, lengths = options._base_letter, list[int]()
 
-    def counted(symbol: str) -> str:
+    def record_length(symbol: str) -> str:
         lengths.append(len(symbol))
-        return bare(symbol)
+        return base_letter(symbol)
 
-    monkeypatch.setattr(options, "_base_letter", counted)
+    monkeypatch.setattr(options, "_base_letter", record_length)
     for symbol in ("é" * 10**4, "Ä"):
         with pytest.raises(ConstraintError, match="the model never writes the symbol"):
             build_constraints(DecodingOptions(required=(symbol,)), [], CHARACTERS, LETTERS)
@@ -171,23 +181,27 @@ def test_only_searches_have_a_search_tree() -> None:
 
 
 @pytest.mark.parametrize("limit", [{"min_length": 2}, {"min_length_ratio": 1.0}])
-def test_an_impossible_output_is_refused_by_every_decoding(limit: dict[str, Any]) -> None:
+def test_impossible_constraints_are_refused_by_every_decoding(limit: dict[str, Any]) -> None:
     forbidden = DecodingOptions(forbidden=tuple("vwxyz"))
-    free = transducer_of({"search": {"max_length": 4}}).with_options(forbidden)
-    for traces in (free.predict(["abc"]), *free.nbest(["abc"], 3), *free.sample(["abc"], SamplingConfig(samples=2))):
+    unlimited = transducer_of({"search": {"max_length": 4}}).with_options(forbidden)
+    for traces in (
+        unlimited.predict(["abc"]),
+        *unlimited.nbest(["abc"], 3),
+        *unlimited.sample(["abc"], SamplingConfig(samples=2)),
+    ):
         assert all(trace.output == "" and trace.finished for trace in traces)
-    bound = transducer_of({"search": {"max_length": 4, **limit}}).with_options(forbidden)
+    limited = transducer_of({"search": {"max_length": 4, **limit}}).with_options(forbidden)
     decodings: tuple[Callable[[], object], ...] = (
-        lambda: bound.predict(["abc"]),
-        lambda: bound.with_beam(3).predict(["abc"]),
-        lambda: bound.nbest(["abc"], 3),
-        lambda: bound.sample(["abc"], SamplingConfig(samples=2)),
+        lambda: limited.predict(["abc"]),
+        lambda: limited.with_beam(3).predict(["abc"]),
+        lambda: limited.nbest(["abc"], 3),
+        lambda: limited.sample(["abc"], SamplingConfig(samples=2)),
     )
     for decode in decodings:
         with pytest.raises(InputError, match=r"^forbidden: all 5 symbols .* but the output of source 1 has at least"):
             decode()
-    some = bound.with_options(DecodingOptions(forbidden=tuple("vwxy")))
-    assert set(some.predict(["abc"])[0].output) == {"z"}
+    with_allowed_symbol = limited.with_options(DecodingOptions(forbidden=tuple("vwxy")))
+    assert set(with_allowed_symbol.predict(["abc"])[0].output) == {"z"}
 
 
 def test_copied_symbols_are_not_forbidden() -> None:

@@ -1,4 +1,4 @@
-"""Corpus files: they round-trip, and other files are never mistaken for one."""
+"""Corpus files: they round-trip, and other files are refused."""
 
 import json
 import os
@@ -34,45 +34,47 @@ from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import Vocabularies, Vocabulary, learn_vocabularies
 from pellucid.errors import RunError
 
-CUT = build_tokenizers(DataConfig())
-FOUND = ReadingReport((BadLine("caf\udce9.tsv", 7, "the target is empty"),), 3, 2)
+TOKENIZERS = build_tokenizers(DataConfig())
+READING_REPORT = ReadingReport((BadLine("caf\udce9.tsv", 7, "the target is empty"),), 3, 2)
 
 
-def corpus_of(examples: list[Example], cut: Tokenizers = CUT) -> EncodedCorpus:
-    vocabularies = learn_vocabularies(examples, cut, 1)
-    return EncodedCorpus("key", FOUND, vocabularies, encode_examples(examples, cut, vocabularies))
+def make_corpus(examples: list[Example], tokenizers: Tokenizers = TOKENIZERS) -> EncodedCorpus:
+    vocabularies = learn_vocabularies(examples, tokenizers, 1)
+    return EncodedCorpus("key", READING_REPORT, vocabularies, encode_examples(examples, tokenizers, vocabularies))
 
 
-def assert_same(one: EncodedCorpus, other: EncodedCorpus) -> None:
-    assert one[:3] == other[:3]
-    for column, expected in zip(one.encoded, other.encoded, strict=True):
-        for part, wanted in zip(column, expected, strict=True):
-            assert part.dtype == wanted.dtype and part.tobytes() == wanted.tobytes()
+def assert_same_corpus(actual: EncodedCorpus, expected: EncodedCorpus) -> None:
+    assert actual[:3] == expected[:3]
+    for actual_column, expected_column in zip(actual.encoded, expected.encoded, strict=True):
+        for actual_part, expected_part in zip(actual_column, expected_column, strict=True):
+            assert actual_part.dtype == expected_part.dtype and actual_part.tobytes() == expected_part.tobytes()
 
 
 @few
 @given(EXAMPLES, SEGMENTERS)
-def test_a_corpus_round_trips(tmp_path_factory: pytest.TempPathFactory, pairs: list[Example], cut: Tokenizers) -> None:
-    corpus = corpus_of([Example("a", "b"), *pairs], cut)
+def test_corpus_round_trips(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[Example], tokenizers: Tokenizers
+) -> None:
+    corpus = make_corpus([Example("a", "b"), *pairs], tokenizers)
     path = tmp_path_factory.mktemp("corpus") / "corpus.arrow"
     write_corpus(path, corpus)
     if all((column.lengths > 0).all() for column in corpus.encoded):
-        assert_same(map_corpus(path, "key", has_features=True), corpus)
+        assert_same_corpus(map_corpus(path, "key", has_features=True), corpus)
     else:
         with pytest.raises(CorpusError, match=r"^it is damaged$"):
             map_corpus(path, "key", has_features=True)
 
 
 def test_feature_ids_are_valid_only_with_features(tmp_path: Path) -> None:
-    corpus = corpus_of([Example("a", "b", "V;PST"), Example("b", "a", "N")])
+    corpus = make_corpus([Example("a", "b", "V;PST"), Example("b", "a", "N")])
     write_corpus(tmp_path / "corpus.arrow", corpus)
-    assert_same(map_corpus(tmp_path / "corpus.arrow", "key", has_features=True), corpus)
+    assert_same_corpus(map_corpus(tmp_path / "corpus.arrow", "key", has_features=True), corpus)
     with pytest.raises(CorpusError, match=r"^it is damaged$"):
         map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
 
 
-def test_pyarrow_reads_it_and_mapping_copies_nothing(tmp_path: Path) -> None:
-    corpus = corpus_of(copies(50, seed=1))
+def test_pyarrow_reads_the_file_and_mapping_copies_nothing(tmp_path: Path) -> None:
+    corpus = make_corpus(copies(50, seed=1))
     write_corpus(tmp_path / "corpus.arrow", corpus)
     table = pyarrow.ipc.open_file(tmp_path / "corpus.arrow").read_all()
     assert table.column_names == ["source", "target"] and str(table.schema.field(0).type) == "large_list<item: uint8>"
@@ -84,17 +86,17 @@ def test_pyarrow_reads_it_and_mapping_copies_nothing(tmp_path: Path) -> None:
     assert not any(part.flags.owndata or part.flags.writeable for column in mapped.encoded for part in column)
 
 
-def test_the_map_outlives_the_file(tmp_path: Path) -> None:
-    corpus = corpus_of(copies(50, seed=1))
+def test_mapped_corpus_outlives_the_file(tmp_path: Path) -> None:
+    corpus = make_corpus(copies(50, seed=1))
     write_corpus(tmp_path / "corpus.arrow", corpus)
     mapped = map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
-    write_corpus(tmp_path / "corpus.arrow", corpus_of(copies(9, seed=2)))
+    write_corpus(tmp_path / "corpus.arrow", make_corpus(copies(9, seed=2)))
     (tmp_path / "corpus.arrow").unlink()
-    assert_same(mapped, corpus)
+    assert_same_corpus(mapped, corpus)
 
 
-def test_other_keys_are_distinguished_from_damage(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "corpus.arrow", corpus_of(copies(5, seed=1)))
+def test_corpus_with_another_key_is_refused(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "corpus.arrow", make_corpus(copies(5, seed=1)))
     with pytest.raises(CorpusError, match=r"^it was built from other files or settings$"):
         map_corpus(tmp_path / "corpus.arrow", "another key", has_features=False)
 
@@ -109,80 +111,88 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_truncation_and_flipped_bits_are_detected(tmp_path: Path) -> None:
-    """The file is refused, or the change hit a padding byte of Arrow, which is never read."""
-    corpus, path, generator = corpus_of(copies(20, seed=1)), tmp_path / "corpus.arrow", random.Random(1)
+    """The file is refused unless the changed byte is Arrow padding, which is not read."""
+    corpus, path, generator = make_corpus(copies(20, seed=1)), tmp_path / "corpus.arrow", random.Random(1)
     write_corpus(path, corpus)
-    whole = path.read_bytes()
-    for kept in range(0, len(whole), 41):
-        path.write_bytes(whole[:kept])
+    content = path.read_bytes()
+    for num_bytes in range(0, len(content), 41):
+        path.write_bytes(content[:num_bytes])
         with pytest.raises(CorpusError):
             map_corpus(path, "key", has_features=False)
-    refused = 0
+    num_refused = 0
     for _ in range(1500):
-        spoilt = bytearray(whole)
-        spoilt[generator.randrange(len(whole))] ^= 1 << generator.randrange(8)
-        path.write_bytes(spoilt)
+        damaged = bytearray(content)
+        damaged[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+        path.write_bytes(damaged)
         try:
-            assert_same(map_corpus(path, "key", has_features=False), corpus)
+            assert_same_corpus(map_corpus(path, "key", has_features=False), corpus)
         except CorpusError:
-            refused += 1
-    assert refused > 800
+            num_refused += 1
+    assert num_refused > 800
 
 
-def column(*sequences: list[int], kind: type = np.uint8) -> Ragged:
+def make_column(*sequences: list[int], kind: type = np.uint8) -> Ragged:
     lengths = [len(sequence) for sequence in sequences]
     values: np.ndarray = np.array([value for sequence in sequences for value in sequence], dtype=kind)
     return Ragged(values, np.cumsum([0, *lengths]))
 
 
-SMALL = Vocabularies(Vocabulary(("a",), (1,)), Vocabulary(("b",), (1,)), Vocabulary((), ()), 1, 1)
+SMALL_VOCABULARIES = Vocabularies(Vocabulary(("a",), (1,)), Vocabulary(("b",), (1,)), Vocabulary((), ()), 1, 1)
 
 
 @pytest.mark.parametrize(
     "encoded",
     [
-        EncodedExamples(column([4], [5]), column([2], [2])),
-        EncodedExamples(column([4], [4]), column([2], [5])),
-        EncodedExamples(column([4], [4]), column([2])),
-        EncodedExamples(column([4], []), column([2], [2])),
-        EncodedExamples(column(), column()),
-        EncodedExamples(column([4], kind=np.int64), column([2])),
-        EncodedExamples(column([4], kind=np.int8), column([2])),
+        EncodedExamples(make_column([4], [5]), make_column([2], [2])),
+        EncodedExamples(make_column([4], [4]), make_column([2], [5])),
+        EncodedExamples(make_column([4], [4]), make_column([2])),
+        EncodedExamples(make_column([4], []), make_column([2], [2])),
+        EncodedExamples(make_column(), make_column()),
+        EncodedExamples(make_column([4], kind=np.int64), make_column([2])),
+        EncodedExamples(make_column([4], kind=np.int8), make_column([2])),
     ],
-    ids=["source beyond", "target beyond", "unequal", "empty", "none", "wide", "signed"],
+    ids=[
+        "source id too large",
+        "target id too large",
+        "unequal numbers",
+        "empty source",
+        "no pairs",
+        "wide type",
+        "signed type",
+    ],
 )
 def test_invalid_ids_are_refused(tmp_path: Path, encoded: EncodedExamples) -> None:
-    """Kernels do not check ids."""
+    """Kernels do not check ids, so the reader must."""
     if len(encoded.source.offsets) == len(encoded.target.offsets):
-        write_corpus(tmp_path / "corpus.arrow", EncodedCorpus("key", FOUND, SMALL, encoded))
+        write_corpus(tmp_path / "corpus.arrow", EncodedCorpus("key", READING_REPORT, SMALL_VOCABULARIES, encoded))
     else:
         with pytest.raises(ValueError, match="length"):
-            write_corpus(tmp_path / "corpus.arrow", EncodedCorpus("key", FOUND, SMALL, encoded))
+            write_corpus(tmp_path / "corpus.arrow", EncodedCorpus("key", READING_REPORT, SMALL_VOCABULARIES, encoded))
     with pytest.raises(CorpusError):
         map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
 
 
-@pytest.mark.parametrize("spoilt", ["nulls", "metadata", "notes", "columns", "batches"])
-def test_other_schemas_are_refused(tmp_path: Path, spoilt: str) -> None:
-    corpus = corpus_of(copies(5, seed=1))
-    notes = json.dumps(
-        msgspec.to_builtins({"key": "key", "found": FOUND, "vocabularies": corpus.vocabularies})
+@pytest.mark.parametrize("fault", ["nulls", "metadata", "notes", "columns", "batches"])
+def test_other_schemas_are_refused(tmp_path: Path, fault: str) -> None:
+    corpus = make_corpus(copies(5, seed=1))
+    metadata = json.dumps(
+        msgspec.to_builtins({"key": "key", "found": READING_REPORT, "vocabularies": corpus.vocabularies})
     ).encode()
-    told: dict[bytes, bytes] | None = {METADATA: notes, DIGEST: _digest(corpus.encoded, notes)}
-    lists: list[Any] = [pyarrow.LargeListArray.from_arrays(part.offsets, part.values) for part in corpus.encoded]
+    schema_metadata: dict[bytes, bytes] | None = {METADATA: metadata, DIGEST: _digest(corpus.encoded, metadata)}
+    columns: list[Any] = [pyarrow.LargeListArray.from_arrays(part.offsets, part.values) for part in corpus.encoded]
     names, count = ["source", "target"], 1
-    match spoilt:
+    match fault:
         case "nulls":
-            lists[0] = pyarrow.array([None, [4], [4], [4], [4]], pyarrow.large_list(pyarrow.uint8()))
+            columns[0] = pyarrow.array([None, [4], [4], [4], [4]], pyarrow.large_list(pyarrow.uint8()))
         case "metadata":
-            told = None
+            schema_metadata = None
         case "notes":
-            told = {METADATA: b'{"key": "key"}', DIGEST: b""}
+            schema_metadata = {METADATA: b'{"key": "key"}', DIGEST: b""}
         case "columns":
             names = ["source", "source"]
         case "batches":
             count = 0
-    batch = pyarrow.record_batch(lists, names=names).replace_schema_metadata(told)
+    batch = pyarrow.record_batch(columns, names=names).replace_schema_metadata(schema_metadata)
     with pyarrow.ipc.new_file(tmp_path / "corpus.arrow", batch.schema) as writer:
         for _ in range(count):
             writer.write_batch(batch)
@@ -191,23 +201,25 @@ def test_other_schemas_are_refused(tmp_path: Path, spoilt: str) -> None:
 
 
 def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
-    """The system's limit on the size of a file simulates the full disk."""
+    """A limit on the file size simulates the full disk."""
     program = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
-        "from test_corpus import copies, corpus_of, write_corpus\n"
+        "from test_corpus import copies, make_corpus, write_corpus\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "write_corpus(Path(sys.argv[1]), corpus_of(copies(5000, seed=1)))\n"
+        "write_corpus(Path(sys.argv[1]), make_corpus(copies(5000, seed=1)))\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "corpus.arrow")], capture_output=True, text=True, env=environment
     )
-    assert done.returncode == 1 and f"RunError: cannot write {tmp_path / 'corpus.arrow'}: " in done.stderr, done.stderr
-    assert "file too large" in done.stderr and list(tmp_path.iterdir()) == []
+    assert process.returncode == 1 and f"RunError: cannot write {tmp_path / 'corpus.arrow'}: " in process.stderr, (
+        process.stderr
+    )
+    assert "file too large" in process.stderr and list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"^cannot write .*/none/corpus\.arrow: no such file or directory$"):
-        write_corpus(tmp_path / "none" / "corpus.arrow", corpus_of(copies(5, seed=1)))
+        write_corpus(tmp_path / "none" / "corpus.arrow", make_corpus(copies(5, seed=1)))

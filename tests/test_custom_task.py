@@ -1,6 +1,6 @@
-"""A fifth task, defined in this file only: where the marked part of a source begins and ends.
+"""A custom task, defined in this file only: the first and last position of the marked span of a source.
 
-It is registered from here, then trained, predicted, evaluated and viewed by the ordinary commands.
+The tests register it, and then train, predict, evaluate and view it with the ordinary subcommands.
 """
 
 import inspect
@@ -70,7 +70,7 @@ class SpanNetwork(EncoderOnlyModel):
         return self.first.vocabulary_size
 
     def answer(self, memory: Memory) -> Seq2SeqOutput:
-        """The two answers, one after the other."""
+        """Return the predictions of both pointers, concatenated."""
         ends = [pointer.answer(memory) for pointer in (self.first, self.last)]
         logits, weights = (
             torch.cat(parts, dim=1) for parts in zip(*((e.logits, e.weights) for e in ends), strict=True)
@@ -79,19 +79,19 @@ class SpanNetwork(EncoderOnlyModel):
 
 
 def score_spans(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
-    """The share of spans whose two ends are right."""
-    right = sum(example.exact for example in scored)
-    accuracy, interval = 100 * right / len(scored), wilson_interval(right, len(scored)).percent
+    """Return the proportion of spans whose two ends are correct."""
+    num_correct = sum(example.exact for example in scored)
+    accuracy, interval = 100 * num_correct / len(scored), wilson_interval(num_correct, len(scored)).percent
     return LabelMetrics(traces[0].task, accuracy, interval, None, None, None, None, None, [], [], None)
 
 
-def share_of_starts(scored: Sequence[ScoredExample]) -> float:
-    """In per cent."""
+def start_accuracy(scored: Sequence[ScoredExample]) -> float:
+    """Return the percentage of outputs whose first position is correct."""
     return 100 * float(np.mean([example.output[:1] == example.reference[:1] for example in scored]))
 
 
 class SpanTask(LabelingTask):
-    """Where the marked part of a source begins and ends: "2-4"."""
+    """Predict the first and last position of the marked span of a source, such as "2-4"."""
 
     settings = TaskSettings(
         name="span",
@@ -135,9 +135,12 @@ class SpanTask(LabelingTask):
     def loss(
         self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
     ) -> Float[Tensor, ""]:
-        """The mean over both ends."""
+        """Return the mean loss over both ends."""
         logits, target = unrolled.logits, batch.target
-        ends = [(logits[:, at : at + 1], target[:, at : at + 1]) for at in range(target.shape[1])]
+        ends = [
+            (logits[:, end_index : end_index + 1], target[:, end_index : end_index + 1])
+            for end_index in range(target.shape[1])
+        ]
         return torch.stack([pointing_cross_entropy(*end, label_smoothing) for end in ends]).mean()
 
     def describe_architecture(self, config: Config) -> str:
@@ -145,25 +148,25 @@ class SpanTask(LabelingTask):
 
 
 class TrainedTask(NamedTuple):
-    """A run that the command line trained, and the pairs it was validated on."""
+    """A run trained by the command line, its validation pairs, and the result of the training command."""
 
     run: Path
     dev: Path
-    said: Done
+    result: Done
 
 
-def pairs(count: int, seed: int) -> list[Example]:
-    """Small letters, some of which in a row are x."""
-    generator, trained_task = random.Random(seed), list[Example]()
+def make_pairs(count: int, seed: int) -> list[Example]:
+    """Return sources of lowercase letters with one span of x, whose positions are the target."""
+    generator, examples = random.Random(seed), list[Example]()
     for _ in range(count):
         before, inside, after = generator.randint(0, 3), generator.randint(1, 3), generator.randint(0, 3)
         letters = [*generator.choices("abc", k=before), *"x" * inside, *generator.choices("abc", k=after)]
-        trained_task.append(Example("".join(letters), f"{before + 1}-{before + inside}"))
-    return trained_task
+        examples.append(Example("".join(letters), f"{before + 1}-{before + inside}"))
+    return examples
 
 
-def exported_contents(path: Path) -> PageContents:
-    """What an exported page holds, checked against the schema."""
+def read_exported_contents(path: Path) -> PageContents:
+    """Decode the contents of an exported page, validated by the schema."""
     (data,) = DATA.findall(path.read_text("utf-8"))
     return msgspec.json.decode(data, type=PageContents)
 
@@ -181,27 +184,27 @@ for arguments in json.load(sys.stdin):
         code = main(arguments)
     print(json.dumps([code, out.getvalue(), err.getvalue()]))
 """
-"""A program that registers the task, then runs ordinary commands."""
+"""A program that registers the task and then runs subcommands."""
 
 
-def commands(*lists: Sequence[object]) -> list[Done]:
-    """What ordinary commands say, one after the other, in a process that knows the task."""
-    done = subprocess.run(
+def run_subcommands(*argument_lists: Sequence[object]) -> list[Done]:
+    """Run subcommands in a process that registers the task, and return their results."""
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        input=json.dumps([[str(argument) for argument in arguments] for arguments in lists]),
+        input=json.dumps([[str(argument) for argument in arguments] for arguments in argument_lists]),
         capture_output=True,
         text=True,
         env=environment({"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}),
         check=True,
     )
-    said = [Done(*json.loads(line)) for line in done.stdout.splitlines()]
-    assert [each.code for each in said] == [0] * len(lists), said
-    return said
+    results = [Done(*json.loads(line)) for line in process.stdout.splitlines()]
+    assert [result.code for result in results] == [0] * len(argument_lists), results
+    return results
 
 
 @pytest.fixture(scope="module", autouse=True)
-def registered() -> Iterator[None]:
-    """The task is there while these tests run, and gone afterwards."""
+def registered_task() -> Iterator[None]:
+    """Register the task for the tests of this file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_settings, "_registered", {})
         pellucid.register_task(SpanTask())
@@ -209,18 +212,23 @@ def registered() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def trained_task(registered: None, tmp_path_factory: pytest.TempPathFactory) -> TrainedTask:
-    """A run that has nearly learned where the x begin and end."""
+def trained_task(registered_task: None, tmp_path_factory: pytest.TempPathFactory) -> TrainedTask:
+    """Train a run on spans of x."""
     folder = tmp_path_factory.mktemp("span")
-    train, dev = write_pairs(folder / "train.tsv", pairs(300, 1)), write_pairs(folder / "dev.tsv", pairs(40, 2))
-    sizes = ("--size", "tiny", "--max-sequence-length", 20)
-    course = ("--training.epochs", 12, "--training.batch-size", 20, "--training.learning-rate", 0.02)
-    (said,) = commands(("train", train, "--valid", dev, "--run", folder / "run", "--task", "span", *sizes, *course))
-    return TrainedTask(folder / "run", dev, said)
+    train, dev = (
+        write_pairs(folder / "train.tsv", make_pairs(300, 1)),
+        write_pairs(folder / "dev.tsv", make_pairs(40, 2)),
+    )
+    size_flags = ("--size", "tiny", "--max-sequence-length", 20)
+    training_flags = ("--training.epochs", 12, "--training.batch-size", 20, "--training.learning-rate", 0.02)
+    (result,) = run_subcommands(
+        ("train", train, "--valid", dev, "--run", folder / "run", "--task", "span", *size_flags, *training_flags)
+    )
+    return TrainedTask(folder / "run", dev, result)
 
 
-def test_the_task_is_trained_and_reported_with_its_own_scores(trained_task: TrainedTask) -> None:
-    assert "spans right" in trained_task.said.err and "ends right" in trained_task.said.err
+def test_custom_task_is_trained_and_reported_with_its_own_scores(trained_task: TrainedTask) -> None:
+    assert "spans right" in trained_task.result.err and "ends right" in trained_task.result.err
     log = [record for record in read_log(trained_task.run) if record["event"] == "validated"]
     assert all(0 <= record["starts_right"] <= 100 for record in log) and log[-1]["exact_match"] > 90
     card = (trained_task.run / "card.md").read_text("utf-8")
@@ -229,10 +237,10 @@ def test_the_task_is_trained_and_reported_with_its_own_scores(trained_task: Trai
     assert config.task == "span" and config.data.target_symbols == "-" and config.training.metric == "symbol_accuracy"
 
 
-def test_the_task_predicts_texts_and_traces(trained_task: TrainedTask, tmp_path: Path) -> None:
+def test_custom_task_predicts_texts_and_traces(trained_task: TrainedTask, tmp_path: Path) -> None:
     sources = write_pairs(tmp_path / "sources.tsv", [Example("abxxc", ""), Example("xa", "")])
     predict = ("predict", trained_task.run, sources)
-    texts, jsonl = commands(predict, (*predict, "--output-format", "jsonl"))
+    texts, jsonl = run_subcommands(predict, (*predict, "--output-format", "jsonl"))
     assert texts.out == "3-4\n1-1\n"
     lines = jsonl.out.splitlines()
     traces = [Trace.from_json(line) for line in lines]
@@ -240,11 +248,11 @@ def test_the_task_predicts_texts_and_traces(trained_task: TrainedTask, tmp_path:
     assert traces[0].target == ("3", "4") and traces[0].attention.shape == (2, 5) and traces[0].finished
     np.testing.assert_allclose(traces[0].attention.sum(axis=1), 1, atol=1e-4)
     model = pellucid.load(trained_task.run)
-    (alone,) = model.predict(["abxxc"])
-    assert alone.target == traces[0].target
-    both = pellucid.load([trained_task.run, trained_task.run]).predict(["abxxc"])[0]
-    assert both.output == "3-4"
-    np.testing.assert_allclose(both.attention, traces[0].attention, atol=1e-5)
+    (single,) = model.predict(["abxxc"])
+    assert single.target == traces[0].target
+    ensemble_trace = pellucid.load([trained_task.run, trained_task.run]).predict(["abxxc"])[0]
+    assert ensemble_trace.output == "3-4"
+    np.testing.assert_allclose(ensemble_trace.attention, traces[0].attention, atol=1e-5)
 
 
 def test_unsupported_operations_are_refused(trained_task: TrainedTask) -> None:
@@ -259,28 +267,28 @@ def test_unsupported_operations_are_refused(trained_task: TrainedTask) -> None:
         pellucid.register_task(get_task("tag"))
 
 
-def test_the_task_is_evaluated_with_its_own_scores(trained_task: TrainedTask, tmp_path: Path) -> None:
+def test_custom_task_is_evaluated_with_its_own_scores(trained_task: TrainedTask, tmp_path: Path) -> None:
     copy = shutil.copytree(trained_task.run, tmp_path / "copy")
-    one, two = commands(
+    one_run, two_runs = run_subcommands(
         ("evaluate", trained_task.run, trained_task.dev, "--json", "--html", tmp_path / "one.html"),
         ("evaluate", trained_task.run, copy, trained_task.dev, "--html", tmp_path / "two.html"),
     )
-    found = json.loads(one.out)
+    found = json.loads(one_run.out)
     assert found["task"] == "span" and found["accuracy"] > 90 and "wer" not in found
     summary = {value.label: value.value for value in written_document(tmp_path / "one.html").summary}
     assert summary["accuracy"] == f"{found['accuracy']:.2f} %"
-    assert "spans right" in two.out and "error rate" not in two.out
+    assert "spans right" in two_runs.out and "error rate" not in two_runs.out
     assert written_document(tmp_path / "two.html").summary[0].label.startswith("spans right, ")
 
 
-def test_the_task_has_a_page(trained_task: TrainedTask, tmp_path: Path) -> None:
+def test_custom_task_has_a_page(trained_task: TrainedTask, tmp_path: Path) -> None:
     names = ("page.html", "trace.svg", "trace.json", "trace.tex")
     look = ("look", trained_task.run, trained_task.dev)
-    shown, *_ = commands(
+    terminal, *_ = run_subcommands(
         (*look, "--terminal", "--max-examples", 2), *((*look, "--export", tmp_path / name) for name in names)
     )
-    assert shown.out.endswith("The weights point at both ends of the span.\n")
-    page = exported_contents(tmp_path / "page.html")
+    assert terminal.out.endswith("The weights point at both ends of the span.\n")
+    page = read_exported_contents(tmp_path / "page.html")
     assert page.card is not None and page.card.task == "span" and page.card.has_attention and page.corpus is not None
     assert page.training is not None and page.training.loss_unit == "an end" and len(page.examples) == 40
     assert page.examples[0].traces[0].task == "span" and page.examples[0].errors is not None
@@ -290,18 +298,20 @@ def test_the_task_has_a_page(trained_task: TrainedTask, tmp_path: Path) -> None:
     assert Trace.from_json((tmp_path / "trace.json").read_text("utf-8")).task == "span"
 
 
-def test_the_page_uses_the_labels_of_the_task(trained_task: TrainedTask, tmp_path: Path, opened: chromium.Open) -> None:
-    """The page was built without knowing of this task."""
-    shown, told, copy = (
+def test_page_uses_the_labels_of_the_custom_task(
+    trained_task: TrainedTask, tmp_path: Path, opened: chromium.Open
+) -> None:
+    """The page contains no code for this task."""
+    page_file, report_file, copy = (
         tmp_path / "page.html",
         tmp_path / "report.html",
         shutil.copytree(trained_task.run, tmp_path / "copy"),
     )
-    commands(
-        ("look", trained_task.run, trained_task.dev, "--export", shown),
-        ("evaluate", trained_task.run, copy, trained_task.dev, "--html", told),
+    run_subcommands(
+        ("look", trained_task.run, trained_task.dev, "--export", page_file),
+        ("evaluate", trained_task.run, copy, trained_task.dev, "--html", report_file),
     )
-    page = opened(shown.as_uri())
+    page = opened(page_file.as_uri())
     expect(page.get_by_role("tab", name="Examples")).to_be_visible()
     for name in ("Beam", "Space"):
         expect(page.get_by_role("tab", name=name, exact=True)).to_have_count(0)
@@ -310,11 +320,11 @@ def test_the_page_uses_the_labels_of_the_task(trained_task: TrainedTask, tmp_pat
     tab(page, "Corpus")
     expect(page.get_by_text("Accuracy by source length")).to_be_visible()
     expect(page.get_by_text("Accuracy by position")).to_have_count(0)
-    report = opened(told.as_uri())
+    report = opened(report_file.as_uri())
     expect(report.get_by_text("spans right").first).to_be_visible()
 
 
-def test_an_installed_package_may_declare_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_package_can_declare_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = EntryPoint("declared", f"{__name__}:DECLARED", task_settings.ENTRY_POINTS)
     broken = EntryPoint("broken", f"{__name__}:NUM_SPECIAL", task_settings.ENTRY_POINTS)
     monkeypatch.setattr(task_settings, "_declared_tasks", lambda: {each.name: each for each in (declared, broken)})
@@ -328,7 +338,7 @@ def test_an_installed_package_may_declare_a_task(monkeypatch: pytest.MonkeyPatch
 
 
 class DeclaredTask(SpanTask):
-    """The same under another name."""
+    """The span task under another name, for an entry point."""
 
     settings = replace(SpanTask.settings, name="declared")
 
@@ -338,6 +348,8 @@ DECLARED = DeclaredTask()
 
 @pytest.mark.parametrize("value", [None, 5, pellucid.Task, "span", object()])
 def test_other_objects_are_not_registered(value: object) -> None:
-    register = cast("Callable[[object], None]", inspect.unwrap(pellucid.register_task))  # tests check types before it
+    register = cast(
+        "Callable[[object], None]", inspect.unwrap(pellucid.register_task)
+    )  # the wrapper of the tests checks types first
     with pytest.raises(ArgumentError, match=r"^task: expected an instance of pellucid\.Task with settings and a name"):
         register(value)

@@ -1,4 +1,4 @@
-"""The decoder: one step against its definition, and unrolled steps against single steps.
+"""The decoder: one step compared with its definition, and unrolled steps compared with single steps.
 
 B batch, S source positions, T target positions, H hidden units, D memory, V vocabulary.
 """
@@ -24,39 +24,39 @@ def memory_of(network: EncoderDecoder, batch: Batch) -> Memory:
     return memory
 
 
-def same_states(one: State, two: State, tolerance: float = 1e-12) -> None:
-    near(one.hidden, two.hidden, tolerance)
-    assert (one.cell is None) == (two.cell is None)
-    if one.cell is not None and two.cell is not None:
-        near(one.cell, two.cell, tolerance)
-    assert (one.attention_state is None) == (two.attention_state is None)
-    if one.attention_state is not None and two.attention_state is not None:
-        near(one.attention_state, two.attention_state, tolerance)
+def same_states(actual: State, expected: State, tolerance: float = 1e-12) -> None:
+    near(actual.hidden, expected.hidden, tolerance)
+    assert (actual.cell is None) == (expected.cell is None)
+    if actual.cell is not None and expected.cell is not None:
+        near(actual.cell, expected.cell, tolerance)
+    assert (actual.attention_state is None) == (expected.attention_state is None)
+    if actual.attention_state is not None and expected.attention_state is not None:
+        near(actual.attention_state, expected.attention_state, tolerance)
 
 
-def advance_by_definition(decoder: Decoder, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
-    """Return one cell's step by PyTorch's cell; the first reads [y; c], whose weights are separate in the decoder."""
-    own, context = decoder.cells[layer], decoder.context_projection
+def expected_layer_step(decoder: Decoder, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
+    """Compute the step of one layer with a PyTorch cell. The first layer has the input [y; c]."""
+    layer_cell, context = decoder.cells[layer], decoder.context_projection
     assert context is not None
-    weights: list[Tensor] = [own.input_weight, context.weight] if layer == 0 else [own.input_weight]
+    weights: list[Tensor] = [layer_cell.input_weight, context.weight] if layer == 0 else [layer_cell.input_weight]
     kind = nn.GRUCell if decoder.config.cell == "gru" else nn.LSTMCell
-    cell = kind(inputs.shape[1], own.hidden_size).double()
-    cell.weight_ih.data, cell.weight_hh.data = torch.cat(weights, dim=1).data, own.hidden_weight.data
-    cell.bias_ih.data, cell.bias_hh.data = own.input_bias.data, own.hidden_bias.data
+    cell = kind(inputs.shape[1], layer_cell.hidden_size).double()
+    cell.weight_ih.data, cell.weight_hh.data = torch.cat(weights, dim=1).data, layer_cell.hidden_weight.data
+    cell.bias_ih.data, cell.bias_hh.data = layer_cell.input_bias.data, layer_cell.hidden_bias.data
     hidden = state.hidden[:, layer]
     if state.cell is None:
         return cell(inputs, hidden), None
-    new: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell[:, layer]))
-    return new
+    new_state: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell[:, layer]))
+    return new_state
 
 
-def step_by_definition(decoder: Decoder, symbols: Tensor, state: State, cache: AttentionCache) -> tuple[Tensor, State]:
+def expected_step(decoder: Decoder, symbols: Tensor, state: State, cache: AttentionCache) -> tuple[Tensor, State]:
     """Compute c = attention(s of the top layer), the cells in turn, and W [s; c] + b."""
     attended: AttentionOutput = decoder.attention(state.hidden[:, -1], cache, state.attention_state)
     inputs = torch.cat([decoder.table.weight[symbols], attended.context], dim=1)
     layers = []
     for layer in range(decoder.config.num_layers):
-        layers.append(advance_by_definition(decoder, inputs, layer, state))
+        layers.append(expected_layer_step(decoder, inputs, layer, state))
         inputs = layers[-1][0]
     parts = {"state": [inputs], "context": [attended.context], "state-and-context": [inputs, attended.context]}
     head = head_of(decoder)
@@ -73,7 +73,7 @@ def test_each_step_equals_its_definition(config: Config, batch: Batch, seed: int
     decoder, memory = network.decoder, memory_of(network, batch)
     state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
     for symbols in batch.target.unbind(dim=1):
-        expected, after = step_by_definition(decoder, symbols, state, cache)
+        expected, after = expected_step(decoder, symbols, state, cache)
         step = decoder.step(symbols, state, cache)
         near(step.logits, expected)
         same_states(step.state, after)
@@ -82,7 +82,7 @@ def test_each_step_equals_its_definition(config: Config, batch: Batch, seed: int
 
 @few
 @given(configs(), batches(), SEEDS)
-def test_the_initial_state_is_zero_or_a_projection(config: Config, batch: Batch, seed: int) -> None:
+def test_initial_state_is_zero_or_a_projection(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
     state, L, H = decoder.init_hidden(memory), config.decoder.num_layers, config.decoder.hidden_size
@@ -120,7 +120,7 @@ def test_unrolled_steps_equal_single_steps(
 
 @few
 @given(configs(), batches(), SEEDS, st.data())
-def test_a_step_of_selected_rows_equals_selected_rows_of_the_step(
+def test_step_of_selected_rows_equals_selected_rows_of_the_step(
     config: Config, batch: Batch, seed: int, data: st.DataObject
 ) -> None:
     network = network_of(config, seed)
@@ -128,14 +128,14 @@ def test_a_step_of_selected_rows_equals_selected_rows_of_the_step(
     state, cache, symbols = decoder.init_hidden(memory), decoder.prepare(memory), batch.target[:, 0]
     B = len(symbols)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=7)))
-    whole = decoder.step(symbols, state, cache)
-    taken = decoder.step(symbols[rows], state.index_select(rows), cache.index_select(rows))
-    near(taken.logits, whole.logits[rows])
-    near(taken.attention.weights, whole.attention.weights[rows])
-    same_states(taken.state, whole.state.index_select(rows))
+    full_step = decoder.step(symbols, state, cache)
+    selected_step = decoder.step(symbols[rows], state.index_select(rows), cache.index_select(rows))
+    near(selected_step.logits, full_step.logits[rows])
+    near(selected_step.attention.weights, full_step.attention.weights[rows])
+    same_states(selected_step.state, full_step.state.index_select(rows))
 
 
-def first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple[Step, Memory]:
+def run_first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple[Step, Memory]:
     source = padded([4, 2], 3)
     memory: Memory = network.encoder(source, torch.tensor([4, 2]))
     decoder = network.decoder
@@ -143,25 +143,25 @@ def first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_an_override_forces_the_weights_of_a_step(layers: int) -> None:
+def test_override_sets_the_weights_of_a_step(layers: int) -> None:
     network = network_of(config_of({"decoder": {"num_layers": layers}}), 1)
-    own, memory = first_step(network)
-    same, _ = first_step(network, own.attention.weights)
-    assert torch.equal(same.logits, own.logits)
-    assert torch.equal(same.state.hidden, own.state.hidden)
-    forced, _ = first_step(network, torch.eye(4, dtype=torch.float64)[[3, 0]])
+    free, memory = run_first_step(network)
+    unchanged, _ = run_first_step(network, free.attention.weights)
+    assert torch.equal(unchanged.logits, free.logits)
+    assert torch.equal(unchanged.state.hidden, free.state.hidden)
+    forced, _ = run_first_step(network, torch.eye(4, dtype=torch.float64)[[3, 0]])
     assert torch.equal(forced.attention.context, memory.states[[0, 1], [3, 0]])
-    assert not torch.isclose(forced.logits, own.logits).all(dim=1).any()
-    assert not torch.isclose(forced.state.hidden, own.state.hidden).flatten(1).all(dim=1).any()
+    assert not torch.isclose(forced.logits, free.logits).all(dim=1).any()
+    assert not torch.isclose(forced.state.hidden, free.state.hidden).flatten(1).all(dim=1).any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @torch.no_grad()
-def test_location_attention_reads_forced_weights_at_the_next_step(dtype: torch.dtype) -> None:
-    """A kernel computes in single precision, PyTorch in double; forced weights change the next step."""
+def test_location_attention_uses_forced_weights_at_the_next_step(dtype: torch.dtype) -> None:
+    """float32 uses a kernel and float64 uses PyTorch."""
     network = network_of(config_of({"attention": {"type": "location"}}), 1, dtype)
     override = torch.eye(4, dtype=dtype)[[3, 0]]
-    (free, memory), (forced, _) = first_step(network), first_step(network, override)
+    (free, memory), (forced, _) = run_first_step(network), run_first_step(network, override)
     assert forced.state.attention_state is not None and torch.equal(forced.state.attention_state, override)
     decoder, cache = network.decoder, network.decoder.prepare(memory)
     states = [
@@ -169,41 +169,41 @@ def test_location_attention_reads_forced_weights_at_the_next_step(dtype: torch.d
         forced.state._replace(attention_state=override.clone()),
         forced.state._replace(attention_state=free.state.attention_state),
     ]
-    after, same, other = (decoder.step(torch.tensor([4, 5]), state, cache).attention.weights for state in states)
-    assert torch.equal(after, same)
-    assert not torch.isclose(after[0], other[0]).all()
+    after, copied, unforced = (decoder.step(torch.tensor([4, 5]), state, cache).attention.weights for state in states)
+    assert torch.equal(after, copied)
+    assert not torch.isclose(after[0], unforced[0]).all()
 
 
-TINY: list[dict[str, Any]] = [
+TINY_SETTINGS: list[dict[str, Any]] = [
     {"cell": "gru", "init_hidden": "mean", "output": "state"},
     {"cell": "lstm", "init_hidden": "final", "output": "state-and-context", "num_layers": 2},
     {"cell": "gru", "init_hidden": "zero", "output": "context", "num_layers": 2},
 ]
 
 
-@pytest.mark.parametrize("settings", TINY)
+@pytest.mark.parametrize("settings", TINY_SETTINGS)
 @pytest.mark.parametrize("score", ["additive", "location", "general", "none"])
 def test_gradients_through_the_unrolled_decoder_equal_finite_differences(settings: dict[str, Any], score: str) -> None:
     decoder = {"hidden_size": 2, "embedding_size": 2, **settings}
     network = network_of(config_of({"decoder": decoder, "attention": {"type": score, "size": 2}}), 1)
-    unrolling, target = network.decoder, padded([2, 2], 1)
-    _, memory = first_step(network)
+    module, target = network.decoder, padded([2, 2], 1)
+    _, memory = run_first_step(network)
     states, final = memory.states.detach().requires_grad_(), memory.final.hidden.detach().requires_grad_()
 
     def unroll(states: Tensor, final: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-        held = Memory(states, memory.lengths, State(final))
-        unrolled = unrolling.unroll(target, unrolling.init_hidden(held), unrolling.prepare(held))
+        inputs = Memory(states, memory.lengths, State(final))
+        unrolled = module.unroll(target, module.init_hidden(inputs), module.prepare(inputs))
         return unrolled.logits.sum(dim=-1).tanh(), unrolled.weights
 
-    small = [
-        parameter for name, parameter in unrolling.named_parameters() if "head" not in name and "table" not in name
+    parameters = [
+        parameter for name, parameter in module.named_parameters() if "head" not in name and "table" not in name
     ]
-    assert torch.autograd.gradcheck(unroll, (states, final, *small), fast_mode=True)
+    assert torch.autograd.gradcheck(unroll, (states, final, *parameters), fast_mode=True)
 
 
-def unrolled_and_stepped(network: EncoderDecoder) -> list[tuple[Tensor, Tensor]]:
+def run_step_and_unroll(network: EncoderDecoder) -> list[tuple[Tensor, Tensor]]:
     """Return logits and states after one step, stepped and unrolled."""
-    step, memory = first_step(network)
+    step, memory = run_first_step(network)
     decoder = network.decoder
     unrolled = decoder.unroll(torch.tensor([[1], [1]]), decoder.init_hidden(memory), decoder.prepare(memory))
     return [(step.logits, step.state.hidden), (unrolled.logits[:, 0], unrolled.state.hidden)]
@@ -214,22 +214,22 @@ def test_dropout_is_applied_between_layers_and_before_the_head(layers: int) -> N
     torch.manual_seed(1)
     network = network_of(config_of({"decoder": {"dropout": 0.5, "num_layers": layers}}), 1)
     network.decoder.table.dropout = 0.0
-    evaluated = unrolled_and_stepped(network)
+    evaluated = run_step_and_unroll(network)
     network.decoder.train()
-    for (one, state), (two, other), (kept, _) in zip(
-        unrolled_and_stepped(network), unrolled_and_stepped(network), evaluated, strict=True
+    for (first_logits, first_state), (second_logits, second_state), (evaluated_logits, _) in zip(
+        run_step_and_unroll(network), run_step_and_unroll(network), evaluated, strict=True
     ):
-        assert not torch.equal(one, kept)
-        assert not torch.equal(one, two)
-        assert torch.equal(state, other) == (layers == 1)
+        assert not torch.equal(first_logits, evaluated_logits)
+        assert not torch.equal(first_logits, second_logits)
+        assert torch.equal(first_state, second_state) == (layers == 1)
     network.decoder.eval()
-    for (again, _), (kept, _) in zip(unrolled_and_stepped(network), evaluated, strict=True):
-        assert torch.equal(again, kept)
+    for (logits, _), (evaluated_logits, _) in zip(run_step_and_unroll(network), evaluated, strict=True):
+        assert torch.equal(logits, evaluated_logits)
 
 
 @few
 @given(configs(), batches(), SEEDS)
-def test_the_decoder_stores_nothing_on_modules(config: Config, batch: Batch, seed: int) -> None:
+def test_decoder_stores_nothing_on_modules(config: Config, batch: Batch, seed: int) -> None:
     network = network_of(config, seed)
     before = contents(network)
     memory = memory_of(network, batch)

@@ -1,4 +1,4 @@
-"""The step-then-attend decoder: one step against its definition, through PyTorch's cells.
+"""The step-then-attend decoder: one step compared with its definition, by PyTorch cells.
 
 B batch, S source positions, H hidden units.
 """
@@ -19,23 +19,25 @@ from pellucid.model.decoder import StepThenAttend
 from pellucid.model.memory import AttentionCache, State
 
 
-def stepped(decoder: StepThenAttend, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
-    """Return one cell's step by PyTorch's cell; with input feeding the first reads [y; a]."""
-    own = decoder.cells[layer]
-    weights: list[Tensor] = [own.input_weight]
+def expected_layer_step(
+    decoder: StepThenAttend, inputs: Tensor, layer: int, state: State
+) -> tuple[Tensor, Tensor | None]:
+    """Compute the step of one layer with a PyTorch cell. With input feeding, the first layer has the input [y; a]."""
+    layer_cell = decoder.cells[layer]
+    weights: list[Tensor] = [layer_cell.input_weight]
     if layer == 0 and decoder.context_projection is not None:
         weights.append(decoder.context_projection.weight)
-    cell = (nn.GRUCell if own.cell == "gru" else nn.LSTMCell)(inputs.shape[1], own.hidden_size).double()
-    cell.weight_ih.data, cell.weight_hh.data = torch.cat(weights, dim=1).data, own.hidden_weight.data
-    cell.bias_ih.data, cell.bias_hh.data = own.input_bias.data, own.hidden_bias.data
+    cell = (nn.GRUCell if layer_cell.cell == "gru" else nn.LSTMCell)(inputs.shape[1], layer_cell.hidden_size).double()
+    cell.weight_ih.data, cell.weight_hh.data = torch.cat(weights, dim=1).data, layer_cell.hidden_weight.data
+    cell.bias_ih.data, cell.bias_hh.data = layer_cell.input_bias.data, layer_cell.hidden_bias.data
     hidden = state.hidden[:, layer]
     if state.cell is None:
         return cell(inputs, hidden), None
-    new: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell[:, layer]))
-    return new
+    new_state: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell[:, layer]))
+    return new_state
 
 
-def step_by_definition(
+def expected_step(
     decoder: StepThenAttend, symbols: Tensor, state: State, cache: AttentionCache
 ) -> tuple[Tensor, Tensor]:
     """Return logits W' a + b and attentional vector a = tanh(W [s; c]), with c from the top (residual) cell."""
@@ -43,7 +45,7 @@ def step_by_definition(
     if state.input_feed is not None:
         inputs = torch.cat([inputs, state.input_feed], dim=1)
     for layer in range(decoder.config.num_layers):
-        hidden, _ = stepped(decoder, inputs, layer, state)
+        hidden, _ = expected_layer_step(decoder, inputs, layer, state)
         inputs = hidden + inputs if layer and decoder.config.residual else hidden
     context = decoder.attention(inputs, cache, state.attention_state).context
     parts = {"state": [inputs], "context": [context], "state-and-context": [inputs, context]}[decoder.config.output]
@@ -80,7 +82,7 @@ def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, b
     state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
     assert (state.input_feed is not None) == settings["input_feeding"]
     for symbols in batch.target.unbind(dim=1):
-        logits, vector = step_by_definition(decoder, symbols, state, cache)
+        logits, vector = expected_step(decoder, symbols, state, cache)
         step = decoder.step(symbols, state, cache)
         near(step.logits, logits)
         assert (step.state.input_feed is not None) == settings["input_feeding"]
@@ -89,24 +91,24 @@ def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, b
         state = step.state
 
 
-def first_logits(override: Tensor | None, input_feeding: bool) -> tuple[Tensor, Tensor]:
+def first_two_logits(override: Tensor | None, input_feeding: bool) -> tuple[Tensor, Tensor]:
     """Return the logits of the forced step and of the next one."""
     network = network_of(config_of({"decoder": {"order": "step-then-attend", "input_feeding": input_feeding}}), 1)
     memory = network.encoder(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
     state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
-    one = network.decoder.step(torch.tensor([1]), state, cache, override)
-    return one.logits, network.decoder.step(torch.tensor([4]), one.state, cache).logits
+    first_step = network.decoder.step(torch.tensor([1]), state, cache, override)
+    return first_step.logits, network.decoder.step(torch.tensor([4]), first_step.state, cache).logits
 
 
-@pytest.mark.parametrize("feeding", [False, True])
-def test_only_input_feeding_passes_the_attention_to_the_next_step(feeding: bool) -> None:
-    first, second = first_logits(None, feeding)
-    forced, after = first_logits(torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64), feeding)
-    assert not torch.isclose(first, forced).any()
-    assert torch.equal(second, after) != feeding
+@pytest.mark.parametrize("input_feeding", [False, True])
+def test_only_input_feeding_passes_the_attention_to_the_next_step(input_feeding: bool) -> None:
+    first, second = first_two_logits(None, input_feeding)
+    forced_first, forced_second = first_two_logits(torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64), input_feeding)
+    assert not torch.isclose(first, forced_first).any()
+    assert torch.equal(second, forced_second) != input_feeding
 
 
-def test_input_feeding_needs_this_order() -> None:
+def test_input_feeding_requires_step_then_attend() -> None:
     with pytest.raises(ConfigError, match=r"decoder\.input_feeding = true needs decoder\.order = 'step-then-attend'"):
         config_of({"decoder": {"input_feeding": True}})
     with pytest.raises(

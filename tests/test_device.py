@@ -1,4 +1,4 @@
-"""A forked process computes with one thread and does not wait for its parent's; one model serves many threads."""
+"""Threads and forked processes: a forked process uses one thread, and threads can share one model."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from pellucid.errors import RunError
 from pellucid.model.device import check_process, prepare_for_forks, use_threads
 
 ROOT = Path(__file__).parents[1]
-FORKS = """
+FORK_PROGRAM = """
 import multiprocessing, os, sys
 import torch
 import pellucid
@@ -51,22 +51,22 @@ print("the same", len(set(written)))
 
 
 @pytest.mark.parametrize("plain", ["0", "1"])
-def test_a_forked_process_predicts_the_same(plain: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORKS, copies_run().run],
+def test_forked_process_predicts_equal_outputs(plain: str) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", FORK_PROGRAM, copies_run().run],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PELLUCID_PLAIN": plain},
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    refused, same = done.stdout.splitlines()
-    assert refused.startswith("threads = 2: a forked process computes with one thread") and "spawn" in refused
-    assert same.startswith("the same")
+    assert process.returncode == 0, process.stderr
+    error, summary = process.stdout.splitlines()
+    assert error.startswith("threads = 2: a forked process computes with one thread") and "spawn" in error
+    assert summary.startswith("the same")
 
 
-def test_this_process_has_its_own_threads() -> None:
+def test_process_that_is_not_forked_can_set_its_threads() -> None:
     assert prepare_for_forks() == os.getpid()
     before = torch.get_num_threads()
     try:
@@ -76,16 +76,16 @@ def test_this_process_has_its_own_threads() -> None:
         torch.set_num_threads(before)
 
 
-def test_a_model_on_a_gpu_is_refused_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)  # so it is there
+def test_model_on_a_gpu_is_refused_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)  # CUDA is not initialized in a forked process
     with pytest.raises(RunError, match="a forked process cannot use"):
         check_process(torch.device("cuda"))
     check_process(torch.device("cpu"))
 
 
-def test_threads_may_use_one_model_at_once() -> None:
+def test_threads_can_share_one_model() -> None:
     texts = [["abc", "a", "bca"], ["b"], ["cab", "", "ab", "c"], ["?"]]
-    alone = [[trace.output for trace in PLAIN.predict(each)] for each in texts]
+    expected = [[trace.output for trace in PLAIN.predict(each)] for each in texts]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(5):
-            assert [[trace.output for trace in found] for found in pool.map(PLAIN.predict, texts)] == alone
+            assert [[trace.output for trace in found] for found in pool.map(PLAIN.predict, texts)] == expected

@@ -1,4 +1,4 @@
-"""Pellucid's attention models on spelled digits: the recipes at small size."""
+"""Attention models on spelled digits: the recipes with small data."""
 
 import json
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ from pellucid.viewer.report_schema import ReportExamples, ReportFigure
 
 def test_extrapolation_is_measured_at_every_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = digits_request(tmp_path)
-    small = {"EXTRAPOLATION_DEV_PAIRS": 10, "EXTRAPOLATION_TEST_PAIRS": 10, "PAIRS_PER_LENGTH": 4}
-    for name, value in {**small, "TEST_LENGTHS": (1, 3), "ATTENTION_TYPES": ("location",)}.items():
+    small_values = {"EXTRAPOLATION_DEV_PAIRS": 10, "EXTRAPOLATION_TEST_PAIRS": 10, "PAIRS_PER_LENGTH": 4}
+    for name, value in {**small_values, "TEST_LENGTHS": (1, 3), "ATTENTION_TYPES": ("location",)}.items():
         monkeypatch.setattr(attention_models, name, value)
     lines = list(attention_models.run_extrapolate(request))
     report = json.loads((request.out / "report.json").read_text())
@@ -34,7 +34,7 @@ def test_extrapolation_is_measured_at_every_length(tmp_path: Path, monkeypatch: 
     assert "location, seed 1, 3 digits" in lines[1]
 
 
-def _trace(weights: np.ndarray) -> Trace:
+def _make_trace(weights: np.ndarray) -> Trace:
     """Return a trace with these attention weights."""
     steps = len(weights)
     zeros, none = np.zeros(steps, np.float32), np.zeros((steps, 0), np.float32)
@@ -43,7 +43,7 @@ def _trace(weights: np.ndarray) -> Trace:
 
 def test_stationary_steps_are_counted() -> None:
     rows = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]], np.float32)
-    assert attention_models.stationary_fraction([_trace(rows), _trace(rows[:1])]) == 0.5
+    assert attention_models.stationary_fraction([_make_trace(rows), _make_trace(rows[:1])]) == 0.5
 
 
 def test_samples_to_99_percent_are_none_without_reaching_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,33 +63,33 @@ def test_samples_to_99_percent_are_none_without_reaching_it(tmp_path: Path, monk
 
 
 @pytest.fixture(scope="module")
-def patched() -> Iterator[pytest.MonkeyPatch]:
+def module_patch() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         yield patch
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory, patched: pytest.MonkeyPatch) -> tuple[Path, list[str]]:
+def digits_recipe(tmp_path_factory: pytest.TempPathFactory, module_patch: pytest.MonkeyPatch) -> tuple[Path, list[str]]:
     """Return the output folder and the lines of digits-attention with three digits, few samples and two seeds."""
-    small = {"DEMO_DIGITS": 3, "DEMO_DEV_PAIRS": 20, "DEMO_TEST_PAIRS": 30, "DEMO_NUMBERS": ("314",)}
-    for name, value in small.items():
-        patched.setattr(attention_models, name, value)
+    small_values = {"DEMO_DIGITS": 3, "DEMO_DEV_PAIRS": 20, "DEMO_TEST_PAIRS": 30, "DEMO_NUMBERS": ("314",)}
+    for name, value in small_values.items():
+        module_patch.setattr(attention_models, name, value)
     out = tmp_path_factory.mktemp("digits") / "out"
     return out, list(find_recipe("digits-attention")(RecipeRequest(out, seeds=2, samples=120)))
 
 
-def test_digit_pairs_differ_by_seed_and_split(digits: tuple[Path, list[str]]) -> None:
-    out, _ = digits
-    texts = [(out / "data" / f"seed-{seed}" / name).read_text() for seed in (1, 2) for name in SIZES]
+def test_digit_pairs_differ_by_seed_and_split(digits_recipe: tuple[Path, list[str]]) -> None:
+    out, _ = digits_recipe
+    texts = [(out / "data" / f"seed-{seed}" / name).read_text() for seed in (1, 2) for name in SPLIT_SIZES]
     assert len(set(texts)) == 6
-    assert [text.count("\n") for text in texts] == 2 * list(SIZES.values())
+    assert [text.count("\n") for text in texts] == 2 * list(SPLIT_SIZES.values())
 
 
-SIZES = {"train.tsv": 120, "dev.tsv": 20, "test.tsv": 30}
+SPLIT_SIZES = {"train.tsv": 120, "dev.tsv": 20, "test.tsv": 30}
 
 
-def test_report_of_digits_attention_agrees_with_the_runs(digits: tuple[Path, list[str]]) -> None:
-    out, _ = digits
+def test_report_of_digits_attention_agrees_with_the_runs(digits_recipe: tuple[Path, list[str]]) -> None:
+    out, _ = digits_recipe
     report: dict[str, Any] = json.loads((out / "report.json").read_text())
     assert report["name"] == "digits-attention" and [run["seed"] for run in report["runs"]] == [1, 2]
     for run in report["runs"]:
@@ -99,23 +99,23 @@ def test_report_of_digits_attention_agrees_with_the_runs(digits: tuple[Path, lis
         assert run["exact_match"] == [record["exact_match"] / 100 for record in curve]
         transducer = load(out / "runs" / f"seed-{run['seed']}")
         test = read_examples(out / "data" / f"seed-{run['seed']}" / "test.tsv", transducer.config.data).examples
-        right = sum(t.output == e.target for t, e in zip(transducer.trace(test), test, strict=True))
-        assert run["final"]["exact_match"] == pytest.approx(right / 30)
+        num_correct = sum(t.output == e.target for t, e in zip(transducer.trace(test), test, strict=True))
+        assert run["final"]["exact_match"] == pytest.approx(num_correct / 30)
         assert len(run["per_position"]) == 4 and len(run["attention_mean"]) == 4
         assert 0 <= run["final"]["alignment_error"] <= 1 and 0 < run["final"]["alignment_mass"] < 1
     document = written_document(out / "report.html")
     assert len(parts_of(document, ReportFigure)) >= 2 and len(parts_of(document, ReportExamples)) >= 1
 
 
-def test_lines_of_digits_attention(digits: tuple[Path, list[str]]) -> None:
-    lines = digits[1]
+def test_lines_of_digits_attention_name_each_seed(digits_recipe: tuple[Path, list[str]]) -> None:
+    lines = digits_recipe[1]
     assert "three one four →" in lines[0]
     assert [line.split(":")[0] for line in lines[-3:]] == ["attention, seed 1", "attention, seed 2", "report"]
     assert "120 samples in" in lines[-2]
 
 
-def test_a_finished_recipe_is_not_trained_again(digits: tuple[Path, list[str]]) -> None:
-    out, lines = digits
+def test_finished_recipe_is_not_trained_again(digits_recipe: tuple[Path, list[str]]) -> None:
+    out, lines = digits_recipe
     before = contents(out / "runs")
     assert list(find_recipe("digits-attention")(RecipeRequest(out, seeds=2, samples=120))) == lines
     assert contents(out / "runs") == before

@@ -18,12 +18,12 @@ from pellucid.recipes.digits.networks import DigitsArchitecture, SpelledDigitsNe
         (DigitsArchitecture(embedding="learned"), 1891 + 27 * 27),
     ],
 )
-def test_number_of_parameters_is_that_of_the_authors(architecture: DigitsArchitecture, count: int) -> None:
+def test_number_of_parameters_equals_that_of_the_notebook(architecture: DigitsArchitecture, count: int) -> None:
     torch.manual_seed(1)
     assert sum(int(np.prod(shape)) for _, shape in parameter_shapes(SpelledDigitsNetwork(architecture))) == count
 
 
-def test_initial_weights_are_those_of_the_authors() -> None:
+def test_initial_weights_have_the_distribution_of_the_notebook() -> None:
     torch.manual_seed(1)
     network = SpelledDigitsNetwork(DigitsArchitecture("attention"))
     for name, parameter in network.named_parameters():
@@ -53,7 +53,7 @@ def test_kernels_and_plain_pytorch_agree(architecture: DigitsArchitecture) -> No
     torch.testing.assert_close(with_kernels.logits, without_kernels.logits, rtol=1e-4, atol=1e-6)
 
 
-def test_only_the_notebooks_attention_includes_padding() -> None:
+def test_attention_includes_padding_only_as_in_the_notebook() -> None:
     torch.manual_seed(3)
     samples = draw_digits(4, 1, 6, np.random.default_rng(1))
     inputs, lengths = torch.from_numpy(samples.inputs).long(), torch.from_numpy(samples.lengths)

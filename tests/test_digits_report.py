@@ -16,13 +16,15 @@ from pellucid.recipes.digits.training import (
 )
 from pellucid.viewer.report_schema import ReportFigure
 
-SHORT = ["digits-repeat", "digits-init", "digits-attention-faithful", "digits-varying", "digits-cells"]
+RECIPES = ["digits-repeat", "digits-init", "digits-attention-faithful", "digits-varying", "digits-cells"]
 
 
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", RECIPES)
 def test_lesson_writes_its_page_and_its_numbers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = digits_request(tmp_path)
-    monkeypatch.setattr(lesson, "run_jobs", lambda task, jobs, request: iter([task(_short(job)) for _, job in jobs]))
+    monkeypatch.setattr(
+        lesson, "run_jobs", lambda task, jobs, request: iter([task(_shorten_experiment(job)) for _, job in jobs])
+    )
     lines = list(find_recipe(name)(request))
     report = json.loads((request.out / "report.json").read_text())
     keys = {"name", "parameters", "samples", "seconds", "symbol_accuracy", "exact_match", "per_position", "reference"}
@@ -32,7 +34,7 @@ def test_lesson_writes_its_page_and_its_numbers(name: str, tmp_path: Path, monke
     assert lines[-1] == f"report: {request.out / 'report.html'}"
 
 
-def _short(experiment: DigitsExperiment) -> DigitsExperiment:
+def _shorten_experiment(experiment: DigitsExperiment) -> DigitsExperiment:
     """Return the experiment with few short samples."""
     return experiment._replace(plan=experiment.plan._replace(digits=(2, 3), validation_samples=20))
 

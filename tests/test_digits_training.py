@@ -87,7 +87,7 @@ def test_spans_are_words_with_the_following_space() -> None:
 
 
 def test_lasagne_adam_adds_epsilon_before_the_bias_correction() -> None:
-    """Compare with the equation for gradients far below ε, where PyTorch's Adam takes other steps."""
+    """Compare with the equation for gradients far below ε, where the steps of PyTorch's Adam differ."""
     parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
     optimizer, expected = LasagneAdam([parameter], 0.1), parameter.tolist()
     moments = [[0.0, 0.0], [0.0, 0.0]]

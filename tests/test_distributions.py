@@ -1,4 +1,4 @@
-"""Distributions along a trace: they equal the model's own, and entropy and divergence their definitions."""
+"""Distributions at each step of a trace, and entropy and divergence compared with their definitions."""
 
 import math
 
@@ -26,27 +26,27 @@ def test_distributions_sum_to_one_and_contain_the_candidates_of_the_trace(kind: 
         ids = [*transducer.vocabularies.target.encode([s for s in trace.target if s != "⟨end⟩"])]
         ids += [EOS] * (len(trace.target) - len(ids))
         for t, identity in enumerate(ids):
-            if identity == UNK:  # copied: one of those that the last column holds together
+            if identity == UNK:  # a copied symbol; the last column is the sum over all copies
                 assert found[t, -1] >= trace.log_probabilities[t] - 1e-5
             else:
                 assert found[t, identity] == pytest.approx(trace.log_probabilities[t], abs=1e-5)
         assert np.isneginf(found[:, [0, 1, 3]]).all()
 
 
-def test_ensemble_distributions_are_the_mean() -> None:
+def test_ensemble_distributions_are_the_mean_of_the_models() -> None:
     models = [made(), made("lstm", 4)]
-    both = ensemble(models, ["a", "b"])
-    traces = traces_of(both, PAIRS)
-    apart = [step_distributions(model, traces) for model in models]
-    for one, two, found in zip(*apart, step_distributions(both, traces), strict=True):
-        np.testing.assert_allclose(np.exp(found), (np.exp(one) + np.exp(two)) / 2, atol=1e-6)
+    combined = ensemble(models, ["a", "b"])
+    traces = traces_of(combined, PAIRS)
+    by_model = [step_distributions(model, traces) for model in models]
+    for first, second, found in zip(*by_model, step_distributions(combined, traces), strict=True):
+        np.testing.assert_allclose(np.exp(found), (np.exp(first) + np.exp(second)) / 2, atol=1e-6)
 
 
 def test_forced_attention_changes_the_distributions_from_its_step_on() -> None:
     transducer = made()
     trace = traces_of(transducer, [("abc", "vwx")])[0]
-    painted = transducer.with_options(DecodingOptions(painted=(ForcedAttention(2, (1.0, 0.0, 0.0)),)))
-    before, after = (step_distributions(each, [trace])[0] for each in (transducer, painted))
+    forced = transducer.with_options(DecodingOptions(painted=(ForcedAttention(2, (1.0, 0.0, 0.0)),)))
+    before, after = (step_distributions(model, [trace])[0] for model in (transducer, forced))
     change = kl_divergence(before, after)
     assert change[:2].max() < 1e-9 and change[2:].min() > 1e-6
     assert np.array_equal(kl_divergence(before, step_distributions(transducer, [trace])[0]), np.zeros(4))
@@ -55,18 +55,19 @@ def test_forced_attention_changes_the_distributions_from_its_step_on() -> None:
 @given(st.integers(1, 9), st.integers(1, 4), SEEDS)
 def test_entropy_and_divergence_equal_their_definitions(symbols: int, steps: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
-    one, two = (generator.dirichlet(np.full(symbols, 0.3), steps) for _ in range(2))
-    two = two + 1e-12
+    before_probabilities, after_probabilities = (generator.dirichlet(np.full(symbols, 0.3), steps) for _ in range(2))
+    after_probabilities = after_probabilities + 1e-12
     with np.errstate(divide="ignore"):
-        before, after = np.log(one), np.log(two)
-    np.testing.assert_allclose(entropy(before), scipy_entropy(one, base=2, axis=1), atol=1e-9)
+        before, after = np.log(before_probabilities), np.log(after_probabilities)
+    np.testing.assert_allclose(entropy(before), scipy_entropy(before_probabilities, base=2, axis=1), atol=1e-9)
     expected = [
-        sum(p * math.log2(p / q) for p, q in zip(*rows, strict=True) if p > 0) for rows in zip(one, two, strict=True)
+        sum(p * math.log2(p / q) for p, q in zip(*rows, strict=True) if p > 0)
+        for rows in zip(before_probabilities, after_probabilities, strict=True)
     ]
     np.testing.assert_allclose(kl_divergence(before, after), np.maximum(expected, 0), atol=1e-9)
 
 
-def test_zero_probabilities_count_as_the_limit() -> None:
+def test_zero_probabilities_have_their_limits() -> None:
     certain, other = np.array([[0.0, -np.inf]]), np.array([[-np.inf, 0.0]])
     assert entropy(certain).tolist() == [0] and entropy(np.log([[0.5, 0.5]])).tolist() == [1]
     assert kl_divergence(certain, other).tolist() == [np.inf] and kl_divergence(certain, certain).tolist() == [0]

@@ -10,14 +10,13 @@ from playwright.sync_api import expect
 from pellucid.viewer.schema import PageContents
 
 
-def contents() -> PageContents:
-    """What the page shows."""
+def page_contents() -> PageContents:
     return digits_shown(beam=3).contents
 
 
 def test_page_opens_on_the_first_wrong_example(opened: Open, file: str) -> None:
     page = opened(file)
-    first = next(item for item in contents().examples if item.exact is False)
+    first = next(item for item in page_contents().examples if item.exact is False)
     errors = f"wrong, {first.errors} error{'s' if first.errors != 1 else ''}"
     expect(page.locator("body")).to_match_aria_snapshot(f"""
         - banner:
@@ -148,11 +147,11 @@ def test_only_the_focused_heat_map_is_a_live_region(opened: Open, address: str) 
         "What if": ["Attention before", "Attention after", "Attention difference"],
     }.items():
         tab(page, title)
-        if title == "What if":  # its maps are drawn anew when the first answer arrives
+        if title == "What if":  # its heat maps are redrawn when the first response arrives
             expect(page.locator(".sentence")).to_contain_text("No change")
-        for each in maps:
-            expect(panel(page, each).locator("canvas")).to_be_visible()
-            says_its_cell(page, each)
+        for heat_map in maps:
+            expect(panel(page, heat_map).locator("canvas")).to_be_visible()
+            says_its_cell(page, heat_map)
 
 
 def test_forcing_a_candidate_focuses_its_step(opened: Open, address: str) -> None:

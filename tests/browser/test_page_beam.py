@@ -9,9 +9,9 @@ from pellucid.viewer.server import background_server, create_app
 
 
 def test_beam_is_requested_when_opened_and_for_another_example(opened: Open) -> None:
-    shown = digits_shown()
-    assert all(trace.lattice is None for item in shown.contents.examples for trace in item.traces)
-    with background_server(create_app(shown)) as address:
+    page_data = digits_shown()
+    assert all(trace.lattice is None for item in page_data.contents.examples for trace in item.traces)
+    with background_server(create_app(page_data)) as address:
         page = opened(f"{address}#example=0")
         tab(page, "Beam")
         nodes = panel(page, "Beam search tree").locator("[data-node]")
@@ -19,11 +19,11 @@ def test_beam_is_requested_when_opened_and_for_another_example(opened: Open) -> 
         expect(panel(page, "Attention of the selected hypothesis").get_by_role("application").first).to_be_visible()
         tab(page, "Examples")
         listed(page).nth(3).click()
-        with page.expect_response("**/api/decode") as answered:
+        with page.expect_response("**/api/decode") as response:
             tab(page, "Beam")
-        assert answered.value.json()["text"] == shown.contents.examples[3].text
+        assert response.value.json()["text"] == page_data.contents.examples[3].text
         expect(nodes.first).to_be_visible()
-        expect(page.locator(".source")).to_contain_text(shown.contents.examples[3].text)
+        expect(page.locator(".source")).to_contain_text(page_data.contents.examples[3].text)
 
 
 def test_running_search_is_shown(opened: Open) -> None:
@@ -37,9 +37,9 @@ def test_running_search_is_shown(opened: Open) -> None:
 
 def test_available_beam_is_not_requested(opened: Open, address: str) -> None:
     page = opened(address)
-    asked = list[str]()
-    page.on("request", lambda request: asked.append(request.url))
+    requested_urls = list[str]()
+    page.on("request", lambda request: requested_urls.append(request.url))
     tab(page, "Beam")
     expect(panel(page, "Beam search tree").locator("[data-node]").first).to_be_visible()
     page.wait_for_timeout(400)
-    assert not any(url.endswith("api/decode") for url in asked)
+    assert not any(url.endswith("api/decode") for url in requested_urls)

@@ -19,62 +19,82 @@ from pellucid.viewer.pages import export_page
 from pellucid.viewer.schema import EditOperation, PageContents, PageExample
 
 
-def contents() -> PageContents:
-    """What the page shows."""
+def page_contents() -> PageContents:
     return digits_shown(beam=3).contents
 
 
-def compared(
-    opened: Open, to: Path, ours: list[PageExample], theirs: list[PageExample], counts: Sequence[int] = ()
+def open_comparison(
+    opened: Open,
+    folder: Path,
+    run_examples: list[PageExample],
+    rival_examples: list[PageExample],
+    counts: Sequence[int] = (),
 ) -> Page:
-    """A page that compares two runs by these examples; `counts` are the file's four and how many outputs differ."""
-    told = {"outcomes": tuple(counts[:4]) if counts else None, "num_differing": counts[4] if counts else None}
-    rival = msgspec.structs.replace(contents().compared_runs[0], examples=theirs, **told)
-    shown = msgspec.structs.replace(
-        contents(), examples=ours, num_examples=len(ours), compared_runs=[rival], served=False
+    """Open a page that compares two runs on these examples.
+
+    `counts` holds the four outcome counts of the file and the number of differing outputs.
+    """
+    statistics = {"outcomes": tuple(counts[:4]) if counts else None, "num_differing": counts[4] if counts else None}
+    compared_run = msgspec.structs.replace(page_contents().compared_runs[0], examples=rival_examples, **statistics)
+    page_data = msgspec.structs.replace(
+        page_contents(),
+        examples=run_examples,
+        num_examples=len(run_examples),
+        compared_runs=[compared_run],
+        served=False,
     )
-    path = to / "page.html"
-    path.write_text(export_page(shown), encoding="utf-8")
+    path = folder / "page.html"
+    path.write_text(export_page(page_data), encoding="utf-8")
     page = opened(path.as_uri())
     tab(page, "Compare")
     return page
 
 
-def written(output: str, wanted: str, edits: Sequence[EditOperation]) -> PageExample:
-    """What a run wrote of the source “ab”."""
+def make_example(output: str, reference: str, edits: Sequence[EditOperation]) -> PageExample:
+    """Return the example with the source “ab” and this output."""
     trace = page_trace_without_model(made("ab", [*output, END], [[1, 0]] * (len(output) + 1)))
-    wrong = sum(edit.kind != "same" for edit in edits)
+    num_errors = sum(edit.kind != "same" for edit in edits)
     return PageExample(
-        text="ab", features=[], traces=[trace], references=[wanted], edits=list(edits), errors=wrong, exact=not wrong
+        text="ab",
+        features=[],
+        traces=[trace],
+        references=[reference],
+        edits=list(edits),
+        errors=num_errors,
+        exact=not num_errors,
     )
 
 
-def same(*steps: int) -> list[EditOperation]:
-    """Steps that wrote what was expected."""
+def matching_edits(*steps: int) -> list[EditOperation]:
+    """Return the edits of steps whose symbol equals the reference."""
     return [EditOperation(kind="same", step=step, expected="A") for step in steps]
 
 
-MISSING = EditOperation(kind="deletion", step=None, expected="B")
-OTHER = EditOperation(kind="substitution", step=1, expected="B")
+DELETION = EditOperation(kind="deletion", step=None, expected="B")
+SUBSTITUTION = EditOperation(kind="substitution", step=1, expected="B")
 
 
 def test_two_runs_are_side_by_side(opened: Open, address: str) -> None:
     page = opened(address)
     tab(page, "Compare")
-    wins = page.get_by_role("group", name=re.compile("^Outcomes")).get_by_role("button")
-    judged = [int(each) for each in wins.locator("b").all_inner_texts()]
-    (rival,) = contents().compared_runs
-    assert judged == list(rival.outcomes or ()) and sum(judged) == contents().num_examples > len(contents().examples)
-    own = panel(page, "Paired outcomes of both runs")
-    expect(own).to_contain_text(f"both correct ({sum(item.exact or False for item in contents().examples)} shown)")
-    expect(own).to_contain_text(
+    outcome_buttons = page.get_by_role("group", name=re.compile("^Outcomes")).get_by_role("button")
+    counts = [int(each) for each in outcome_buttons.locator("b").all_inner_texts()]
+    (compared_run,) = page_contents().compared_runs
+    assert counts == list(compared_run.outcomes or ()) and sum(counts) == page_contents().num_examples > len(
+        page_contents().examples
+    )
+    outcomes = panel(page, "Paired outcomes of both runs")
+    expect(outcomes).to_contain_text(
+        f"both correct ({sum(item.exact or False for item in page_contents().examples)} shown)"
+    )
+    expect(outcomes).to_contain_text(
         "The outputs differ on 0 of 40 examples of the file; on 0 of them exactly one run is correct"
     )
-    expect(own).to_contain_text("McNemar’s exact test: p = 1.")
-    expect(own.get_by_role("row", name="exact match")).to_contain_text(f"{rival.scores[0].value:.2f} %")
+    expect(outcomes).to_contain_text("McNemar’s exact test: p = 1.")
+    expect(outcomes.get_by_role("row", name="exact match")).to_contain_text(f"{compared_run.scores[0].value:.2f} %")
     assert panel(page, "Attention difference").locator("canvas").is_visible()
     says_its_cell(page, "Attention difference")
-    wins.first.click()
+    outcome_buttons.first.click()
     page.get_by_role("button", name=re.compile("^Open these")).click()
     expect(page.get_by_role("listbox")).to_be_focused()
     assert page.locator(".only").inner_text().endswith("both correct")
@@ -87,7 +107,7 @@ def test_only_wrong_symbols_are_marked(opened: Open, tmp_path: Path) -> None:
         EditOperation(kind="substitution", step=1, expected="C"),
     ]
     item = PageExample(text="ab", features=[], traces=[trace], references=["AC"], edits=edits, errors=1, exact=False)
-    page = compared(opened, tmp_path, [item], [item])
+    page = open_comparison(opened, tmp_path, [item], [item])
     for row in (page.get_by_role("option", selected=True), panel(page, "run"), panel(page, "rival")):
         expect(row).to_contain_text("AB")
         expect(row.locator(".missed").first).to_have_text("B")
@@ -95,95 +115,106 @@ def test_only_wrong_symbols_are_marked(opened: Open, tmp_path: Path) -> None:
 
 
 def test_steps_of_two_outputs_are_paired_by_edits(opened: Open, tmp_path: Path) -> None:
-    ours = made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
-    theirs = made("ab", ["A", "X", "C", END], [[0.25, 0.75], [1, 0], [0.5, 0.5], [0, 1]])
+    run_trace = made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
+    rival_trace = made("ab", ["A", "X", "C", END], [[0.25, 0.75], [1, 0], [0.5, 0.5], [0, 1]])
     items = [
         PageExample(text="ab", features=[], traces=[page_trace_without_model(each)], references=[])
-        for each in (ours, theirs)
+        for each in (run_trace, rival_trace)
     ]
-    page = compared(opened, tmp_path, items[:1], items[1:])
-    apart, other = panel(page, "Attention difference"), panel(page, "rival")
-    expect(apart.locator(".more")).to_contain_text("; 1 step that only one output has is omitted")
-    expect(apart).to_contain_text("Maximum: 0.75")
-    expect(apart.locator("svg .symbol, svg text").filter(has_text="B/X")).to_have_count(1)
-    apart.get_by_role("application").focus()
+    page = open_comparison(opened, tmp_path, items[:1], items[1:])
+    difference, rival = panel(page, "Attention difference"), panel(page, "rival")
+    expect(difference.locator(".more")).to_contain_text("; 1 step that only one output has is omitted")
+    expect(difference).to_contain_text("Maximum: 0.75")
+    expect(difference.locator("svg .symbol, svg text").filter(has_text="B/X")).to_have_count(1)
+    difference.get_by_role("application").focus()
     page.keyboard.press("ArrowRight")
-    expect(apart.locator("[aria-live]")).to_have_text(re.compile("−0.7500|0.7500"))
-    # What is pointed at in one is the same step in all: the last of three is the last of four.
+    expect(difference.locator("[aria-live]")).to_have_text(re.compile("−0.7500|0.7500"))
+    # A selected step is selected in every panel: the last of three steps and the last of four are paired.
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 3,")
-    expect(other.locator("[aria-live]")).to_contain_text("Step 4,")
-    other.get_by_role("application").focus()
+    expect(rival.locator("[aria-live]")).to_contain_text("Step 4,")
+    rival.get_by_role("application").focus()
     page.keyboard.press("ArrowUp")
-    expect(other.locator("[aria-live]")).to_contain_text("Step 3, ⁨C⁩")
+    expect(rival.locator("[aria-live]")).to_contain_text("Step 3, ⁨C⁩")
     expect(panel(page, "run").locator("[aria-live]")).not_to_contain_text("Step")
     page.keyboard.press("ArrowUp")
-    expect(other.locator("[aria-live]")).to_contain_text("Step 2, ⁨X⁩")
+    expect(rival.locator("[aria-live]")).to_contain_text("Step 2, ⁨X⁩")
     expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 2, ⁨B⁩")
 
 
 def test_saved_difference_names_both_runs_and_omitted_steps(opened: Open, tmp_path: Path) -> None:
-    ours = made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
-    theirs = made("ab", ["A", "X", "C", END], [[0.25, 0.75], [1, 0], [0.5, 0.5], [0, 1]])
+    run_trace = made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
+    rival_trace = made("ab", ["A", "X", "C", END], [[0.25, 0.75], [1, 0], [0.5, 0.5], [0, 1]])
     items = [
         PageExample(text="ab", features=[], traces=[page_trace_without_model(each)], references=[])
-        for each in (ours, theirs)
+        for each in (run_trace, rival_trace)
     ]
-    page = compared(opened, tmp_path, items[:1], items[1:])
+    page = open_comparison(opened, tmp_path, items[:1], items[1:])
     expect(panel(page, "Attention difference").locator("canvas")).to_be_visible()
-    told = "rival − run, source “ab”: “AXC” − “AB”; 1 step that only one output has is omitted"
+    title = "rival − run, source “ab”: “AXC” − “AB”; 1 step that only one output has is omitted"
     picture = saved(page, "Attention difference", "SVG", tmp_path)
-    assert f"<title>{told}</title>" in picture.decode("utf-8") and told in " ".join(drawn(picture))
-    assert json.loads(saved(page, "Attention difference", "JSON", tmp_path))["title"] == told
-    assert table(saved(page, "Attention difference", "CSV", tmp_path))[0] == [told, "a", "b"]
-    assert saved(page, "Attention difference", "TikZ", tmp_path).decode("utf-8").startswith(f"% {told}\n")
-    # The name of a run is written as it is.
+    assert f"<title>{title}</title>" in picture.decode("utf-8") and title in " ".join(drawn(picture))
+    assert json.loads(saved(page, "Attention difference", "JSON", tmp_path))["title"] == title
+    assert table(saved(page, "Attention difference", "CSV", tmp_path))[0] == [title, "a", "b"]
+    assert saved(page, "Attention difference", "TikZ", tmp_path).decode("utf-8").startswith(f"% {title}\n")
+    # The name of a run is not escaped.
     assert drawn(saved(page, "run", "SVG", tmp_path))[0] == "run: “AB”"
     assert "<title>rival: “AXC”</title>" in saved(page, "rival", "SVG", tmp_path).decode("utf-8")
 
 
 def test_paired_outcomes_are_saved_with_the_counts_of_the_file(opened: Open, tmp_path: Path) -> None:
-    ours, theirs = written("A", "AB", [*same(0), MISSING]), written("AB", "AB", same(0, 1))
-    page = compared(opened, tmp_path, [ours], [theirs], [372, 14, 10, 54, 28])
-    said = "The outputs differ on 28 of 450 examples of the file; on 24 of them exactly one run is correct."
-    expect(panel(page, "Paired outcomes of both runs")).to_contain_text(said)
-    told = json.loads(saved(page, "Paired outcomes of both runs", "JSON", tmp_path))
-    assert told["runs"] == ["run", "rival"] and told["examples"] == 450 and told["differing"] == 28
-    assert told["outcomes"] == {"both correct": 372, "only run correct": 14, "only rival correct": 10, "both wrong": 54}
-    assert 0.5 < told["p"] < 0.6 and len(told["scores"][0]) == len(told["scores"][1]) > 0
-    (one,) = told["shown examples"]["only rival correct"]
-    assert one["source"] == "ab" and one["outputs"] == ["A", "AB"]
+    run_example, rival_example = (
+        make_example("A", "AB", [*matching_edits(0), DELETION]),
+        make_example("AB", "AB", matching_edits(0, 1)),
+    )
+    page = open_comparison(opened, tmp_path, [run_example], [rival_example], [372, 14, 10, 54, 28])
+    summary = "The outputs differ on 28 of 450 examples of the file; on 24 of them exactly one run is correct."
+    expect(panel(page, "Paired outcomes of both runs")).to_contain_text(summary)
+    values = json.loads(saved(page, "Paired outcomes of both runs", "JSON", tmp_path))
+    assert values["runs"] == ["run", "rival"] and values["examples"] == 450 and values["differing"] == 28
+    assert values["outcomes"] == {
+        "both correct": 372,
+        "only run correct": 14,
+        "only rival correct": 10,
+        "both wrong": 54,
+    }
+    assert 0.5 < values["p"] < 0.6 and len(values["scores"][0]) == len(values["scores"][1]) > 0
+    (example,) = values["shown examples"]["only rival correct"]
+    assert example["source"] == "ab" and example["outputs"] == ["A", "AB"]
     texts = drawn(saved(page, "Paired outcomes of both runs", "SVG", tmp_path))
-    rate = contents().compared_runs[0].scores[0]
+    rate = page_contents().compared_runs[0].scores[0]
     assert any(f"{rate.value:.2f} %" in text for text in texts) and "exact match" in texts
-    assert said in " ".join(texts) and "p = 0.54." in " ".join(texts)
+    assert summary in " ".join(texts) and "p = 0.54." in " ".join(texts)
 
 
 def test_list_marks_missing_symbols_and_differing_errors(opened: Open, tmp_path: Path) -> None:
-    short, other = written("A", "AB", [*same(0), MISSING]), written("AX", "AB", [*same(0), OTHER])
-    page = compared(opened, tmp_path, [short, short, other], [short, other, other])
+    shortened, substituted = (
+        make_example("A", "AB", [*matching_edits(0), DELETION]),
+        make_example("AX", "AB", [*matching_edits(0), SUBSTITUTION]),
+    )
+    page = open_comparison(opened, tmp_path, [shortened, shortened, substituted], [shortened, substituted, substituted])
     rows = page.get_by_role("option")
     expect(rows).to_have_count(3)
     expect(rows.nth(0).locator(".missed")).to_have_text(["–", "–"])
     expect(rows.nth(1)).to_contain_text("≠")
     expect(rows.nth(1)).to_have_accessible_name("wrong, 1 error: ab, output A, the other run AX")
-    for same_twice in (0, 2):
-        expect(rows.nth(same_twice)).not_to_contain_text("≠")
-        expect(rows.nth(same_twice)).to_have_accessible_name(re.compile("the other run the same$"))
+    for equal_row in (0, 2):
+        expect(rows.nth(equal_row)).not_to_contain_text("≠")
+        expect(rows.nth(equal_row)).to_have_accessible_name(re.compile("the other run the same$"))
     tab(page, "Examples")
     expect(page.locator(".row .missed").first).to_have_text("–")
 
 
 def test_comparison_list_has_one_tab_stop_and_arrow_keys(opened: Open, tmp_path: Path) -> None:
-    item = written("A", "AB", [*same(0), MISSING])
-    page = compared(opened, tmp_path, [item] * 30, [item] * 30)
-    chosen = page.get_by_role("option", selected=True)
+    item = make_example("A", "AB", [*matching_edits(0), DELETION])
+    page = open_comparison(opened, tmp_path, [item] * 30, [item] * 30)
+    selected_row = page.get_by_role("option", selected=True)
     page.get_by_role("button", name=re.compile("both wrong$")).focus()
     page.keyboard.press("Tab")
     expect(page.get_by_role("listbox")).to_be_focused()
-    for key, place in (("ArrowDown", 2), ("j", 3), ("k", 2), ("End", 30), ("Home", 1)):
+    for key, position in (("ArrowDown", 2), ("j", 3), ("k", 2), ("End", 30), ("Home", 1)):
         page.keyboard.press(key)
-        expect(chosen).to_have_attribute("aria-posinset", f"{place}")
+        expect(selected_row).to_have_attribute("aria-posinset", f"{position}")
     page.keyboard.press("Tab")
     expect(page.get_by_role("button", name=re.compile("^Open these 30"))).to_be_focused()

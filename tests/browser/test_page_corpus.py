@@ -28,35 +28,41 @@ from pellucid.viewer.schema import ConfusionCount, PageContents
 from pellucid.viewer.server import background_server, create_app
 
 
-def contents() -> PageContents:
-    """What the page shows."""
+def page_contents() -> PageContents:
     return digits_shown(beam=3).contents
 
 
 @pytest.mark.parametrize("width", [1400, 390])
 def test_shortest_and_longest_sources_are_labeled(opened: Open, tmp_path: Path, width: int) -> None:
-    corpus = contents().corpus
+    corpus = page_contents().corpus
     assert corpus is not None
     labels = ["84–94", "95–96", "97", "102–103", "104–1111"]
     lengths = [
         msgspec.structs.replace(group, label=label) for group, label in zip(corpus.lengths, labels, strict=False)
     ]
-    shown = msgspec.structs.replace(
-        contents(), compared_runs=[], corpus=msgspec.structs.replace(corpus, lengths=lengths)
+    modified_contents = msgspec.structs.replace(
+        page_contents(), compared_runs=[], corpus=msgspec.structs.replace(corpus, lengths=lengths)
     )
-    (tmp_path / "page.html").write_text(export_page(msgspec.structs.replace(shown, served=False)), encoding="utf-8")
+    (tmp_path / "page.html").write_text(
+        export_page(msgspec.structs.replace(modified_contents, served=False)), encoding="utf-8"
+    )
     page = opened((tmp_path / "page.html").as_uri())
     page.set_viewport_size({"width": width, "height": 900})
     tab(page, "Corpus")
-    drawn = panel(page, "Accuracy by source length").get_by_role("slider")
-    own = drawn.bounding_box()
+    chart = panel(page, "Accuracy by source length").get_by_role("slider")
+    chart_box = chart.bounding_box()
     for label in (labels[0], labels[-1]):
-        box = drawn.get_by_text(label, exact=True).bounding_box()
-        assert own and box and own["x"] <= box["x"] and box["x"] + box["width"] <= own["x"] + own["width"] + 1
+        box = chart.get_by_text(label, exact=True).bounding_box()
+        assert (
+            chart_box
+            and box
+            and chart_box["x"] <= box["x"]
+            and box["x"] + box["width"] <= chart_box["x"] + chart_box["width"] + 1
+        )
 
 
 def test_chart_mark_opens_its_examples(opened: Open, file: str) -> None:
-    corpus = contents().corpus
+    corpus = page_contents().corpus
     assert corpus is not None
     for title, groups in {
         "Accuracy by target position": corpus.positions,
@@ -78,97 +84,106 @@ def test_chart_mark_opens_its_examples(opened: Open, file: str) -> None:
 
 
 def test_confusion_opens_its_examples(opened: Open, file: str) -> None:
-    corpus = contents().corpus
+    corpus = page_contents().corpus
     assert corpus is not None
-    page, most = opened(file), next(each for each in corpus.confusions if each.example_indices)
+    page, confusion = opened(file), next(each for each in corpus.confusions if each.example_indices)
     tab(page, "Corpus")
-    page.get_by_role("button", name=counted(most)).first.click()
+    page.get_by_role("button", name=describe_confusion_with_count(confusion)).first.click()
     expect(page.get_by_role("listbox")).to_be_focused()
-    assert listed(page).count() == len(most.example_indices)
-    expect(page.locator(".only")).to_contain_text(mistake(most))
-    shared = opened(page.url)
-    expect(shared.locator(".only")).to_have_text(page.locator(".only").inner_text())
-    assert listed(shared).count() == len(most.example_indices)
-    shared.get_by_role("button", name="Show all examples").click()
-    expect(shared.get_by_role("listbox")).to_be_focused()
-    expect(shared.locator(".only")).to_have_count(0)
-    assert "confusion" in page.url and "confusion" not in shared.url
+    assert listed(page).count() == len(confusion.example_indices)
+    expect(page.locator(".only")).to_contain_text(describe_confusion(confusion))
+    shared_page = opened(page.url)
+    expect(shared_page.locator(".only")).to_have_text(page.locator(".only").inner_text())
+    assert listed(shared_page).count() == len(confusion.example_indices)
+    shared_page.get_by_role("button", name="Show all examples").click()
+    expect(shared_page.get_by_role("listbox")).to_be_focused()
+    expect(shared_page.locator(".only")).to_have_count(0)
+    assert "confusion" in page.url and "confusion" not in shared_page.url
     page.go_back()
     tab(page, "Examples")
     expect(page.locator(".only")).to_have_count(0)
 
 
-def counted(confusion: ConfusionCount) -> str:
-    """The same with its number, of the places that wanted the symbol; nothing is expected at no place."""
-    return f"{mistake(confusion)}: {confusion.count}" + (f" of {confusion.num_expected}" if confusion.expected else "")
+def describe_confusion_with_count(confusion: ConfusionCount) -> str:
+    """Describe a confusion with its count, and with the count of the expected symbol unless it is an insertion."""
+    return f"{describe_confusion(confusion)}: {confusion.count}" + (
+        f" of {confusion.num_expected}" if confusion.expected else ""
+    )
 
 
-def mistake(confusion: ConfusionCount) -> str:
-    """A kind of error in the words of the page."""
-    written, wanted = ("nothing" if each is None else f"“{each}”" for each in (confusion.predicted, confusion.expected))
-    return f"{written} instead of {wanted}"
+def describe_confusion(confusion: ConfusionCount) -> str:
+    """Describe a confusion in the words of the page."""
+    predicted, expected = (
+        "nothing" if symbol is None else f"“{symbol}”" for symbol in (confusion.predicted, confusion.expected)
+    )
+    return f"{predicted} instead of {expected}"
 
 
 @pytest.fixture(scope="module", params=["served", "file"])
-def sounds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a page of many errors, from a service and as a file."""
+def many_errors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of a page with many errors, from a server and as a file."""
     if request.param == "served":
-        with background_server(create_app(sounds_shown())) as found:
-            yield found
+        with background_server(create_app(sounds_shown())) as address:
+            yield address
     else:
         path = tmp_path_factory.mktemp("sounds") / "page.html"
         path.write_text(export_page(sounds_shown(served=False).contents), encoding="utf-8")
         yield path.as_uri()
 
 
-def test_error_shows_its_count_and_opens_its_examples(opened: Open, sounds: str) -> None:
-    told = sounds_shown(served=False).contents
-    corpus, rare = told.corpus, 0
+def test_error_shows_its_count_and_opens_its_examples(opened: Open, many_errors: str) -> None:
+    contents = sounds_shown(served=False).contents
+    corpus, num_rare = contents.corpus, 0
     assert corpus is not None
-    known = {(each.expected, each.predicted): each for each in corpus.confusions}
-    kinds = set[bool]()
-    page = opened(sounds)
-    for place, item in enumerate(told.examples):
+    confusions = {(each.expected, each.predicted): each for each in corpus.confusions}
+    deletions_seen = set[bool]()
+    page = opened(many_errors)
+    for index, item in enumerate(contents.examples):
         symbols = [*item.traces[0].target]
         pairs = [(e.expected, None if e.step is None else symbols[e.step]) for e in item.edits if e.kind != "same"]
-        often = list(dict.fromkeys(pair for pair in pairs if known[pair].count > 1))[:3]
-        rare += len(often) < len(set(pairs)) <= 3
-        if often and kinds >= {written is None for _, written in often}:
+        frequent_pairs = list(dict.fromkeys(pair for pair in pairs if confusions[pair].count > 1))[:3]
+        num_rare += len(frequent_pairs) < len(set(pairs)) <= 3
+        if frequent_pairs and deletions_seen >= {predicted is None for _, predicted in frequent_pairs}:
             continue
-        page.goto(f"{sounds}#example={place}")
+        page.goto(f"{many_errors}#example={index}")
         links = page.locator(".kinds button")
         expect(page.locator(".picked .source, .verdict").first).to_be_visible()
-        words = [f"{mistake(known[pair])}: {known[pair].count} times in the file" for pair in often]
-        expect(links).to_have_text(words)
-        for at, pair in enumerate(often):
-            kinds.add(pair[1] is None)
-            links.nth(at).click()
-            expect(listed(page)).to_have_count(len(known[pair].example_indices))
-            expect(page.locator(".only")).to_have_text(f"Only: {counted(known[pair])}")
-            expect(page.locator(".row.selected")).to_have_attribute("id", f"example-{place}")
+        descriptions = [
+            f"{describe_confusion(confusions[pair])}: {confusions[pair].count} times in the file"
+            for pair in frequent_pairs
+        ]
+        expect(links).to_have_text(descriptions)
+        for number, pair in enumerate(frequent_pairs):
+            deletions_seen.add(pair[1] is None)
+            links.nth(number).click()
+            expect(listed(page)).to_have_count(len(confusions[pair].example_indices))
+            expect(page.locator(".only")).to_have_text(f"Only: {describe_confusion_with_count(confusions[pair])}")
+            expect(page.locator(".row.selected")).to_have_attribute("id", f"example-{index}")
             page.get_by_role("button", name="Show all examples").click()
-        if kinds == {True, False} and rare:
+        if deletions_seen == {True, False} and num_rare:
             break
-    assert kinds == {True, False} and rare, "missing and taken symbols, and errors that came but once"
+    assert deletions_seen == {True, False} and num_rare, "missing and taken symbols, and errors that came but once"
 
 
 def test_attention_statistics_have_definitions(opened: Open, file: str) -> None:
-    corpus = contents().corpus
+    corpus = page_contents().corpus
     assert corpus is not None
     page = opened(file)
     tab(page, "Corpus")
-    own = panel(page, "Attention statistics")
-    for each in corpus.alignment:
-        expect(own).to_contain_text(each.definition)
-    names = {each.name for each in corpus.alignment}
+    statistics = panel(page, "Attention statistics")
+    for statistic in corpus.alignment:
+        expect(statistics).to_contain_text(statistic.definition)
+    names = {statistic.name for statistic in corpus.alignment}
     assert {"entropy", "monotonicity", "conicity", "temporal component", "permutation effect"} <= names
-    assert own.get_by_role("img").count() == len(corpus.distributions)
+    assert statistics.get_by_role("img").count() == len(corpus.distributions)
     assert corpus.mean_attention is not None
     mean = decode_array(corpus.mean_attention)
-    own.get_by_role("application").focus()
+    statistics.get_by_role("application").focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
-    expect(own.locator("[aria-live]")).to_have_text(f"Tenth 2 of the source, tenth 2 of the output: {mean[1, 1]:.4f}.")
+    expect(statistics.locator("[aria-live]")).to_have_text(
+        f"Tenth 2 of the source, tenth 2 of the output: {mean[1, 1]:.4f}."
+    )
 
 
 def test_tables_fit_a_narrow_page(opened: Open, address: str) -> None:
@@ -181,101 +196,101 @@ def test_tables_fit_a_narrow_page(opened: Open, address: str) -> None:
         tab(page, view)
         expect(panel(page, title).locator(cell).first).to_be_visible()
         expect(panel(page, title)).to_contain_text("absentmindedness, output" if view == "Corpus" else "KL")
-        over = panel(page, title).locator(".scroll").first.evaluate("each => each.scrollWidth - each.clientWidth")
-        assert over <= 0
+        overflow = panel(page, title).locator(".scroll").first.evaluate("each => each.scrollWidth - each.clientWidth")
+        assert overflow <= 0
 
 
 def test_snapshot_player_shows_all_snapshots(opened: Open, file: str, tmp_path: Path) -> None:
-    training = contents().training
+    training = page_contents().training
     assert training is not None and len(training.frames) > 2
     page = opened(file)
     tab(page, "Training")
-    film, scrub = (
+    player, slider = (
         panel(page, "Training snapshots"),
         page.get_by_role("slider", name="Validation whose"),
     )
-    expect(film).to_contain_text(f"{len(training.frames)} of {len(training.frames)}")
-    scrub.focus()
+    expect(player).to_contain_text(f"{len(training.frames)} of {len(training.frames)}")
+    slider.focus()
     pictures = set[str]()
     for number in reversed(range(len(training.frames))):
-        expect(film.locator(".reel")).to_contain_text(f"{number + 1} of {len(training.frames)}")
-        expect(film.locator(".output")).to_contain_text(training.frames[number].probes[0].output)
-        pictures.add(film.locator("canvas").evaluate("canvas => canvas.toDataURL()"))
+        expect(player.locator(".reel")).to_contain_text(f"{number + 1} of {len(training.frames)}")
+        expect(player.locator(".output")).to_contain_text(training.frames[number].probes[0].output)
+        pictures.add(player.locator("canvas").evaluate("canvas => canvas.toDataURL()"))
         page.keyboard.press("ArrowLeft")
     assert len(pictures) > 1
     says_its_cell(page, "Training snapshots")
-    scrub.focus()
-    before = film.locator("figure circle").first.get_attribute("cx")
+    slider.focus()
+    before = player.locator("figure circle").first.get_attribute("cx")
     page.keyboard.press("ArrowRight")
-    expect(film.locator("figure circle").first).not_to_have_attribute("cx", before or "")
+    expect(player.locator("figure circle").first).not_to_have_attribute("cx", before or "")
     for name in ("Save attention animation", "Save source embedding animation", "Save target embedding animation"):
         with page.expect_download() as download:
-            film.get_by_role("button", name=name).click()
+            player.get_by_role("button", name=name).click()
         download.value.save_as(tmp_path / name)
         assert (tmp_path / name).read_text("utf-8").count("<animate") > 0
-    film.get_by_role("button", name="Play").click()
-    expect(film).to_contain_text(f"{len(training.frames)} of {len(training.frames)}")
+    player.get_by_role("button", name="Play").click()
+    expect(player).to_contain_text(f"{len(training.frames)} of {len(training.frames)}")
 
 
 def test_saved_animation_has_the_color_scale_of_the_page(opened: Open, tmp_path: Path) -> None:
-    shown = digits_shown(served=False, beam=3).contents
-    assert shown.training is not None
+    contents = digits_shown(served=False, beam=3).contents
+    assert contents.training is not None
     trace = page_trace_without_model(made("abcdefghij" * 2, ["x", END], [[0.24] + [0.04] * 19] * 2))
-    frames = [msgspec.structs.replace(each, probes=[trace]) for each in shown.training.frames]
-    training = msgspec.structs.replace(shown.training, frames=frames)
+    frames = [msgspec.structs.replace(each, probes=[trace]) for each in contents.training.frames]
+    training = msgspec.structs.replace(contents.training, frames=frames)
     (tmp_path / "page.html").write_text(
-        export_page(msgspec.structs.replace(shown, training=training)), encoding="utf-8"
+        export_page(msgspec.structs.replace(contents, training=training)), encoding="utf-8"
     )
     page = opened((tmp_path / "page.html").as_uri())
     tab(page, "Training")
-    film = panel(page, "Training snapshots")
-    expect(film).to_contain_text("scaled to the maximum of each row")
+    player = panel(page, "Training snapshots")
+    expect(player).to_contain_text("scaled to the maximum of each row")
     with page.expect_download() as download:
-        film.get_by_role("button", name="Save attention", exact=True).click()
+        player.get_by_role("button", name="Save attention", exact=True).click()
     download.value.save_as(tmp_path / "frame.svg")
-    saved = (tmp_path / "frame.svg").read_text("utf-8")
-    assert "scaled by row" in saved
-    assert set(re.findall(r' opacity="([\d.]+)"', saved)) == {"1.00", "0.17"}
+    svg = (tmp_path / "frame.svg").read_text("utf-8")
+    assert "scaled by row" in svg
+    assert set(re.findall(r' opacity="([\d.]+)"', svg)) == {"1.00", "0.17"}
 
 
 def test_running_training_is_followed(opened: Open, tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
 
-    def shown() -> PageData:
-        """The run as it is now."""
+    def load_page_data() -> PageData:
+        """Return the page data of the current state of the run."""
         return assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
 
-    with background_server(create_app(shown(), shown)) as address:
+    with background_server(create_app(load_page_data(), load_page_data)) as address:
         page = opened(address)
         tab(page, "Training")
         state = page.locator(".state")
-        newest = page.get_by_role("button", name="Load the newest checkpoint")
-        said = re.compile("interrupted after [0-9]+ of [0-9]+ updates; the same command resumes it")
-        expect(state).to_contain_text(said)
+        newest_button = page.get_by_role("button", name="Load the newest checkpoint")
+        interrupted_message = re.compile("interrupted after [0-9]+ of [0-9]+ updates; the same command resumes it")
+        expect(state).to_contain_text(interrupted_message)
         expect(page.locator("header .name")).to_contain_text("This page shows the checkpoint of update")
         with lock_run_folder(folder):
             expect(state).to_contain_text("Training:")
-        expect(newest).to_have_count(0)
-        asked = list[str]()
-        page.on("request", lambda request: asked.append(request.url))
-        frames = len(read_snapshots(folder))
-        trainer = Thread(target=lambda: resume(folder), daemon=True)
-        trainer.start()
+        expect(newest_button).to_have_count(0)
+        requested_urls = list[str]()
+        page.on("request", lambda request: requested_urls.append(request.url))
+        num_snapshots = len(read_snapshots(folder))
+        training_thread = Thread(target=lambda: resume(folder), daemon=True)
+        training_thread.start()
         expect(state).to_contain_text("Training is finished", timeout=60_000)
-        trainer.join(60)
-        assert len(read_snapshots(folder)) > frames
+        training_thread.join(60)
+        assert len(read_snapshots(folder)) > num_snapshots
         expect(panel(page, "Training snapshots").locator(".reel")).to_contain_text(f"of {len(read_snapshots(folder))}")
-        assert asked == []  # one stream, opened before: nothing is fetched twice
-        newest.click()
+        assert requested_urls == []  # the stream is already open: the page fetches nothing twice
+        newest_button.click()
         expect(page.locator("header .name")).not_to_contain_text("This page shows the checkpoint of update")
         expect(state).to_contain_text("Training is finished")
 
 
 def test_training_is_followed_before_its_first_record(opened: Open, tmp_path: Path) -> None:
-    whole = begun_run(tmp_path / "whole")
-    folder = bare_run(tmp_path / "run", whole)
-    shown = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
-    with background_server(create_app(shown)) as address, lock_run_folder(folder):
+    trained_run = begun_run(tmp_path / "whole")
+    folder = bare_run(tmp_path / "run", trained_run)
+    page_data = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
+    with background_server(create_app(page_data)) as address, lock_run_folder(folder):
         page = opened(address)
         expect(page.locator("main")).to_contain_text("see Training")
         tab(page, "Training")
@@ -285,71 +300,74 @@ def test_training_is_followed_before_its_first_record(opened: Open, tmp_path: Pa
         tab(page, "Examples")
         expect(page.locator("main")).to_contain_text("Compiling kernels")
         tab(page, "Training")
-        shutil.copytree(whole / "snapshots", folder / "snapshots")
-        shutil.copy(whole / "log.jsonl", folder)
+        shutil.copytree(trained_run / "snapshots", folder / "snapshots")
+        shutil.copy(trained_run / "log.jsonl", folder)
         expect(panel(page, "Loss")).to_be_visible()
         expect(panel(page, "Training snapshots").locator(".reel")).to_contain_text("of 2")
         page.reload()
         tab(page, "Training")
         expect(panel(page, "Training snapshots").locator(".reel")).to_contain_text("of 2")
-        page.close()  # before the service that it listens to
+        page.close()  # closed before the server whose stream it reads
 
 
 def test_first_checkpoint_is_loaded_automatically(opened: Open, tmp_path: Path) -> None:
-    whole = begun_run(tmp_path / "whole")
-    folder = bare_run(tmp_path / "run", whole)
+    trained_run = begun_run(tmp_path / "whole")
+    folder = bare_run(tmp_path / "run", trained_run)
     with background_server(create_app(waiting(folder), lambda: waiting(folder))) as address, lock_run_folder(folder):
-        one, other = opened(address), opened(address)
-        expect(one.locator("h1")).to_have_text("run on dev.tsv")
+        first_page, second_page = opened(address), opened(address)
+        expect(first_page.locator("h1")).to_have_text("run on dev.tsv")
         for name in ("Beam", "What if", "States", "Examples"):
-            tab(one, name)
-            expect(one.locator("main")).to_contain_text("No model yet. The page will show")
-            expect(one.locator("main")).to_contain_text("the examples of dev.tsv")
-        tab(other, "About")
-        expect(other.get_by_role("row", name="best validation")).to_have_count(0)
-        tab(other, "Training")
-        reach_model(folder, whole)
-        expect(listed(one).first).to_be_visible()
-        expect(one.locator("header .name")).not_to_contain_text("No model yet")
-        expect(other.get_by_role("tab", name="Training")).to_have_attribute("aria-selected", "true")
-        expect(panel(other, "Training snapshots").locator(".reel")).to_contain_text("of 2")
+            tab(first_page, name)
+            expect(first_page.locator("main")).to_contain_text("No model yet. The page will show")
+            expect(first_page.locator("main")).to_contain_text("the examples of dev.tsv")
+        tab(second_page, "About")
+        expect(second_page.get_by_role("row", name="best validation")).to_have_count(0)
+        tab(second_page, "Training")
+        reach_model(folder, trained_run)
+        expect(listed(first_page).first).to_be_visible()
+        expect(first_page.locator("header .name")).not_to_contain_text("No model yet")
+        expect(second_page.get_by_role("tab", name="Training")).to_have_attribute("aria-selected", "true")
+        expect(panel(second_page, "Training snapshots").locator(".reel")).to_contain_text("of 2")
         validated = [line for line in read_log(folder) if line["event"] == "validated"]
         lines = (folder / "log.jsonl").read_text("utf-8")
-        later = {**validated[-1], "update": 99_999, "best": True}
-        (folder / "log.jsonl").write_text(f"{lines}{json.dumps(later)}\n", encoding="utf-8")
-        tab(other, "About")
-        expect(other.get_by_role("row", name="best validation").first).to_contain_text("at update 99,999")
-        tab(one, "What if")
-        expect(panel(one, "Probabilities before and after")).to_be_visible()  # the model answers
-        one.close()
-        other.close()
+        later_record = {**validated[-1], "update": 99_999, "best": True}
+        (folder / "log.jsonl").write_text(f"{lines}{json.dumps(later_record)}\n", encoding="utf-8")
+        tab(second_page, "About")
+        expect(second_page.get_by_role("row", name="best validation").first).to_contain_text("at update 99,999")
+        tab(first_page, "What if")
+        expect(panel(first_page, "Probabilities before and after")).to_be_visible()  # the model responds
+        first_page.close()
+        second_page.close()
 
 
 def test_axis_has_two_labels_after_one_validation(opened: Open, tmp_path: Path) -> None:
-    training = contents().training
+    training = page_contents().training
     assert training is not None
-    (first, *_) = [line for line in training.log if line["event"] == "validated"]
-    first = {**first, "exact_match": 0.0, "symbol_accuracy": 0.0, "symbol_error_rate": 0.0}
-    shown = msgspec.structs.replace(
-        contents(), compared_runs=[], served=False, training=msgspec.structs.replace(training, log=[first], frames=[])
+    (record, *_) = [line for line in training.log if line["event"] == "validated"]
+    record = {**record, "exact_match": 0.0, "symbol_accuracy": 0.0, "symbol_error_rate": 0.0}
+    modified_contents = msgspec.structs.replace(
+        page_contents(),
+        compared_runs=[],
+        served=False,
+        training=msgspec.structs.replace(training, log=[record], frames=[]),
     )
     path = tmp_path / "page.html"
-    path.write_text(export_page(shown), encoding="utf-8")
+    path.write_text(export_page(modified_contents), encoding="utf-8")
     page = opened(path.as_uri())
     tab(page, "Training")
     expect(panel(page, "Loss").locator("text[text-anchor=end]").nth(2)).to_be_visible()
     expect(panel(page, "Other measures")).to_have_count(0)
     assert panel(page, "Scores").locator("text[x='40']").all_text_contents() == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
-    # A swatch stands before its name, not above it.
-    entry = panel(page, "Loss").locator(".legend span").first
-    whole, swatch = entry.bounding_box(), entry.locator("svg").bounding_box()
-    assert whole and swatch and swatch["x"] < whole["x"] + 5
-    assert abs(swatch["y"] + swatch["height"] / 2 - whole["y"] - whole["height"] / 2) < 3
+    # The color sample of a legend entry is left of its name, not above it.
+    legend_entry = panel(page, "Loss").locator(".legend span").first
+    entry_box, swatch_box = legend_entry.bounding_box(), legend_entry.locator("svg").bounding_box()
+    assert entry_box and swatch_box and swatch_box["x"] < entry_box["x"] + 5
+    assert abs(swatch_box["y"] + swatch_box["height"] / 2 - entry_box["y"] - entry_box["height"] / 2) < 3
     expect(panel(page, "Loss").locator(".caption")).to_have_text(training.loss_caption)
 
 
 def test_model_card_is_shown(opened: Open, file: str) -> None:
-    page, card = opened(file), contents().card
+    page, card = opened(file), page_contents().card
     assert card is not None
     page.get_by_text("Model card").click()
     for label, value in card.facts[:3]:

@@ -17,23 +17,23 @@ from pellucid.viewer.pages import export_page
 from pellucid.viewer.schema import EditOperation, PageExample
 
 
-def items() -> list[PageExample]:
-    """The examples that the page shows."""
+def page_examples() -> list[PageExample]:
+    """Return the examples of the page."""
     return digits_shown(beam=3).contents.examples
 
 
-def a_wrong_one() -> tuple[int, PageExample]:
-    """The first example whose output is wrong, and its place."""
-    return next((place, item) for place, item in enumerate(items()) if item.exact is False)
+def first_wrong_example() -> tuple[int, PageExample]:
+    """Return the index of the first example with a wrong output, and the example."""
+    return next((index, item) for index, item in enumerate(page_examples()) if item.exact is False)
 
 
-def at(address: str, place: int) -> str:
-    """The address of an example."""
-    return f"{address}#example={place}"
+def example_address(address: str, index: int) -> str:
+    """Return the address of the page that shows this example."""
+    return f"{address}#example={index}"
 
 
 def test_matrix_cell_shows_its_weight_and_highlights_its_step(opened: Open, address: str) -> None:
-    page, trace = opened(address), items()[0].traces[0]
+    page, trace = opened(address), page_examples()[0].traces[0]
     weights = decode_array(trace.attention)
     expect(panel(page, "Attention matrix")).to_contain_text("source →")
     expect(panel(page, "Attention matrix")).to_contain_text("output ↓")
@@ -56,14 +56,14 @@ def test_matrix_scale_changes_colors(opened: Open, address: str) -> None:
 
 def test_links_show_their_share_and_the_slider_changes_it(opened: Open, address: str) -> None:
     page = opened(address)
-    own = panel(page, "Attention links")
-    told = own.locator(".share")
-    links, share = re.findall(r"(\d+) links with (\d+) %", told.inner_text())[0]
-    expect(own.locator("g.links path")).to_have_count(int(links))
+    links_panel = panel(page, "Attention links")
+    share_text = links_panel.locator(".share")
+    links, share = re.findall(r"(\d+) links with (\d+) %", share_text.inner_text())[0]
+    expect(links_panel.locator("g.links path")).to_have_count(int(links))
     assert int(share) >= 95
-    own.get_by_role("slider").fill("0.5")
-    fewer, less = re.findall(r"(\d+) links with (\d+) %", told.inner_text())[0]
-    assert int(fewer) < int(links) and 50 <= int(less) <= int(share)
+    links_panel.get_by_role("slider").fill("0.5")
+    fewer_links, lower_share = re.findall(r"(\d+) links with (\d+) %", share_text.inner_text())[0]
+    assert int(fewer_links) < int(links) and 50 <= int(lower_share) <= int(share)
 
 
 def test_click_locks_a_step_until_escape_and_in_the_address(opened: Open, address: str) -> None:
@@ -91,26 +91,26 @@ def test_touch_locks_a_symbol(opened: Open, address: str) -> None:
 
 
 def test_steps_show_probability_entropy_and_candidates(opened: Open, address: str) -> None:
-    place, item = a_wrong_one()
-    page, trace = opened(at(address, place)), item.traces[0]
+    index, item = first_wrong_example()
+    page, trace = opened(example_address(address, index)), item.traces[0]
     steps = panel(page, "Output steps").locator(".step")
     expect(steps).to_have_count(len(trace.target))
     bits = decode_array(trace.entropy)
     assert f"{bits[0]:.2f}" in steps.first.inner_text()
     steps.first.hover()
-    choices = panel(page, "Output steps").locator(".choices li")
-    expect(choices).to_have_count(5)
-    wanted = next((edit.expected for edit in item.edits if edit.kind == "substitution"), None)
-    if wanted is not None:
-        expect(panel(page, "Output steps").locator(".expected").first).to_have_text(wanted)
+    candidates = panel(page, "Output steps").locator(".choices li")
+    expect(candidates).to_have_count(5)
+    expected = next((edit.expected for edit in item.edits if edit.kind == "substitution"), None)
+    if expected is not None:
+        expect(panel(page, "Output steps").locator(".expected").first).to_have_text(expected)
 
 
 def test_error_explanation_is_shown_first(opened: Open, address: str) -> None:
-    place, _ = a_wrong_one()
-    page = opened(at(address, place))
-    said = page.locator(".picked .verdict").first
-    expect(said).to_contain_text("Wrong:")
-    expect(said).to_contain_text("Maximum attention: position")
+    index, _ = first_wrong_example()
+    page = opened(example_address(address, index))
+    verdict = page.locator(".picked .verdict").first
+    expect(verdict).to_contain_text("Wrong:")
+    expect(verdict).to_contain_text("Maximum attention: position")
 
 
 def test_first_error_of_a_long_output_is_visible(opened: Open, tmp_path: Path) -> None:
@@ -118,12 +118,12 @@ def test_first_error_of_a_long_output_is_visible(opened: Open, tmp_path: Path) -
     trace = page_trace_without_model(made("a" * size, [*"b" * (size - 1), END], [[1 / size] * size] * size))
     edits = [EditOperation(kind="same", step=step, expected=symbol) for step, symbol in enumerate(trace.target)]
     edits[60] = EditOperation(kind="substitution", step=60, expected="c")
-    wanted = "b" * 60 + "c" + "b" * 18
+    reference = "b" * 60 + "c" + "b" * 18
     item = PageExample(
-        text="a" * size, features=[], traces=[trace], references=[wanted], edits=edits, errors=1, exact=False
+        text="a" * size, features=[], traces=[trace], references=[reference], edits=edits, errors=1, exact=False
     )
-    shown = msgspec.structs.replace(digits_shown(served=False, beam=3).contents, examples=[item])
-    (tmp_path / "page.html").write_text(export_page(shown), encoding="utf-8")
+    modified_contents = msgspec.structs.replace(digits_shown(served=False, beam=3).contents, examples=[item])
+    (tmp_path / "page.html").write_text(export_page(modified_contents), encoding="utf-8")
     page = opened((tmp_path / "page.html").as_uri())
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
@@ -132,20 +132,20 @@ def test_first_error_of_a_long_output_is_visible(opened: Open, tmp_path: Path) -
         expect(panel(page, "Output steps").locator(".step.here")).to_have_attribute(
             "aria-label", re.compile("^Step 61:")
         )
-        assert in_strip(panel(page, "Output steps").locator(".step.here"))
+        assert is_in_scroll_view(panel(page, "Output steps").locator(".step.here"))
 
 
-def in_strip(place: Locator) -> bool:
-    """Whether it lies within the strip that scrolls it."""
+def is_in_scroll_view(element: Locator) -> bool:
+    """Return whether an element is inside the visible part of its scroll container."""
     script = """each => {
         const [inner, outer] = [each, each.closest('.scroll')].map(one => one.getBoundingClientRect());
         return inner.left >= outer.left && inner.right <= outer.right;
     }"""
-    return bool(place.evaluate(script))
+    return bool(element.evaluate(script))
 
 
 def test_typed_source_is_decoded_while_typing(opened: Open, address: str) -> None:
-    page, item = opened(address), items()[3]
+    page, item = opened(address), page_examples()[3]
     page.get_by_role("searchbox", name="Source to decode").press_sequentially(item.text)
     expect(page.get_by_role("radio").first).to_contain_text(item.traces[0].output)
     expect(page.locator(".picked .verdict")).to_have_text(f"output {item.traces[0].output}")
@@ -157,8 +157,10 @@ def test_typed_source_is_decoded_while_typing(opened: Open, address: str) -> Non
 def test_list_is_sorted_filtered_and_navigated(opened: Open, address: str) -> None:
     page = opened(address)
     page.get_by_label("Filter by correctness").select_option("wrong")
-    expect(page.locator(".filters [role=status]")).to_contain_text(f"{sum(not item.exact for item in items())} of")
-    assert texts(page) == [item.text for item in items() if not item.exact][: len(texts(page))]
+    expect(page.locator(".filters [role=status]")).to_contain_text(
+        f"{sum(not item.exact for item in page_examples())} of"
+    )
+    assert texts(page) == [item.text for item in page_examples() if not item.exact][: len(texts(page))]
     page.get_by_label("Filter by correctness").select_option("all")
     page.get_by_label("Sort by").select_option("length")
     lengths = [len(text) for text in texts(page)]
@@ -176,27 +178,27 @@ def test_filters_report_crossed_bounds_and_hidden_examples(opened: Open, file: s
     page = opened(file)
     page.get_by_label("Minimum source length").fill("9")
     page.get_by_label("Maximum source length").fill("5")
-    told = page.locator(".filters [role=status]")
-    expect(told).to_contain_text("; the minimum exceeds the maximum; the shown example is not listed")
+    status = page.locator(".filters [role=status]")
+    expect(status).to_contain_text("; the minimum exceeds the maximum; the shown example is not listed")
     page.get_by_role("button", name="Show all examples").click()
-    expect(told).not_to_contain_text(";")
+    expect(status).not_to_contain_text(";")
 
 
 def test_j_and_k_move_through_the_list(opened: Open, address: str) -> None:
     page = opened(address)
-    chosen = page.get_by_role("option", selected=True).locator(".source")
-    expect(chosen).to_have_text(items()[0].text)
+    selected_source = page.get_by_role("option", selected=True).locator(".source")
+    expect(selected_source).to_have_text(page_examples()[0].text)
     page.keyboard.press("j")
     page.keyboard.press("j")
-    expect(chosen).to_have_text(items()[2].text)
+    expect(selected_source).to_have_text(page_examples()[2].text)
     page.keyboard.press("k")
-    expect(chosen).to_have_text(items()[1].text)
+    expect(selected_source).to_have_text(page_examples()[1].text)
 
 
 def test_every_hypothesis_has_its_attention(opened: Open, address: str) -> None:
-    place = next(place for place, item in enumerate(items()) if len(item.traces) == 3)
-    page = opened(at(address, place))
-    for number, trace in enumerate(items()[place].traces):
+    index = next(index for index, item in enumerate(page_examples()) if len(item.traces) == 3)
+    page = opened(example_address(address, index))
+    for number, trace in enumerate(page_examples()[index].traces):
         page.get_by_role("radio").nth(number).click()
         weights = decode_array(trace.attention)
         page.mouse.move(*cell(page, "Attention matrix", (0, 1), weights.shape))
@@ -204,75 +206,93 @@ def test_every_hypothesis_has_its_attention(opened: Open, address: str) -> None:
 
 
 def test_beam_node_shows_its_attention(opened: Open, address: str) -> None:
-    page, beam = opened(address), items()[0].traces[0].lattice
+    page, beam = opened(address), page_examples()[0].traces[0].lattice
     assert beam is not None
     tab(page, "Beam")
     nodes = panel(page, "Beam search tree").locator("g[data-node]")
     expect(nodes).to_have_count(len(beam.symbols))
-    for fate, shown in (("kept", "kept"), ("ended", "finished"), ("pruned", "pruned")):
-        fits = [at for at, each in enumerate(beam.fates) if each == fate and beam.parents[at] >= 0 and at != beam.leaf]
-        index = fits[0]
-        panel(page, "Beam search tree").locator(f"g[data-node='{index}']").click()
-        expect(panel(page, "Beam search tree").locator("[aria-live]")).to_contain_text(shown)
-        weights = decode_array(beam.attention)[beam.looks[index]]
-        depth = len(way(beam.parents, index))
+    for fate, label in (("kept", "kept"), ("ended", "finished"), ("pruned", "pruned")):
+        matching_nodes = [
+            node_index
+            for node_index, node_fate in enumerate(beam.fates)
+            if node_fate == fate and beam.parents[node_index] >= 0 and node_index != beam.leaf
+        ]
+        node = matching_nodes[0]
+        panel(page, "Beam search tree").locator(f"g[data-node='{node}']").click()
+        expect(panel(page, "Beam search tree").locator("[aria-live]")).to_contain_text(label)
+        weights = decode_array(beam.attention)[beam.looks[node]]
+        depth = len(path_to_node(beam.parents, node))
         page.mouse.move(*cell(page, "Attention of the selected hypothesis", (depth - 1, 1), (depth, len(weights))))
         expect(panel(page, "Attention of the selected hypothesis").locator(".readout")).to_contain_text(f"{depth},")
         expect(panel(page, "Attention of the selected hypothesis").locator(".readout")).to_contain_text(
             f"{weights[1]:.4f}"
         )
-        assert f"node={index}" in page.url
-        panel(page, "Beam search tree").locator(f"g[data-node='{index}']").click()
+        assert f"node={node}" in page.url
+        panel(page, "Beam search tree").locator(f"g[data-node='{node}']").click()
 
 
 def test_beam_describes_the_path_of_the_reference(opened: Open, address: str) -> None:
-    place, wrong = a_wrong_one()
-    beam, wanted = wrong.traces[0].lattice, [edit.expected for edit in wrong.edits if edit.expected is not None]
+    index, wrong_example = first_wrong_example()
+    beam, expected_symbols = (
+        wrong_example.traces[0].lattice,
+        [edit.expected for edit in wrong_example.edits if edit.expected is not None],
+    )
     assert beam is not None
-    begun = [way(beam.parents, node) for node in range(len(beam.symbols))]
-    shared = max((nodes for nodes in begun if wanted[: len(nodes)] == [beam.symbols[at] for at in nodes]), key=len)
-    page = opened(at(address, place))
+    paths = [path_to_node(beam.parents, node) for node in range(len(beam.symbols))]
+    longest_shared_path = max(
+        (
+            path
+            for path in paths
+            if expected_symbols[: len(path)] == [beam.symbols[example_address] for example_address in path]
+        ),
+        key=len,
+    )
+    page = opened(example_address(address, index))
     tab(page, "Beam")
-    said = panel(page, "Beam search tree").get_by_text("The expected output")
+    description = panel(page, "Beam search tree").get_by_text("The expected output")
     fate = (
         "is in the beam too"
-        if len(shared) == len(wanted)
+        if len(longest_shared_path) == len(expected_symbols)
         else "pruned"
-        if beam.fates[shared[-1]] == "pruned"
+        if beam.fates[longest_shared_path[-1]] == "pruned"
         else "left the"
     )
-    expect(said).to_contain_text(fate)
-    # The end of an output is one node more.
+    expect(description).to_contain_text(fate)
+    # The end symbol adds one node.
     expect(panel(page, "Beam search tree").locator("path.expected")).to_have_count(
-        len(shared) + (fate == "is in the beam too")
+        len(longest_shared_path) + (fate == "is in the beam too")
     )
-    expect(panel(page, "Beam search tree").locator(f"g[data-node='{shared[0]}'] path.expected")).to_have_count(1)
-    right = next(at for at, item in enumerate(items()) if item.exact and item.traces[0].lattice)
-    page = opened(f"{at(address, right)}&tab=beam")
+    expect(
+        panel(page, "Beam search tree").locator(f"g[data-node='{longest_shared_path[0]}'] path.expected")
+    ).to_have_count(1)
+    correct_index = next(
+        example_address for example_address, item in enumerate(page_examples()) if item.exact and item.traces[0].lattice
+    )
+    page = opened(f"{example_address(address, correct_index)}&tab=beam")
     expect(panel(page, "Beam search tree").locator("g[data-node]").first).to_be_visible()
     expect(panel(page, "Beam search tree").get_by_text("The expected output")).to_have_count(0)
 
 
-def way(parents: list[int], node: int) -> list[int]:
-    """From a node to its first."""
-    return [node] if parents[node] < 0 else [*way(parents, parents[node]), node]
+def path_to_node(parents: list[int], node: int) -> list[int]:
+    """Return the nodes from the root to a node."""
+    return [node] if parents[node] < 0 else [*path_to_node(parents, parents[node]), node]
 
 
-def focused(page: Page, tries: int, role: str, name: str) -> None:
-    """Press Tab until something is reached."""
-    for _ in range(tries):
+def tab_to(page: Page, max_presses: int, role: str, name: str) -> None:
+    """Press Tab until the element with this role and name has the focus."""
+    for _ in range(max_presses):
         page.keyboard.press("Tab")
         script = "([role, name]) => { const at = document.activeElement; return at.getAttribute('role') === role"
         if page.evaluate(f"{script} && at.getAttribute('aria-label').startsWith(name) }}", [role, name]):
             return
-    raise AssertionError(f"no {role} {name!r} within {tries} presses of Tab")
+    raise AssertionError(f"no {role} {name!r} within {max_presses} presses of Tab")
 
 
 def test_keyboard_reaches_example_matrix_and_what_if(opened: Open, address: str) -> None:
     page = opened(address)
     expect(listed(page).first).to_be_visible()
     page.keyboard.press("j")
-    focused(page, 40, "application", "Heat map")
+    tab_to(page, 40, "application", "Heat map")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
@@ -284,7 +304,7 @@ def test_keyboard_reaches_example_matrix_and_what_if(opened: Open, address: str)
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("tab", name="What if")).to_be_focused()
-    focused(page, 90, "slider", "Attention of step")
+    tab_to(page, 90, "slider", "Attention of step")
     page.keyboard.press("ArrowUp")
     expect(page.locator(".sentence")).to_contain_text("attention of step")
 
@@ -295,26 +315,28 @@ def test_address_restores_the_view(opened: Open, address: str) -> None:
     tab(page, "Examples")
     panel(page, "Output steps").locator(".step").nth(1).click()
     panel(page, "Attention matrix").get_by_role("button", name="row maximum").click()
-    again = opened(page.url)
-    expect(again.get_by_role("option", selected=True).locator(".source")).to_have_text(items()[4].text)
-    expect(panel(again, "Output steps").locator(".step.pointed")).to_have_attribute(
+    restored_page = opened(page.url)
+    expect(restored_page.get_by_role("option", selected=True).locator(".source")).to_have_text(page_examples()[4].text)
+    expect(panel(restored_page, "Output steps").locator(".step.pointed")).to_have_attribute(
         "aria-label", re.compile("^Step 2:")
     )
-    expect(panel(again, "Attention matrix").get_by_role("button", name="row maximum")).to_have_attribute(
+    expect(panel(restored_page, "Attention matrix").get_by_role("button", name="row maximum")).to_have_attribute(
         "aria-pressed", "true"
     )
 
 
 def test_weights_have_a_table_and_pictures_have_names(opened: Open, address: str) -> None:
-    page, trace = opened(address), items()[0].traces[0]
+    page, trace = opened(address), page_examples()[0].traces[0]
     panel(page, "Attention matrix").get_by_role("button", name="Weights as table").click()
     assert page.get_by_role("region", name="Weights as a table").locator("td").count() == (
         len(trace.source) * len(trace.target)
     )
-    unnamed = "all => all.filter(each => !each.getAttribute('aria-label') && !each.closest('[aria-hidden]')).length"
+    count_unnamed = (
+        "all => all.filter(each => !each.getAttribute('aria-label') && !each.closest('[aria-hidden]')).length"
+    )
     for title in ("Examples", "Beam", "What if", "Corpus", "States", "Training"):
         tab(page, title)
-        assert page.locator("svg[role], [role=application]").evaluate_all(unnamed) == 0
+        assert page.locator("svg[role], [role=application]").evaluate_all(count_unnamed) == 0
 
 
 def test_every_view_states_its_limits(opened: Open, address: str) -> None:

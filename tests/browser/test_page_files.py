@@ -20,44 +20,45 @@ from pellucid.viewer.pages import trace_page as page_of
 from pellucid.viewer.schema import PageContents
 
 
-def contents() -> PageContents:
-    """What the page shows."""
+def page_contents() -> PageContents:
     return digits_shown(served=False, beam=3).contents
 
 
 def test_matrix_and_links_are_saved_in_every_format(opened: Open, file: str, tmp_path: Path) -> None:
-    page, trace = opened(file), contents().examples[0].traces[0]
+    page, trace = opened(file), page_contents().examples[0].traces[0]
     weights = decode_array(trace.attention)
     for title in ("Attention matrix", "Attention links"):
-        words = drawn(saved(page, title, "SVG", tmp_path))
-        assert {"source →", "output →"} <= set(words), "text stays text, and the sides have names"
-        assert words[0].startswith(f"{title} “{trace_text()}” → “")
-        assert title == "Attention links" or {"weight: 0", "1"} <= set(words), "the colors have a key"
+        texts = drawn(saved(page, title, "SVG", tmp_path))
+        assert {"source →", "output →"} <= set(texts), "text stays text, and the sides have names"
+        assert texts[0].startswith(f"{title} “{first_source()}” → “")
+        assert title == "Attention links" or {"weight: 0", "1"} <= set(texts), "the colors have a key"
         picture = saved(page, title, "PNG", tmp_path)
         assert picture.startswith(b"\x89PNG") and min(struct.unpack(">II", picture[16:24])) > 100
-        told = json.loads(saved(page, title, "JSON", tmp_path))
-        assert told["source"] == trace.source and told["target"] == trace.target
-        assert told["weights"] == pytest.approx(weights) if weights.ndim == 1 else len(told["weights"]) == len(weights)
+        values = json.loads(saved(page, title, "JSON", tmp_path))
+        assert values["source"] == trace.source and values["target"] == trace.target
+        assert (
+            values["weights"] == pytest.approx(weights) if weights.ndim == 1 else len(values["weights"]) == len(weights)
+        )
         table = list(csv.reader(io.StringIO(saved(page, title, "CSV", tmp_path).decode("utf-8"))))
-        assert table[0][0].startswith(f"{title.lower()} “{trace_text()}” → “") and table[0][1:] == list(trace.source)
+        assert table[0][0].startswith(f"{title.lower()} “{first_source()}” → “") and table[0][1:] == list(trace.source)
         assert float(table[1][1]) == pytest.approx(weights[0, 0], abs=1e-6)
         tex = saved(page, title, "TikZ", tmp_path).decode("utf-8")
         assert_latex(tex)
         assert "{source $" in tex and "output}" in tex and "{darkest: 1}" in tex
 
 
-def trace_text() -> str:
-    """The source that is shown first."""
-    return contents().examples[0].text
+def first_source() -> str:
+    """Return the source of the first example."""
+    return page_contents().examples[0].text
 
 
 def test_saved_state_plane_has_axis_titles(opened: Open, file: str, tmp_path: Path) -> None:
     page = opened(file)
     tab(page, "States")
-    words = drawn(saved(page, "PCA of the states", "SVG", tmp_path))
-    assert words[0].startswith("States of the encoder")
-    assert sum("principal component, " in each and each.endswith("of the variance →") for each in words) == 1
-    assert sum(each.startswith("← second principal component, ") for each in words) == 1
+    texts = drawn(saved(page, "PCA of the states", "SVG", tmp_path))
+    assert texts[0].startswith("States of the encoder")
+    assert sum("principal component, " in text and text.endswith("of the variance →") for text in texts) == 1
+    assert sum(text.startswith("← second principal component, ") for text in texts) == 1
 
 
 def test_saved_chart_has_its_legend(opened: Open, file: str, tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_states_fit_on_paper(opened: Open, file: str) -> None:
     expect(strip).to_be_visible()
     page.emulate_media(media="print")
     expect(strip).to_have_css("max-width", "100%")
-    # As wide as that of a thousand positions.
+    # The width is that of a strip with a thousand positions.
     strip.evaluate("each => { each.style.width = '3000px'; }")
     assert strip.evaluate("each => each.scrollWidth <= each.clientWidth && each.clientWidth <= innerWidth")
 
@@ -85,14 +86,14 @@ def test_saved_page_opens_again(opened: Open, address: str, tmp_path: Path) -> N
         page.get_by_role("button", name="Save page").click()
     path = tmp_path / "page.html"
     download.value.save_as(path)
-    again = opened(f"{path.as_uri()}#example=2&tab=beam")
-    expect(again.locator(".source")).to_contain_text(contents().examples[2].text)
-    tab(again, "What if")
-    expect(again.locator("#view")).to_contain_text("page is a saved file")
-    # Nobody can be asked there: what a file holds came along.
-    tab(again, "States")
-    expect(panel(again, "State values").locator("canvas").first).to_be_visible()
-    expect(panel(again, "Nearest states").locator("ol li").first).to_be_visible()
+    saved_page = opened(f"{path.as_uri()}#example=2&tab=beam")
+    expect(saved_page.locator(".source")).to_contain_text(page_contents().examples[2].text)
+    tab(saved_page, "What if")
+    expect(saved_page.locator("#view")).to_contain_text("page is a saved file")
+    # A file has no server: the saved page includes the states.
+    tab(saved_page, "States")
+    expect(panel(saved_page, "State values").locator("canvas").first).to_be_visible()
+    expect(panel(saved_page, "Nearest states").locator("ol li").first).to_be_visible()
 
 
 def test_page_is_saved_without_a_server_response(opened: Open, address: str, tmp_path: Path) -> None:
@@ -101,34 +102,36 @@ def test_page_is_saved_without_a_server_response(opened: Open, address: str, tmp
     with page.expect_download() as download:
         page.get_by_role("button", name="Save page").click()
     download.value.save_as(tmp_path / "page.html")
-    told = "The page was saved without states and attributions: It ended."
-    expect(page.locator("header [role=status]")).to_have_text(told)
-    again = opened((tmp_path / "page.html").as_uri())
-    expect(again.locator("#view")).to_contain_text(f"{len(contents().examples)} of {len(contents().examples)}")
+    message = "The page was saved without states and attributions: It ended."
+    expect(page.locator("header [role=status]")).to_have_text(message)
+    saved_page = opened((tmp_path / "page.html").as_uri())
+    expect(saved_page.locator("#view")).to_contain_text(
+        f"{len(page_contents().examples)} of {len(page_contents().examples)}"
+    )
 
 
 def test_link_restores_the_view_of_a_file(opened: Open, file: str) -> None:
     page = opened(file)
     panel(page, "Output steps").locator(".step").nth(1).click()
-    again = opened(page.url)
-    assert "step=1" in again.url
-    expect(panel(again, "Attention matrix").locator(".cross")).to_have_count(1)
+    restored_page = opened(page.url)
+    assert "step=1" in restored_page.url
+    expect(panel(restored_page, "Attention matrix").locator(".cross")).to_have_count(1)
 
 
-def hostile(tmp_path: Path) -> str:
-    """The address of a page whose symbols mean something to a browser."""
+def write_hostile_page(tmp_path: Path) -> str:
+    """Write a page whose symbols contain markup, and return its address."""
     path = tmp_path / "hostile.html"
     path.write_text(page_of(diagonal(HOSTILE, [*HOSTILE, END])), "utf-8", "backslashreplace")
     return path.as_uri()
 
 
 def test_unusual_symbols_are_visible_in_every_panel(opened: Open, tmp_path: Path) -> None:
-    page = opened(hostile(tmp_path))
+    page = opened(write_hostile_page(tmp_path))
     for title in ("Attention links", "Output steps", "Attention matrix"):
-        said = panel(page, title).evaluate("each => each.textContent")
+        panel_text = panel(page, title).evaluate("each => each.textContent")
         for text in ("</script><b>", "<s>", "RLO", "⇥", "␣", "&amp;"):
-            assert text in said, (title, text)
-        assert "\u202e" not in said
+            assert text in panel_text, (title, text)
+        assert "\u202e" not in panel_text
     assert page.locator("b, s").evaluate_all("all => all.filter(each => /script|<s>/.test(each.outerHTML)).length") == 0
     for title in ("Attention matrix", "Output steps"):
         assert "</script><b>" in "".join(drawn(saved(page, title, "SVG", tmp_path)))
@@ -141,26 +144,26 @@ def test_two_pages_of_one_notebook_have_separate_selections(opened: Open, tmp_pa
     frames = "".join(trace._repr_html_() for trace in traces)
     path.write_text(f'<!doctype html><meta charset="utf-8">{frames}', encoding="utf-8")
     page = opened(path.as_uri())
-    one, other = (page.frame_locator("iframe").nth(number) for number in range(2))
-    one.locator(".step").nth(1).click()
-    expect(one.locator(".step.pointed")).to_have_count(1)
-    expect(other.locator(".step").first).to_be_visible()
-    expect(other.locator(".step.pointed")).to_have_count(0)
-    expect(other.locator("canvas")).to_have_count(1)
+    first_frame, second_frame = (page.frame_locator("iframe").nth(number) for number in range(2))
+    first_frame.locator(".step").nth(1).click()
+    expect(first_frame.locator(".step.pointed")).to_have_count(1)
+    expect(second_frame.locator(".step").first).to_be_visible()
+    expect(second_frame.locator(".step.pointed")).to_have_count(0)
+    expect(second_frame.locator("canvas")).to_have_count(1)
 
 
-def shade(page: Page, name: str) -> int:
-    """How light a colour of the page is, of 765."""
+def page_lightness(page: Page, name: str) -> int:
+    """Return the lightness of a color of the page, from 0 to 765."""
     script = "name => getComputedStyle(document.body)[name].match(/\\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0)"
     return int(page.evaluate(script, name))
 
 
-def corner(canvas: Locator) -> int:
-    """How light the first cell of a heat map is, of 765."""
-    return int(canvas.evaluate(CORNER))
+def first_cell_lightness(canvas: Locator) -> int:
+    """Return the lightness of the first cell of a heat map, from 0 to 765."""
+    return int(canvas.evaluate(FIRST_CELL_LIGHTNESS))
 
 
-CORNER = """canvas => { const copy = document.createElement('canvas'), pen = copy.getContext('2d');
+FIRST_CELL_LIGHTNESS = """canvas => { const copy = document.createElement('canvas'), pen = copy.getContext('2d');
     pen.drawImage(canvas, 0, 0);
     const { data } = pen.getImageData(0, 0, 1, 1);
     return data[0] + data[1] + data[2] }"""
@@ -168,12 +171,12 @@ CORNER = """canvas => { const copy = document.createElement('canvas'), pen = cop
 
 def test_dark_theme_is_printed_light(opened: Open, file: str) -> None:
     page = opened(file)
-    expect(panel(page, "Attention links")).to_be_visible()  # the page is packed: its style comes with its script
-    assert shade(page, "backgroundColor") > 700 > 200 > shade(page, "color")
+    expect(panel(page, "Attention links")).to_be_visible()  # the packed page loads its style with its script
+    assert page_lightness(page, "backgroundColor") > 700 > 200 > page_lightness(page, "color")
     page.get_by_role("button", name="Dark colors").click()
-    assert shade(page, "backgroundColor") < 150 < 550 < shade(page, "color")
+    assert page_lightness(page, "backgroundColor") < 150 < 550 < page_lightness(page, "color")
     page.emulate_media(media="print")
-    assert shade(page, "backgroundColor") == 765 and shade(page, "color") == 0
+    assert page_lightness(page, "backgroundColor") == 765 and page_lightness(page, "color") == 0
     for name in ("tablist", "listbox"):
         expect(page.get_by_role(name)).to_be_hidden()
     assert not page.get_by_text("Hover over a").locator("visible=true").count()
@@ -182,11 +185,11 @@ def test_dark_theme_is_printed_light(opened: Open, file: str) -> None:
     expect(panel(page, "Output steps").locator("ol")).to_have_css("flex-wrap", "wrap")
     expect(panel(page, "Output steps").locator(".bar > span").first).to_have_css("print-color-adjust", "exact")
     page.emulate_media(media="screen")
-    cells = panel(page, "Attention matrix").locator("canvas")
-    assert corner(cells) < 700
+    canvas = panel(page, "Attention matrix").locator("canvas")
+    assert first_cell_lightness(canvas) < 700
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert corner(cells) > 700
+    assert first_cell_lightness(canvas) > 700
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
-    pressed = page.pdf()
-    assert pressed.startswith(b"%PDF") and len(pressed) > 10_000
+    pdf = page.pdf()
+    assert pdf.startswith(b"%PDF") and len(pdf) > 10_000

@@ -11,33 +11,33 @@ from playwright.sync_api import Page, expect
 from saved_files import table
 
 SENTENCE = ".sentence"
-SHADES = """canvas => new Set(new Uint32Array(
+COUNT_COLORS = """canvas => new Set(new Uint32Array(
     canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size"""
 
 
-def what_if(page: Page) -> None:
-    """Open the view, and wait for its first answer."""
+def open_what_if(page: Page) -> None:
+    """Open the What if tab and wait for its first response."""
     tab(page, "What if")
     expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
 def test_forced_output_is_compared_along_itself_and_saved(opened: Open, address: str, tmp_path: Path) -> None:
     page = opened(f"{address}#example=0")
-    what_if(page)
+    open_what_if(page)
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
-    other = panel(page, "Output before and after").locator("button.other").first
-    symbol = other.locator(".symbol, span").first.inner_text()
-    with page.expect_response("**/api/what-if") as answered:
-        other.click()
-    told = json.loads(answered.value.body())
-    before, after = (told[name]["traces"][0]["target"] for name in ("before", "after"))
+    alternative = panel(page, "Output before and after").locator("button.other").first
+    symbol = alternative.locator(".symbol, span").first.inner_text()
+    with page.expect_response("**/api/what-if") as response:
+        alternative.click()
+    body = json.loads(response.value.body())
+    before, after = (body[name]["traces"][0]["target"] for name in ("before", "after"))
     expect(page.locator(SENTENCE)).to_contain_text(f"outputs “{symbol}” (p = ")
-    became = panel(page, "Probabilities before and after")
-    expect(became.locator("tbody tr")).to_have_count(max(len(before), len(after)))
-    expect(became.locator(".caption")).to_contain_text("along its own prefix")
-    assert panel(page, "Attention difference").locator("canvas").evaluate(SHADES) > 1
-    head, *lines = table(saved(page, "Probabilities before and after", "CSV", tmp_path))
-    assert head == [
+    probabilities = panel(page, "Probabilities before and after")
+    expect(probabilities.locator("tbody tr")).to_have_count(max(len(before), len(after)))
+    expect(probabilities.locator(".caption")).to_contain_text("along its own prefix")
+    assert panel(page, "Attention difference").locator("canvas").evaluate(COUNT_COLORS) > 1
+    header, *rows = table(saved(page, "Probabilities before and after", "CSV", tmp_path))
+    assert header == [
         "step",
         "before",
         "after",
@@ -46,23 +46,23 @@ def test_forced_output_is_compared_along_itself_and_saved(opened: Open, address:
         "KL in bits",
         "forced after",
     ]
-    assert [line[6] for line in lines] == ["symbol", *[""] * (len(lines) - 1)]
-    assert [line[2] for line in lines[: len(after)]] == after and [line[1] for line in lines[: len(before)]] == before
-    assert float(lines[0][4]) < float(lines[0][3]) and float(lines[0][5]) == 0 < float(lines[1][5])
-    rows = table(saved(page, "Attention difference", "CSV", tmp_path))[1:]
-    assert len(rows) == min(len(before), len(after)) and rows[0][0] == f"{before[0]}/{after[0]}"
+    assert [row[6] for row in rows] == ["symbol", *[""] * (len(rows) - 1)]
+    assert [row[2] for row in rows[: len(after)]] == after and [row[1] for row in rows[: len(before)]] == before
+    assert float(rows[0][4]) < float(rows[0][3]) and float(rows[0][5]) == 0 < float(rows[1][5])
+    difference_rows = table(saved(page, "Attention difference", "CSV", tmp_path))[1:]
+    assert len(difference_rows) == min(len(before), len(after)) and difference_rows[0][0] == f"{before[0]}/{after[0]}"
     page.get_by_role("button", name="Uniform").click()
     page.get_by_role("group", name="Source symbols").get_by_role("button").last.click()
     with page.expect_response("**/api/what-if"):
         page.get_by_role("button", name="Mask in attention").click()
     expect(page.locator(SENTENCE)).to_contain_text("Masking")
-    given = [line[6] for line in table(saved(page, "Probabilities before and after", "CSV", tmp_path))]
-    assert given[1] == "symbol and attention"
-    change = json.loads(saved(page, "Probabilities before and after", "JSON", tmp_path))
-    first = digits_shown(beam=3).contents.examples[0]
-    assert change["difference"]["before"]["text"] == change["request"]["text"] == first.text
-    assert change["request"]["prefix"] == after[:1] and change["request"]["attention_overrides"][0]["step"] == 0
-    assert change["request"]["masked_positions"] == [len(first.traces[0].source) - 1]
+    forced_column = [row[6] for row in table(saved(page, "Probabilities before and after", "CSV", tmp_path))]
+    assert forced_column[1] == "symbol and attention"
+    values = json.loads(saved(page, "Probabilities before and after", "JSON", tmp_path))
+    first_example = digits_shown(beam=3).contents.examples[0]
+    assert values["difference"]["before"]["text"] == values["request"]["text"] == first_example.text
+    assert values["request"]["prefix"] == after[:1] and values["request"]["attention_overrides"][0]["step"] == 0
+    assert values["request"]["masked_positions"] == [len(first_example.traces[0].source) - 1]
 
 
 def test_step_forced_in_examples_is_selected(opened: Open, address: str) -> None:
@@ -79,14 +79,14 @@ def test_step_forced_in_examples_is_selected(opened: Open, address: str) -> None
 
 def test_impossible_prefix_is_reported(opened: Open, address: str) -> None:
     page = opened(f"{address}#example=0")
-    what_if(page)
+    open_what_if(page)
     page.get_by_role("textbox", name="prefix").fill("☃")
     expect(page.locator(f"{SENTENCE} .wrong")).to_have_text(re.compile("^prefix: the model never writes"))
     expect(page.locator(SENTENCE)).to_contain_text("The previous result is shown below.")
-    # What is left of the former answer looks like it, and is not saved as another one.
+    # The previous result is dimmed and cannot be saved.
     expect(page.get_by_role("button", name="Save as …")).to_have_count(0)
-    for left in ("table", ".steps", ".after b", "[role=slider]"):
-        expect(page.locator(f"main {left}").first).to_have_css("opacity", "0.4")
+    for selector in ("table", ".steps", ".after b", "[role=slider]"):
+        expect(page.locator(f"main {selector}").first).to_have_css("opacity", "0.4")
     expect(page.get_by_role("textbox", name="prefix")).to_have_css("opacity", "1")
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(SENTENCE)).to_contain_text("No change")
@@ -98,16 +98,16 @@ def test_changed_symbols_and_correctness_of_a_new_output_are_marked(opened: Open
         each for each in digits_shown(beam=3).contents.examples if each.exact and len(each.traces[0].target) > 3
     )
     page = opened(f"{address}#example={digits_shown(beam=3).contents.examples.index(item)}")
-    what_if(page)
+    open_what_if(page)
     output = panel(page, "Output before and after")
     expect(output.locator(".after")).to_contain_text("✓ correct")
     expect(output.locator(".missed")).to_have_count(0)
     page.get_by_role("textbox", name="prefix").fill("8" if item.traces[0].output.startswith("7") else "7")
     expect(output.locator(".after")).to_contain_text(f"✗ “{item.references[0]}” expected")
-    marked = output.locator(".after .missed").first
-    expect(marked).to_have_text(re.compile("^[78]"))
-    assert len(marked.inner_text()) < len(output.locator(".after b").inner_text())
-    # Of another source nobody knows what is expected.
+    marked_symbols = output.locator(".after .missed").first
+    expect(marked_symbols).to_have_text(re.compile("^[78]"))
+    assert len(marked_symbols.inner_text()) < len(output.locator(".after b").inner_text())
+    # A changed source has no reference.
     page.get_by_role("textbox", name="source").fill("one two")
     expect(page.locator(SENTENCE)).to_contain_text("by “one two”")
     expect(output.locator(".after")).not_to_contain_text("expected")

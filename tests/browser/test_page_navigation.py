@@ -18,25 +18,25 @@ from pellucid.viewer.pages import trace_page as page_of
 from pellucid.viewer.server import background_server, create_app
 
 SENTENCE = ".sentence"
-NEVER = "not in the vocabulary"
-SMALL = """all => all.map(each => [each.textContent, each.getBoundingClientRect()])
+UNKNOWN_MESSAGE = "not in the vocabulary"
+SMALL_BUTTONS = """all => all.map(each => [each.textContent, each.getBoundingClientRect()])
     .filter(([, box]) => box.width > 0 && Math.min(box.width, box.height) < 24)
     .map(([text, box]) => [text, box.width, box.height])"""
-"""Buttons that are too small for a finger (WCAG 2.2, 2.5.8)."""
-WALK = 1100
-"""Milliseconds after which going to another example is a step of its own."""
+"""Script that returns the buttons below the minimum target size (WCAG 2.2, 2.5.8)."""
+HISTORY_INTERVAL = 1100
+"""Milliseconds after which another example is a separate history entry."""
 
 
 def test_back_returns_to_the_previous_example_and_view(opened: Open, address: str) -> None:
     page = opened(f"{address}#example=0")
     items = digits_shown(beam=3).contents.examples
-    for place in (3, 5):
-        page.wait_for_timeout(WALK)
-        listed(page).nth(place).click()
+    for index in (3, 5):
+        page.wait_for_timeout(HISTORY_INTERVAL)
+        listed(page).nth(index).click()
     tab(page, "Corpus")
     page.go_back()
-    for place in (5, 3, 0):
-        expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(items[place].text)
+    for index in (5, 3, 0):
+        expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(items[index].text)
         page.go_back()
     assert page.url == "about:blank"
     page.go_forward()
@@ -47,7 +47,7 @@ def test_back_returns_to_the_previous_example_and_view(opened: Open, address: st
 def test_quickly_passed_examples_are_one_history_entry(opened: Open, address: str) -> None:
     page = opened(f"{address}#example=2")
     expect(listed(page).first).to_be_visible()
-    page.wait_for_timeout(WALK)
+    page.wait_for_timeout(HISTORY_INTERVAL)
     for _ in range(4):
         page.keyboard.press("j")
     page.wait_for_function("location.hash.includes('example=6')")
@@ -57,8 +57,8 @@ def test_quickly_passed_examples_are_one_history_entry(opened: Open, address: st
     )
 
 
-def changed(page: Page) -> str:
-    """A position is hidden, the output's beginning and a row of attention are given; what is said of it."""
+def change_example(page: Page) -> str:
+    """Mask a position, force a prefix and override the attention of a step. Return the sentence that describes it."""
     tab(page, "What if")
     page.get_by_role("group", name="Source symbols").get_by_role("button").nth(1).click()
     page.get_by_role("button", name="Mask in attention").click()
@@ -71,15 +71,15 @@ def changed(page: Page) -> str:
 
 def test_address_contains_the_what_if_change(opened: Open, address: str, file: str) -> None:
     page = opened(f"{address}#example=4")
-    told = changed(page)
-    expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
+    sentence = change_example(page)
+    expect(opened(page.url).locator(SENTENCE)).to_have_text(sentence)
     page.get_by_role("textbox", name="source", exact=True).fill("two ten")
     expect(page.locator(SENTENCE)).to_contain_text("by “two ten”")
-    told = page.locator(SENTENCE).inner_text()
-    expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
-    alone = opened(f"{file}#{page.url.partition('#')[2]}")
-    expect(alone.get_by_role("tabpanel")).to_contain_text("This page is a saved file without a model")
-    expect(alone.get_by_role("tabpanel")).to_contain_text("by “two ten”")
+    sentence = page.locator(SENTENCE).inner_text()
+    expect(opened(page.url).locator(SENTENCE)).to_have_text(sentence)
+    saved_page = opened(f"{file}#{page.url.partition('#')[2]}")
+    expect(saved_page.get_by_role("tabpanel")).to_contain_text("This page is a saved file without a model")
+    expect(saved_page.get_by_role("tabpanel")).to_contain_text("by “two ten”")
     page.get_by_role("button", name="Reset all changes").click()
     expect(page.locator(SENTENCE)).to_contain_text("No change")
     assert "edit=" not in page.url
@@ -95,8 +95,8 @@ def test_address_contains_the_typed_and_changed_source(opened: Open, address: st
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator(SENTENCE)).to_contain_text("Replacing the source “two six” by “wo six”")
-    told = page.locator(SENTENCE).inner_text()
-    expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
+    sentence = page.locator(SENTENCE).inner_text()
+    expect(opened(page.url).locator(SENTENCE)).to_have_text(sentence)
 
 
 @pytest.mark.parametrize(
@@ -116,22 +116,22 @@ def test_invalid_address_is_ignored(opened: Open, address: str, edit: str) -> No
 
 
 @pytest.fixture(scope="module")
-def long() -> Iterator[str]:
-    """A service on sources of 300 to 1,000 symbols."""
-    with background_server(create_app(long_shown())) as found:
-        yield found
+def long_address() -> Iterator[str]:
+    """Serve a page with sources of 300 to 1,000 symbols and yield its address."""
+    with background_server(create_app(long_shown())) as address:
+        yield address
 
 
-def test_too_long_change_is_reported_and_small_weights_have_bars(opened: Open, long: str) -> None:
-    page = opened(f"{long}#tab=what-if")
+def test_too_long_change_is_reported_and_small_weights_have_bars(opened: Open, long_address: str) -> None:
+    page = opened(f"{long_address}#tab=what-if")
     bars = panel(page, "Attention of step 1")
     expect(bars).to_contain_text("Full height:")
     heights = bars.locator("rect:not(.ground)").evaluate_all("all => all.map(each => each.height.baseVal.value)")
     assert max(heights) > 20
     before = decode_array(long_shown().contents.examples[0].traces[0].attention)
     profile = panel(page, "Attention before").locator("rect:not(.here)")
-    drawn = profile.evaluate_all("all => all.map(each => each.height.baseVal.value)")[-before.shape[1] :]
-    assert min(drawn) > 0.2 * max(drawn)  # hardly more than an even share each: the bars begin at nothing
+    bar_heights = profile.evaluate_all("all => all.map(each => each.height.baseVal.value)")[-before.shape[1] :]
+    assert min(bar_heights) > 0.2 * max(bar_heights)  # the weights are almost uniform, and the bars start at zero
     strip = bars.locator(".scroll")
     page.get_by_role("group", name="Source symbols").get_by_role("button").nth(250).click()
     assert strip.evaluate("strip => strip.scrollLeft") > 0
@@ -142,10 +142,10 @@ def test_too_long_change_is_reported_and_small_weights_have_bars(opened: Open, l
     page.mouse.move(box["x"] + 100, box["y"] + 40, steps=5)
     page.mouse.up()
     expect(page.locator(SENTENCE)).to_contain_text("attention of step 1")
-    dragged = page.get_by_role("slider", name="Attention of step 1").get_attribute("aria-valuenow")
-    assert 0.0005 < float(dragged or 0) < 0.005  # the scale stays while one drags
+    weight = page.get_by_role("slider", name="Attention of step 1").get_attribute("aria-valuenow")
+    assert 0.0005 < float(weight or 0) < 0.005  # the scale does not change during the drag
     page.get_by_role("button", name="Uniform").click()
-    expect(page).to_have_url(re.compile("edit="))  # one number, and how often
+    expect(page).to_have_url(re.compile("edit="))  # uniform weights are stored as one number and a count
     page.get_by_role("button", name="Permuted weights").click()
     expect(page.get_by_role("group", name="Undo and reset changes")).to_contain_text("too long for a link")
     assert "edit=" not in page.url
@@ -155,26 +155,28 @@ def test_unknown_symbols_are_marked_in_every_view(opened: Open, address: str) ->
     page = opened(address)
     page.get_by_role("searchbox", name="Source to decode").fill("si☃x")
     for title in ("Attention links", "Attention matrix"):
-        expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
+        expect(panel(page, title).locator("svg title")).to_have_text(UNKNOWN_MESSAGE)
     page.get_by_role("button", name="Weights as table", exact=True).click()
-    expect(page.get_by_role("columnheader", name=f"☃, position 3, {NEVER}")).to_be_visible()
+    expect(page.get_by_role("columnheader", name=f"☃, position 3, {UNKNOWN_MESSAGE}")).to_be_visible()
     panel(page, "Attention links").get_by_role("application").focus()
     for key in ("ArrowRight", "ArrowUp", "Home", "ArrowRight", "ArrowRight"):
         page.keyboard.press(key)
     expect(panel(page, "Attention links").locator("[aria-live]")).to_contain_text(
-        re.compile(f"^Position 3, .*☃.*, {NEVER}")
+        re.compile(f"^Position 3, .*☃.*, {UNKNOWN_MESSAGE}")
     )
     tab(page, "Beam")
-    expect(panel(page, "Attention of the selected hypothesis").locator("svg title")).to_have_text([NEVER, NEVER])
+    expect(panel(page, "Attention of the selected hypothesis").locator("svg title")).to_have_text(
+        [UNKNOWN_MESSAGE, UNKNOWN_MESSAGE]
+    )
     tab(page, "Compare")
     for title in ("run", "rival", "Attention difference"):
-        expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
+        expect(panel(page, title).locator("svg title")).to_have_text(UNKNOWN_MESSAGE)
     tab(page, "What if")
     for title in ("Attention before", "Attention after", "Attention difference"):
-        expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
-    expect(page.get_by_role("button", name=f"☃, position 3, {NEVER}")).to_have_class(re.compile("unknown"))
+        expect(panel(page, title).locator("svg title")).to_have_text(UNKNOWN_MESSAGE)
+    expect(page.get_by_role("button", name=f"☃, position 3, {UNKNOWN_MESSAGE}")).to_have_class(re.compile("unknown"))
     bars = page.get_by_role("slider", name="Attention of step 1")
-    expect(bars.locator("title").filter(has_text=NEVER)).to_have_count(1)
+    expect(bars.locator("title").filter(has_text=UNKNOWN_MESSAGE)).to_have_count(1)
 
 
 def test_wide_links_scroll_to_the_selection(opened: Open, tmp_path: Path) -> None:
@@ -199,23 +201,23 @@ def test_animation_respects_reduced_motion(opened: Open, file: str) -> None:
     page = opened("about:blank")
     page.emulate_media(reduced_motion="reduce")
     page.goto(f"{file}#tab=training")
-    scrub = page.get_by_role("slider", name="Validation whose")
-    last = scrub.input_value()
+    slider = page.get_by_role("slider", name="Validation whose")
+    last = slider.input_value()
     page.wait_for_timeout(1500)
-    assert scrub.input_value() == last
+    assert slider.input_value() == last
     page.get_by_role("button", name="Play").click()
-    seen = set[float]()
+    values = set[float]()
     while page.get_by_role("button", name="Pause").is_visible():
-        seen.add(float(scrub.input_value()))
+        values.add(float(slider.input_value()))
         page.wait_for_timeout(50)
-    assert len(seen) > 2 and all(each == int(each) for each in seen)
+    assert len(values) > 2 and all(value == int(value) for value in values)
     assert page.evaluate("() => document.getAnimations().length") == 0
 
 
 def test_every_tab_is_reachable_on_a_narrow_screen(browser: Browser, address: str) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
-    page, wrong = context.new_page(), list[str]()
-    page.on("pageerror", lambda error: wrong.append(f"{error}"))
+    page, errors = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: errors.append(f"{error}"))
     page.goto(address)
     expect(panel(page, "Attention links")).to_be_visible()
     tabs = page.get_by_role("tab")
@@ -223,13 +225,13 @@ def test_every_tab_is_reachable_on_a_narrow_screen(browser: Browser, address: st
     assert len(names) == 8
     assert page.get_by_role("tablist").evaluate("each => each.scrollWidth <= each.clientWidth")
     for name in names:
-        own = page.get_by_role("tab", name=name, exact=True)
-        box = own.bounding_box()
+        tab_button = page.get_by_role("tab", name=name, exact=True)
+        box = tab_button.bounding_box()
         assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 400
         page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        expect(own).to_have_attribute("aria-selected", "true")
+        expect(tab_button).to_have_attribute("aria-selected", "true")
         expect(page.get_by_role("tabpanel", name=name)).to_be_visible()
-        assert page.get_by_role("button").evaluate_all(SMALL) == []
+        assert page.get_by_role("button").evaluate_all(SMALL_BUTTONS) == []
         page.evaluate("scrollTo(0, 0)")
     page.get_by_role("tab", selected=True).focus()
     for name in names:
@@ -238,56 +240,56 @@ def test_every_tab_is_reachable_on_a_narrow_screen(browser: Browser, address: st
         expect(page.get_by_role("tab", selected=True)).to_be_focused()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     context.close()
-    assert wrong == []
+    assert errors == []
 
 
 def test_touch_locks_and_unlocks(browser: Browser, address: str) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
-    page, wrong = context.new_page(), list[str]()
-    page.on("pageerror", lambda error: wrong.append(f"{error}"))
+    page, errors = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: errors.append(f"{error}"))
     page.goto(address)
     for title, y in (("Attention links", 40), ("Attention matrix", 60)):
         picture = panel(page, title).get_by_role("application")
         picture.tap(position={"x": 120, "y": y})
-        held = panel(page, title).get_by_role("button", name="unlock selection")
-        expect(held).to_be_visible()
+        unlock_button = panel(page, title).get_by_role("button", name="unlock selection")
+        expect(unlock_button).to_be_visible()
         expect(panel(page, title).locator(".readout")).to_contain_text(re.compile("osition|Step"))
-        held.tap()
-        expect(held).to_have_count(0)
+        unlock_button.tap()
+        expect(unlock_button).to_have_count(0)
     page.locator(".step").nth(1).tap()
     expect(page.locator(".step.pointed")).to_have_count(1)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     context.close()
-    assert wrong == []
+    assert errors == []
 
 
 def test_no_request_of_the_page_fails(opened: Open, address: str) -> None:
-    page, answers = opened("about:blank"), list[tuple[str, int]]()
-    page.on("response", lambda answer: answers.append((answer.url, answer.status)))
+    page, responses = opened("about:blank"), list[tuple[str, int]]()
+    page.on("response", lambda response: responses.append((response.url, response.status)))
     page.goto(address)
     expect(panel(page, "Attention matrix")).to_be_visible()
     page.wait_for_timeout(300)
-    assert answers and all(status < 400 for _, status in answers)
+    assert responses and all(status < 400 for _, status in responses)
 
 
 def test_percentages_name_their_total(opened: Open, address: str) -> None:
     page = opened(address)
-    several = next(item for item in digits_shown(beam=3).contents.examples if len(item.traces) > 1)
+    item = next(example for example in digits_shown(beam=3).contents.examples if len(example.traces) > 1)
     expect(page.get_by_role("radio").first).to_contain_text("of these")
-    expect(page.locator(".picked")).to_contain_text(f"probability normalized over these {len(several.traces)}")
-    for layer, said in {
+    expect(page.locator(".picked")).to_contain_text(f"probability normalized over these {len(item.traces)}")
+    for layer, caption in {
         "occlusion": "embedding of a source position is set to zero",
         "gradient": "Gradient of the log-probability",
     }.items():
         page.get_by_role("button", name=layer, exact=True).click()
-        expect(page.locator(".layers + p")).to_contain_text(said)
+        expect(page.locator(".layers + p")).to_contain_text(caption)
     tab(page, "Compare")
-    wins = page.get_by_role("group", name=re.compile("^Outcomes"))
-    expect(wins).to_contain_text("only run correct")
-    expect(wins).to_contain_text("only rival correct")
+    outcomes = page.get_by_role("group", name=re.compile("^Outcomes"))
+    expect(outcomes).to_contain_text("only run correct")
+    expect(outcomes).to_contain_text("only rival correct")
     expect(panel(page, "Attention difference").locator(".caption")).to_contain_text("Red: more weight in rival")
     expect(panel(page, "Attention difference")).to_contain_text("rival − run")
-    # Three maps that are read together stand at one height, where there is room for them beside each other.
+    # On a wide screen, the three heat maps are side by side.
     page.set_viewport_size({"width": 1600, "height": 900})
     tops = page.locator(".pair canvas").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")
     assert len(tops) >= 3 and max(tops[:3]) - min(tops[:3]) < 1
@@ -296,13 +298,13 @@ def test_percentages_name_their_total(opened: Open, address: str) -> None:
 def test_output_has_one_tab_stop_and_arrow_keys(opened: Open, file: str) -> None:
     page = opened(file)
     page.get_by_role("option", name=re.compile("^wrong, ")).first.click()
-    written = page.locator(".verdict td button")
-    expect(written.and_(page.locator("[tabindex='0']"))).to_have_count(1)
-    written.first.focus()
-    for _ in range(written.count()):
+    symbols = page.locator(".verdict td button")
+    expect(symbols.and_(page.locator("[tabindex='0']"))).to_have_count(1)
+    symbols.first.focus()
+    for _ in range(symbols.count()):
         page.keyboard.press("ArrowRight")
-    expect(written.last).to_be_focused()
-    expect(written.and_(page.locator("[tabindex='0']"))).to_have_count(1)
+    expect(symbols.last).to_be_focused()
+    expect(symbols.and_(page.locator("[tabindex='0']"))).to_have_count(1)
     page.keyboard.press("ArrowLeft")
-    if written.count() > 1:
-        expect(written.nth(written.count() - 2)).to_be_focused()
+    if symbols.count() > 1:
+        expect(symbols.nth(symbols.count() - 2)).to_be_focused()

@@ -17,7 +17,7 @@ from pellucid.evaluation.assessment import Assessment, compare_runs
 from pellucid.viewer.report_parts import ExampleOutput
 from pellucid.viewer.reports import Report, comparison_report, evaluation_report, write_report
 
-Show = Callable[[Report], Page]
+OpenReport = Callable[[Report], Page]
 RUNS = (
     build_assessment(ROWS, "one"),
     build_assessment([("abc", "abx"), ("abd", "abd"), ("x", "x"), ("yz", "yz")], "two"),
@@ -25,26 +25,26 @@ RUNS = (
 
 
 @pytest.fixture
-def show(opened: Open, tmp_path: Path) -> Show:
-    """Opens a report as a file, without a network."""
+def open_report(opened: Open, tmp_path: Path) -> OpenReport:
+    """Return a function that writes a report to a file and opens it."""
 
-    def show_(report: Report) -> Page:
+    def write_and_open(report: Report) -> Page:
         write_report(tmp_path / "report.html", report)
         return opened((tmp_path / "report.html").as_uri())
 
-    return show_
+    return write_and_open
 
 
-def evaluated(assessment: Assessment, max_errors: int = 10) -> Report:
+def make_evaluation_report(assessment: Assessment, max_errors: int = 10) -> Report:
     return evaluation_report(assessment, "some/test.tsv", {"cut_outputs": 2}, max_errors)
 
 
-def compared() -> Report:
+def make_comparison_report() -> Report:
     return comparison_report(RUNS, [compare_runs(*RUNS)], "test.tsv", 10)
 
 
-def test_every_part_is_shown(show: Show) -> None:
-    page = show(full())
+def test_every_part_is_shown(open_report: OpenReport) -> None:
+    page = open_report(full())
     expect(page.get_by_role("heading", level=1)).to_have_text("Spelling <to> sound")
     titles = ["Training curves", "Accuracy", "Attention", "Errors", "Mean", "Numbers", "Settings"]
     expect(page.get_by_role("heading", level=2)).to_have_text(titles)
@@ -57,14 +57,14 @@ def test_every_part_is_shown(show: Show) -> None:
     expect(panel(page, "Settings")).to_contain_text('size = "<base>"')
 
 
-def test_markup_in_symbols_stays_text(show: Show) -> None:
-    page = show(full())
+def test_markup_in_symbols_stays_text(open_report: OpenReport) -> None:
+    page = open_report(full())
     expect(page.locator("main")).to_contain_text("</script><b>")
     assert page.locator("main s, main iframe, main i").count() == 0 and len(HOSTILE) > 3
 
 
-def test_charts_have_values_and_tables(show: Show, tmp_path: Path) -> None:
-    page = show(full())
+def test_charts_have_values_and_tables(open_report: OpenReport, tmp_path: Path) -> None:
+    page = open_report(full())
     chart = panel(page, "By target position")
     chart.get_by_role("slider").focus()
     page.keyboard.press("Home")
@@ -76,25 +76,25 @@ def test_charts_have_values_and_tables(show: Show, tmp_path: Path) -> None:
     expect(loss.locator(".legend")).to_have_text(re.compile("training.*validation"))
 
 
-def test_drawn_examples_have_weights_and_probabilities(show: Show) -> None:
-    own = show(full()).get_by_role("region", name=re.compile("abc.* → .*AB")).first
-    expect(own).to_contain_text("p = 0.46")
-    expect(own).to_contain_text("correct")
-    expect(own.locator(".step")).to_have_text(
+def test_drawn_examples_have_weights_and_probabilities(open_report: OpenReport) -> None:
+    example = open_report(full()).get_by_role("region", name=re.compile("abc.* → .*AB")).first
+    expect(example).to_contain_text("p = 0.46")
+    expect(example).to_contain_text("correct")
+    expect(example.locator(".step")).to_have_text(
         [re.compile("A.*93 %.*x.*5.3 %"), re.compile("B.*50 %"), re.compile("end.*99.9")]
     )
-    own.get_by_role("application").focus()
+    example.get_by_role("application").focus()
     for _ in range(2):
-        own.get_by_role("application").press("ArrowRight")
-    expect(own.locator(".readout")).to_contain_text(re.compile("weight on position 2, .*b.*: 0.2000"))
-    own.locator(".step").nth(1).click()
-    expect(own.locator(".choices li")).to_have_text(
+        example.get_by_role("application").press("ArrowRight")
+    expect(example.locator(".readout")).to_contain_text(re.compile("weight on position 2, .*b.*: 0.2000"))
+    example.locator(".step").nth(1).click()
+    expect(example.locator(".choices li")).to_have_text(
         [re.compile("B.*50 %"), re.compile("x.*38 %"), re.compile("y.*12 %")]
     )
 
 
-def test_errors_are_opened_searched_and_sorted(show: Show) -> None:
-    page = show(evaluated(build_assessment(ROWS)))
+def test_errors_are_opened_searched_and_sorted(open_report: OpenReport) -> None:
+    page = open_report(make_evaluation_report(build_assessment(ROWS)))
     errors = panel(page, "Errors")
     expect(errors.locator("details")).to_have_count(2)
     expect(errors.locator("details").nth(1).locator("mark")).to_have_text(["c", "d"])
@@ -111,8 +111,8 @@ def test_errors_are_opened_searched_and_sorted(show: Show) -> None:
     expect(errors.locator("details")).to_have_count(0)
 
 
-def test_confusion_lists_its_examples(show: Show) -> None:
-    page = show(evaluated(build_assessment(ROWS)))
+def test_confusion_lists_its_examples(open_report: OpenReport) -> None:
+    page = open_report(make_evaluation_report(build_assessment(ROWS)))
     confusions = panel(page, "Confusions")
     expect(confusions.get_by_title("correct predictions of this symbol").first).to_have_text("1")
     confusions.get_by_role("button", name="expected d, predicted c: 1 of 1").click()
@@ -122,8 +122,10 @@ def test_confusion_lists_its_examples(show: Show) -> None:
     expect(confusions.get_by_role("row").nth(1)).to_have_text(re.compile("dc11100 %"))
 
 
-def test_groups_candidates_and_calibration_are_shown(show: Show) -> None:
-    page = show(evaluated(build_assessment([("ab", "a", "ab", "b"), ("c", "c", "d", "e")], groups=["p", "q"])))
+def test_groups_candidates_and_calibration_are_shown(open_report: OpenReport) -> None:
+    page = open_report(
+        make_evaluation_report(build_assessment([("ab", "a", "ab", "b"), ("c", "c", "d", "e")], groups=["p", "q"]))
+    )
     expect(panel(page, "By group").get_by_role("row").last).to_have_text(re.compile("mean2 groups50.00"))
     expect(panel(page, "Reliability").locator(".legend")).to_have_text(re.compile("run.*perfect calibration"))
     for title in ("Selective accuracy", "Errors found by review"):
@@ -132,19 +134,21 @@ def test_groups_candidates_and_calibration_are_shown(show: Show) -> None:
     expect(panel(page, "Errors")).to_contain_text(re.compile(r"Further outputs: .*ab ✓ \(\d"))
 
 
-def test_two_runs_are_side_by_side(show: Show) -> None:
-    page = show(compared())
+def test_two_runs_are_side_by_side(open_report: OpenReport) -> None:
+    page = open_report(make_comparison_report())
     expect(panel(page, "Scores").get_by_role("columnheader")).to_have_text(["over all examples", "one", "two"])
     expect(panel(page, "Significance")).to_contain_text("In exact match, one and two do not differ significantly")
     expect(panel(page, "By target position").locator(".legend")).to_have_text(re.compile("one.*two"))
-    lists = panel(page, "one correct, two wrong")
-    lists.locator("summary").first.click()
-    expect(lists.get_by_role("heading", level=3)).to_have_text([re.compile("^one: .*abc"), re.compile("^two: .*abx")])
-    expect(lists.get_by_role("application")).to_have_count(2)
+    differing_examples = panel(page, "one correct, two wrong")
+    differing_examples.locator("summary").first.click()
+    expect(differing_examples.get_by_role("heading", level=3)).to_have_text(
+        [re.compile("^one: .*abc"), re.compile("^two: .*abx")]
+    )
+    expect(differing_examples.get_by_role("application")).to_have_count(2)
 
 
-def test_wrong_tags_are_below_their_words(show: Show) -> None:
-    page = show(Report("t", errors=[ExampleOutput(tagged("play a song", "O O B-x"), ("O B-y B-x",))]))
+def test_wrong_tags_are_below_their_words(open_report: OpenReport) -> None:
+    page = open_report(Report("t", errors=[ExampleOutput(tagged("play a song", "O O B-x"), ("O B-y B-x",))]))
     errors = panel(page, "Errors")
     errors.locator("summary").first.click()
     expect(errors.locator(".cell")).to_have_text(["playO", "aOB-y", "songB-x"])
@@ -152,16 +156,16 @@ def test_wrong_tags_are_below_their_words(show: Show) -> None:
 
 
 @pytest.mark.parametrize("width", [380, 1280])
-def test_nothing_is_wider_than_the_page(show: Show, width: int) -> None:
-    page = show(compared())
+def test_nothing_is_wider_than_the_page(open_report: OpenReport, width: int) -> None:
+    page = open_report(make_comparison_report())
     page.set_viewport_size({"width": width, "height": 800})
     for summary in page.locator("summary").all():
         summary.click()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_saved_page_has_the_same_report(show: Show, tmp_path: Path) -> None:
-    page = show(full())
+def test_saved_page_has_the_same_report(open_report: OpenReport, tmp_path: Path) -> None:
+    page = open_report(full())
     with page.expect_download() as download:
         page.get_by_role("button", name="Save page").click()
     download.value.save_as(tmp_path / "again.html")

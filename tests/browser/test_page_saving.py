@@ -26,110 +26,131 @@ from pellucid.viewer.pages import trace_page as page_of
 from pellucid.viewer.schema import PageContents
 from pellucid.viewer.server import background_server, create_app
 
-NONE: Sequence[str] = ()
-NUMBERS = ("JSON", "CSV")
-PICTURE = ("SVG", "PNG", *NUMBERS)
-MAP = (*PICTURE, "TikZ")
-Views = Mapping[str, Mapping[str, Sequence[str]]]
-"""Of each view the panels, and of each panel the forms."""
+NO_FORMATS: Sequence[str] = ()
+TABLE_FORMATS = ("JSON", "CSV")
+PICTURE_FORMATS = ("SVG", "PNG", *TABLE_FORMATS)
+MAP_FORMATS = (*PICTURE_FORMATS, "TikZ")
+PanelFormats = Mapping[str, Mapping[str, Sequence[str]]]
+"""Expected panels by view, and the file formats of each panel."""
 
-TRAINING = {"Loss": PICTURE, "Scores": PICTURE, "Training snapshots": MAP}
-WRITTEN: Views = {
-    "Examples": {"Attention links": MAP, "Output steps": PICTURE, "Attention matrix": MAP},
-    "Beam": {"Beam search tree": PICTURE, "Attention of the selected hypothesis": MAP},
+TRAINING_PANELS = {"Loss": PICTURE_FORMATS, "Scores": PICTURE_FORMATS, "Training snapshots": MAP_FORMATS}
+TRANSDUCE_PANELS: PanelFormats = {
+    "Examples": {"Attention links": MAP_FORMATS, "Output steps": PICTURE_FORMATS, "Attention matrix": MAP_FORMATS},
+    "Beam": {"Beam search tree": PICTURE_FORMATS, "Attention of the selected hypothesis": MAP_FORMATS},
     "Corpus": {
-        "Scores": NUMBERS,
-        "Accuracy by target position": PICTURE,
-        "Accuracy by source length": PICTURE,
-        "Confusions": MAP,
-        "Attention statistics": MAP,
+        "Scores": TABLE_FORMATS,
+        "Accuracy by target position": PICTURE_FORMATS,
+        "Accuracy by source length": PICTURE_FORMATS,
+        "Confusions": MAP_FORMATS,
+        "Attention statistics": MAP_FORMATS,
     },
-    "Compare": {"Paired outcomes of both runs": PICTURE, "run": MAP, "rival": MAP, "Attention difference": MAP},
-    "Training": TRAINING,
-    "About": {"run": NONE, "Limits of interpretation": NONE},
+    "Compare": {
+        "Paired outcomes of both runs": PICTURE_FORMATS,
+        "run": MAP_FORMATS,
+        "rival": MAP_FORMATS,
+        "Attention difference": MAP_FORMATS,
+    },
+    "Training": TRAINING_PANELS,
+    "About": {"run": NO_FORMATS, "Limits of interpretation": NO_FORMATS},
 }
-ASKED: Views = {
+ON_REQUEST_PANELS: PanelFormats = {
     "What if": {
-        "Edit the source": NONE,
-        "Output before and after": NONE,
-        "Probabilities before and after": PICTURE,
-        "Attention of step 1": MAP,
-        "Attention before": MAP,
-        "Attention after": MAP,
-        "Attention difference": MAP,
+        "Edit the source": NO_FORMATS,
+        "Output before and after": NO_FORMATS,
+        "Probabilities before and after": PICTURE_FORMATS,
+        "Attention of step 1": MAP_FORMATS,
+        "Attention before": MAP_FORMATS,
+        "Attention after": MAP_FORMATS,
+        "Attention difference": MAP_FORMATS,
     },
-    "States": {"PCA of the states": PICTURE, "State values": PICTURE, "Nearest states": PICTURE},
+    "States": {
+        "PCA of the states": PICTURE_FORMATS,
+        "State values": PICTURE_FORMATS,
+        "Nearest states": PICTURE_FORMATS,
+    },
 }
-ANSWERED: Mapping[Task, Views] = {
+OTHER_TASK_PANELS: Mapping[Task, PanelFormats] = {
     "tag": {
-        "Examples": {"Tags": PICTURE},
+        "Examples": {"Tags": PICTURE_FORMATS},
         "What if": {
-            "Edit the source": NONE,
-            "Output before and after": NONE,
-            "Probabilities before and after": PICTURE,
-            "Tags before": PICTURE,
-            "Tags after": PICTURE,
+            "Edit the source": NO_FORMATS,
+            "Output before and after": NO_FORMATS,
+            "Probabilities before and after": PICTURE_FORMATS,
+            "Tags before": PICTURE_FORMATS,
+            "Tags after": PICTURE_FORMATS,
         },
         "Corpus": {
-            "Scores": NUMBERS,
-            "Accuracy by target position": PICTURE,
-            "Accuracy by source length": PICTURE,
-            "Confusions": MAP,
+            "Scores": TABLE_FORMATS,
+            "Accuracy by target position": PICTURE_FORMATS,
+            "Accuracy by source length": PICTURE_FORMATS,
+            "Confusions": MAP_FORMATS,
         },
-        "Compare": {"Paired outcomes of both runs": PICTURE, "tag": PICTURE, "rival": PICTURE},
-        "Training": {**TRAINING, "Training snapshots": PICTURE},
+        "Compare": {"Paired outcomes of both runs": PICTURE_FORMATS, "tag": PICTURE_FORMATS, "rival": PICTURE_FORMATS},
+        "Training": {**TRAINING_PANELS, "Training snapshots": PICTURE_FORMATS},
     },
-    "classify": {"Examples": {"Class": PICTURE, "Attention over the source": MAP, "Attention weights": MAP}},
-    "point": {"Examples": {"Position": PICTURE, "Attention over the source": MAP, "Attention weights": MAP}},
+    "classify": {
+        "Examples": {
+            "Class": PICTURE_FORMATS,
+            "Attention over the source": MAP_FORMATS,
+            "Attention weights": MAP_FORMATS,
+        }
+    },
+    "point": {
+        "Examples": {
+            "Position": PICTURE_FORMATS,
+            "Attention over the source": MAP_FORMATS,
+            "Attention weights": MAP_FORMATS,
+        }
+    },
 }
 
-Saved = dict[str, dict[str, bytes]]
-"""Files by panel and form."""
+SavedFiles = dict[str, dict[str, bytes]]
+"""Files by panel and format."""
 
 
-def taken(page: Page, view: str, panels: Mapping[str, Sequence[str]], to: Path) -> Saved:
-    """Every panel of the view that is open in every form: there are no panels but these, and no forms but these."""
+def save_view(page: Page, view: str, panels: Mapping[str, Sequence[str]], folder: Path) -> SavedFiles:
+    """Save every panel of the open view in every format. Assert that these are all panels and all formats."""
     for title in panels:
         expect(panel(page, title)).to_be_visible()
     script = "all => all.map(each => document.getElementById(each.getAttribute('aria-labelledby')).textContent)"
     assert sorted(page.get_by_role("region").evaluate_all(script)) == sorted(panels), view
-    files = Saved()
-    for title, forms in panels.items():
+    files = SavedFiles()
+    for title, formats in panels.items():
         menu = panel(page, title).get_by_role("button", name="Save as …")
-        expect(menu).to_have_count(1 if forms else 0)
-        if forms:
+        expect(menu).to_have_count(1 if formats else 0)
+        if formats:
             menu.click()
-            offered = panel(page, title).locator(".forms button")
-            expect(offered).to_have_text(list(forms))
+            buttons = panel(page, title).locator(".forms button")
+            expect(buttons).to_have_text(list(formats))
             menu.click()
-        files[title] = {form: saved(page, title, form, to) for form in forms}
-        assert_sound(files[title])
+        files[title] = {file_format: saved(page, title, file_format, folder) for file_format in formats}
+        assert_valid_files(files[title])
     return files
 
 
-def assert_sound(of: dict[str, bytes]) -> None:
-    """What holds for files of each form, whatever they show."""
-    if "SVG" in of:
-        assert drawn(of["SVG"]), "text stays text"
-        assert_twice_as_fine(of["PNG"], of["SVG"])
-    if "JSON" in of:
-        assert json.loads(of["JSON"]) is not None
-        assert len(table(of["CSV"])) > 1
-    if "TikZ" in of:
-        assert_latex(of["TikZ"].decode("utf-8"))
+def assert_valid_files(files: dict[str, bytes]) -> None:
+    """Assert the properties that every saved file of a format has."""
+    if "SVG" in files:
+        assert drawn(files["SVG"]), "text stays text"
+        assert_twice_as_fine(files["PNG"], files["SVG"])
+    if "JSON" in files:
+        assert json.loads(files["JSON"]) is not None
+        assert len(table(files["CSV"])) > 1
+    if "TikZ" in files:
+        assert_latex(files["TikZ"].decode("utf-8"))
 
 
-def contents() -> PageContents:
-    """What the page of digits shows."""
+def page_contents() -> PageContents:
+    """Return the contents of the page on spelled digits."""
     return digits_shown(beam=3).contents
 
 
-def everything(page: Page, views: Views, to: Path) -> dict[str, Saved]:
-    """All files of these views."""
-    files = dict[str, Saved]()
+def save_views(page: Page, views: PanelFormats, folder: Path) -> dict[str, SavedFiles]:
+    """Save every panel of these views in every format."""
+    files = dict[str, SavedFiles]()
     for view, panels in views.items():
         tab(page, view)
-        files[view] = taken(page, view, panels, to)
+        files[view] = save_view(page, view, panels, folder)
     return files
 
 
@@ -138,14 +159,14 @@ def test_every_panel_of_a_run_is_saved_in_every_format(
     opened: Open, address: str, file: str, kind: str, tmp_path: Path
 ) -> None:
     page = opened(f"{address if kind == 'served' else file}#example=0")
-    views = WRITTEN if kind == "served" else {**WRITTEN, "States": ASKED["States"]}
-    files = everything(page, views, tmp_path)
-    corpus, trace = contents().corpus, contents().examples[0].traces[0]
+    views = TRANSDUCE_PANELS if kind == "served" else {**TRANSDUCE_PANELS, "States": ON_REQUEST_PANELS["States"]}
+    files = save_views(page, views, tmp_path)
+    corpus, trace = page_contents().corpus, page_contents().examples[0].traces[0]
     assert corpus is not None
     steps = files["Examples"]["Output steps"]
-    said = drawn(steps["SVG"])
-    assert {"output", "most probable", *(f"{place + 1}" for place in range(len(trace.target)))} <= set(said)
-    assert trace.output in said[0] and contents().examples[0].text in said[0]
+    texts = drawn(steps["SVG"])
+    assert {"output", "most probable", *(f"{place + 1}" for place in range(len(trace.target)))} <= set(texts)
+    assert trace.output in texts[0] and page_contents().examples[0].text in texts[0]
     assert len(table(steps["CSV"])) == len(trace.target) + 1
     confusions = files["Corpus"]["Confusions"]
     assert {"Confusions", "predicted →", "expected →"} <= set(drawn(confusions["SVG"]))
@@ -153,16 +174,16 @@ def test_every_panel_of_a_run_is_saved_in_every_format(
     assert len(table(confusions["CSV"])) == len(corpus.confusions) + 1 == len(json.loads(confusions["JSON"])) + 1
     assert {each.name for each in corpus.distributions} < set(drawn(files["Corpus"]["Attention statistics"]["SVG"]))
     for panel_name in ("Attention matrix", "Attention links"):
-        kept = Trace.from_json(files["Examples"][panel_name]["JSON"])
-        assert kept.target == tuple(trace.target) and kept.text == contents().examples[0].text
-        np.testing.assert_allclose(kept.attention, decode_array(trace.attention), atol=1e-6)
-    assert_a_map(files["Compare"]["Attention difference"], len(trace.target), len(trace.source))
+        saved_trace = Trace.from_json(files["Examples"][panel_name]["JSON"])
+        assert saved_trace.target == tuple(trace.target) and saved_trace.text == page_contents().examples[0].text
+        np.testing.assert_allclose(saved_trace.attention, decode_array(trace.attention), atol=1e-6)
+    assert_heat_map_files(files["Compare"]["Attention difference"], len(trace.target), len(trace.source))
     assert {"both correct", "both wrong"} < set(drawn(files["Compare"]["Paired outcomes of both runs"]["SVG"]))
     assert len(json.loads(files["Training"]["Training snapshots"]["JSON"])["frames"]) > 1
 
 
-def assert_a_map(files: dict[str, bytes], rows: int, columns: int) -> None:
-    """The numbers of a heat map are as many in the CSV as in the JSON."""
+def assert_heat_map_files(files: dict[str, bytes], rows: int, columns: int) -> None:
+    """Assert that the CSV and JSON files of a heat map have the same weights, of this shape."""
     lines, weights = table(files["CSV"]), json.loads(files["JSON"])["weights"]
     assert (len(lines), len(lines[0])) == (rows + 1, columns + 1)
     assert [[float(number) for number in line[1:]] for line in lines[1:]] == [
@@ -177,46 +198,48 @@ def test_requested_details_are_saved(opened: Open, address: str, tmp_path: Path)
     page.get_by_role("button", name="Uniform").click()
     expect(page.locator(".sentence")).to_contain_text("Forcing step 1 to attend uniformly")
     sentence = page.locator(".sentence").inner_text()
-    asked = taken(page, "What if", ASKED["What if"], tmp_path)
-    trace = contents().examples[0].traces[0]
-    said = drawn(asked["Probabilities before and after"]["SVG"])
-    assert " ".join(said).startswith(sentence)
-    assert {"before", "after", "p before", "p after", "KL divergence, bits"} < set(said)
+    saved_files = save_view(page, "What if", ON_REQUEST_PANELS["What if"], tmp_path)
+    trace = page_contents().examples[0].traces[0]
+    texts = drawn(saved_files["Probabilities before and after"]["SVG"])
+    assert " ".join(texts).startswith(sentence)
+    assert {"before", "after", "p before", "p after", "KL divergence, bits"} < set(texts)
     steps = len(trace.target)
     for title, rows in (("Attention difference", steps), ("Attention before", steps), ("Attention of step 1", 1)):
-        assert_a_map(asked[title], rows, len(trace.source))
-    assert re.search(r"\\fill\[less!", asked["Attention difference"]["TikZ"].decode("utf-8"))
+        assert_heat_map_files(saved_files[title], rows, len(trace.source))
+    assert re.search(r"\\fill\[less!", saved_files["Attention difference"]["TikZ"].decode("utf-8"))
     tab(page, "States")
     page.get_by_role("button", name="Show state values").click()
     page.get_by_role("button", name="Show gate values").click()
     expect(panel(page, "State values")).to_contain_text("update")
     page.get_by_role("button", name="Find nearest states").click()
     expect(panel(page, "Nearest states").locator("ol li")).to_have_count(20)
-    states = taken(page, "States", ASKED["States"], tmp_path)
-    assert_states(states["State values"], len(trace.source), len(trace.target))
-    near = drawn(states["Nearest states"]["SVG"])
+    states = save_view(page, "States", ON_REQUEST_PANELS["States"], tmp_path)
+    assert_state_files(states["State values"], len(trace.source), len(trace.target))
+    neighbor_texts = drawn(states["Nearest states"]["SVG"])
     assert json.loads(states["Nearest states"]["JSON"])["title"].startswith("Nearest to the decoder state at step ")
     assert table(states["Nearest states"]["CSV"])[0] == ["cosine", "nearest", "next symbol", "line"]
     encoder = json.loads(states["State values"]["JSON"])["encoder"]
     assert len(encoder) == len(trace.source) and all(isinstance(each, float) for each in encoder[0])
-    assert "Next symbols" in near and any(text.startswith("Nearest to the decoder state") for text in near)
+    assert "Next symbols" in neighbor_texts and any(
+        text.startswith("Nearest to the decoder state") for text in neighbor_texts
+    )
 
 
-def assert_states(files: dict[str, bytes], source: int, target: int) -> None:
-    """A line of the CSV for each state and each gate, with the units' numbers; a heat strip of each in the picture."""
-    lines, said = table(files["CSV"]), drawn(files["SVG"])
+def assert_state_files(files: dict[str, bytes], num_source: int, num_target: int) -> None:
+    """Assert that the CSV file has a row, and the picture a heat strip, for each state and gate."""
+    lines, texts = table(files["CSV"]), drawn(files["SVG"])
     names = [line[0] for line in lines[1:]]
-    assert names.count("encoder") == source and names.count("decoder") == target
+    assert names.count("encoder") == num_source and names.count("decoder") == num_target
     assert lines[0][:4] == ["states", "place", "symbol", "unit 1"] and "decoder update" in names
     for name in set(names):
-        assert any(text.startswith(f"{name}, ") and "units" in text for text in said), name
-    assert {"source →", "output →", "units →"} <= set(said)
+        assert any(text.startswith(f"{name}, ") and "units" in text for text in texts), name
+    assert {"source →", "output →", "units →"} <= set(texts)
 
 
 @contextmanager
-def on_page(shown: PageData, opened: Open) -> Iterator[Page]:
-    """The page of a run, on its first example."""
-    with background_server(create_app(shown)) as address:
+def serve_page(page_data: PageData, opened: Open) -> Iterator[Page]:
+    """Serve a run and open its page on the first example."""
+    with background_server(create_app(page_data)) as address:
         yield opened(f"{address}#example=0")
 
 
@@ -224,41 +247,41 @@ def on_page(shown: PageData, opened: Open) -> Iterator[Page]:
 def test_every_panel_of_other_tasks_is_saved(opened: Open, task: Task, tmp_path: Path) -> None:
     trained = task_run(task)
     models = [open_run(trained.run, name, "cpu", None) for name in (task, "rival")]
-    shown = assemble_page(models, [read_example_file(trained.files.valid, trained.config.data)], 40, served=True)
-    trace = shown.contents.examples[0].traces[0]
-    with on_page(shown, opened) as page:
-        first = everything(page, ANSWERED[task], tmp_path)["Examples"]
+    page_data = assemble_page(models, [read_example_file(trained.files.valid, trained.config.data)], 40, served=True)
+    trace = page_data.contents.examples[0].traces[0]
+    with serve_page(page_data, opened) as page:
+        example_files = save_views(page, OTHER_TASK_PANELS[task], tmp_path)["Examples"]
     if task == "tag":
-        assert {"source", "tag", *trace.source} <= set(drawn(first["Tags"]["SVG"]))
-        assert len(table(first["Tags"]["CSV"])) == len(trace.source) + 1
+        assert {"source", "tag", *trace.source} <= set(drawn(example_files["Tags"]["SVG"]))
+        assert len(table(example_files["Tags"]["CSV"])) == len(trace.source) + 1
     else:
-        assert drawn(first["Attention over the source"]["SVG"])[2:] == trace.source
-        assert_a_map(first["Attention over the source"], 1, len(trace.source))
-        answer = drawn(first["Class" if task == "classify" else "Position"]["SVG"])
+        assert drawn(example_files["Attention over the source"]["SVG"])[2:] == trace.source
+        assert_heat_map_files(example_files["Attention over the source"], 1, len(trace.source))
+        answer = drawn(example_files["Class" if task == "classify" else "Position"]["SVG"])
         assert any("output" in text for text in answer) and trace.output in answer[0]
 
 
 def test_tinted_long_source_is_saved_in_lines(opened: Open, tmp_path: Path) -> None:
-    shown = long_shown()
-    source = shown.contents.examples[0].traces[0].source
+    page_data = long_shown()
+    source = page_data.contents.examples[0].traces[0].source
     title = "Attention of step 1 over the source"
-    with on_page(shown, opened) as page:
+    with serve_page(page_data, opened) as page:
         expect(panel(page, title)).to_be_visible()
-        files = {form: saved(page, title, form, tmp_path) for form in MAP}
-    assert_sound(files)
+        files = {file_format: saved(page, title, file_format, tmp_path) for file_format in MAP_FORMATS}
+    assert_valid_files(files)
     assert drawn(files["SVG"])[2:] == source
 
 
 def test_unusual_symbols_are_visible_in_saved_pictures(opened: Open, tmp_path: Path) -> None:
-    hard = ["</script><b>", "<s>", "\u202e", "שלום", "long" * 40, "&amp;", " "]
+    unusual_symbols = ["</script><b>", "<s>", "\u202e", "שלום", "long" * 40, "&amp;", " "]
     path = tmp_path / "hard.html"
-    path.write_text(page_of(diagonal(hard, [*hard, END])), "utf-8")
+    path.write_text(page_of(diagonal(unusual_symbols, [*unusual_symbols, END])), "utf-8")
     page = opened(path.as_uri())
     expect(panel(page, "Output steps")).to_be_visible()
-    said = drawn(saved(page, "Output steps", "SVG", tmp_path))
-    assert {"</script><b>", "<s>", "RLO", "שלום", "&amp;", "␣"} < set(said)
-    assert any(text.endswith("…") and text.startswith("longlong") for text in said)
-    assert not any("\u202e" in text for text in said)
+    texts = drawn(saved(page, "Output steps", "SVG", tmp_path))
+    assert {"</script><b>", "<s>", "RLO", "שלום", "&amp;", "␣"} < set(texts)
+    assert any(text.endswith("…") and text.startswith("longlong") for text in texts)
+    assert not any("\u202e" in text for text in texts)
 
 
 def test_saved_picture_has_the_colors_of_the_page(opened: Open, file: str, tmp_path: Path) -> None:

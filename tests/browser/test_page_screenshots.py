@@ -17,41 +17,41 @@ from pellucid.viewer.server import background_server, create_app
 
 FOLDER = Path(__file__).parents[2] / "build" / "screenshots"
 SIZES = {"wide": (1400, 1000), "narrow": (420, 860)}
-LOOKS = [("wide", "light"), ("narrow", "dark"), ("wide", "dark"), ("narrow", "light")]
+SIZES_AND_SCHEMES = [("wide", "light"), ("narrow", "dark"), ("wide", "dark"), ("narrow", "light")]
 
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[dict[str, str]]:
-    """A service on each run."""
+    """Serve each kind of run and yield the addresses."""
     with ExitStack() as stack:
         yield {kind: stack.enter_context(background_server(create_app(shown(kind)))) for kind in KINDS}
 
 
-@pytest.mark.parametrize(("size", "scheme"), LOOKS)
+@pytest.mark.parametrize(("size", "scheme"), SIZES_AND_SCHEMES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_view_of_every_kind_of_run(
+def test_views_have_no_errors_and_fit_the_window(
     opened: Open, addresses: dict[str, str], kind: str, size: str, scheme: str
 ) -> None:
     items = shown(kind).contents.examples
-    wrong = next((place for place, item in enumerate(items) if not item.exact), 0)
+    index = next((number for number, item in enumerate(items) if not item.exact), 0)
     page = opened("about:blank")
     width, height = SIZES[size]
     page.set_viewport_size({"width": width, "height": height})
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    page.goto(f"{addresses[kind]}#example={wrong}")
+    page.goto(f"{addresses[kind]}#example={index}")
     expect(page.locator("#view")).to_be_visible()
     titles = page.get_by_role("tab").all_inner_texts()
     assert {"Examples", "Beam", "What if", "Corpus", "States", "Training", "About"} <= set(titles)
     for title in titles:
         tab(page, title)
-        settled(page, title)
+        wait_for_view(page, title)
         FOLDER.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=FOLDER / f"{kind}-{title.lower().replace(' ', '-')}-{size}-{scheme}.png", full_page=True)
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= width, f"{title} is {wide} pixels wide in a window of {width}"
+        page_width = page.evaluate("document.documentElement.scrollWidth")
+        assert page_width <= width, f"{title} is {page_width} pixels wide in a window of {width}"
 
 
-def settled(page: Page, title: str) -> None:
-    """What a view asks when it opens has been answered."""
+def wait_for_view(page: Page, title: str) -> None:
+    """Wait for the response to the first request of a view."""
     if title == "What if":
         expect(page.locator(".sentence")).to_contain_text("No change")

@@ -17,39 +17,39 @@ from pellucid.viewer.page_contents import PageData, assemble_page
 from pellucid.viewer.schema import PageExample
 from pellucid.viewer.server import background_server, create_app
 
-ELSEWHERE = ("Beam", "States")
-"""Views of what only search gives."""
+SEARCH_TABS = ("Beam", "States")
+"""Tabs that exist only for tasks with beam search."""
 
 
 @cache
-def shown(task: Task) -> PageData:
-    """A run of a task on its own development file."""
+def load_page_data(task: Task) -> PageData:
+    """Return the page data of a run of this task on its validation set."""
     trained = task_run(task)
     model = open_run(trained.run, task, "cpu", None)
     return assemble_page([model], [read_example_file(trained.files.valid, trained.config.data)], 40, served=True)
 
 
 @contextmanager
-def on_page(task: Task, opened: Open) -> Iterator[Page]:
-    """Its page."""
-    with background_server(create_app(shown(task))) as address:
+def serve_page(task: Task, opened: Open) -> Iterator[Page]:
+    """Serve a run of this task and open its page."""
+    with background_server(create_app(load_page_data(task))) as address:
         page = opened(address)
         expect(page.get_by_role("tab", name="Examples")).to_be_visible()
-        for name in ELSEWHERE:
+        for name in SEARCH_TABS:
             expect(page.get_by_role("tab", name=name, exact=True)).to_have_count(0)
         for title in ("Attention links", "Output steps", "Attention matrix"):
             expect(panel(page, title)).to_have_count(0)
         yield page
 
 
-def first(task: Task) -> PageExample:
-    """The example on which the page opens: the first wrong one, if there is any."""
-    items = shown(task).contents.examples
+def first_example(task: Task) -> PageExample:
+    """Return the example that the page opens on: the first wrong one, if any."""
+    items = load_page_data(task).contents.examples
     return next((item for item in items if item.exact is False), items[0])
 
 
-def edit_the_source(page: Page) -> None:
-    """Replace the first symbol, then take it away: all that can be changed is the source."""
+def edit_source(page: Page) -> None:
+    """Replace and then delete the first source symbol. Assert that nothing but the source can be changed."""
     tab(page, "What if")
     expect(page.locator(".sentence")).to_contain_text("Edit the source.")
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
@@ -65,22 +65,22 @@ def edit_the_source(page: Page) -> None:
 
 
 def test_tags_are_below_their_source_symbols(opened: Open) -> None:
-    item, contents = first("tag"), shown("tag").contents
+    item, contents = first_example("tag"), load_page_data("tag").contents
     assert {decode_array(trace.attention).shape for each in contents.examples for trace in each.traces} == {(0, 0)}
     assert contents.card is not None and dict(contents.card.facts)["best validation"].startswith("tag accuracy ")
-    with on_page("tag", opened) as page:
-        own = panel(page, "Tags")
-        cells, wrong = own.locator(".cell"), [edit for edit in item.edits if edit.kind != "same"]
+    with serve_page("tag", opened) as page:
+        tags = panel(page, "Tags")
+        cells, errors = tags.locator(".cell"), [edit for edit in item.edits if edit.kind != "same"]
         assert [text.split("\n")[:2] for text in cells.all_inner_texts()] == [
             list(pair) for pair in zip(item.traces[0].source, item.traces[0].target, strict=True)
         ]
-        assert own.locator(".missed .true").all_inner_texts() == [edit.expected for edit in wrong]
+        assert tags.locator(".missed .true").all_inner_texts() == [edit.expected for edit in errors]
         cells.nth(1).click()
-        expect(own.get_by_role("heading", name="Position 2,")).to_be_visible()
-        own.get_by_role("application").press("ArrowLeft")
-        expect(own.locator("[aria-live]")).to_contain_text(f"Position 1, {item.traces[0].source[0]}")
+        expect(tags.get_by_role("heading", name="Position 2,")).to_be_visible()
+        tags.get_by_role("application").press("ArrowLeft")
+        expect(tags.locator("[aria-live]")).to_contain_text(f"Position 1, {item.traces[0].source[0]}")
         page.keyboard.press("Escape")
-        edit_the_source(page)
+        edit_source(page)
         expect(panel(page, "Probabilities before and after")).to_contain_text("number of source symbols has changed")
         expect(panel(page, "Tags after").locator(".cell")).to_have_count(len(item.traces[0].source) - 1)
         tab(page, "Corpus")
@@ -91,15 +91,15 @@ def test_tags_are_below_their_source_symbols(opened: Open) -> None:
 
 
 def test_class_is_shown_with_every_attention_hop(opened: Open) -> None:
-    with on_page("classify", opened) as page:
-        likeliest = panel(page, "Class").locator("li").first
-        expect(likeliest).to_contain_text(first("classify").traces[0].output)
+    with serve_page("classify", opened) as page:
+        most_probable = panel(page, "Class").locator("li").first
+        expect(most_probable).to_contain_text(first_example("classify").traces[0].output)
         expect(panel(page, "Attention weights").get_by_role("application")).to_have_accessible_name(
             re.compile("^Heat map of 2 ")
         )
         page.get_by_role("button", name="Weights as table", exact=True).click()
         expect(panel(page, "Attention weights").locator("tbody th").last).to_have_text("2")
-        edit_the_source(page)
+        edit_source(page)
         tab(page, "Corpus")
         expect(panel(page, "Accuracy by source length")).to_be_visible()
         expect(panel(page, "Accuracy by target position")).to_have_count(0)
@@ -109,15 +109,15 @@ def test_class_is_shown_with_every_attention_hop(opened: Open) -> None:
 
 
 def test_predicted_position_is_framed(opened: Open) -> None:
-    item = first("point")
-    place = int(item.traces[0].output) - 1
-    with on_page("point", opened) as page:
+    item = first_example("point")
+    position = int(item.traces[0].output) - 1
+    with serve_page("point", opened) as page:
         framed = panel(page, "Attention over the source").locator(".right" if item.exact else ".answer")
-        expect(framed).to_have_attribute("data-index", f"{place}")
+        expect(framed).to_have_attribute("data-index", f"{position}")
         expect(panel(page, "Attention weights")).to_contain_text(
             "Each attention weight is the probability of its position"
         )
-        expect(panel(page, "Position").locator("li").first).to_contain_text(f"“{item.traces[0].source[place]}”")
-        edit_the_source(page)
+        expect(panel(page, "Position").locator("li").first).to_contain_text(f"“{item.traces[0].source[position]}”")
+        edit_source(page)
         tab(page, "About")
         expect(page.get_by_text("Each attention weight is the probability")).to_be_visible()

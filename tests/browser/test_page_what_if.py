@@ -20,56 +20,56 @@ SENTENCE = ".sentence"
 
 
 @pytest.fixture(scope="module")
-def language() -> Iterator[str]:
-    """A service on the run of spelling and sounds."""
-    with background_server(create_app(sounds_shown())) as found:
-        yield found
+def phoneme_address() -> Iterator[str]:
+    """Serve a grapheme-to-phoneme run and yield its address."""
+    with background_server(create_app(sounds_shown())) as address:
+        yield address
 
 
-def what_if(page: Page) -> None:
-    """Open the view, and wait for its first answer."""
+def open_what_if(page: Page) -> None:
+    """Open the What if tab and wait for its first response."""
     tab(page, "What if")
     expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
-def hesitant() -> tuple[int, PageExample]:
-    """An example for which greedy search gives another output than the beam that is shown, where there is one."""
-    shown = sounds_shown()
-    for place, item in enumerate(shown.contents.examples):
-        if decode_source(shown, DecodeRequest(text=item.text)).traces[0].output != item.traces[0].output:
-            return place, item
-    return 0, shown.contents.examples[0]
+def greedy_differs_example() -> tuple[int, PageExample]:
+    """Return an example whose greedy output differs from its beam output, or else the first example."""
+    page_data = sounds_shown()
+    for index, item in enumerate(page_data.contents.examples):
+        if decode_source(page_data, DecodeRequest(text=item.text)).traces[0].output != item.traces[0].output:
+            return index, item
+    return 0, page_data.contents.examples[0]
 
 
-def opening() -> PageExample:
-    """The example on which the page opens."""
+def first_example() -> PageExample:
+    """Return the example that the page opens on."""
     items = sounds_shown().contents.examples
     return next((item for item in items if item.exact is False), items[0])
 
 
-def test_unchanged_what_if_is_bit_for_bit_equal(opened: Open, language: str) -> None:
-    place, item = hesitant()
-    page = opened(f"{language}#example={place}")
-    with page.expect_response("**/api/what-if") as answered:
-        what_if(page)
-    told = json.loads(answered.value.body())
-    assert told["before"]["traces"][0]["output"] == item.traces[0].output
-    assert told["before"] == told["after"] and told["rescored"]["source"] == told["before"]["traces"][0]["source"]
+def test_unchanged_what_if_is_bit_for_bit_equal(opened: Open, phoneme_address: str) -> None:
+    index, item = greedy_differs_example()
+    page = opened(f"{phoneme_address}#example={index}")
+    with page.expect_response("**/api/what-if") as response:
+        open_what_if(page)
+    body = json.loads(response.value.body())
+    assert body["before"]["traces"][0]["output"] == item.traces[0].output
+    assert body["before"] == body["after"] and body["rescored"]["source"] == body["before"]["traces"][0]["source"]
     expect(panel(page, "Probabilities before and after").locator("tbody tr").first).to_contain_text("0.00")
-    assert panel(page, "Attention difference").locator("canvas").evaluate(SHADES) == 1
+    assert panel(page, "Attention difference").locator("canvas").evaluate(COUNT_COLORS) == 1
 
 
-SHADES = """canvas => new Set(new Uint32Array(
+COUNT_COLORS = """canvas => new Set(new Uint32Array(
     canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size"""
 
 
-def test_changed_source_is_shown_beside_the_original(opened: Open, language: str) -> None:
-    page = opened(language)
-    what_if(page)
+def test_changed_source_is_shown_beside_the_original(opened: Open, phoneme_address: str) -> None:
+    page = opened(phoneme_address)
+    open_what_if(page)
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     page.get_by_role("button", name="Mask in attention").click()
     expect(page.locator(SENTENCE)).to_contain_text("Masking position 1")
-    assert panel(page, "Attention difference").locator("canvas").evaluate(SHADES) > 1
+    assert panel(page, "Attention difference").locator("canvas").evaluate(COUNT_COLORS) > 1
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(SENTENCE)).to_contain_text("No change")
     page.get_by_role("textbox", name="New symbol").fill("z")
@@ -81,8 +81,8 @@ def test_changed_source_is_shown_beside_the_original(opened: Open, language: str
     expect(panel(page, "Attention difference")).to_contain_text("different lengths")
 
 
-def test_symbol_is_forced_by_a_click_and_marked(opened: Open, language: str) -> None:
-    page = opened(language)
+def test_symbol_is_forced_by_a_click_and_marked(opened: Open, phoneme_address: str) -> None:
+    page = opened(phoneme_address)
     first = panel(page, "Output steps").locator(".step").first
     first.click()
     symbol = panel(page, "Output steps").locator(".choices li").nth(1).locator(".face").inner_text()
@@ -96,11 +96,11 @@ def test_symbol_is_forced_by_a_click_and_marked(opened: Open, language: str) -> 
     expect(steps.nth(1)).to_have_accessible_name("step 2, forced")
 
 
-def test_attention_is_overridden_and_its_effect_described(opened: Open, language: str) -> None:
-    page = opened(language)
-    what_if(page)
-    wrong = [edit.step for edit in opening().edits if edit.kind in ("substitution", "insertion")]
-    expect(panel(page, f"Attention of step {(wrong[0] or 0) + 1 if wrong else 1}")).to_be_visible()
+def test_attention_is_overridden_and_its_effect_described(opened: Open, phoneme_address: str) -> None:
+    page = opened(phoneme_address)
+    open_what_if(page)
+    error_steps = [edit.step for edit in first_example().edits if edit.kind in ("substitution", "insertion")]
+    expect(panel(page, f"Attention of step {(error_steps[0] or 0) + 1 if error_steps else 1}")).to_be_visible()
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
     page.get_by_role("button", name="Uniform").click()
     expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to attend uniformly")
@@ -113,13 +113,13 @@ def test_attention_is_overridden_and_its_effect_described(opened: Open, language
     page.mouse.move(box["x"] + 5, box["y"] + 8, steps=4)
     page.mouse.up()
     expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to attend to position 1")
-    # What was read most is what the model read, and not what was just given.
+    # “Argmax only” uses the attention of the model, not the current override.
     page.get_by_role("button", name="Uniform").click()
     page.get_by_role("button", name="Argmax only").click()
-    most = int(decode_array(opening().traces[0].attention)[0].argmax()) + 1
-    expect(page.locator(SENTENCE)).to_contain_text(f"Forcing step 1 to attend to position {most} ")
+    argmax_position = int(decode_array(first_example().traces[0].attention)[0].argmax()) + 1
+    expect(page.locator(SENTENCE)).to_contain_text(f"Forcing step 1 to attend to position {argmax_position} ")
     expect(page.get_by_role("slider", name="Attention of step 1")).to_have_attribute(
-        "aria-valuetext", re.compile(f"^position {most}, .*: 1.00")
+        "aria-valuetext", re.compile(f"^position {argmax_position}, .*: 1.00")
     )
     for name in ("Argmax only", "Permuted", "Diagonal", "Original"):
         page.get_by_role("button", name=name).click()
@@ -131,66 +131,69 @@ def test_attention_is_overridden_and_its_effect_described(opened: Open, language
 
 
 def test_overrides_of_several_steps_are_reset_one_by_one(opened: Open, address: str) -> None:
-    place, rows = chained()
-    page = opened(f"{address}#example={place}")
-    what_if(page)
+    index, overrides = chained()
+    page = opened(f"{address}#example={index}")
+    open_what_if(page)
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
-    given = page.get_by_role("group", name="Steps with overridden attention").get_by_role("button")
+    overridden_steps = page.get_by_role("group", name="Steps with overridden attention").get_by_role("button")
     lengths = [steps.count()]
-    for count, row in enumerate(rows, start=1):
-        page.get_by_role("button", name=re.compile(f"^step {row.step + 1}(, attention overridden)?$")).click()
-        bars = page.get_by_role("slider", name=f"Attention of step {row.step + 1}:")
+    for count, override in enumerate(overrides, start=1):
+        page.get_by_role("button", name=re.compile(f"^step {override.step + 1}(, attention overridden)?$")).click()
+        bars = page.get_by_role("slider", name=f"Attention of step {override.step + 1}:")
         cells = bars.locator(".ground")
-        box = cells.nth(row.weights.index(1)).bounding_box()
+        box = cells.nth(override.weights.index(1)).bounding_box()
         assert box is not None
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 1, steps=4)
         page.mouse.up()
-        expect(given).to_have_count(count)
+        expect(overridden_steps).to_have_count(count)
         expect(page.locator("[aria-busy=true], .outdated")).to_have_count(0)
         expect(page.locator(f"{SENTENCE} .wrong")).to_have_count(0)
         lengths.append(steps.count())
-    assert lengths[0] < lengths[1] > rows[1].step >= lengths[3]
-    told = [f"step {row.step + 1}{', not reached' if row is rows[1] else ''} ✕" for row in sorted(rows, key=by_step)]
-    expect(given).to_have_text(told)
+    assert lengths[0] < lengths[1] > overrides[1].step >= lengths[3]
+    labels = [
+        f"step {override.step + 1}{', not reached' if override is overrides[1] else ''} ✕"
+        for override in sorted(overrides, key=override_step)
+    ]
+    expect(overridden_steps).to_have_text(labels)
     undo = page.get_by_role("button", name="Undo")
     for count in (2, 1):
         undo.click()
-        expect(given).to_have_count(count)
+        expect(overridden_steps).to_have_count(count)
         expect(steps).to_have_count(lengths[count])
     undo.click()
-    expect(given).to_have_count(0)
+    expect(overridden_steps).to_have_count(0)
     expect(undo).to_be_disabled()
-    for _ in rows:
+    for _ in overrides:
         page.get_by_role("button", name="Redo").click()
-    expect(given).to_have_text(told)
-    given.nth(0).click()
-    expect(given).to_have_count(2)
+    expect(overridden_steps).to_have_text(labels)
+    overridden_steps.nth(0).click()
+    expect(overridden_steps).to_have_count(2)
 
 
-def by_step(row: AttentionOverride) -> int:
-    """Rows stand in the order of their steps."""
-    return row.step
+def override_step(override: AttentionOverride) -> int:
+    """Return the step of an override."""
+    return override.step
 
 
-def test_occlusion_and_gradient_are_shown(opened: Open, language: str) -> None:
-    page = opened(language)
+def test_occlusion_and_gradient_are_shown(opened: Open, phoneme_address: str) -> None:
+    page = opened(phoneme_address)
     canvas = page.get_by_role("region", name=re.compile("^(Attention|Occlusion|Gradient) matrix$")).locator("canvas")
-    seen = {canvas.evaluate("canvas => canvas.toDataURL()")}
+    images = {canvas.evaluate("canvas => canvas.toDataURL()")}
     for layer in ("occlusion", "gradient"):
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers")).to_contain_text("rank correlation with attention")
         expect(panel(page, f"{layer.capitalize()} matrix")).to_be_visible()
         expect(panel(page, f"{layer.capitalize()} links")).to_be_visible()
         expect(page.get_by_role("button", name=layer, exact=True)).to_have_attribute("aria-pressed", "true")
-        seen.add(canvas.evaluate("canvas => canvas.toDataURL()"))
+        images.add(canvas.evaluate("canvas => canvas.toDataURL()"))
         assert f"layer={layer}" in page.url
-    assert len(seen) == 3
+    assert len(images) == 3
 
 
-def test_states_gates_and_neighbors_are_shown_on_request(opened: Open, language: str) -> None:
-    page = opened(language)
+def test_states_gates_and_neighbors_are_shown_on_request(opened: Open, phoneme_address: str) -> None:
+    page = opened(phoneme_address)
     tab(page, "States")
     page.get_by_role("button", name="Show state values").click()
     strips = panel(page, "State values").get_by_role("application")
@@ -199,35 +202,35 @@ def test_states_gates_and_neighbors_are_shown_on_request(opened: Open, language:
     expect(panel(page, "State values")).to_contain_text("update")
     assert strips.count() > 2
     page.get_by_role("button", name="Find nearest states").click()
-    near = panel(page, "Nearest states")
-    expect(near.locator("ol li")).to_have_count(20)
-    expect(near).to_contain_text("symbols that follow these states")
-    expect(near.locator(".caption")).to_contain_text("states of the file")
-    near.get_by_role("button", name="Encoder states").click()
-    expect(near).to_contain_text("Nearest to the encoder state")
+    neighbors = panel(page, "Nearest states")
+    expect(neighbors.locator("ol li")).to_have_count(20)
+    expect(neighbors).to_contain_text("symbols that follow these states")
+    expect(neighbors.locator(".caption")).to_contain_text("states of the file")
+    neighbors.get_by_role("button", name="Encoder states").click()
+    expect(neighbors).to_contain_text("Nearest to the encoder state")
 
 
-def test_trajectory_of_an_example_is_drawn_among_corpus_states(opened: Open, language: str) -> None:
-    page = opened(language)
+def test_trajectory_of_an_example_is_drawn_among_corpus_states(opened: Open, phoneme_address: str) -> None:
+    page = opened(phoneme_address)
     tab(page, "States")
-    own = panel(page, "PCA of the states")
-    way = page.get_by_role("button", name="Show the states of this example")
-    if way.is_visible():
-        way.click()
-    expect(own.locator("circle.mine").first).to_be_visible()
+    plot = panel(page, "PCA of the states")
+    trajectory_button = page.get_by_role("button", name="Show the states of this example")
+    if trajectory_button.is_visible():
+        trajectory_button.click()
+    expect(plot.locator("circle.mine").first).to_be_visible()
     space = sounds_shown().contents.state_space
     assert space is not None
-    assert (own.locator("path.corpus").get_attribute("d") or "").count("M") == len(space.encoder.points)
-    field = own.get_by_role("application")
-    field.focus()
+    assert (plot.locator("path.corpus").get_attribute("d") or "").count("M") == len(space.encoder.points)
+    plot_area = plot.get_by_role("application")
+    plot_area.focus()
     page.keyboard.press("ArrowRight")
-    expect(own.locator("[aria-live]")).to_contain_text("at position")
+    expect(plot.locator("[aria-live]")).to_contain_text("at position")
     page.keyboard.press("Enter")
-    own.get_by_role("button", name="Decoder states").click()
-    assert (own.locator("path.corpus").get_attribute("d") or "").count("M") == len(space.decoder.points)
+    plot.get_by_role("button", name="Decoder states").click()
+    assert (plot.locator("path.corpus").get_attribute("d") or "").count("M") == len(space.decoder.points)
 
 
-def test_unknown_symbol_is_decoded_and_reported(opened: Open, language: str) -> None:
-    page = opened(language)
+def test_unknown_symbol_is_decoded_and_reported(opened: Open, phoneme_address: str) -> None:
+    page = opened(phoneme_address)
     page.get_by_role("searchbox", name="Source to decode").fill("ca☃o")
     expect(panel(page, "Attention links")).to_contain_text("☃")

@@ -19,20 +19,20 @@ def test_served_page_shows_the_examples(opened: Open, address: str) -> None:
     expect(page.locator("body")).to_contain_text(digits_shown(beam=3).contents.examples[0].text)
 
 
-def test_exported_page_shows_the_same_without_requests(opened: Open, file: str) -> None:
+def test_exported_page_shows_the_examples_without_requests(opened: Open, file: str) -> None:
     page = opened("about:blank")
-    asked = list[str]()
-    page.on("request", lambda request: asked.append(request.url))
+    requested_urls = list[str]()
+    page.on("request", lambda request: requested_urls.append(request.url))
     page.goto(file)
     expect(page.locator("body")).to_contain_text(digits_shown(beam=3).contents.examples[0].text)
-    assert {urlsplit(url).scheme for url in asked} <= {"file", "data", "blob"}
-    assert [url for url in asked if url.startswith("file:")] == [file]
+    assert {urlsplit(url).scheme for url in requested_urls} <= {"file", "data", "blob"}
+    assert [url for url in requested_urls if url.startswith("file:")] == [file]
 
 
 def test_exported_page_cannot_make_requests(opened: Open, file: str, address: str, wrong: list[str]) -> None:
     page = opened(file)
-    refused = page.evaluate("url => fetch(url).then(() => 'answered', error => error.name)", address)
-    assert refused == "TypeError" and any("Content Security Policy" in each for each in wrong)
+    result = page.evaluate("url => fetch(url).then(() => 'answered', error => error.name)", address)
+    assert result == "TypeError" and any("Content Security Policy" in message for message in wrong)
     wrong.clear()
 
 
@@ -51,8 +51,8 @@ def test_several_traces_in_one_notebook_are_independent(opened: Open, tmp_path: 
     notebook.write_text(f'<!doctype html><meta charset="utf-8"><p id="app">outside</p>{frames}', encoding="utf-8")
     page = opened(notebook.as_uri())
     for number, trace in enumerate(traces):
-        inside = page.frame_locator("iframe").nth(number)
-        expect(inside.locator("body")).to_contain_text(trace.output)
+        frame = page.frame_locator("iframe").nth(number)
+        expect(frame.locator("body")).to_contain_text(trace.output)
     expect(page.locator("#app").first).to_have_text("outside")
 
 
