@@ -1,4 +1,4 @@
-"""Helpers that read the document of a written report."""
+"""Reading of the documents of written reports."""
 
 import re
 from pathlib import Path
@@ -8,21 +8,21 @@ import msgspec
 
 from pellucid.viewer.report_schema import ReportDocument
 
-DATA = re.compile(r'<script type="application/json" id="contents">(.*?)</script>', re.DOTALL)
-PartKind = TypeVar("PartKind")
+CONTENTS_ELEMENT = re.compile(r'<script type="application/json" id="contents">(.*?)</script>', re.DOTALL)
+PartType = TypeVar("PartType")
 
 
-def written_document(path: Path) -> ReportDocument:
-    """The report in a page, which holds it once, checked against the schema."""
-    (data,) = DATA.findall(path.read_text("utf-8"))
-    return msgspec.json.decode(data, type=ReportDocument)
+def read_report(path: Path) -> ReportDocument:
+    """Return the document of the one report in a page, validated against its schema."""
+    (contents,) = CONTENTS_ELEMENT.findall(path.read_text("utf-8"))
+    return msgspec.json.decode(contents, type=ReportDocument)
 
 
-def parts_of(document: ReportDocument, kind: type[PartKind], title: str | None = None) -> list[PartKind]:
-    """The parts of one kind, under one title if that is given."""
-    return [part for part in document.parts if isinstance(part, kind) and title in (None, part.title)]
+def select_parts(document: ReportDocument, part_type: type[PartType], title: str | None = None) -> list[PartType]:
+    """Return the parts of this type, only those with this title if one is given."""
+    return [part for part in document.parts if isinstance(part, part_type) and title in (None, part.title)]
 
 
-def titles_of(document: ReportDocument) -> list[str]:
-    """The titles of the sections in their order."""
+def section_titles(document: ReportDocument) -> list[str]:
+    """Return the titles of the sections in their order."""
     return list(dict.fromkeys(part.title for part in document.parts))

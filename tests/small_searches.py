@@ -1,7 +1,4 @@
-"""Searches over small networks, and all of their possible outputs, for the tests of decoding.
-
-V vocabulary, T greatest length.
-"""
+"""Searches over small networks, and enumeration of all their possible outputs."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product
@@ -10,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from hypothesis import strategies as st
-from small import WIDTH, config_of, hasty
+from small_networks import VOCABULARY_SIZE, make_config, make_network_with_eos_bias
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS, NUM_SPECIAL
@@ -22,9 +19,9 @@ from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.outputs import BatchLengthLimits, DecodedOutput
 from pellucid.model.network import Network
 
-KINDS = [("gru", "additive"), ("lstm", "additive"), ("gru", "location"), ("lstm", "none"), ("gru", "monotonic")]
-SYMBOLS = range(NUM_SPECIAL, WIDTH)
-SCORES = st.one_of(
+NETWORK_KINDS = [("gru", "additive"), ("lstm", "additive"), ("gru", "location"), ("lstm", "none"), ("gru", "monotonic")]
+SYMBOL_IDS = range(NUM_SPECIAL, VOCABULARY_SIZE)
+CANDIDATE_SCORERS = st.one_of(
     st.just(PLAIN),
     st.builds(CandidateScorer, st.just("average"), st.just(0.0), st.sampled_from([0.0, 0.2])),
     st.builds(CandidateScorer, st.just("gnmt"), st.sampled_from([0.0, 0.6, 1.0, 2.0]), st.sampled_from([0.0, 0.3])),
@@ -33,7 +30,7 @@ SCORES = st.one_of(
 
 
 class SearchCase(NamedTuple):
-    """Settings of one tested search."""
+    """Settings of one search."""
 
     min_length: int = 0
     max_length: int = 4
@@ -44,18 +41,18 @@ class SearchCase(NamedTuple):
     lattice: bool = False
 
 
-def small_network(kind: tuple[str, str], seed: int) -> Network:
-    """Return a small network with this cell and attention."""
-    cell, score = kind
+def make_small_network(kind: tuple[str, str], seed: int) -> Network:
+    """Return a small network with this cell and attention type."""
+    cell, attention_type = kind
     sizes = {"cell": cell, "hidden_size": 3, "embedding_size": 3}
-    attention = {"type": score, "size": 3, "filters": 2, "filter_radius": 1}
-    return hasty(config_of({"encoder": sizes, "decoder": sizes, "attention": attention}), seed)
+    attention = {"type": attention_type, "size": 3, "filters": 2, "filter_radius": 1}
+    return make_network_with_eos_bias(make_config({"encoder": sizes, "decoder": sizes, "attention": attention}), seed)
 
 
 def run_search(network: Network, batch: Batch, settings: SearchCase) -> list[list[Hypothesis]]:
-    """Return the outputs of the stepwise search."""
-    count = len(batch.source)
-    limits = BatchLengthLimits(np.full(count, settings.min_length), np.full(count, settings.max_length))
+    """Return the hypotheses of the stepwise beam search."""
+    num_sources = len(batch.source)
+    limits = BatchLengthLimits(np.full(num_sources, settings.min_length), np.full(num_sources, settings.max_length))
     config = BeamConfig(
         limits, settings.beam_size, settings.nbest, settings.score, settings.constraints, settings.lattice
     )
@@ -66,7 +63,7 @@ def run_search(network: Network, batch: Batch, settings: SearchCase) -> list[lis
 
 
 def score_outputs(network: Network, batch: Batch, row: int, outputs: Iterable[Sequence[int]]) -> list[DecodedOutput]:
-    """Return the scored outputs of one source, each decoded by itself."""
+    """Return the scored outputs of one source, each computed in a batch of its own."""
     length = int(batch.source_lengths[row])
     source, lengths = batch.source[row : row + 1, :length], batch.source_lengths[row : row + 1]
     scored: list[DecodedOutput] = []
@@ -79,9 +76,9 @@ def score_outputs(network: Network, batch: Batch, row: int, outputs: Iterable[Se
     return scored
 
 
-def all_outputs(longest: int) -> list[tuple[int, ...]]:
-    """Return all outputs of at most `longest` symbols, with EOS."""
-    return [(*ids, EOS) for count in range(longest + 1) for ids in product(SYMBOLS, repeat=count)]
+def enumerate_outputs(max_symbols: int) -> list[tuple[int, ...]]:
+    """Return all outputs of at most `max_symbols` symbols, each followed by EOS."""
+    return [(*ids, EOS) for count in range(max_symbols + 1) for ids in product(SYMBOL_IDS, repeat=count)]
 
 
 def score_by_definition(decoded: DecodedOutput, score: CandidateScorer) -> float:

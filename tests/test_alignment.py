@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_traces import made
-from small import SEEDS
+from sample_traces import make_trace
+from small_networks import SEEDS
 
 from pellucid.decoding.trace import END
 from pellucid.evaluation.alignment import (
@@ -58,7 +58,7 @@ def test_spans_of_words_include_the_following_space() -> None:
 
 
 ROWS = [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]
-TRACE = made("abc", ["x", "y", "z", END], ROWS)
+TRACE = make_trace("abc", ["x", "y", "z", END], ROWS)
 """The maximum weights are at positions 0, 1, 2 and, for the end symbol, 0."""
 ENTROPIES = [1.0, 0.0, 2 - 0.75 * math.log2(3), 0.0]
 
@@ -107,12 +107,13 @@ def test_one_to_one_attention_has_the_maximum_scores(steps: int, positions: int,
 
 def test_jumps_exclude_the_end_symbol() -> None:
     assert attention_jumps(TRACE).tolist() == [1, 1]
-    unfinished = made("abc", ["x", "y", "z", "x"], ROWS)
+    unfinished = make_trace("abc", ["x", "y", "z", "x"], ROWS)
     assert attention_jumps(unfinished).tolist() == [1, 1, -2]
     assert (
-        count_jumps([TRACE, unfinished]) == {-2: 1, 1: 4} and attention_jumps(made("a", [END], [[1.0]])).tolist() == []
+        count_jumps([TRACE, unfinished]) == {-2: 1, 1: 4}
+        and attention_jumps(make_trace("a", [END], [[1.0]])).tolist() == []
     )
-    tagged = dataclasses.replace(made("abc", ["x", "y", "z"], np.eye(3).tolist()), task="tag", finished=True)
+    tagged = dataclasses.replace(make_trace("abc", ["x", "y", "z"], np.eye(3).tolist()), task="tag", finished=True)
     assert attention_jumps(tagged).tolist() == [1, 1]
 
 
@@ -126,7 +127,7 @@ def test_diagonality_equals_plain_loops() -> None:
 
 def test_mean_map_equals_the_mean_over_fine_grids() -> None:
     """Each cell of the T × S matrix is repeated 10 S × 10 T times; the repeated cells are averaged over each tenth."""
-    traces = [TRACE, made("ab", ["x", END], [[0.9, 0.1], [0.2, 0.8]])]
+    traces = [TRACE, make_trace("ab", ["x", END], [[0.9, 0.1], [0.2, 0.8]])]
     found, expected = mean_attention_map(traces), np.zeros((10, 10))
     for trace in traces:
         T, S = trace.attention.shape
@@ -135,11 +136,11 @@ def test_mean_map_equals_the_mean_over_fine_grids() -> None:
     assert found is not None
     np.testing.assert_allclose(found, expected, atol=1e-6)
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
-    assert mean_attention_map([]) is None and mean_attention_map([made("a", ["x"], [[0.0]])]) is None
+    assert mean_attention_map([]) is None and mean_attention_map([make_trace("a", ["x"], [[0.0]])]) is None
 
 
 def test_summary_equals_the_definitions() -> None:
-    short = made("ab", ["x", END], [[0.1, 0.9], [0.9, 0.1]])
+    short = make_trace("ab", ["x", END], [[0.1, 0.9], [0.9, 0.1]])
     gold = [[(0, 1), (2, 3), (0, 0), (1, 2)], None]
     statistics = {statistic.name: statistic for statistic in summarize_attention([TRACE, short], gold)}
     short_entropy = float(row_entropy(short.attention).sum())
@@ -161,7 +162,7 @@ def test_intervals_contain_the_mean_in_95_percent_of_samples() -> None:
     generator, num_covered = np.random.default_rng(1), 0
     for seed in range(40):
         weights = generator.random(40)
-        traces = [made("ab", ["x", "y"], [[1 - p / 2, p / 2]] * 2) for p in weights]
+        traces = [make_trace("ab", ["x", "y"], [[1 - p / 2, p / 2]] * 2) for p in weights]
         entropy = summarize_attention(traces, seed=seed)[0]
         p = np.linspace(1e-9, 1, 10_001) / 2
         true_mean = float((-p * np.log2(p) - (1 - p) * np.log2(1 - p)).mean())
@@ -170,8 +171,8 @@ def test_intervals_contain_the_mean_in_95_percent_of_samples() -> None:
 
 
 def test_rows_without_weights_are_omitted() -> None:
-    without_weights = made("abc", ["x", END], [[0.0] * 3] * 2)
-    with_empty_row = made("ab", ["x", "y", END], [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    without_weights = make_trace("abc", ["x", END], [[0.0] * 3] * 2)
+    with_empty_row = make_trace("ab", ["x", "y", END], [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
     assert (
         not trace_statistics(without_weights).any()
         and summarize_attention([without_weights]) == []
@@ -181,5 +182,5 @@ def test_rows_without_weights_are_omitted() -> None:
         each.value for each in summarize_attention([TRACE])
     ]
     assert attention_jumps(with_empty_row).tolist() == [] and trace_statistics(with_empty_row)[0].tolist() == [0, 2]
-    single_step_names = {each.name for each in summarize_attention([made("a", ["x"], [[1.0]])])}
+    single_step_names = {each.name for each in summarize_attention([make_trace("a", ["x"], [[1.0]])])}
     assert "relative entropy" not in single_step_names and "monotonicity" not in single_step_names

@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from trained_runs import SMALL, copies, copies_run, copy_files, outcome, small_config, write_pairs
+from trained_runs import (
+    SMALL_SIZES,
+    comparable_run_contents,
+    copy_task_run,
+    make_copy_examples,
+    make_small_config,
+    write_copy_files,
+    write_pairs,
+)
 
 import pellucid
 from pellucid.data.batches import Batch, EncodedExamples, collate
@@ -22,8 +30,8 @@ from pellucid.decoding.ensemble import Ensemble
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import ConfigError, DataError, InputError
 
-TRAIN, DEV = copies(40, seed=1), copies(10, seed=2)
-SETTINGS = {"size": "tiny", **SMALL, "training": {"epochs": 1, "batch_size": 8}}
+TRAIN, DEV = make_copy_examples(40, seed=1), make_copy_examples(10, seed=2)
+SETTINGS = {"size": "tiny", **SMALL_SIZES, "training": {"epochs": 1, "batch_size": 8}}
 
 COPY_TRAINING = {"epochs": 30, "batch_size": 8, "learning_rate": 0.02, "eval_interval": 30}
 """Settings that train a model to copy its source."""
@@ -67,15 +75,15 @@ def test_every_file_format_trains_the_same_model(
 ) -> None:
     files = (write(tmp_path / f"train-{name}", TRAIN), write(tmp_path / f"dev-{name}", DEV))
     pellucid.train(*files, tmp_path / "run", SETTINGS)
-    assert outcome(tmp_path / "run")["moments"] == tsv_run_moments()
+    assert comparable_run_contents(tmp_path / "run")["moments"] == tsv_run_moments()
 
 
 def tsv_run_moments() -> object:
     """Return the moments of the run trained on a TSV file."""
-    folder = copies_run().run.parent / "plain"
+    folder = copy_task_run().run.parent / "plain"
     if not folder.exists():
-        pellucid.train(copies_run().files.train, copies_run().files.valid, folder, SETTINGS)
-    return outcome(folder)["moments"]
+        pellucid.train(copy_task_run().files.train, copy_task_run().files.valid, folder, SETTINGS)
+    return comparable_run_contents(folder)["moments"]
 
 
 def test_parallel_files_train_the_same_model(tmp_path: Path) -> None:
@@ -86,19 +94,19 @@ def test_parallel_files_train_the_same_model(tmp_path: Path) -> None:
             paths[name, side].write_text("".join(f"{text}\n" for text in texts))
     train, dev = ((paths[name, "source"], paths[name, "target"]) for name in ("train", "dev"))
     transducer = pellucid.train(train, dev, tmp_path / "run", SETTINGS)
-    assert outcome(tmp_path / "run")["moments"] == tsv_run_moments()
+    assert comparable_run_contents(tmp_path / "run")["moments"] == tsv_run_moments()
     assert transducer.config.data.input_format == "text"
 
 
 def test_validation_file_may_have_another_format(tmp_path: Path) -> None:
     train, dev = write_pairs(tmp_path / "train.tsv", TRAIN), write_jsonl(tmp_path / "dev.jsonl", DEV)
     pellucid.train(train, dev, tmp_path / "run", SETTINGS)
-    assert outcome(tmp_path / "run")["moments"] == tsv_run_moments()
+    assert comparable_run_contents(tmp_path / "run")["moments"] == tsv_run_moments()
 
 
 def test_training_returns_the_best_checkpoint(tmp_path: Path) -> None:
-    files = copy_files(tmp_path)
-    trained = pellucid.train(str(files.train), files.valid, str(tmp_path / "run"), small_config({"epochs": 2}))
+    files = write_copy_files(tmp_path)
+    trained = pellucid.train(str(files.train), files.valid, str(tmp_path / "run"), make_small_config({"epochs": 2}))
     loaded = pellucid.load(tmp_path / "run")
     for trained_trace, loaded_trace in zip(trained.predict(["ab", "c"]), loaded.predict(["ab", "c"]), strict=True):
         assert isinstance(trained_trace, pellucid.Trace) and trained_trace.output == loaded_trace.output
@@ -106,7 +114,7 @@ def test_training_returns_the_best_checkpoint(tmp_path: Path) -> None:
 
 
 def test_finished_run_is_loaded_and_interrupted_run_resumes(tmp_path: Path) -> None:
-    files, run, config = copies_run()
+    files, run, config = copy_task_run()
     predictor = pellucid.train(files.train, files.valid, run, config)
     assert [t.output for t in predictor.predict(["abc"])] == [t.output for t in pellucid.load(run).predict(["abc"])]
 
@@ -120,7 +128,7 @@ def test_training_uses_the_configured_threads(tmp_path: Path, monkeypatch: pytes
         return collate(encoded, rows)
 
     monkeypatch.setattr("pellucid.training.loop.collate", count_threads)
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
@@ -131,14 +139,14 @@ def test_training_uses_the_configured_threads(tmp_path: Path, monkeypatch: pytes
 
 
 def test_progress_is_printed_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     pellucid.train(files.train, files.valid, tmp_path / "run", SETTINGS)
     captured = capsys.readouterr()
     assert captured.out == "" and "40 examples" in captured.err and "stopped: all its passes" in captured.err
 
 
 def test_user_errors_are_input_errors(tmp_path: Path) -> None:
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     for train, settings, message in (
         (files.train, {"trainin": {}}, "config: unknown key 'trainin'; did you mean 'training'?"),
         (files.train, {"encoder": {"cell": "gur"}}, "encoder.cell: expected gru or lstm, got 'gur'"),
@@ -229,7 +237,7 @@ def test_features_do_not_count_for_the_maximum_length(tmp_path: Path) -> None:
 
 def test_ensemble_is_trained_and_loaded(tmp_path: Path) -> None:
     """Each member equals the run trained with its seed. A second call loads the existing runs."""
-    train, dev, *_ = copy_files(tmp_path)
+    train, dev, *_ = write_copy_files(tmp_path)
     settings = {**SETTINGS, "seed": 3}
     ensemble = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
     assert isinstance(ensemble, Ensemble) and len(ensemble.members.networks) == 2
@@ -240,7 +248,7 @@ def test_ensemble_is_trained_and_loaded(tmp_path: Path) -> None:
         "seed-4",
     ]
     single_model = pellucid.train(train, dev, tmp_path / "alone", settings)
-    assert outcome(tmp_path / "alone") == outcome(tmp_path / "runs" / "seed-3")
+    assert comparable_run_contents(tmp_path / "alone") == comparable_run_contents(tmp_path / "runs" / "seed-3")
     loaded = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
     assert [trace.output for trace in loaded.predict(["abc"])] == [trace.output for trace in ensemble.predict(["abc"])]
     assert not isinstance(single_model, Ensemble)

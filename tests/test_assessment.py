@@ -7,8 +7,8 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from sample_answers import answered
-from sample_traces import diagonal
+from sample_predictions import make_prediction_trace
+from sample_traces import make_diagonal_trace
 
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
@@ -29,7 +29,9 @@ def build_assessment(
     rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[str] | None = None
 ) -> Assessment:
     """Build an assessment of rows with the reference, the output and any further outputs."""
-    traces = [[diagonal(tuple(reference or "x"), (*each, END)) for each in outputs] for reference, *outputs in rows]
+    traces = [
+        [make_diagonal_trace(tuple(reference or "x"), (*each, END)) for each in outputs] for reference, *outputs in rows
+    ]
     examples = [Example(reference, reference) for reference, *_ in rows]
     row_groups = list(groups) if groups is not None else [""] * len(rows)
     decoded = DecodedExamples(examples, [(reference,) for reference, *_ in rows], row_groups, traces)
@@ -101,8 +103,10 @@ def test_comparison_of_groups_compares_their_means() -> None:
 
 def test_tags_are_calibrated_individually_without_ignored_ones() -> None:
     traces = [
-        replace(answered("tag", "abc", "HEC"), log_probabilities=np.log(np.array([0.9, 0.6, 0.8], np.float32))),
-        replace(answered("tag", "ab", "HH"), log_probabilities=np.log(np.array([0.5, 0.7], np.float32))),
+        replace(
+            make_prediction_trace("tag", "abc", "HEC"), log_probabilities=np.log(np.array([0.9, 0.6, 0.8], np.float32))
+        ),
+        replace(make_prediction_trace("tag", "ab", "HH"), log_probabilities=np.log(np.array([0.5, 0.7], np.float32))),
     ]
     examples = [Example("abc", "H-E"), Example("ab", "HE")]
     decoded = DecodedExamples(examples, [(each.target,) for each in examples], ["", ""], [[trace] for trace in traces])

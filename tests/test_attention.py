@@ -11,7 +11,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import LENGTHS, SCORES, SEEDS, SIZES, contents, few, near, shake
+from small_networks import (
+    ATTENTION_TYPES,
+    LENGTHS,
+    SEEDS,
+    SIZES,
+    assert_tensors_close,
+    collect_attributes,
+    few_examples,
+    randomize_parameters,
+)
 from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig
@@ -27,7 +36,7 @@ from pellucid.model.attention import (
 )
 from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State
 
-SOFT_SCORES = [score for score in SCORES if score != "monotonic"]
+SOFT_SCORES = [score for score in ATTENTION_TYPES if score != "monotonic"]
 """Attention whose weights are a function of memory, query and previous weights; monotonic attention draws random
 numbers in training, attends to one position in decoding, and has its own tests."""
 POSITION_SCORES = [score for score in SOFT_SCORES if score != "none"]
@@ -57,7 +66,7 @@ def make_case(score: str, lengths: list[int], units: int, seed: int) -> Attentio
     H = D if "dot" in score else 2
     config = AttentionConfig(type=score, size=units, filters=units, filter_radius=units - 1)  # type: ignore[arg-type]
     attention = build_attention(config, H, D).double()
-    shake(attention, seed)
+    randomize_parameters(attention, seed)
     shapes = ((B, S, D), (B, 2, D), (B, H), (B, S))
     states, final, query, previous_weights = (
         torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes
@@ -122,7 +131,7 @@ def score_by_definition(
     return dot(query, state)
 
 
-@few
+@few_examples
 @given(POSITION_SCORE_CASES)
 def test_weights_and_context_equal_the_published_equations(case: AttentionCase) -> None:
     context, weights, *_ = case.attend_once()
@@ -139,12 +148,12 @@ def test_weights_and_context_equal_the_published_equations(case: AttentionCase) 
         assert context[b].tolist() == pytest.approx(expected_context, abs=1e-12)
 
 
-@few
+@few_examples
 @given(POSITION_SCORE_CASES)
 def test_weights_are_a_distribution_over_real_positions_and_zero_on_padding(case: AttentionCase) -> None:
     weights = case.attend_once().weights
     assert (weights >= 0).all()
-    near(weights.sum(dim=1), torch.ones(len(weights), dtype=torch.float64))
+    assert_tensors_close(weights.sum(dim=1), torch.ones(len(weights), dtype=torch.float64))
     for row, length in zip(weights.tolist(), case.memory.lengths.tolist(), strict=True):
         assert row[length:] == [0.0] * (len(row) - length)
 
@@ -157,7 +166,7 @@ def test_huge_scores_do_not_overflow() -> None:
         assert context.tolist() == weights.tolist()
 
 
-@few
+@few_examples
 @given(POSITION_SCORE_CASES, SEEDS, st.integers(1, 3))
 def test_padding_does_not_change_the_attention(case: AttentionCase, seed: int, columns: int) -> None:
     attended, (B, S, D) = case.attend_once(), case.memory.states.shape
@@ -165,12 +174,12 @@ def test_padding_does_not_change_the_attention(case: AttentionCase, seed: int, c
     noise[:, :S][case.memory.mask()] = case.memory.states[case.memory.mask()]
     previous_weights = torch.cat([case.attention_state.where(case.memory.mask(), torch.nan), noise[:, S:, 0]], dim=1)
     other = case._replace(memory=case.memory._replace(states=noise), attention_state=previous_weights).attend_once()
-    near(other.context, attended.context)
-    near(other.weights[:, :S], attended.weights)
+    assert_tensors_close(other.context, attended.context)
+    assert_tensors_close(other.weights[:, :S], attended.weights)
     assert not other.weights[:, S:].any()
 
 
-@few
+@few_examples
 @given(POSITION_FREE_CASES, st.randoms(use_true_random=False))
 def test_permuting_the_memory_permutes_the_weights_only(case: AttentionCase, random: Random) -> None:
     attended = case.attend_once()
@@ -181,11 +190,11 @@ def test_permuting_the_memory_permutes_the_weights_only(case: AttentionCase, ran
         other = AttentionCase(
             case.attention, memory, case.query[row : row + 1], case.attention_state[row : row + 1]
         ).attend_once()
-        near(other.weights[0], attended.weights[row, order])
-        near(other.context[0], attended.context[row])
+        assert_tensors_close(other.weights[0], attended.weights[row, order])
+        assert_tensors_close(other.context[0], attended.context[row])
 
 
-@few
+@few_examples
 @given(CASES, SEEDS)
 def test_one_hot_override_returns_the_state_of_its_position(case: AttentionCase, seed: int) -> None:
     B, S, _ = case.memory.states.shape
@@ -198,7 +207,7 @@ def test_one_hot_override_returns_the_state_of_its_position(case: AttentionCase,
     assert attention_state is (weights if isinstance(case.attention, LocationSensitiveAttention) else None)
 
 
-@few
+@few_examples
 @given(POSITION_SCORE_CASES)
 def test_override_with_equal_weights_is_bit_for_bit_equal(case: AttentionCase) -> None:
     attended = case.attend_once()
@@ -225,7 +234,7 @@ def test_gradients_equal_finite_differences(score: str) -> None:
     assert torch.autograd.gradcheck(attend_once, inputs)
 
 
-@few
+@few_examples
 @given(CASES, st.data())
 def test_attention_of_selected_rows_equals_selected_attention(case: AttentionCase, data: st.DataObject) -> None:
     B = len(case.query)
@@ -233,24 +242,24 @@ def test_attention_of_selected_rows_equals_selected_attention(case: AttentionCas
     attended = case.attend_once()
     cache = case.attention.prepare(case.memory).index_select(rows)
     selected: AttentionOutput = case.attention(case.query[rows], cache, case.attention_state[rows])
-    near(selected.context, attended.context[rows])
-    near(selected.weights, attended.weights[rows])
+    assert_tensors_close(selected.context, attended.context[rows])
+    assert_tensors_close(selected.weights, attended.weights[rows])
 
 
 @pytest.mark.parametrize("score", SOFT_SCORES)
 def test_attention_stores_nothing_on_the_module(score: str) -> None:
     case = make_case(score, [3, 1], 2, 1)
-    before = contents(case.attention)
+    before = collect_attributes(case.attention)
     case.attend_once()
-    assert contents(case.attention) == before
+    assert collect_attributes(case.attention) == before
 
 
 def test_every_configured_score_is_tested_and_has_its_class() -> None:
-    assert set(SCORES) == set(get_args(get_type_hints(AttentionConfig)["type"]))
-    attentions = [make_case(score, [1], 2, 1).attention for score in SCORES]
-    assert len({type(attention) for attention in attentions}) == len(SCORES)
+    assert set(ATTENTION_TYPES) == set(get_args(get_type_hints(AttentionConfig)["type"]))
+    attentions = [make_case(score, [1], 2, 1).attention for score in ATTENTION_TYPES]
+    assert len({type(attention) for attention in attentions}) == len(ATTENTION_TYPES)
     assert [isinstance(attention, ScoredAttention) for attention in attentions] == [
-        score not in ("location", "monotonic", "none") for score in SCORES
+        score not in ("location", "monotonic", "none") for score in ATTENTION_TYPES
     ]
 
 
@@ -258,9 +267,9 @@ def test_additive_keys_contain_the_bias_once() -> None:
     attention = AdditiveAttention(2, 3, 4)
     memory = Memory(torch.randn(1, 2, 3), torch.tensor([2]), State(torch.zeros(1, 1, 3)))
     cache: AttentionCache = attention.prepare(memory)
-    near(cache.keys, attention.key_projection(memory.states), 1e-6)
+    assert_tensors_close(cache.keys, attention.key_projection(memory.states), 1e-6)
     scores = attention.scores(torch.zeros(1, 1, 2), cache.keys)[:, 0]
-    near(scores, torch.tanh(cache.keys) @ attention.energy, 1e-6)
+    assert_tensors_close(scores, torch.tanh(cache.keys) @ attention.energy, 1e-6)
 
 
 def test_location_attention_uses_the_previous_weights() -> None:
@@ -275,7 +284,7 @@ def test_location_attention_uses_the_previous_weights() -> None:
         case._replace(attention_state=initial_weights).attend_once(),
         case._replace(attention=additive).attend_once(),
     )
-    near(first.weights, without_location.weights)
+    assert_tensors_close(first.weights, without_location.weights)
     assert first.attention_state is not None and without_location.attention_state is None
     assert not torch.isclose(
         case._replace(attention_state=first.attention_state).attend_once().weights, first.weights
@@ -292,7 +301,7 @@ def test_only_stateful_attention_has_a_state(score: str) -> None:
     )
 
 
-@few
+@few_examples
 @given(LENGTHS, SIZES, SEEDS, st.integers(2, 3))
 def test_each_query_uses_its_own_previous_weights(lengths: list[int], units: int, seed: int, num_queries: int) -> None:
     case = make_case("location", lengths, units, seed)
@@ -302,5 +311,5 @@ def test_each_query_uses_its_own_previous_weights(lengths: list[int], units: int
     separate: AttentionOutput = case.attention(
         query, case.attention.prepare(case.memory).index_select(rows), previous_weights
     )
-    near(grouped.context, separate.context)
-    near(grouped.weights, separate.weights)
+    assert_tensors_close(grouped.context, separate.context)
+    assert_tensors_close(grouped.weights, separate.weights)

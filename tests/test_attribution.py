@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from inspected import KINDS, PAIRS, made, traces_of
 from scipy.stats import spearmanr
+from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 
 from pellucid.decoding.ensemble import ensemble
 from pellucid.decoding.inference import SingleModelInference, initialize_from_memory
@@ -45,10 +45,10 @@ def embeddings_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
     return vectors
 
 
-@pytest.mark.parametrize("kind", [*KINDS])
+@pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
 def test_occlusion_zeroes_the_embedding_of_one_position(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    transducer = made(kind)
-    trace = traces_of(transducer, [("cabba", "zyxw")])[0]
+    transducer = make_transducer(kind)
+    trace = make_traces(transducer, [("cabba", "zyxw")])[0]
     vectors, found = embeddings_of(transducer, trace), attribute(transducer, trace)
     for position in range(5):
         change = torch.zeros_like(vectors)
@@ -59,11 +59,11 @@ def test_occlusion_zeroes_the_embedding_of_one_position(kind: str, monkeypatch: 
     np.testing.assert_allclose(attribute(transducer, trace).occlusion, found.occlusion, atol=2e-5)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "monotonic"])
+@pytest.mark.parametrize("kind", [kind for kind in MODEL_SETTINGS if kind != "monotonic"])
 def test_gradient_times_input_equals_central_differences(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradient × input is the derivative of the log-probability with respect to a factor of one embedding, at 1."""
-    transducer = made(kind)
-    trace = traces_of(transducer, [("cab", "zyx")])[0]
+    transducer = make_transducer(kind)
+    trace = make_traces(transducer, [("cab", "zyx")])[0]
     found, step = attribute(transducer, trace).gradient, 1e-5
     vectors = embeddings_of(transducer, trace)
     for position in range(3):
@@ -78,7 +78,7 @@ def test_gradient_times_input_equals_central_differences(kind: str, monkeypatch:
 
 
 def test_embeddings_and_training_mode_are_unchanged() -> None:
-    transducer = made(double=False)
+    transducer = make_transducer(double=False)
     trace = transducer.predict(["abc"])[0]
     before = {name: tensor.clone() for name, tensor in transducer.network.state_dict().items()}
     transducer.network.train()
@@ -89,9 +89,9 @@ def test_embeddings_and_training_mode_are_unchanged() -> None:
 
 
 def test_attribution_is_independent_of_kernels_and_inference_mode() -> None:
-    double_precision, single_precision = made(), made(double=False)
+    double_precision, single_precision = make_transducer(), make_transducer(double=False)
     single_precision.network.load_state_dict(double_precision.network.state_dict())
-    trace = traces_of(double_precision, [("cabba", "zyxw")])[0]
+    trace = make_traces(double_precision, [("cabba", "zyxw")])[0]
     expected = attribute(double_precision, trace)
     with torch.inference_mode():
         actual = attribute(single_precision, trace)
@@ -100,8 +100,8 @@ def test_attribution_is_independent_of_kernels_and_inference_mode() -> None:
 
 
 def test_ensemble_of_equal_models_has_the_scores_of_the_model() -> None:
-    transducer = made()
-    trace = traces_of(transducer, [("abc", "vwx")])[0]
+    transducer = make_transducer()
+    trace = make_traces(transducer, [("abc", "vwx")])[0]
     expected, actual = attribute(transducer, trace), attribute(ensemble([transducer, transducer], ["a", "b"]), trace)
     np.testing.assert_allclose(expected.occlusion, actual.occlusion, atol=1e-5)
     np.testing.assert_allclose(expected.gradient, actual.gradient, atol=1e-5)
@@ -109,9 +109,9 @@ def test_ensemble_of_equal_models_has_the_scores_of_the_model() -> None:
 
 def test_attribution_respects_forced_attention() -> None:
     """Forcing every step to attend to the last position changes occlusion and gradient."""
-    transducer = made()
+    transducer = make_transducer()
     to_last_position = tuple(ForcedAttention(step, (0.0, 0.0, 1.0)) for step in range(4))
-    trace = traces_of(transducer, [("abc", "vwx")])[0]
+    trace = make_traces(transducer, [("abc", "vwx")])[0]
     free, forced = (
         attribute(transducer, trace),
         attribute(transducer.with_options(DecodingOptions(painted=to_last_position)), trace),
@@ -120,24 +120,24 @@ def test_attribution_respects_forced_attention() -> None:
 
 
 def test_impossible_options_are_refused() -> None:
-    transducer = made()
-    trace = traces_of(transducer, [("abc", "vwx")])[0]
+    transducer = make_transducer()
+    trace = make_traces(transducer, [("abc", "vwx")])[0]
     with pytest.raises(InputError, match="there is no position 3"):
         attribute(transducer.with_options(DecodingOptions(masked=(3,))), trace)
 
 
 def test_empty_traces_have_no_scores_and_unknown_symbols_are_scored() -> None:
-    transducer = made()
+    transducer = make_transducer()
     empty = attribute(transducer, transducer.predict([""])[0])
     assert empty.occlusion.shape == (0, 0) and empty.occlusion_correlation is None
-    with_unknown = attribute(transducer, traces_of(transducer, [("a?", "vé")])[0])
+    with_unknown = attribute(transducer, make_traces(transducer, [("a?", "vé")])[0])
     assert np.isfinite(with_unknown.occlusion).all() and np.isfinite(with_unknown.gradient).all()
 
 
 @pytest.mark.parametrize("kind", ["gru", "none"])
 def test_correlation_is_the_mean_over_the_rows(kind: str) -> None:
-    transducer = made(kind)
-    for trace in traces_of(transducer, PAIRS):
+    transducer = make_transducer(kind)
+    for trace in make_traces(transducer, PAIRS):
         found = attribute(transducer, trace)
         if kind == "none" or len(trace.source) == 1:
             assert found.occlusion_correlation is None and found.gradient_correlation is None

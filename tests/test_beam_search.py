@@ -13,7 +13,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, hasty, littered, network_of, padded, same
+from small_networks import (
+    SEEDS,
+    VOCABULARY_SIZE,
+    assert_outputs_close,
+    batches,
+    collect_attributes,
+    configs,
+    few_examples,
+    make_config,
+    make_network,
+    make_network_with_eos_bias,
+    make_padded_ids,
+    randomize_padding,
+)
 from torch import Tensor
 
 import pellucid.decoding.beam_search as module
@@ -50,7 +63,7 @@ def beam_by_loops(
     cache = network.decoder.prepare(memory)
     running = [Hypothesis(0.0, [], network.decoder.init_hidden(memory))]
     finished: list[tuple[float, list[int]]] = []
-    suppressed = suppressed_symbols(WIDTH)
+    suppressed = suppressed_symbols(VOCABULARY_SIZE)
     for length in range(limits.maximum + 1):
         candidates: list[Hypothesis] = []
         for hypothesis in running:
@@ -59,7 +72,7 @@ def beam_by_loops(
             log_probabilities = symbol_log_probabilities(step.logits[0], suppressed).tolist()
             allowed = [
                 i
-                for i in range(WIDTH)
+                for i in range(VOCABULARY_SIZE)
                 if math.isfinite(log_probabilities[i]) and (i != EOS or length >= limits.minimum)
             ]
             candidates += [
@@ -83,12 +96,12 @@ def output_score(decoded: DecodedOutput) -> float:
     return float(decoded.log_probabilities.sum(dtype=np.float64))
 
 
-@few
+@few_examples
 @given(NETWORKS, batches(), SEEDS, WIDTHS, st.integers(0, 3))
 def test_beam_equals_a_loop_over_single_hypotheses(
     config: Config, batch: Batch, seed: int, width: int, minimum: int
 ) -> None:
-    network, limits = hasty(config, seed), LengthLimits(minimum, LIMIT)
+    network, limits = make_network_with_eos_bias(config, seed), LengthLimits(minimum, LIMIT)
     found = beam(network, batch.source, batch.source_lengths, limits, width, nbest=width)
     assert len(found) == len(batch.source)
     for outputs, source, length in zip(found, batch.source, batch.source_lengths.tolist(), strict=True):
@@ -99,26 +112,26 @@ def test_beam_equals_a_loop_over_single_hypotheses(
         )
 
 
-@few
+@few_examples
 @given(NETWORKS, batches(), SEEDS)
 def test_beam_size_one_equals_greedy_search(config: Config, batch: Batch, seed: int) -> None:
-    network = hasty(config, seed)
+    network = make_network_with_eos_bias(config, seed)
     found = beam(network, batch.source, batch.source_lengths, LIMITS, 1)
     for outputs, greedy_output in zip(found, greedy(network, batch.source, batch.source_lengths, LIMITS), strict=True):
         assert len(outputs) == 1
-        same(outputs[0], greedy_output)
+        assert_outputs_close(outputs[0], greedy_output)
 
 
 @settings(max_examples=8, deadline=None)
 @given(NETWORKS, batches(), SEEDS)
 def test_exhaustive_beam_finds_the_most_probable_outputs(config: Config, batch: Batch, seed: int) -> None:
-    network, symbols = hasty(config, seed), range(NUM_SPECIAL, WIDTH)
+    network, symbols = make_network_with_eos_bias(config, seed), range(NUM_SPECIAL, VOCABULARY_SIZE)
     source, lengths = batch.source[:1], batch.source_lengths[:1]
     all_outputs = [[*ids, EOS] for count in range(3) for ids in product(symbols, repeat=count)]
     limits, width = LengthLimits(0, 2), len(all_outputs)
     found = beam(network, source, lengths, limits, width + len(symbols) ** 3, nbest=width)[0]
     memory = network.encoder(source, lengths)
-    cache, suppressed = network.decoder.prepare(memory), suppressed_symbols(WIDTH)
+    cache, suppressed = network.decoder.prepare(memory), suppressed_symbols(VOCABULARY_SIZE)
     scores = {}
     for ids in all_outputs:
         unrolled = network.decoder.unroll(torch.tensor([[BOS, *ids[:-1]]]), network.decoder.init_hidden(memory), cache)
@@ -131,42 +144,42 @@ def test_exhaustive_beam_finds_the_most_probable_outputs(config: Config, batch: 
     )
 
 
-@few
+@few_examples
 @given(NETWORKS, batches(), SEEDS, WIDTHS, st.integers(0, 3), st.randoms(use_true_random=False))
 def test_outputs_are_independent_of_batch_composition_padding_and_order(
     config: Config, batch: Batch, seed: int, width: int, columns: int, random: Random
 ) -> None:
-    network = hasty(config, seed)
+    network = make_network_with_eos_bias(config, seed)
     found = beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=2)
     order = list(range(len(found)))
     random.shuffle(order)
-    source = littered(batch.source, batch.source_lengths, seed, columns)
+    source = randomize_padding(batch.source, batch.source_lengths, seed, columns)
     reordered = beam(network, source[order], batch.source_lengths[order], LIMITS, width, nbest=2)
     for row, outputs in zip(order, reordered, strict=True):
         for actual, expected in zip(outputs, found[row], strict=True):
-            same(actual, expected)
+            assert_outputs_close(actual, expected)
 
 
-@few
+@few_examples
 @given(NETWORKS, batches(), SEEDS, WIDTHS, st.sampled_from([0.0, 0.3, 0.999, 2.0]))
 def test_removal_of_finished_sources_does_not_change_outputs(
     config: Config, batch: Batch, seed: int, width: int, shrink: float
 ) -> None:
-    network = hasty(config, seed)
+    network = make_network_with_eos_bias(config, seed)
     arguments = (network, batch.source, batch.source_lengths, LIMITS, width)
     found = beam(*arguments)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SHRINK", shrink)
         for actual, expected in zip(beam(*arguments), found, strict=True):
-            same(actual[0], expected[0])
+            assert_outputs_close(actual[0], expected[0])
 
 
-@few
+@few_examples
 @given(NETWORKS, batches(), SEEDS, WIDTHS)
 def test_every_hypothesis_has_the_scores_and_attention_of_forced_decoding(
     config: Config, batch: Batch, seed: int, width: int
 ) -> None:
-    network, suppressed = hasty(config, seed), suppressed_symbols(WIDTH)
+    network, suppressed = make_network_with_eos_bias(config, seed), suppressed_symbols(VOCABULARY_SIZE)
     for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=width)):
         for decoded in outputs:
             target, rows = torch.from_numpy(decoded.ids)[None], slice(row, row + 1)
@@ -184,7 +197,7 @@ def test_every_hypothesis_has_the_scores_and_attention_of_forced_decoding(
 
 
 def test_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = network_of(config_of({}), 1)
+    network = make_network(make_config({}), 1)
     sizes: list[tuple[int, int]] = []
     step = network.decoder.step
 
@@ -193,13 +206,13 @@ def test_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch) ->
         return step(symbols, state, cache)
 
     monkeypatch.setattr(network.decoder, "step", record_sizes)
-    beam(network, padded([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), 5)
+    beam(network, make_padded_ids([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), 5)
     assert sizes == [(2, 2), *[(10, 2)] * 4]
 
 
 def test_search_stores_nothing_and_needs_no_gradient() -> None:
-    network = hasty(config_of({}), 1)
-    before = contents(network)
-    beam(network, padded([3, 2], 1), torch.tensor([3, 2]), LIMITS, 3)
-    assert contents(network) == before
+    network = make_network_with_eos_bias(make_config({}), 1)
+    before = collect_attributes(network)
+    beam(network, make_padded_ids([3, 2], 1), torch.tensor([3, 2]), LIMITS, 3)
+    assert collect_attributes(network) == before
     assert all(parameter.grad is None for parameter in network.parameters())

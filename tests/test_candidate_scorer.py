@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import SEEDS, batches, few
+from small_networks import SEEDS, batches, few_examples
 from small_searches import (
-    KINDS,
-    SCORES,
+    CANDIDATE_SCORERS,
+    NETWORK_KINDS,
     SearchCase,
-    all_outputs,
+    enumerate_outputs,
+    make_small_network,
     run_search,
     score_by_definition,
     score_outputs,
-    small_network,
 )
 
 from pellucid.data.batches import Batch
@@ -21,15 +21,15 @@ from pellucid.data.vocabulary import EOS
 from pellucid.decoding.candidate_scorer import MIN_COVERAGE, CandidateScorer
 
 EXHAUSTIVE_BEAM_SIZE = 5**3 + 5**2 + 5 + 1
-KIND = st.sampled_from(KINDS)
+KIND = st.sampled_from(NETWORK_KINDS)
 
 
 @settings(max_examples=15, deadline=None)
-@given(KIND, batches(), SEEDS, SCORES)
+@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS)
 def test_exhaustive_beam_finds_the_best_outputs(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer
 ) -> None:
-    network, outputs = small_network(kind, seed), all_outputs(2)
+    network, outputs = make_small_network(kind, seed), enumerate_outputs(2)
     found = run_search(
         network, batch, SearchCase(max_length=2, beam_size=EXHAUSTIVE_BEAM_SIZE, nbest=len(outputs), score=score)
     )[0]
@@ -43,13 +43,13 @@ def test_exhaustive_beam_finds_the_best_outputs(
         assert each.score == pytest.approx(scores[tuple(each.decoded.ids.tolist())], abs=1e-4)
 
 
-@few
-@given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), st.integers(1, 6))
+@few_examples
+@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4), st.integers(1, 6))
 def test_early_stopping_keeps_the_best_outputs(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, max_length: int
 ) -> None:
     """A search for more outputs than exist runs to the maximum length."""
-    network = small_network(kind, seed)
+    network = make_small_network(kind, seed)
     case = SearchCase(max_length=max_length, beam_size=width, score=score)
     exhaustive = run_search(network, batch, case._replace(nbest=10_000))
     for (best,), hypotheses in zip(run_search(network, batch, case), exhaustive, strict=True):
@@ -57,12 +57,12 @@ def test_early_stopping_keeps_the_best_outputs(
         assert (best.decoded.ids[-1:] == EOS).all() == (hypotheses[0].decoded.ids[-1:] == EOS).all()
 
 
-@few
-@given(KIND, batches(), SEEDS, SCORES, st.integers(1, 5))
+@few_examples
+@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 5))
 def test_outputs_have_the_defined_scores_in_descending_order(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int
 ) -> None:
-    network = small_network(kind, seed)
+    network = make_small_network(kind, seed)
     for row, found in enumerate(run_search(network, batch, SearchCase(beam_size=width, nbest=width, score=score))):
         for each, rescored in zip(
             found,
@@ -79,12 +79,12 @@ def test_outputs_have_the_defined_scores_in_descending_order(
         )
 
 
-@few
-@given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), st.randoms(use_true_random=False))
+@few_examples
+@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4), st.randoms(use_true_random=False))
 def test_outputs_are_independent_of_batch_composition(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, random: object
 ) -> None:
-    network, case = small_network(kind, seed), SearchCase(beam_size=width, nbest=2, score=score)
+    network, case = make_small_network(kind, seed), SearchCase(beam_size=width, nbest=2, score=score)
     for row, found in enumerate(run_search(network, batch, case)):
         rows, length = slice(row, row + 1), int(batch.source_lengths[row])
         single_source = batch._replace(source=batch.source[rows, :length], source_lengths=batch.source_lengths[rows])

@@ -13,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import Tensor
-from trained_runs import copies, copies_run, small_config, tensors
+from trained_runs import copy_task_run, make_copy_examples, make_small_config, read_tensors
 
 from pellucid.config.settings import Config
 from pellucid.data.batches import encode_examples
@@ -26,7 +26,7 @@ from pellucid.training.checkpoint import load_network, network_file, restore_ses
 from pellucid.training.loop import Progress, TrainingState, build_optimizer, fit
 from pellucid.training.run_folder import load
 
-EXAMPLES = copies(12, seed=1)
+EXAMPLES = make_copy_examples(12, seed=1)
 
 
 def train_session(config: Config, updates: int = 0) -> TrainingState:
@@ -37,7 +37,9 @@ def train_session(config: Config, updates: int = 0) -> TrainingState:
     network = build_network(config, vocabularies)
     optimizer = build_optimizer(network, config.training)
     encoded = encode_examples(EXAMPLES, tokenizers, vocabularies)
-    session = TrainingState(Transducer(config, vocabularies, network), optimizer, encoded, copies(4, seed=2))
+    session = TrainingState(
+        Transducer(config, vocabularies, network), optimizer, encoded, make_copy_examples(4, seed=2)
+    )
     for event in fit(session):
         if event.progress.update >= updates:
             break
@@ -51,18 +53,18 @@ def optimizer_moments(session: TrainingState) -> list[tuple[str, bytes]]:
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_training_state_is_restored_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
-    config = small_config({"epochs": 9, "optimizer": optimizer}, dropout=0.3)
+    config = make_small_config({"epochs": 9, "optimizer": optimizer}, dropout=0.3)
     session, restored = train_session(config, updates=5), train_session(config)
     save_session(tmp_path / "a.safetensors", session, "data")
     restore_session(tmp_path / "a.safetensors", restored, "data")
     assert restored.progress == session.progress and session.progress.update == 5
     assert optimizer_moments(restored) == optimizer_moments(session) != optimizer_moments(train_session(config))
     save_session(tmp_path / "b.safetensors", restored, "data")
-    assert tensors(tmp_path / "a.safetensors") == tensors(tmp_path / "b.safetensors")
+    assert read_tensors(tmp_path / "a.safetensors") == read_tensors(tmp_path / "b.safetensors")
 
 
 def test_saving_before_the_first_update_does_not_change_the_state(tmp_path: Path) -> None:
-    session = train_session(small_config({"epochs": 9}))
+    session = train_session(make_small_config({"epochs": 9}))
     before = {name: value.clone() for name, value in session.transducer.network.state_dict().items()}
     moments_before = optimizer_moments(session)
     save_session(tmp_path / "a.safetensors", session, "data")
@@ -85,7 +87,7 @@ TRAINING_SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 @pytest.mark.parametrize("training", TRAINING_SETTINGS.values(), ids=list(TRAINING_SETTINGS))
 def test_every_reachable_progress_is_restored(tmp_path: Path, training: Mapping[str, Any]) -> None:
-    path, session = tmp_path / "a.safetensors", train_session(small_config(training))
+    path, session = tmp_path / "a.safetensors", train_session(make_small_config(training))
     restored = []
     for event in fit(session):
         save_session(path, session, "data")
@@ -99,7 +101,7 @@ def test_every_reachable_progress_is_restored(tmp_path: Path, training: Mapping[
 def save_with_progress(path: Path, session: TrainingState, **fields: object) -> None:
     """Write a checkpoint whose progress has other values in these fields."""
     save_session(path, session, "data")
-    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     progress = json.dumps({**json.loads(metadata["progress"]), **fields})
     path.write_bytes(safetensors.torch.save(weights, {**metadata, "progress": progress}))
 
@@ -132,7 +134,10 @@ INCONSISTENT_FIELDS: Sequence[tuple[Mapping[str, object], str]] = [
 )
 def test_inconsistent_progress_is_refused(tmp_path: Path, fields: Mapping[str, object], message: str) -> None:
     """The state has five updates, two per epoch, and validations after the second and the fourth."""
-    session, path = train_session(small_config({"epochs": 9, "patience": 3}), updates=5), tmp_path / "a.safetensors"
+    session, path = (
+        train_session(make_small_config({"epochs": 9, "patience": 3}), updates=5),
+        tmp_path / "a.safetensors",
+    )
     assert (session.progress.epoch, session.progress.batch, session.progress.validations) == (2, 1, 2)
     save_with_progress(path, session, **fields)
     with pytest.raises(RunError, match=rf"a\.safetensors: {message}$"):
@@ -142,7 +147,7 @@ def test_inconsistent_progress_is_refused(tmp_path: Path, fields: Mapping[str, o
 @pytest.mark.parametrize("finished", ["", "exact_match did not get better in 9 validations", "![](http://a.b/c)"])
 def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str) -> None:
     """Only the known stop reasons are accepted, because the model card contains them."""
-    session, path = train_session(small_config({"epochs": 2}), updates=99), tmp_path / "a.safetensors"
+    session, path = train_session(make_small_config({"epochs": 2}), updates=99), tmp_path / "a.safetensors"
     assert session.progress.finished == "all its passes over the data are done"
     save_with_progress(path, session, finished=finished)
     with pytest.raises(RunError, match=r"progress\.finished: expected 'all its passes over the data are done', got "):
@@ -163,9 +168,9 @@ def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str
     ],
 )
 def test_unreachable_moments_are_refused(tmp_path: Path, part: str, value: float, message: str) -> None:
-    session, path = train_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
+    session, path = train_session(make_small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     weights[f"optimizer.encoder.table.weight.{part}"].view(-1)[3] = value
     path.write_bytes(safetensors.torch.save(weights, metadata))
     with pytest.raises(RunError, match=rf"a\.safetensors.* optimizer\.encoder\.table\.weight\.{message}"):
@@ -175,7 +180,7 @@ def test_unreachable_moments_are_refused(tmp_path: Path, part: str, value: float
 @pytest.mark.parametrize("update", [1, 2])
 def test_divergence_after_restoring_names_the_checkpoint(tmp_path: Path, update: int) -> None:
     """The first event after the checkpoint is an update or a validation."""
-    session, path = train_session(small_config({"epochs": 9}), updates=update), tmp_path / "a.safetensors"
+    session, path = train_session(make_small_config({"epochs": 9}), updates=update), tmp_path / "a.safetensors"
     for value in session.transducer.network.state_dict().values():
         value.fill_(1e38)
     save_session(path, session, "data")
@@ -189,10 +194,10 @@ def test_divergence_after_restoring_names_the_checkpoint(tmp_path: Path, update:
 
 @pytest.mark.parametrize("name", ["network.encoder.table.weight", "optimizer.encoder.table.weight.mean", ""])
 def test_changed_bit_is_detected(tmp_path: Path, name: str) -> None:
-    session, path = train_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
+    session, path = train_session(make_small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
     if name:
         save_session(path, session, "data")
-        weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+        weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
         weights[name].view(torch.int32).view(-1)[7] ^= 1
         path.write_bytes(safetensors.torch.save(weights, metadata))
     else:
@@ -202,7 +207,7 @@ def test_changed_bit_is_detected(tmp_path: Path, name: str) -> None:
 
 
 def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
-    network = train_session(small_config({"epochs": 9})).transducer.network
+    network = train_session(make_small_config({"epochs": 9})).transducer.network
     path = tmp_path / "a.safetensors"
     weights = safetensors.torch.load(network_file(network))
     for value in weights.values():
@@ -213,8 +218,8 @@ def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_file_is_safetensors_with_readable_metadata(tmp_path: Path) -> None:
-    save_session(tmp_path / "a.safetensors", train_session(small_config({"epochs": 9}), updates=2), "data")
-    weights, metadata = tensors(tmp_path / "a.safetensors")
+    save_session(tmp_path / "a.safetensors", train_session(make_small_config({"epochs": 9}), updates=2), "data")
+    weights, metadata = read_tensors(tmp_path / "a.safetensors")
     assert json.loads(metadata["progress"])["update"] == 2 and metadata["fingerprint"] == "data"
     assert {name.split(".")[0] for name in weights} == {"network", "optimizer"}
     optimizer_names = {name.removeprefix("optimizer.") for name in weights if name.startswith("optimizer.")}
@@ -226,7 +231,7 @@ def test_the_file_is_safetensors_with_readable_metadata(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("score", ["additive", "location"])
 def test_parameters_are_restored(tmp_path: Path, score: str) -> None:
-    config = small_config({"epochs": 9})
+    config = make_small_config({"epochs": 9})
     attention = msgspec.structs.replace(config.attention, type=score)
     config = msgspec.structs.replace(config, attention=attention)
     session, restored = train_session(config, 3), train_session(config)
@@ -239,7 +244,7 @@ def test_parameters_are_restored(tmp_path: Path, score: str) -> None:
 
 
 def test_equal_parameters_have_equal_bytes_and_a_changed_bit_is_detected(tmp_path: Path) -> None:
-    network, path = train_session(small_config({"epochs": 9})).transducer.network, tmp_path / "a.safetensors"
+    network, path = train_session(make_small_config({"epochs": 9})).transducer.network, tmp_path / "a.safetensors"
     content = network_file(network)
     assert all(network_file(network) == content for _ in range(9))
     assert safetensors.torch.load(content).keys() == network.state_dict().keys()
@@ -254,7 +259,7 @@ def test_equal_parameters_have_equal_bytes_and_a_changed_bit_is_detected(tmp_pat
 
 
 def test_non_finite_states_are_not_saved_and_the_previous_checkpoint_stays(tmp_path: Path) -> None:
-    config, path = small_config({"epochs": 9}), tmp_path / "a.safetensors"
+    config, path = make_small_config({"epochs": 9}), tmp_path / "a.safetensors"
     session = train_session(config, updates=2)
     save_session(path, session, "data")
     before = path.read_bytes()
@@ -267,7 +272,7 @@ def test_non_finite_states_are_not_saved_and_the_previous_checkpoint_stays(tmp_p
 
 
 def test_other_data_is_refused(tmp_path: Path) -> None:
-    session = train_session(small_config({"epochs": 9}))
+    session = train_session(make_small_config({"epochs": 9}))
     save_session(tmp_path / "a.safetensors", session, "data")
     with pytest.raises(
         RunError,
@@ -278,9 +283,9 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("progress", [None, "", "{}x", '{"update": "many"}', '{"best": [1.0]}'])
 def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, progress: str | None) -> None:
-    session, path = train_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     other_metadata = {name: note for name, note in metadata.items() if name != "progress"}
     path.write_bytes(
         safetensors.torch.save(
@@ -305,9 +310,9 @@ def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, prog
     ],
 )
 def test_invalid_progress_is_refused_with_its_field(tmp_path: Path, field: str, value: str, expected: str) -> None:
-    session, path = train_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
+    session, path = train_session(make_small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     progress = re.sub(rf'"{field}":[^,}}]+', f'"{field}":{value}', metadata["progress"])
     assert progress != metadata["progress"]
     path.write_bytes(safetensors.torch.save(weights, {**metadata, "progress": progress}))
@@ -316,9 +321,9 @@ def test_invalid_progress_is_refused_with_its_field(tmp_path: Path, field: str, 
 
 
 def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
-    session, path = train_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     path.write_bytes(safetensors.torch.save(weights, {**metadata, "progress": '{"seconds":NaN}'}))
     with pytest.raises(RunError, match=r"a\.safetensors is not a checkpoint of this version of Pellucid: progress: "):
         restore_session(path, session, "data")
@@ -327,10 +332,10 @@ def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [torch.tensor(-1), torch.tensor(3), torch.tensor(2**62)])
 @pytest.mark.parametrize("part", ["optimizer.encoder.table.weight.count", "average.count"])
 def test_invalid_count_of_updates_is_refused(tmp_path: Path, part: str, count: Tensor) -> None:
-    session = train_session(small_config({"epochs": 9, "weight_averaging": "ema"}), updates=2)
+    session = train_session(make_small_config({"epochs": 9, "weight_averaging": "ema"}), updates=2)
     path = tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     assert int(weights[part]) == 2
     path.write_bytes(safetensors.torch.save({**weights, part: count}, metadata))
     with pytest.raises(RunError, match=rf"a\.safetensors: {part}: expected a whole number from 0 to 2, got "):
@@ -341,9 +346,9 @@ def test_invalid_count_of_updates_is_refused(tmp_path: Path, part: str, count: T
 
 
 def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path: Path) -> None:
-    session, path = train_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     path.write_bytes(safetensors.torch.save(weights, {**metadata, "format": "1"}))
     with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 3"):
         restore_session(path, session, "data")
@@ -351,9 +356,9 @@ def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["optimizer.encoder", "network.encoder"])
 def test_a_checkpoint_of_other_parameters_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    session, path = train_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    weights, (_, metadata) = safetensors.torch.load_file(path), tensors(path)
+    weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     path.write_bytes(safetensors.torch.save({n: v for n, v in weights.items() if not n.startswith(name)}, metadata))
     with pytest.raises(RunError, match=r"a\.safetensors does not fit the run's configuration"):
         restore_session(path, session, "data")
@@ -361,7 +366,7 @@ def test_a_checkpoint_of_other_parameters_is_refused_by_name(tmp_path: Path, nam
 
 @pytest.mark.parametrize("num_bytes", [0, 1, 7, 100, -1])
 def test_a_truncated_file_is_refused_by_name(tmp_path: Path, num_bytes: int) -> None:
-    session, path = train_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
     path.write_bytes(path.read_bytes()[:num_bytes])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
@@ -373,7 +378,7 @@ def test_a_truncated_file_is_refused_by_name(tmp_path: Path, num_bytes: int) -> 
 
 def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    network = train_session(small_config({"epochs": 9})).transducer.network
+    network = train_session(make_small_config({"epochs": 9})).transducer.network
     path.write_bytes(network_file(network))
     weights = safetensors.torch.load_file(path)
     name = next(iter(weights))
@@ -387,14 +392,14 @@ def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    network = train_session(small_config({"epochs": 9})).transducer.network
+    network = train_session(make_small_config({"epochs": 9})).transducer.network
     with pytest.raises(RunError, match=r"^cannot read .*none\.safetensors: no such file or directory"):
         load_network(tmp_path / "none.safetensors", network)
 
 
 def test_run_of_an_older_format_is_refused(tmp_path: Path) -> None:
     """The configuration has old setting names, but the error names the format."""
-    run = shutil.copytree(copies_run().run, tmp_path / "run")
+    run = shutil.copytree(copy_task_run().run, tmp_path / "run")
     path = run / "model.safetensors"
     path.write_bytes(safetensors.torch.save(safetensors.torch.load_file(path), {"format": "1"}))
     text = (run / "config.toml").read_text("utf-8")

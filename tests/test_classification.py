@@ -7,7 +7,14 @@ import pickle
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tasks import TASKS, UNSCORED, answerer_of, config_of, examples, task_run
+from task_cases import (
+    CLASSIFICATION_TASKS,
+    IGNORED_TAG,
+    make_examples,
+    make_task_config,
+    make_untrained_predictor,
+    task_run,
+)
 
 from pellucid.config.settings import Task
 from pellucid.data.examples import Example
@@ -21,19 +28,19 @@ from pellucid.tasks.registry import build_ensemble
 from pellucid.training.run_folder import load
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_synthetic_task_is_learned(task: Task) -> None:
-    model, pairs = load(task_run(task).run), examples(task, 60, 3)
+    model, pairs = load(task_run(task).run), make_examples(task, 60, 3)
     traces = model.trace(pairs)
     evaluation = evaluate_examples(score_traces(traces, [(pair.target,) for pair in pairs], model.tokenizers))
     assert isinstance(model, ClassificationPredictor) and evaluation.symbol_accuracy > 90
     if task == "tag":
-        assert evaluation.symbols == sum(len(pair.target) - pair.target.count(UNSCORED) for pair in pairs)
+        assert evaluation.symbols == sum(len(pair.target) - pair.target.count(IGNORED_TAG) for pair in pairs)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_predictions_are_independent_of_batch_composition(task: Task) -> None:
-    model, pairs = load(task_run(task).run), [*examples(task, 20, 4), Example("", "")]
+    model, pairs = load(task_run(task).run), [*make_examples(task, 20, 4), Example("", "")]
     for trace, pair in zip(model.trace(pairs), pairs, strict=True):
         (single,) = model.trace([pair])
         assert single.target == trace.target and single.task == task and single.finished
@@ -48,7 +55,9 @@ def test_tags_of_a_long_source_need_little_memory() -> None:
 
 
 def test_traces_of_each_task_have_their_fields() -> None:
-    (tag_trace,), (class_trace,), (point_trace,) = (load(task_run(task).run).predict(["caxd"]) for task in TASKS)
+    (tag_trace,), (class_trace,), (point_trace,) = (
+        load(task_run(task).run).predict(["caxd"]) for task in CLASSIFICATION_TASKS
+    )
     assert (
         len(tag_trace.target) == 4
         and tag_trace.output == "".join(tag_trace.target)
@@ -79,9 +88,9 @@ def test_candidates_are_in_order_of_probability(task: Task, count: int) -> None:
     assert tuple(each.output for each in found) == found[0].top_symbols[0]
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_scored_answers_have_their_predicted_probability(task: Task) -> None:
-    model, pairs = load(task_run(task).run), examples(task, 10, 5)
+    model, pairs = load(task_run(task).run), make_examples(task, 10, 5)
     found = model.trace(pairs)
     forced = model.force([pair._replace(target=trace.output) for pair, trace in zip(pairs, found, strict=True)])
     for predicted, scored in zip(found, forced, strict=True):
@@ -97,7 +106,7 @@ def test_ignored_tags_have_log_probability_0_and_unseen_tags_minus_infinity() ->
         load(task_run("tag").run).force([Example("caa", "CC")])
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_operations_of_autoregressive_tasks_are_refused(task: Task) -> None:
     model = load(task_run(task).run)
     for options in (
@@ -124,11 +133,12 @@ def test_operations_of_autoregressive_tasks_are_refused(task: Task) -> None:
             model.hypotheses([Example("ab", "")], 2)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_ensemble_averages_its_members(task: Task) -> None:
-    pairs = examples(task, 30, 6)
+    pairs = make_examples(task, 30, 6)
     first, second = (
-        answerer_of(replace(config_of(task), seed=seed), pairs[:size]) for seed, size in ((1, 30), (2, 20))
+        make_untrained_predictor(replace(make_task_config(task), seed=seed), pairs[:size])
+        for seed, size in ((1, 30), (2, 20))
     )
     ensemble = build_ensemble([first, second], ["one", "other"])
     assert isinstance(ensemble, ClassificationPredictor)
@@ -145,7 +155,8 @@ def test_ensemble_averages_its_members(task: Task) -> None:
 def test_models_of_different_tasks_are_refused_as_an_ensemble() -> None:
     pairs = [Example("ab", "1"), Example("ab", "2")]
     pointer, classifier = (
-        answerer_of(config_of(task, data={"max_sequence_length": 2}), pairs) for task in ("point", "classify")
+        make_untrained_predictor(make_task_config(task, data={"max_sequence_length": 2}), pairs)
+        for task in ("point", "classify")
     )
     with pytest.raises(RunError, match="differ in task"):
         build_ensemble([pointer, classifier], ["one", "other"])

@@ -4,8 +4,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from command_line import complaint, pellucid, shell
-from trained_runs import copies_run, copy_files
+from command_line import run_pellucid, run_shell, usage_error_message
+from trained_runs import copy_task_run, write_copy_files
 
 from pellucid import cli
 from pellucid.cli.subcommands import SUBCOMMANDS
@@ -13,36 +13,36 @@ from pellucid.errors import DataError
 
 
 def test_help_lists_every_subcommand() -> None:
-    result = pellucid("--help")
+    result = run_pellucid("--help")
     assert result.code == 0 and result.err == ""
     assert all(f"  {subcommand:<12}{about}" in result.out for subcommand, about in SUBCOMMANDS.items())
 
 
 @pytest.mark.parametrize("flag", ["-h", "help"])
 def test_help_has_other_spellings(flag: str) -> None:
-    result = pellucid(flag)
+    result = run_pellucid(flag)
     assert result.code == 0 and "usage: pellucid SUBCOMMAND" in result.out
 
 
 def test_no_subcommand_prints_the_usage() -> None:
-    result = pellucid()
+    result = run_pellucid()
     assert result.code == 2 and "usage: pellucid SUBCOMMAND" in result.out
 
 
 def test_version_is_printed() -> None:
     for flag in ("--version", "-V"):
-        assert pellucid(flag).out.startswith("pellucid 0.")
+        assert run_pellucid(flag).out.startswith("pellucid 0.")
 
 
 @pytest.mark.parametrize("subcommand", SUBCOMMANDS)
 def test_every_subcommand_documents_its_arguments(subcommand: str) -> None:
-    result = pellucid(subcommand, "--help")
+    result = run_pellucid(subcommand, "--help")
     assert result.code == 0 and f"usage: pellucid {subcommand}" in result.out and result.err == ""
 
 
 @pytest.mark.parametrize("subcommand", SUBCOMMANDS)
 def test_every_subcommand_refuses_missing_arguments(subcommand: str) -> None:
-    result = pellucid(subcommand)
+    result = run_pellucid(subcommand)
     assert result.code == 2 and "required" in result.err.lower() and "Traceback" not in result.err
 
 
@@ -50,12 +50,12 @@ def test_every_subcommand_refuses_missing_arguments(subcommand: str) -> None:
     ("misspelled", "expected"), [("trian", "train"), ("evalute", "evaluate"), ("recipes", "recipe")]
 )
 def test_misspelled_subcommand_gets_a_suggestion(misspelled: str, expected: str) -> None:
-    message = complaint(pellucid(misspelled))
+    message = usage_error_message(run_pellucid(misspelled))
     assert message == f"there is no subcommand {misspelled!r}; did you mean {expected!r}? (pellucid --help lists all)"
 
 
 def test_dissimilar_subcommand_gets_no_suggestion() -> None:
-    assert complaint(pellucid("xyzzy")) == "there is no subcommand 'xyzzy' (pellucid --help lists all)"
+    assert usage_error_message(run_pellucid("xyzzy")) == "there is no subcommand 'xyzzy' (pellucid --help lists all)"
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_dissimilar_subcommand_gets_no_suggestion() -> None:
     ],
 )
 def test_misspelled_flag_gets_a_suggestion(subcommand: str, flag: str, expected: str) -> None:
-    files, run, _ = copies_run()
+    files, run, _ = copy_task_run()
     required = {"train": [files.train, "--valid", files.valid, "--run", run]}.get(subcommand, [run, files.valid])
-    result = pellucid(subcommand, *required, flag, "3")
+    result = run_pellucid(subcommand, *required, flag, "3")
     assert result.code == 2 and flag in result.err and expected in result.err and "Traceback" not in result.err
 
 
@@ -94,9 +94,9 @@ def test_misspelled_flag_gets_a_suggestion(subcommand: str, flag: str, expected:
     ],
 )
 def test_invalid_setting_is_named_by_its_key(tmp_path: Path, flags: list[str], message: str) -> None:
-    files = copies_run().files
-    assert message in complaint(
-        pellucid("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags)
+    files = copy_task_run().files
+    assert message in usage_error_message(
+        run_pellucid("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags)
     )
     assert not (tmp_path / "run" / "config.toml").exists()
 
@@ -114,9 +114,9 @@ def test_invalid_setting_is_named_by_its_key(tmp_path: Path, flags: list[str], m
 )
 def test_invalid_settings_file_is_named_with_its_key(tmp_path: Path, toml: str, message: str) -> None:
     (tmp_path / "a.toml").write_bytes(toml.encode("latin-1"))
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     arguments = ("--run", tmp_path / "run", "--config", tmp_path / "a.toml")
-    error_message = complaint(pellucid("train", files.train, "--valid", files.valid, *arguments))
+    error_message = usage_error_message(run_pellucid("train", files.train, "--valid", files.valid, *arguments))
     assert str(tmp_path / "a.toml") in error_message and message in error_message
 
 
@@ -170,10 +170,10 @@ def test_interruption_during_import_has_no_traceback(
 
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
 def test_help_to_a_closed_pipe_has_no_traceback(redirection: str) -> None:
-    result = shell(f'"$@" {redirection}', "--help")
+    result = run_shell(f'"$@" {redirection}', "--help")
     assert result.code in (0, 2) and "Traceback" not in result.err and "Exception ignored" not in result.err
 
 
 def test_installed_command_runs_the_module() -> None:
-    result = shell('"$@"', "recipe", "list")
-    assert result == pellucid("recipe", "list") and "digits" in result.out
+    result = run_shell('"$@"', "recipe", "list")
+    assert result == run_pellucid("recipe", "list") and "digits" in result.out

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import pytest
 import tyro
-from command_line import complaint, pellucid
+from command_line import run_pellucid, usage_error_message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,11 +111,11 @@ def test_invalid_preset_is_reported_as_a_flag() -> None:
         ("train", ("a", "--valid", "b", "--run", "c")),
         ("tune", ("a", "--valid", "b", "--run", "c")),
     ):
-        message = complaint(pellucid(subcommand, *required, "--size", "hug"))
+        message = usage_error_message(run_pellucid(subcommand, *required, "--size", "hug"))
         assert message == f"--size: expected tiny, small, base or large, got 'hug' (pellucid {subcommand} --help)"
-    message = complaint(pellucid("train", "a", "--hiden-size", 3))
+    message = usage_error_message(run_pellucid("train", "a", "--hiden-size", 3))
     assert message == "there is no flag --hiden-size; did you mean '--hidden-size'? (pellucid train --help)"
-    message = complaint(pellucid("train", "a", "--size", "base"))
+    message = usage_error_message(run_pellucid("train", "a", "--size", "base"))
     assert message == "--valid and --run are required (pellucid train --help)"
 
 
@@ -129,7 +129,7 @@ def test_invalid_preset_is_reported_as_a_flag() -> None:
     ],
 )
 def test_number_out_of_bounds_is_an_error(tmp_path: Path, arguments: tuple[str, str], expected: str) -> None:
-    message = complaint(
-        pellucid("tune", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", *arguments)
+    message = usage_error_message(
+        run_pellucid("tune", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", *arguments)
     )
     assert message.startswith(f"{expected} ")

@@ -1,7 +1,7 @@
 """cli/foreign_flags.py and cli/flag_suggestions.py: translation of flags of other programs, and suggestions."""
 
 import pytest
-from command_line import complaint, pellucid
+from command_line import run_pellucid, usage_error_message
 
 from pellucid.cli.arguments import expand_arguments, known_flags, parse_arguments
 from pellucid.cli.completion import ARGUMENT_CLASSES
@@ -69,8 +69,11 @@ COMMON_FLAGS = {
 @pytest.mark.parametrize("name", COMMON_FLAGS)
 def test_common_flags_of_other_programs_in_train(name: str) -> None:
     assert unknown_flag_message("train", f"--{name}=3") == f"--{name} is {COMMON_FLAGS[name]} here"
-    result = pellucid("train", *REQUIRED_ARGUMENTS["train"], f"--{name}", 3)
-    assert complaint(result) == f"--{name} is {COMMON_FLAGS[name]} here (pellucid train --help)" and result.out == ""
+    result = run_pellucid("train", *REQUIRED_ARGUMENTS["train"], f"--{name}", 3)
+    assert (
+        usage_error_message(result) == f"--{name} is {COMMON_FLAGS[name]} here (pellucid train --help)"
+        and result.out == ""
+    )
 
 
 def test_flags_of_other_subcommands_are_named() -> None:
@@ -116,9 +119,9 @@ def test_flags_of_another_meaning_are_not_suggested(flag: str) -> None:
 
 
 def test_lr_is_learning_rate_and_valid_does_not_suggest_aligned() -> None:
-    message = complaint(pellucid("train", "a", "--lr", "1"))
+    message = usage_error_message(run_pellucid("train", "a", "--lr", "1"))
     assert message == "--lr is --learning-rate here (pellucid train --help)"
-    assert "--aligned" not in complaint(pellucid("predict", "run", "--valid", "b"))
+    assert "--aligned" not in usage_error_message(run_pellucid("predict", "run", "--valid", "b"))
 
 
 def test_one_edit_is_detected() -> None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import get_args
 
 import pytest
-from command_line import complaint, environment, pellucid
+from command_line import build_environment, run_pellucid, usage_error_message
 
 from pellucid.cli.arguments import expand_arguments, known_flags, parse_arguments
 from pellucid.cli.completion import ARGUMENT_CLASSES, first_arguments, flag_completions
@@ -38,7 +38,7 @@ def parse_settings(arguments: Sequence[str], subcommand: str = "train") -> Simpl
         [sys.executable, "-c", PARSER_PROGRAM, subcommand, *arguments],
         capture_output=True,
         text=True,
-        env=environment(),
+        env=build_environment(),
         check=False,
     )
     assert process.returncode == 0, process.stderr
@@ -53,9 +53,9 @@ REQUIRED_ARGUMENTS = ("a.tsv", "--valid", "b.tsv", "--run", "c")
 
 @pytest.mark.parametrize("subcommand", SUBCOMMANDS)
 def test_help_is_one_page(subcommand: str) -> None:
-    result = pellucid(subcommand, "--help")
+    result = run_pellucid(subcommand, "--help")
     lines = result.out.splitlines()
-    assert result.code == 0 and result.err == "" and pellucid(subcommand, "-h") == result
+    assert result.code == 0 and result.err == "" and run_pellucid(subcommand, "-h") == result
     assert len(lines) <= 40 and max(map(len, lines)) <= 80
     assert lines[0].startswith(f"usage: pellucid {subcommand} ") and "Examples:" in lines
     assert lines[-1] == f"All options: pellucid {subcommand} --help-all"
@@ -78,7 +78,7 @@ def test_every_option_of_a_help_page_exists_with_its_short_flag(subcommand: str)
 
 @pytest.mark.parametrize("subcommand", SUBCOMMANDS)
 def test_help_page_states_the_default_of_each_option(subcommand: str) -> None:
-    all_options = " ".join(pellucid(subcommand, "--help-all").out.replace("│", " ").split())
+    all_options = " ".join(run_pellucid(subcommand, "--help-all").out.replace("│", " ").split())
     num_checked = 0
     for option in HELP_PAGES[subcommand].options:
         match = re.search(r"([a-z0-9_]+) \(default\)|\(?([a-z0-9._]+) by default", option.text)
@@ -113,18 +113,22 @@ def test_help_imports_neither_torch_nor_the_parser() -> None:
     )
     for arguments, expected in ((["predict", "--help"], "set()"), (["predict", "--help-all"], "")):
         process = subprocess.run(
-            [sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=environment(), check=False
+            [sys.executable, "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            env=build_environment(),
+            check=False,
         )
         assert process.stderr == "" and (not expected or process.stdout.splitlines()[-1] == expected)
 
 
 def test_help_all_shows_every_flag_and_its_other_names() -> None:
     for subcommand in SUBCOMMANDS:
-        text = " ".join(pellucid(subcommand, "--help-all").out.replace("│", " ").split())
+        text = " ".join(run_pellucid(subcommand, "--help-all").out.replace("│", " ").split())
         for name, flag in known_flags(ARGUMENT_CLASSES[subcommand]).items():
             assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text), (subcommand, name)
             assert flag.targets or f" {name}" in text
-    assert "also -e, --epochs)" in text or "also -e, --epochs)" in pellucid("train", "--help-all").out.replace(
+    assert "also -e, --epochs)" in text or "also -e, --epochs)" in run_pellucid("train", "--help-all").out.replace(
         "\n", " "
     )
 
@@ -208,12 +212,16 @@ def test_every_flag_without_section_sets_existing_flags(name: str, kind: type) -
 def test_values_are_not_parsed_as_short_flags() -> None:
     flags = ("--prefix=-n", "--forbid", "-", "-k", "2")
     assert expand_arguments(ARGUMENT_CLASSES["predict"], flags) == ["--prefix=-n", "--forbid", "-", "--beam-size", "2"]
-    assert complaint(pellucid("predict", "run", "-k", "-n", 3)).startswith("-k: expected a value, got the flag -n ")
-    assert complaint(pellucid("predict", "run", "-k", "x")).startswith("-k: expected a whole number, got 'x' ")
-    assert complaint(pellucid("train", *REQUIRED_ARGUMENTS, "--epochs", "x")).startswith(
+    assert usage_error_message(run_pellucid("predict", "run", "-k", "-n", 3)).startswith(
+        "-k: expected a value, got the flag -n "
+    )
+    assert usage_error_message(run_pellucid("predict", "run", "-k", "x")).startswith(
+        "-k: expected a whole number, got 'x' "
+    )
+    assert usage_error_message(run_pellucid("train", *REQUIRED_ARGUMENTS, "--epochs", "x")).startswith(
         "--epochs: expected a number, got 'x' "
     )
-    assert complaint(pellucid("predict", "run", "-e", 3)).startswith("there is no flag -e ")
+    assert usage_error_message(run_pellucid("predict", "run", "-e", 3)).startswith("there is no flag -e ")
 
 
 def test_completions_are_known_flags() -> None:

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 import safetensors.torch
-from command_line import Done, complaint, outputs, pellucid, shell
-from trained_runs import copies, copies_run, copy_of, flags, small_config, write_pairs
+from command_line import CommandResult, output_lines, run_pellucid, run_shell, usage_error_message
+from trained_runs import (
+    copy_run_folder,
+    copy_task_run,
+    make_copy_examples,
+    make_small_config,
+    training_flags,
+    write_pairs,
+)
 
 from pellucid.cli.messages import BestEffortStream, format_warning, print_message
 from pellucid.data.examples import Example
@@ -30,7 +37,7 @@ def control_characters(text: str) -> set[str]:
     return {each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs") and each != "\n"}
 
 
-def assert_escaped(result: Done) -> None:
+def assert_escaped(result: CommandResult) -> None:
     """Assert that standard error has no control characters and contains the escaped name."""
     assert control_characters(result.err) == set() and ESCAPED_TEXT in result.err, result
 
@@ -81,45 +88,49 @@ def test_progress_lines_escape_controls(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_names_in_a_run_folder_are_escaped(tmp_path: Path) -> None:
-    run, dev = copy_of(copies_run().run, tmp_path / "run"), copies_run().files.valid
+    run, dev = copy_run_folder(copy_task_run().run, tmp_path / "run"), copy_task_run().files.valid
     path = run / "model.safetensors"
     content, weights = path.read_bytes(), safetensors.torch.load(path.read_bytes())
     path.write_bytes(safetensors.torch.save({**weights, CONTROL_TEXT: weights["encoder.table.weight"].clone()}))
-    assert_escaped(pellucid("predict", run, dev))
+    assert_escaped(run_pellucid("predict", run, dev))
     path.write_bytes(safetensors.torch.save(weights, {"format": CONTROL_TEXT}))
-    assert_escaped(pellucid("predict", run, dev))
+    assert_escaped(run_pellucid("predict", run, dev))
     path.write_bytes(content)
     settings = (run / "config.toml").read_text("utf-8")
     (run / "config.toml").write_text(f"{json.dumps(CONTROL_TEXT)} = 1\n{settings}", "utf-8")
-    result = pellucid("predict", run, dev)
-    assert "unknown key" in complaint(result) and control_characters(result.err) == set()
+    result = run_pellucid("predict", run, dev)
+    assert "unknown key" in usage_error_message(result) and control_characters(result.err) == set()
     (run / ENSEMBLE).write_text(json.dumps({"members": [CONTROL_TEXT]}), "utf-8")
-    assert_escaped(pellucid("predict", run, dev))
+    assert_escaped(run_pellucid("predict", run, dev))
 
 
 def test_names_of_files_columns_and_symbols_are_escaped(tmp_path: Path) -> None:
     folder = tmp_path / CONTROL_TEXT
     folder.mkdir()
-    pairs = [*copies(15, seed=4), Example("a\x1b\u202eb", "a\x9bb")]
+    pairs = [*make_copy_examples(15, seed=4), Example("a\x1b\u202eb", "a\x9bb")]
     train = write_pairs(folder / "train.tsv", pairs)
-    result = pellucid("train", train, "--valid", train, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    result = run_pellucid(
+        "train", train, "--valid", train, "--run", folder / "run", *training_flags(make_small_config({"epochs": 1}))
+    )
     assert result.code == 2 or ESCAPED_TEXT in result.err
     assert control_characters(result.err) == set()
     dev = write_pairs(folder / "dev.tsv", pairs[12:])
-    result = pellucid("train", train, "--valid", dev, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    result = run_pellucid(
+        "train", train, "--valid", dev, "--run", folder / "run", *training_flags(make_small_config({"epochs": 1}))
+    )
     assert result.code == 0
     assert_escaped(result)
-    assert_escaped(pellucid("predict", folder / "run", folder / "none.tsv"))
-    result = pellucid("predict", folder / "run", stdin="a\x07\u2066\n".encode())
+    assert_escaped(run_pellucid("predict", folder / "run", folder / "none.tsv"))
+    result = run_pellucid("predict", folder / "run", stdin="a\x07\u2066\n".encode())
     assert "2 different" in result.err and control_characters(result.err) == set()
     for further_runs in ([], [shutil.copytree(folder / "run", folder / "other")]):
-        result = pellucid("evaluate", folder / "run", *further_runs, dev, "--html", folder / "a.html")
+        result = run_pellucid("evaluate", folder / "run", *further_runs, dev, "--html", folder / "a.html")
         assert result.code == 0 and control_characters(result.out) == set()
         assert_escaped(result)
     assert_escaped(
-        pellucid("train", train, "--valid", dev, "--run", folder / "2", "--source-column", CONTROL_TEXT, "--header")
+        run_pellucid("train", train, "--valid", dev, "--run", folder / "2", "--source-column", CONTROL_TEXT, "--header")
     )
-    assert control_characters(pellucid("predict", folder / "run", f"--{CONTROL_TEXT}").err) == set()
+    assert control_characters(run_pellucid("predict", folder / "run", f"--{CONTROL_TEXT}").err) == set()
 
 
 FULL_STDERR = '"$@" 2>/dev/full'
@@ -129,28 +140,36 @@ CLOSED_STDERR = '"$@" 2>&-'
 @pytest.mark.parametrize("script", [FULL_STDERR, CLOSED_STDERR])
 def test_exit_code_ignores_failures_of_standard_error(script: str) -> None:
     """The command prints a note on an unknown symbol."""
-    expected = shell('echo "ab?" | "$@"', "predict", copies_run().run)
-    actual = shell(f'echo "ab?" | {script}', "predict", copies_run().run)
+    expected = run_shell('echo "ab?" | "$@"', "predict", copy_task_run().run)
+    actual = run_shell(f'echo "ab?" | {script}', "predict", copy_task_run().run)
     assert expected.code == 0 and "1 source symbol" in expected.err
-    assert actual == (0, expected.out, "") and len(outputs(actual.out)) == 1
+    assert actual == (0, expected.out, "") and len(output_lines(actual.out)) == 1
 
 
 @pytest.mark.parametrize("script", [FULL_STDERR, CLOSED_STDERR])
 def test_training_continues_without_standard_error(tmp_path: Path, script: str) -> None:
-    files = copies_run().files
-    command = ("train", files.train, "--valid", files.valid, "--run", tmp_path, *flags(small_config({"epochs": 1})))
-    assert shell(script, *command) == (0, "", "")
+    files = copy_task_run().files
+    command = (
+        "train",
+        files.train,
+        "--valid",
+        files.valid,
+        "--run",
+        tmp_path,
+        *training_flags(make_small_config({"epochs": 1})),
+    )
+    assert run_shell(script, *command) == (0, "", "")
     assert (tmp_path / "card.md").exists()
 
 
 @pytest.mark.parametrize("script", ['"$@" >/dev/full', '"$@" >/dev/full 2>/dev/full', '"$@" >/dev/full 2>&-'])
 def test_unwritable_output_is_an_error_without_standard_error(script: str) -> None:
-    result = shell(script, "predict", copies_run().run, copies_run().files.valid)
+    result = run_shell(script, "predict", copy_task_run().run, copy_task_run().files.valid)
     assert result.code == 2 and result.out == "" and "Traceback" not in result.err
 
 
 def test_user_error_has_its_exit_code_without_standard_error() -> None:
-    assert shell(FULL_STDERR, "predict", "/none").code == shell(CLOSED_STDERR, "predict", "/none").code == 2
+    assert run_shell(FULL_STDERR, "predict", "/none").code == run_shell(CLOSED_STDERR, "predict", "/none").code == 2
 
 
 def test_full_stream_is_abandoned_at_the_first_failure() -> None:

@@ -5,8 +5,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from small import config_of, vocabularies
-from trained_runs import assert_same_outcome, train_to_end, write_pairs
+from small_networks import make_config, make_vocabularies
+from trained_runs import assert_runs_identical, train_to_end, write_pairs
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
@@ -34,7 +34,7 @@ def combined_config() -> Config:
     """Return a small configuration with all three options. Symbols with fewer than five occurrences are unknown."""
     training = {"epochs": 12, "learning_rate": 0.01, "eval_interval": 3, "metric": "loss", "augmentation": "copy"}
     sizes = {"hidden_size": 16, "embedding_size": 16}
-    return config_of(
+    return make_config(
         {
             "data": {"features_column": "3", "min_count": 5},
             "encoder": {**sizes, "features": "sum"},
@@ -61,7 +61,7 @@ def uninterrupted_run(files: TrainingFiles) -> Path:
 
 
 def test_copy_positions_start_after_added_features() -> None:
-    vocabulary = vocabularies("ab", "ab", ["UP"])
+    vocabulary = make_vocabularies("ab", "ab", ["UP"])
     tokenizers, example = build_tokenizers(combined_config().data), [Example("aQbR", "Rab", "UP;UP")]
     target_size, source_size = len(vocabulary.target), len(vocabulary.source) + len(vocabulary.features)
     for added, shift in ((False, 2), (True, 0)):
@@ -98,7 +98,7 @@ def test_stopped_run_resumes_bit_for_bit(files: TrainingFiles, uninterrupted_run
             break
     events.close()
     train_to_end(files, folder, combined_config())
-    assert_same_outcome(uninterrupted_run, folder)
+    assert_runs_identical(uninterrupted_run, folder)
 
 
 def test_outputs_are_independent_of_batch_composition(uninterrupted_run: Path) -> None:

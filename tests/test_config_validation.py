@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from command_line import complaint, pellucid
-from trained_runs import copies_run, flags
+from command_line import run_pellucid, usage_error_message
+from trained_runs import copy_task_run, training_flags
 
 import pellucid as library
 from pellucid.config.settings import Config
@@ -138,7 +138,7 @@ def test_limits_that_cross_for_all_sources_are_refused(search: dict[str, Any], m
 
 def test_limits_that_cross_for_short_sources_only_are_valid() -> None:
     build_search_config({"min_length_ratio": 0.5, "min_length_offset": 2, "max_length_ratio": 1.5})
-    model = load(copies_run().run)
+    model = load(copy_task_run().run)
     search = msgspec.structs.replace(
         model.config.search, min_length_ratio=0.5, min_length_offset=2, max_length_ratio=1.0, max_length_offset=0
     )
@@ -148,11 +148,19 @@ def test_limits_that_cross_for_short_sources_only_are_valid() -> None:
 
 
 def test_train_refuses_unused_settings_and_crossing_limits() -> None:
-    trained = copies_run()
-    command = ("train", trained.files.train, "--valid", trained.files.valid, "--run", "unused", *flags(trained.config))
-    message = complaint(pellucid(*command, "--training.ema-decay", 0.5))
+    trained = copy_task_run()
+    command = (
+        "train",
+        trained.files.train,
+        "--valid",
+        trained.files.valid,
+        "--run",
+        "unused",
+        *training_flags(trained.config),
+    )
+    message = usage_error_message(run_pellucid(*command, "--training.ema-decay", 0.5))
     assert message == "training.ema_decay = 0.5 needs training.weight_averaging = 'ema'; otherwise it has no effect"
-    message = complaint(pellucid(*command, "--search.min-length", 100000))
+    message = usage_error_message(run_pellucid(*command, "--search.min-length", 100000))
     assert "search.min_length = 100000 exceeds the maximum length, " in message
 
 
@@ -175,8 +183,8 @@ def test_train_refuses_unused_settings_and_crossing_limits() -> None:
 def test_decoding_refuses_crossing_limits_and_unused_flags(
     subcommand: str, arguments: list[object], message: str
 ) -> None:
-    file = [copies_run().files.valid]
-    assert message in complaint(pellucid(subcommand, copies_run().run, *file, *arguments))
+    file = [copy_task_run().files.valid]
+    assert message in usage_error_message(run_pellucid(subcommand, copy_task_run().run, *file, *arguments))
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])

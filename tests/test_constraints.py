@@ -8,17 +8,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, few, vocabulary
+from small_networks import SEEDS, VOCABULARY_SIZE, batches, few_examples, make_vocabulary
 from small_searches import (
-    KINDS,
-    SCORES,
-    SYMBOLS,
+    CANDIDATE_SCORERS,
+    NETWORK_KINDS,
+    SYMBOL_IDS,
     SearchCase,
-    all_outputs,
+    enumerate_outputs,
+    make_small_network,
     run_search,
     score_by_definition,
     score_outputs,
-    small_network,
 )
 from test_transducer import PLAIN, transducer_of
 
@@ -36,15 +36,15 @@ from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.errors import ConfigError, ConstraintError, InputError
 
-KIND = st.sampled_from(KINDS)
+KIND = st.sampled_from(NETWORK_KINDS)
 MAX_LENGTH = 5
 
 
 @st.composite
 def draw_constraints(draw: st.DrawFn, sources: int = 5) -> Constraints:
     """Draw constraints of all kinds that do not contradict each other."""
-    forbidden = draw(st.lists(st.sampled_from(SYMBOLS), max_size=2, unique=True))
-    allowed = st.sampled_from([symbol for symbol in SYMBOLS if symbol not in forbidden])
+    forbidden = draw(st.lists(st.sampled_from(SYMBOL_IDS), max_size=2, unique=True))
+    allowed = st.sampled_from([symbol for symbol in SYMBOL_IDS if symbol not in forbidden])
     required = draw(st.lists(allowed, max_size=2, unique=True))
     prefixes = draw(st.lists(st.lists(allowed, max_size=3).map(tuple), min_size=sources, max_size=sources))
     return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), tuple(prefixes))
@@ -57,12 +57,12 @@ def satisfies(ids: list[int], constraints: Constraints, row: int) -> bool:
     return has_prefix and not {*ids} & {*constraints.forbidden.tolist()} and {*constraints.required.tolist()} <= {*ids}
 
 
-@few
-@given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), draw_constraints())
+@few_examples
+@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4), draw_constraints())
 def test_constraints_hold_in_every_output_of_a_beam(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, constraints: Constraints
 ) -> None:
-    network = small_network(kind, seed)
+    network = make_small_network(kind, seed)
     for row, found in enumerate(
         run_search(network, batch, SearchCase(0, MAX_LENGTH, width, width, score, constraints))
     ):
@@ -77,12 +77,12 @@ def test_constraints_hold_in_every_output_of_a_beam(
             np.testing.assert_allclose(each.decoded.log_probabilities, rescored.log_probabilities, atol=1e-5)
 
 
-@few
+@few_examples
 @given(KIND, batches(), SEEDS, draw_constraints())
 def test_constraints_hold_in_every_sample(
     kind: tuple[str, str], batch: Batch, seed: int, constraints: Constraints
 ) -> None:
-    network, count = small_network(kind, seed), len(batch.source)
+    network, count = make_small_network(kind, seed), len(batch.source)
     limits = BatchLengthLimits(np.zeros(count, np.int64), np.full(count, MAX_LENGTH))
     sampling, beam_config = SamplingConfig(samples=3, top_p=0.8), BeamConfig(limits, 1, constraints=constraints)
     with torch.inference_mode():
@@ -93,16 +93,16 @@ def test_constraints_hold_in_every_sample(
     )
 
 
-@few
+@few_examples
 @given(KIND, batches(), SEEDS, draw_constraints())
 def test_an_exhaustive_beam_finds_the_best_constrained_output(
     kind: tuple[str, str], batch: Batch, seed: int, constraints: Constraints
 ) -> None:
-    network, max_length = small_network(kind, seed), 2
+    network, max_length = make_small_network(kind, seed), 2
     row = next((row for row in range(len(batch.source)) if constraints.min_length(row) <= max_length), None)
     if row is None:
         return
-    allowed_outputs = [ids for ids in all_outputs(max_length) if satisfies([*ids], constraints, row)]
+    allowed_outputs = [ids for ids in enumerate_outputs(max_length) if satisfies([*ids], constraints, row)]
     best = max(
         score_by_definition(each, CandidateScorer()) for each in score_outputs(network, batch, row, allowed_outputs)
     )
@@ -110,10 +110,10 @@ def test_an_exhaustive_beam_finds_the_best_constrained_output(
     assert found[0].score == pytest.approx(best, abs=1e-4)
 
 
-@few
+@few_examples
 @given(KIND, batches(), SEEDS, st.data())
 def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: int, data: st.DataObject) -> None:
-    network, count = small_network(kind, seed), len(batch.source)
+    network, count = make_small_network(kind, seed), len(batch.source)
     maximum = np.array(data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)))
     minimum = np.minimum(data.draw(st.integers(0, 4)), maximum)
     beam_config = BeamConfig(BatchLengthLimits(minimum, maximum), 2, 2)
@@ -131,14 +131,14 @@ def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: 
             assert minimum[row] <= len(ids) - (ids[-1:] == [EOS]) <= maximum[row]
 
 
-CHARACTERS, LETTERS = Tokenizer("characters", "none"), vocabulary("vwxyz")
+CHARACTERS, LETTERS = Tokenizer("characters", "none"), make_vocabulary("vwxyz")
 
 
 def test_prefixes_and_symbols_become_ids() -> None:
     found = build_constraints(DecodingOptions("", ("v",), ("x", "x")), ["wx", ""], CHARACTERS, LETTERS)
     assert (found.forbidden.tolist(), found.required.tolist(), found.prefixes) == ([4], [6], ((5, 6), ()))
     assert not build_constraints(DecodingOptions(), ["", ""], CHARACTERS, LETTERS).any
-    assert len(LETTERS) == WIDTH
+    assert len(LETTERS) == VOCABULARY_SIZE
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow
 import pytest
 from hypothesis import given
-from small import EXAMPLES, SEGMENTERS, few
-from trained_runs import copies
+from small_networks import EXAMPLES, RANDOM_TOKENIZERS, few_examples
+from trained_runs import make_copy_examples
 
 from pellucid.config.settings import DataConfig
 from pellucid.data.batches import EncodedExamples, Ragged, encode_examples
@@ -50,8 +50,8 @@ def assert_same_corpus(actual: EncodedCorpus, expected: EncodedCorpus) -> None:
             assert actual_part.dtype == expected_part.dtype and actual_part.tobytes() == expected_part.tobytes()
 
 
-@few
-@given(EXAMPLES, SEGMENTERS)
+@few_examples
+@given(EXAMPLES, RANDOM_TOKENIZERS)
 def test_corpus_round_trips(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[Example], tokenizers: Tokenizers
 ) -> None:
@@ -74,7 +74,7 @@ def test_feature_ids_are_valid_only_with_features(tmp_path: Path) -> None:
 
 
 def test_pyarrow_reads_the_file_and_mapping_copies_nothing(tmp_path: Path) -> None:
-    corpus = make_corpus(copies(50, seed=1))
+    corpus = make_corpus(make_copy_examples(50, seed=1))
     write_corpus(tmp_path / "corpus.arrow", corpus)
     table = pyarrow.ipc.open_file(tmp_path / "corpus.arrow").read_all()
     assert table.column_names == ["source", "target"] and str(table.schema.field(0).type) == "large_list<item: uint8>"
@@ -87,16 +87,16 @@ def test_pyarrow_reads_the_file_and_mapping_copies_nothing(tmp_path: Path) -> No
 
 
 def test_mapped_corpus_outlives_the_file(tmp_path: Path) -> None:
-    corpus = make_corpus(copies(50, seed=1))
+    corpus = make_corpus(make_copy_examples(50, seed=1))
     write_corpus(tmp_path / "corpus.arrow", corpus)
     mapped = map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
-    write_corpus(tmp_path / "corpus.arrow", make_corpus(copies(9, seed=2)))
+    write_corpus(tmp_path / "corpus.arrow", make_corpus(make_copy_examples(9, seed=2)))
     (tmp_path / "corpus.arrow").unlink()
     assert_same_corpus(mapped, corpus)
 
 
 def test_corpus_with_another_key_is_refused(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "corpus.arrow", make_corpus(copies(5, seed=1)))
+    write_corpus(tmp_path / "corpus.arrow", make_corpus(make_copy_examples(5, seed=1)))
     with pytest.raises(CorpusError, match=r"^it was built from other files or settings$"):
         map_corpus(tmp_path / "corpus.arrow", "another key", has_features=False)
 
@@ -112,7 +112,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_truncation_and_flipped_bits_are_detected(tmp_path: Path) -> None:
     """The file is refused unless the changed byte is Arrow padding, which is not read."""
-    corpus, path, generator = make_corpus(copies(20, seed=1)), tmp_path / "corpus.arrow", random.Random(1)
+    corpus, path, generator = make_corpus(make_copy_examples(20, seed=1)), tmp_path / "corpus.arrow", random.Random(1)
     write_corpus(path, corpus)
     content = path.read_bytes()
     for num_bytes in range(0, len(content), 41):
@@ -174,7 +174,7 @@ def test_invalid_ids_are_refused(tmp_path: Path, encoded: EncodedExamples) -> No
 
 @pytest.mark.parametrize("fault", ["nulls", "metadata", "notes", "columns", "batches"])
 def test_other_schemas_are_refused(tmp_path: Path, fault: str) -> None:
-    corpus = make_corpus(copies(5, seed=1))
+    corpus = make_corpus(make_copy_examples(5, seed=1))
     metadata = json.dumps(
         msgspec.to_builtins({"key": "key", "found": READING_REPORT, "vocabularies": corpus.vocabularies})
     ).encode()
@@ -222,4 +222,4 @@ def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
 
 def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"^cannot write .*/none/corpus\.arrow: no such file or directory$"):
-        write_corpus(tmp_path / "none" / "corpus.arrow", make_corpus(copies(5, seed=1)))
+        write_corpus(tmp_path / "none" / "corpus.arrow", make_corpus(make_copy_examples(5, seed=1)))

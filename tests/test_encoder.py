@@ -11,7 +11,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import ENCODERS, LENGTHS, SEEDS, WIDTH, config_of, contents, few, littered, near, padded, shake
+from small_networks import (
+    ENCODER_SETTINGS,
+    LENGTHS,
+    SEEDS,
+    VOCABULARY_SIZE,
+    assert_tensors_close,
+    collect_attributes,
+    few_examples,
+    make_config,
+    make_padded_ids,
+    randomize_padding,
+    randomize_parameters,
+)
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -25,8 +37,8 @@ DROPOUT_SETTINGS = {"hidden_size": 3, "embedding_size": 2, "num_layers": 2, "dro
 
 
 def build_encoder(settings: dict[str, Any], seed: int = 1) -> Encoder:
-    encoder = Encoder(config_of({"encoder": settings}).encoder, WIDTH).double().eval()
-    shake(encoder, seed)
+    encoder = Encoder(make_config({"encoder": settings}).encoder, VOCABULARY_SIZE).double().eval()
+    randomize_parameters(encoder, seed)
     return encoder
 
 
@@ -61,10 +73,10 @@ def merge_directions(parts: Tensor, merge: str) -> Tensor:
     return parts.flatten(-2)
 
 
-@few
-@given(ENCODERS, LENGTHS, SEEDS)
+@few_examples
+@given(ENCODER_SETTINGS, LENGTHS, SEEDS)
 def test_states_equal_those_of_pytorchs_packed_layers(settings: dict[str, Any], lengths: list[int], seed: int) -> None:
-    encoder, source = build_encoder(settings, seed), padded(lengths, seed)
+    encoder, source = build_encoder(settings, seed), make_padded_ids(lengths, seed)
     memory = encode(encoder, source, lengths)
     states: Tensor = encoder.table(source)
     for layer in range(encoder.config.num_layers):
@@ -72,8 +84,8 @@ def test_states_equal_those_of_pytorchs_packed_layers(settings: dict[str, Any], 
         parts, finals = run_packed_layer(encoder.config.cell, cells, states, memory.lengths)
         merge = encoder.config.merge if len(cells) == 2 else "concatenate"
         states = merge_directions(parts, merge)
-        near(memory.final.hidden[:, layer], merge_directions(finals, merge))
-    near(memory.states, states)
+        assert_tensors_close(memory.final.hidden[:, layer], merge_directions(finals, merge))
+    assert_tensors_close(memory.states, states)
     assert memory.final.cell is None
     assert memory.lengths.tolist() == lengths
 
@@ -91,22 +103,22 @@ def test_a_stack_equals_one_deep_module(kind: Cell, bidirectional: bool) -> None
     for theirs, parameter in zip(module.parameters(), ours, strict=True):
         theirs.data.copy_(parameter.data)
     lengths = [4, 1, 6]
-    source = padded(lengths, 7)
+    source = make_padded_ids(lengths, 7)
     packed = pack_padded_sequence(encoder.table(source), torch.tensor(lengths), batch_first=True, enforce_sorted=False)
     states, _ = pad_packed_sequence(module(packed)[0], batch_first=True)
-    near(encode(encoder, source, lengths).states, states)
+    assert_tensors_close(encode(encoder, source, lengths).states, states)
 
 
-@few
-@given(ENCODERS, LENGTHS, SEEDS, st.integers(0, 3))
+@few_examples
+@given(ENCODER_SETTINGS, LENGTHS, SEEDS, st.integers(0, 3))
 def test_padding_does_not_change_results(settings: dict[str, Any], lengths: list[int], seed: int, columns: int) -> None:
-    encoder, source = build_encoder(settings, seed), padded(lengths, seed)
+    encoder, source = build_encoder(settings, seed), make_padded_ids(lengths, seed)
     memory = encode(encoder, source, lengths)
-    noisy_source = littered(source, torch.tensor(lengths), seed, columns)
+    noisy_source = randomize_padding(source, torch.tensor(lengths), seed, columns)
     noisy = encode(encoder, noisy_source, lengths)
     width = source.shape[1]
-    near(noisy.states[:, :width], memory.states)
-    near(noisy.final.hidden, memory.final.hidden)
+    assert_tensors_close(noisy.states[:, :width], memory.states)
+    assert_tensors_close(noisy.final.hidden, memory.final.hidden)
     for row, length in enumerate(lengths):
         assert not noisy.states[row, length:].any()
     for parameter in encoder.parameters():
@@ -114,24 +126,24 @@ def test_padding_does_not_change_results(settings: dict[str, Any], lengths: list
             torch.autograd.grad(m.states.square().sum() + m.final.hidden.sum(), parameter, retain_graph=True)[0]
             for m in (memory, noisy)
         )
-        near(one, two)
+        assert_tensors_close(one, two)
 
 
-@few
-@given(ENCODERS, LENGTHS, SEEDS, st.randoms(use_true_random=False))
+@few_examples
+@given(ENCODER_SETTINGS, LENGTHS, SEEDS, st.randoms(use_true_random=False))
 def test_batch_composition_does_not_change_results(
     settings: dict[str, Any], lengths: list[int], seed: int, random: Random
 ) -> None:
-    encoder, source = build_encoder(settings, seed), padded(lengths, seed)
+    encoder, source = build_encoder(settings, seed), make_padded_ids(lengths, seed)
     memory = encode(encoder, source, lengths)
     order = list(range(len(lengths)))
     random.shuffle(order)
     shuffled = encode(encoder, source[order], [lengths[row] for row in order])
-    near(shuffled.states, memory.states[order])
+    assert_tensors_close(shuffled.states, memory.states[order])
     for row, length in enumerate(lengths):
         single = encode(encoder, source[row : row + 1, :length], [length])
-        near(single.states[0], memory.states[row, :length])
-        near(single.final.hidden[0], memory.final.hidden[row])
+        assert_tensors_close(single.states[0], memory.states[row, :length])
+        assert_tensors_close(single.final.hidden[0], memory.final.hidden[row])
 
 
 def test_a_symbol_in_padding_only_has_no_gradient() -> None:
@@ -143,7 +155,7 @@ def test_a_symbol_in_padding_only_has_no_gradient() -> None:
 
 def test_the_final_state_is_last_forward_and_first_backward() -> None:
     encoder = build_encoder({"hidden_size": 3})
-    memory = encode(encoder, padded([4, 2, 1], 3), [4, 2, 1])
+    memory = encode(encoder, make_padded_ids([4, 2, 1], 3), [4, 2, 1])
     for row, length in enumerate([4, 2, 1]):
         expected = torch.cat([memory.states[row, length - 1, :3], memory.states[row, 0, 3:]])
         assert torch.equal(memory.final.hidden[row, 0], expected)
@@ -153,16 +165,18 @@ def test_the_final_state_is_last_forward_and_first_backward() -> None:
 def test_float32_results_agree_alone_and_in_a_batch(kind: Cell) -> None:
     encoder = build_encoder({"cell": kind, "num_layers": 2, "hidden_size": 16, "embedding_size": 16}).float()
     lengths = [9, 1, 5, 9, 3]
-    source = padded(lengths, 4)
+    source = make_padded_ids(lengths, 4)
     memory = encode(encoder, source, lengths)
     for row, length in enumerate(lengths):
-        near(encode(encoder, source[row : row + 1, :length], [length]).states[0], memory.states[row, :length], 1e-5)
+        assert_tensors_close(
+            encode(encoder, source[row : row + 1, :length], [length]).states[0], memory.states[row, :length], 1e-5
+        )
 
 
 def test_dropout_is_active_in_training_only() -> None:
     torch.manual_seed(1)
     encoder, lengths = build_encoder(DROPOUT_SETTINGS), [4, 2]
-    source = padded(lengths, 5)
+    source = make_padded_ids(lengths, 5)
     expected = encode(encoder, source, lengths)
     assert torch.equal(encode(encoder, source, lengths).states, expected.states)
     one, two = (encode(encoder.train(), source, lengths) for _ in range(2))
@@ -174,9 +188,9 @@ def test_dropout_is_active_in_training_only() -> None:
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_the_encoder_stores_nothing_on_modules(bidirectional: bool) -> None:
     encoder = build_encoder({"bidirectional": bidirectional, "num_layers": 2})
-    before = contents(encoder)
-    encode(encoder, padded([3, 1], 1), [3, 1])
-    assert contents(encoder) == before
+    before = collect_attributes(encoder)
+    encode(encoder, make_padded_ids([3, 1], 1), [3, 1])
+    assert collect_attributes(encoder) == before
 
 
 SOURCES_WITH_FEATURES = torch.tensor([[5, 6, 2, 3, 4], [6, 1, 4, 0, 0], [2, 3, 4, 2, 0]])
@@ -186,8 +200,8 @@ SOURCES_WITH_FEATURES = torch.tensor([[5, 6, 2, 3, 4], [6, 1, 4, 0, 0], [2, 3, 4
 def build_summing_encoder(layers: int = 1) -> Encoder:
     """Return an encoder of 5 symbols and 2 features that sums the vectors of the features."""
     settings = {"hidden_size": 3, "embedding_size": 2, "features": "sum", "num_layers": layers}
-    encoder = Encoder(config_of({"encoder": settings}).encoder, 7, 5).double().eval()
-    shake(encoder, 1)
+    encoder = Encoder(make_config({"encoder": settings}).encoder, 7, 5).double().eval()
+    randomize_parameters(encoder, 1)
     return encoder
 
 
@@ -204,8 +218,8 @@ def test_summed_features_have_no_positions(layers: int) -> None:
     without.load_state_dict(state)
     for row, ids in enumerate([[7, 8, 9], [10, 11], [2, 3, 4, 2]]):
         expected = encode(without, torch.tensor([ids]), [len(ids)])
-        near(memory.states[row, : len(ids)], expected.states[0])
-        near(memory.final.hidden[row], expected.final.hidden[0])
+        assert_tensors_close(memory.states[row, : len(ids)], expected.states[0])
+        assert_tensors_close(memory.final.hidden[row], expected.final.hidden[0])
         assert not memory.states[row, len(ids) :].any()
         assert memory.source is not None
         assert (

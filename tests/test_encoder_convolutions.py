@@ -1,12 +1,12 @@
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import LENGTHS, SEEDS, few, near
+from small_networks import LENGTHS, SEEDS, assert_tensors_close, few_examples
 
 from pellucid.model.encoder import Convolutions
 
 
-@few
+@few_examples
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=3), LENGTHS, SEEDS)
 def test_padding_does_not_change_results(widths: list[int], lengths: list[int], seed: int) -> None:
     torch.manual_seed(seed)
@@ -15,7 +15,9 @@ def test_padding_does_not_change_results(widths: list[int], lengths: list[int], 
     output = layer(vectors, torch.tensor(lengths))
     assert output.shape == (len(lengths), max(lengths) + 2, 3 * len(widths)) and layer.size == 3 * len(widths)
     for row, length in enumerate(lengths):
-        near(output[row : row + 1, :length], layer(vectors[row : row + 1, :length], torch.tensor([length])))
+        assert_tensors_close(
+            output[row : row + 1, :length], layer(vectors[row : row + 1, :length], torch.tensor([length]))
+        )
         assert not output[row, length:].any()
 
 

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from small import TARGET, config_of, shake, vocabularies, vocabulary
-from trained_runs import copies_run, digits_run
+from small_networks import TARGET_SYMBOLS, make_config, make_vocabularies, make_vocabulary, randomize_parameters
+from trained_runs import copy_task_run, digits_run
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
@@ -31,19 +31,19 @@ def build_member(
 ) -> Transducer:
     """Return an untrained transducer."""
     search = {"max_length": 6, "beam_size": width}
-    config = config_of({"encoder": {"cell": cell}, "attention": {"type": score}, "search": search})
-    return build_untrained_transducer(config, vocabularies(source), seed)
+    config = make_config({"encoder": {"cell": cell}, "attention": {"type": score}, "search": search})
+    return build_untrained_transducer(config, make_vocabularies(source), seed)
 
 
 def build_untrained_transducer(config: Config, vocabs: Vocabularies, seed: int) -> Transducer:
     network = build_network(config, vocabs).eval()
-    shake(network, seed)
+    randomize_parameters(network, seed)
     return Transducer(config, vocabs, network)
 
 
 def reorder_targets(model: Transducer, target: str) -> Transducer:
     """Return the same model with its target symbols in another order and its tables permuted accordingly."""
-    vocabs = msgspec.structs.replace(model.vocabularies, target=vocabulary(target))
+    vocabs = msgspec.structs.replace(model.vocabularies, target=make_vocabulary(target))
     permutation = torch.tensor([*range(4), *model.vocabularies.target.encode(list(target))])
     network = build_network(model.config, vocabs).eval()
     state = dict(model.network.state_dict())
@@ -107,8 +107,8 @@ def test_probabilities_and_attention_are_the_members_means() -> None:
 def test_members_may_have_target_symbols_in_another_order(copying: bool) -> None:
     """Outputs do not change when the tables of one member or of both are permuted, with and without copying."""
     settings = {"decoder": {"pointer_generator": copying}, "search": {"max_length": 6, "beam_size": 3}}
-    config = config_of(settings)
-    one, two = (build_untrained_transducer(config, vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
+    config = make_config(settings)
+    one, two = (build_untrained_transducer(config, make_vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
     texts, pairs = ["abvc", "w", "", "cab?Q"], [Example("abQ", "vQw"), Example("b", "z")]
     expected = ensemble([one, two], ["a", "b"])
     for members in (
@@ -152,11 +152,11 @@ def test_an_ensemble_keeps_the_training_mode_of_its_members() -> None:
 
 
 def test_incompatible_runs_are_named() -> None:
-    digits, copies = digits_run().run, copies_run().run
+    digits, copies = digits_run().run, copy_task_run().run
     with pytest.raises(RunError, match=rf"{digits} writes the symbol '\d' \(and 9 more\), which {copies} does not"):
         load([digits, copies])
     transducer = build_member(3)
-    larger = build_untrained_transducer(transducer.config, vocabularies("abc", TARGET + "u"), 3)
+    larger = build_untrained_transducer(transducer.config, make_vocabularies("abc", TARGET_SYMBOLS + "u"), 3)
     for pair, names in (([transducer, larger], "ba"), ([larger, transducer], "ab")):
         message = f"^{names[0]} writes the symbol 'u', which {names[1]} does not: members of an ensemble"
         with pytest.raises(RunError, match=message):
@@ -167,7 +167,7 @@ def test_incompatible_runs_are_named() -> None:
     )
     with pytest.raises(RunError, match=r"a and b differ in encoder\.features"):
         ensemble([transducer, summed], ["a", "b"])
-    word_config = config_of({"data": {"source_symbols": "words"}})
+    word_config = make_config({"data": {"source_symbols": "words"}})
     with pytest.raises(RunError, match=r"a and b differ in data\.source_symbols"):
         ensemble([transducer, Transducer(word_config, transducer.vocabularies, transducer.network)], ["a", "b"])
     with pytest.raises(ArgumentError, match=r"^run: expected a path or a list of one path at least, got \[\]$"):

@@ -10,7 +10,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SCORES, SEEDS, alone, config_of, few, near, shake, vocabularies
+from small_networks import (
+    ATTENTION_TYPES,
+    SEEDS,
+    assert_tensors_close,
+    extract_unpadded_row,
+    few_examples,
+    make_config,
+    make_vocabularies,
+    randomize_parameters,
+)
 from torch import Tensor
 from trained_runs import train_to_end, write_pairs
 
@@ -33,9 +42,9 @@ from pellucid.tasks.registry import build_network
 from pellucid.training.run_folder import load
 from pellucid.training.session import TrainingFiles
 
-VOCABULARIES = vocabularies("abcde", "abxyz", ["t"])
+VOCABULARIES = make_vocabularies("abcde", "abxyz", ["t"])
 V = NUM_SPECIAL + 5
-ATTENTION_SCORES = [score for score in SCORES if score != "none"]
+ATTENTION_SCORES = [score for score in ATTENTION_TYPES if score != "none"]
 EXAMPLES = st.lists(
     st.tuples(st.text("abcdeQR", min_size=1, max_size=6), st.text("abxyzcQR", min_size=1, max_size=5)),
     min_size=1,
@@ -47,12 +56,12 @@ def build_copy_config(score: str = "additive", cell: str = "gru") -> Config:
     sizes = {"hidden_size": 2, "embedding_size": 3}
     decoder = {"cell": cell, "hidden_size": 4, "embedding_size": 3, "pointer_generator": True}
     data = {"features_column": "3"}
-    return config_of({"encoder": sizes, "decoder": decoder, "attention": {"type": score, "size": 3}, "data": data})
+    return make_config({"encoder": sizes, "decoder": decoder, "attention": {"type": score, "size": 3}, "data": data})
 
 
 def build_copy_network(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
     network = require_seq2seq(build_network(config, VOCABULARIES)).to(dtype).eval()
-    shake(network, seed)
+    randomize_parameters(network, seed)
     return network
 
 
@@ -67,7 +76,7 @@ def run_network(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
     return output
 
 
-@few
+@few_examples
 @given(SEEDS, st.integers(1, 3), st.integers(1, 5), st.booleans())
 def test_the_mixture_equals_its_definition_and_sums_to_one(
     seed: int, rows: int, positions: int, has_uncopied: bool
@@ -95,7 +104,7 @@ def test_the_mixture_equals_its_definition_and_sums_to_one(
             gate_share = p_gen if copied_mass == 1.0 else 1 - (1 - p_gen) * copied_mass
             expected = (float(gate_share * generated[symbol]) if symbol < V else 0.0) + copied[symbol]
             assert float(actual[0, row, symbol]) == pytest.approx(expected, abs=1e-12)
-    near(actual.sum(dim=2), torch.ones(1, rows, dtype=torch.float64))
+    assert_tensors_close(actual.sum(dim=2), torch.ones(1, rows, dtype=torch.float64))
 
 
 def test_symbols_have_their_target_id_or_their_first_position() -> None:
@@ -113,17 +122,17 @@ def test_symbols_have_their_target_id_or_their_first_position() -> None:
     assert batch.target.tolist()[0] == [V + 5, V + 2, 4, 6, V + 6, UNK, EOS]
 
 
-@few
+@few_examples
 @given(EXAMPLES, st.sampled_from(ATTENTION_SCORES), st.sampled_from(["gru", "lstm"]), SEEDS)
 def test_probabilities_sum_to_one_alone_and_in_a_batch(
     pairs: list[tuple[str, str]], score: str, cell: str, seed: int
 ) -> None:
     network, batch = build_copy_network(build_copy_config(score, cell), seed), build_batch(pairs)
     batched = run_network(network, batch)
-    near(batched.logits.exp().sum(dim=2), torch.ones(batch.target.shape, dtype=torch.float64))
+    assert_tensors_close(batched.logits.exp().sum(dim=2), torch.ones(batch.target.shape, dtype=torch.float64))
     for row, (source, target) in enumerate(pairs):
-        single = run_network(network, alone(batch, row))
-        near(single.logits[0], batched.logits[row, : len(target) + 1, : V + len(source)])
+        single = run_network(network, extract_unpadded_row(batch, row))
+        assert_tensors_close(single.logits[0], batched.logits[row, : len(target) + 1, : V + len(source)])
         assert (batched.logits[row, :, V + len(source) :] == -torch.inf).all()
 
 
@@ -140,14 +149,14 @@ def decode_step_by_step(network: EncoderDecoder, batch: Batch, hypotheses: int =
     return torch.stack(logits, dim=1)
 
 
-@few
+@few_examples
 @given(EXAMPLES, st.sampled_from(ATTENTION_SCORES), st.sampled_from(["gru", "lstm"]), SEEDS, st.integers(1, 3))
 def test_steps_equal_unrolled_steps(
     pairs: list[tuple[str, str]], score: str, cell: str, seed: int, hypotheses: int
 ) -> None:
     network, batch = build_copy_network(build_copy_config(score, cell), seed), build_batch(pairs)
     unrolled = run_network(network, batch).logits
-    near(decode_step_by_step(network, batch, hypotheses), unrolled.repeat_interleave(hypotheses, dim=0))
+    assert_tensors_close(decode_step_by_step(network, batch, hypotheses), unrolled.repeat_interleave(hypotheses, dim=0))
 
 
 @pytest.mark.parametrize("score", ["additive", "location", "general"])
@@ -162,12 +171,14 @@ def test_kernels_equal_pytorch(score: str) -> None:
         )
     actual = run_network(network, batch).logits
     gradients = torch.autograd.grad(actual.gather(2, batch.target[:, :, None]).sum(), parameters, allow_unused=True)
-    near(actual, expected, 1e-5)
+    assert_tensors_close(actual, expected, 1e-5)
     for one, other in zip(gradients, expected_gradients, strict=True):
         assert one is not None and other is not None and bool(one.any())
-        near(one, other, 1e-4)
+        assert_tensors_close(one, other, 1e-4)
     with torch.no_grad():
-        near(decode_step_by_step(network, batch, 2), expected.detach().repeat_interleave(2, dim=0), 1e-5)
+        assert_tensors_close(
+            decode_step_by_step(network, batch, 2), expected.detach().repeat_interleave(2, dim=0), 1e-5
+        )
 
 
 def test_a_search_that_drops_sources_keeps_their_copy_ids() -> None:
@@ -182,18 +193,18 @@ def test_a_search_that_drops_sources_keeps_their_copy_ids() -> None:
         full = network.decoder.step(symbols, state, cache)
         for attention_cache in (cache, cache.materialize()):
             selected = network.decoder.step(symbols[rows], state.index_select(rows), attention_cache.index_select(rows))
-            near(selected.logits, full.logits[rows], 1e-5)
+            assert_tensors_close(selected.logits, full.logits[rows], 1e-5)
         forced = network.decoder.step(
             symbols[rows], state.index_select(rows), cache.index_select(rows), selected.attention.weights
         )
-        near(forced.logits, full.logits[rows], 1e-5)
+        assert_tensors_close(forced.logits, full.logits[rows], 1e-5)
 
 
 def test_copied_symbols_are_fed_back_as_unknown() -> None:
     network, batch = build_copy_network(build_copy_config(), 1), build_batch([("acQ", "Qab")])
     assert int(batch.target[0, 0]) == V + 2
     other = batch._replace(target=torch.tensor([[UNK, 4, 5, EOS]]))
-    near(run_network(network, batch).logits, run_network(network, other).logits)
+    assert_tensors_close(run_network(network, batch).logits, run_network(network, other).logits)
 
 
 def test_copying_needs_attention() -> None:
@@ -219,7 +230,7 @@ def pointer_model(tmp_path_factory: pytest.TempPathFactory) -> Transducer:
         write_pairs(folder / "dev.tsv", make_rare_pairs(40, 2, "abc")),
     )
     training = {"epochs": 14, "learning_rate": 0.01, "eval_interval": 7, "metric": "loss", "label_smoothing": 0.1}
-    config = config_of({"decoder": {"pointer_generator": True}, "training": training, "data": {"min_count": 5}})
+    config = make_config({"decoder": {"pointer_generator": True}, "training": training, "data": {"min_count": 5}})
     train_to_end(files, folder / "run", config)
     return require_transducer(load(folder / "run"), "the test")
 

@@ -13,8 +13,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, few, network_of, optioned, shake, vocabularies
-from small import config_of as config_from
+from small_networks import (
+    SEEDS,
+    VOCABULARY_SIZE,
+    batches,
+    configs_with_options,
+    few_examples,
+    make_network,
+    make_vocabularies,
+    randomize_parameters,
+)
+from small_networks import make_config as config_from
 from test_ensemble import build_member
 from test_transducer import transducer_of
 
@@ -112,8 +121,8 @@ def test_a_masked_position_has_no_weight_in_any_decoding(kind: str) -> None:
             assert not trace.lattice.attention[:, 1].any()
 
 
-@few
-@given(optioned(), batches(), SEEDS, st.integers(0, 5))
+@few_examples
+@given(configs_with_options(), batches(), SEEDS, st.integers(0, 5))
 def test_masking_equals_a_softmax_over_scores_with_minus_infinity(
     config: Config, batch: Batch, seed: int, position: int
 ) -> None:
@@ -122,7 +131,7 @@ def test_masking_equals_a_softmax_over_scores_with_minus_infinity(
     if not longer.any() or config.attention.type in ("none", "monotonic"):
         return
     source, lengths = batch.source[longer], batch.source_lengths[longer]
-    network = network_of(config, seed)
+    network = make_network(config, seed)
     inference, masked_inference = (
         encode_and_initialize(network, source, lengths, masked) for masked in ((), (position,))
     )
@@ -328,9 +337,9 @@ def test_forced_attention_uses_no_whole_search_kernel(name: str, monkeypatch: py
 def test_kernels_and_torch_agree_on_forced_attention() -> None:
     """Compiled single steps in float32 agree with PyTorch in float64."""
     config = config_from({"search": SEARCH})
-    vocabs = vocabularies("abc")
+    vocabs = make_vocabularies("abc")
     network = build_network(config, vocabs).eval()
-    shake(network, 3)
+    randomize_parameters(network, 3)
     reference = Transducer(config, vocabs, build_network(config, vocabs).double().eval())
     reference.network.load_state_dict(network.state_dict())
     for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(1,))):
@@ -411,7 +420,7 @@ def test_prefixes_are_texts_or_symbols_and_are_recorded() -> None:
 
 
 def test_forced_rows_are_kept_when_hypotheses_are_selected() -> None:
-    network = network_of(config_from({}), 3)
+    network = make_network(config_from({}), 3)
     source = torch.tensor([[4, 5, 6], [6, 5, 4]])
     rows = {1: torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)}
     with torch.no_grad():
@@ -419,5 +428,5 @@ def test_forced_rows_are_kept_when_hypotheses_are_selected() -> None:
         first = inference.step(torch.tensor([BOS, BOS]))
         second = first.after.take(torch.tensor([0, 0, 1, 1])).step(torch.tensor([4, 5, 6, 7]))
         third = second.after.take(torch.tensor([3]), torch.tensor([1])).step(torch.tensor([4]))
-    assert second.weights.tolist() == [[0, 1, 0]] * 4 and third.weights.shape == (1, 3) and WIDTH == 9
+    assert second.weights.tolist() == [[0, 1, 0]] * 4 and third.weights.shape == (1, 3) and VOCABULARY_SIZE == 9
     assert not torch.equal(third.weights, second.weights[:1])

@@ -12,22 +12,31 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from command_line import pellucid
+from command_line import run_pellucid
 from hypothesis import given
-from small import SEEDS, batches, config_of, configs, few, near, network_of, padded
+from small_networks import (
+    SEEDS,
+    assert_tensors_close,
+    batches,
+    configs,
+    few_examples,
+    make_config,
+    make_network,
+    make_padded_ids,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from trained_runs import (
-    assert_same_outcome,
-    copies,
-    copies_run,
-    copy_files,
-    copy_of,
-    flags,
-    records,
-    small_config,
-    tensors,
+    assert_runs_identical,
+    comparable_log_records,
+    copy_run_folder,
+    copy_task_run,
+    make_copy_examples,
+    make_small_config,
+    read_tensors,
     train_to_end,
+    training_flags,
+    write_copy_files,
 )
 
 from pellucid.config.settings import Cell, Config, Device
@@ -56,7 +65,7 @@ def with_device(config: Config, device: Device, **changes: object) -> Config:
 
 def make_batch() -> Batch:
     source, target = torch.tensor([9, 2, 5]), torch.tensor([4, 1, 2])
-    return Batch(padded(source.tolist(), 1), source, padded(target.tolist(), 2), target)
+    return Batch(make_padded_ids(source.tolist(), 1), source, make_padded_ids(target.tolist(), 2), target)
 
 
 # Refused settings and device selection.
@@ -82,7 +91,7 @@ def test_a_missing_gpu_is_refused_and_auto_selects_the_cpu() -> None:
     ],
 )
 def test_training_on_a_missing_gpu_exits_with_code_2(tmp_path: Path, changes: list[str], message: str) -> None:
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     arguments = [
         "train",
         str(files.train),
@@ -90,10 +99,10 @@ def test_training_on_a_missing_gpu_exits_with_code_2(tmp_path: Path, changes: li
         str(files.valid),
         "--run",
         "run",
-        *flags(small_config()),
+        *training_flags(make_small_config()),
         *changes,
     ]
-    result = pellucid(*arguments, folder=tmp_path)
+    result = run_pellucid(*arguments, folder=tmp_path)
     assert (result.code, result.out) == (2, "") and result.err.startswith(f"pellucid: {message}"), result.err
     assert not (tmp_path / "run").exists()
 
@@ -101,24 +110,24 @@ def test_training_on_a_missing_gpu_exits_with_code_2(tmp_path: Path, changes: li
 @needs_no_gpu
 @pytest.mark.parametrize("subcommand", ["predict", "evaluate", "look"])
 def test_decoding_on_a_missing_gpu_exits_with_code_2(tmp_path: Path, subcommand: str) -> None:
-    result = pellucid(
-        subcommand, str(copies_run().run), str(copies_run().files.valid), "--device", "cuda", folder=tmp_path
+    result = run_pellucid(
+        subcommand, str(copy_task_run().run), str(copy_task_run().files.valid), "--device", "cuda", folder=tmp_path
     )
     assert result.code == 2 and result.err.startswith("pellucid: device: expected cpu"), result.err
 
 
 @needs_no_gpu
 def test_auto_trains_on_the_cpu_and_records_it(tmp_path: Path) -> None:
-    files, cpu_run, config = copies_run()
+    files, cpu_run, config = copy_task_run()
     changed = with_device(config, "auto", deterministic=False)
     train_to_end(files, tmp_path / "run", changed)
     assert load_config(tmp_path / "run" / "config.toml").device == "cpu"
-    assert_same_outcome(cpu_run, tmp_path / "run")
+    assert_runs_identical(cpu_run, tmp_path / "run")
 
 
 def copy_as_gpu_run(folder: Path) -> Path:
     """Copy a run and change its settings to those of a GPU run in bf16; the tensors do not change."""
-    run = copy_of(copies_run().run, folder / "run")
+    run = copy_run_folder(copy_task_run().run, folder / "run")
     text = (run / "config.toml").read_text("utf-8")
     for old, new in (
         ('device = "cpu"', 'device = "cuda"'),
@@ -132,8 +141,8 @@ def copy_as_gpu_run(folder: Path) -> Path:
 
 
 def test_a_gpu_run_loads_without_a_gpu(tmp_path: Path) -> None:
-    sources = [example.source for example in copies(10, seed=3)]
-    cpu_model, gpu_model = load(copies_run().run), load(copy_as_gpu_run(tmp_path))
+    sources = [example.source for example in make_copy_examples(10, seed=3)]
+    cpu_model, gpu_model = load(copy_task_run().run), load(copy_as_gpu_run(tmp_path))
     for trace, other in zip(cpu_model.predict(sources), gpu_model.predict(sources), strict=True):
         assert trace.log_probabilities.tobytes() == other.log_probabilities.tobytes()
 
@@ -142,7 +151,7 @@ def test_a_gpu_run_resumes_only_on_a_gpu(tmp_path: Path) -> None:
     """A training resumed on a CPU would not reproduce the result of the GPU."""
     run = copy_as_gpu_run(tmp_path)
     with pytest.raises(RunError, match=r"device: 'cuda' in the run, 'cpu' now"):
-        train_to_end(copies_run().files, run, with_device(copies_run().config, "auto" if not GPU else "cpu"))
+        train_to_end(copy_task_run().files, run, with_device(copy_task_run().config, "auto" if not GPU else "cpu"))
 
 
 def test_determinism_is_switched_on_for_gpus_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +161,7 @@ def test_determinism_is_switched_on_for_gpus_only(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
-    config = copies_run().config
+    config = copy_task_run().config
     for device, deterministic in (("cpu", True), ("cuda", False)):
         use_determinism(msgspec.structs.replace(config, device=device, deterministic=deterministic))
     assert calls == [] and "CUBLAS_WORKSPACE_CONFIG" not in os.environ
@@ -203,8 +212,8 @@ def test_an_update_stays_on_its_device_and_reads_no_value(
     encoder = {"cell": cell, "num_layers": 2, "dropout": 0.3, "merge": merge, "hidden_size": 8}
     memory = 16 if merge == "concatenate" else 8
     decoder = {"cell": cell, "init_hidden": init_hidden, "hidden_size": memory}
-    config = config_of({"encoder": encoder, "decoder": decoder, "attention": {"type": score}})
-    network = network_of(config, 0, torch.float32).train().to("meta")
+    config = make_config({"encoder": encoder, "decoder": decoder, "attention": {"type": score}})
+    network = make_network(config, 0, torch.float32).train().to("meta")
     batch = make_batch().to(torch.device("meta"))
     monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: contextlib.nullcontext())
     with disable_kernels(), SingleDeviceMode("meta") as mode:
@@ -235,10 +244,10 @@ def name_gradients(network: EncoderDecoder, result: LossAndGradients) -> tuple[t
     return result.loss, {name: gradient for name, gradient in pairs if gradient is not None}
 
 
-@few
+@few_examples
 @given(configs(), SEEDS, batches())
 def test_bf16_rounds_products_but_not_states_or_gradients(config: Config, seed: int, batch: Batch) -> None:
-    network = network_of(config, seed, torch.float32)
+    network = make_network(config, seed, torch.float32)
     bf16_config = with_device(config, "cuda", precision="bf16")
     dtypes: list[torch.dtype] = []
     with disable_kernels(), autocast(torch.device("cpu"), "bf16"):
@@ -269,7 +278,7 @@ def test_flattening_parameters_does_not_change_them(cell: Cell) -> None:
     assert dict(layer.named_parameters()).keys() == before.keys()
     assert torch.equal(torch.get_rng_state(), state)
     for name, parameter in layer.named_parameters():
-        near(parameter, before[name], 0)
+        assert_tensors_close(parameter, before[name], 0)
 
 
 # Tests that need a GPU.
@@ -278,8 +287,8 @@ def test_flattening_parameters_does_not_change_them(cell: Cell) -> None:
 @needs_gpu
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_gradients_on_a_gpu_equal_those_on_the_cpu(cell: Cell) -> None:
-    config = config_of({"encoder": {"cell": cell, "num_layers": 2}, "decoder": {"cell": cell}})
-    network = network_of(config, 1, torch.float32)
+    config = make_config({"encoder": {"cell": cell, "num_layers": 2}, "decoder": {"cell": cell}})
+    network = make_network(config, 1, torch.float32)
     batch = make_batch()
     exact, expected = compute_loss_and_gradients(network, config, batch)
     device_module.move_to_device(network, find_device("cuda"))
@@ -292,8 +301,8 @@ def test_gradients_on_a_gpu_equal_those_on_the_cpu(cell: Cell) -> None:
 
 @needs_gpu
 def test_an_update_on_a_gpu_does_not_synchronize() -> None:
-    config = config_of({})
-    network = network_of(config, 1, torch.float32).train()
+    config = make_config({})
+    network = make_network(config, 1, torch.float32).train()
     device_module.move_to_device(network, find_device("cuda"))
     batch = make_batch()
     gradients, gpu_batch = Gradients(network, config), batch.to(find_device("cuda"))
@@ -309,14 +318,15 @@ def test_an_update_on_a_gpu_does_not_synchronize() -> None:
 @pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_training_on_a_gpu_reaches_the_loss_of_the_cpu(tmp_path: Path, precision: str, graphs: bool) -> None:
-    config = small_config({"epochs": 3, "eval_interval": 0.5})
-    train_to_end(copies_run().files, tmp_path / "cpu", config)
+    config = make_small_config({"epochs": 3, "eval_interval": 0.5})
+    train_to_end(copy_task_run().files, tmp_path / "cpu", config)
     train_to_end(
-        copies_run().files, tmp_path / "gpu", with_device(config, "auto", precision=precision, cuda_graphs=graphs)
+        copy_task_run().files, tmp_path / "gpu", with_device(config, "auto", precision=precision, cuda_graphs=graphs)
     )
     assert load_config(tmp_path / "gpu" / "config.toml").device == "cuda"
     final_losses = [
-        [r["loss"] for r in records(tmp_path / name) if r["event"] == "validated"][-1] for name in ("cpu", "gpu")
+        [r["loss"] for r in comparable_log_records(tmp_path / name) if r["event"] == "validated"][-1]
+        for name in ("cpu", "gpu")
     ]
     assert math.isclose(*final_losses, rel_tol=0.02)
 
@@ -324,35 +334,35 @@ def test_training_on_a_gpu_reaches_the_loss_of_the_cpu(tmp_path: Path, precision
 @needs_gpu
 @pytest.mark.parametrize("graphs", [False, True])
 def test_deterministic_training_on_a_gpu_resumes_bit_for_bit(tmp_path: Path, graphs: bool) -> None:
-    config = small_config({"epochs": 3, "eval_interval": 0.5}, dropout=0.3)
+    config = make_small_config({"epochs": 3, "eval_interval": 0.5}, dropout=0.3)
     config = with_device(config, "cuda", deterministic=True, cuda_graphs=graphs)
-    train_to_end(copies_run().files, tmp_path / "straight", config)
+    train_to_end(copy_task_run().files, tmp_path / "straight", config)
     for update in (1, 4, 9):
-        events = train_run(copies_run().files, tmp_path / "broken", config)
+        events = train_run(copy_task_run().files, tmp_path / "broken", config)
         for event in events:
             if isinstance(event, UpdateCompleted) and event.progress.update == update:
                 events.close()
                 break
-    train_to_end(copies_run().files, tmp_path / "broken", config)
-    assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+    train_to_end(copy_task_run().files, tmp_path / "broken", config)
+    assert_runs_identical(tmp_path / "straight", tmp_path / "broken")
 
 
 @needs_gpu
 def test_models_load_on_either_device(tmp_path: Path) -> None:
-    sources = [example.source for example in copies(10, seed=3)]
-    train_to_end(copies_run().files, tmp_path / "gpu", with_device(copies_run().config, "cuda"))
-    for run in (copies_run().run, tmp_path / "gpu"):
+    sources = [example.source for example in make_copy_examples(10, seed=3)]
+    train_to_end(copy_task_run().files, tmp_path / "gpu", with_device(copy_task_run().config, "cuda"))
+    for run in (copy_task_run().run, tmp_path / "gpu"):
         assert next(load(run, "cuda").network.parameters()).is_cuda
         for width in (1, 4):
             cpu_traces, gpu_traces = (load(run, device).with_beam(width).predict(sources) for device in ("cpu", "cuda"))
             assert [trace.output for trace in cpu_traces] == [trace.output for trace in gpu_traces]
-    assert json.loads(tensors(tmp_path / "gpu" / "training.safetensors")[1]["progress"])["update"] > 0
+    assert json.loads(read_tensors(tmp_path / "gpu" / "training.safetensors")[1]["progress"])["update"] > 0
 
 
 def test_the_training_state_uses_the_device_of_its_network() -> None:
-    transducer = load(copies_run().run)
-    encoded = encode_examples(copies(4, seed=1), transducer.tokenizers, transducer.vocabularies)
+    transducer = load(copy_task_run().run)
+    encoded = encode_examples(make_copy_examples(4, seed=1), transducer.tokenizers, transducer.vocabularies)
     optimizer = Adam(transducer.network)
-    session = TrainingState(replace(transducer), optimizer, encoded, copies(2, seed=2))
+    session = TrainingState(replace(transducer), optimizer, encoded, make_copy_examples(2, seed=2))
     assert session.gradients.device == torch.device("cpu")
     assert math.isfinite(float(session.gradients(collate(encoded, np.arange(4))).loss))

@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from command_line import Done, complaint, outputs, pellucid
-from published import DATA
-from trained_runs import copies_run, copy_files, flags, small_config
+from command_line import CommandResult, output_lines, run_pellucid, usage_error_message
+from published_data import PUBLISHED_DATA
+from trained_runs import copy_task_run, make_small_config, training_flags, write_copy_files
 
 from pellucid.api import train as pellucid_train
 from pellucid.config.settings import DataConfig
@@ -255,7 +255,7 @@ HEADER = "word\tpronunciation\n"
 @pytest.fixture(scope="module")
 def files_with_header(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
     """Write training and validation files that begin with a header."""
-    files = copy_files(tmp_path_factory.mktemp("headed"))
+    files = write_copy_files(tmp_path_factory.mktemp("headed"))
     for path in (files.train, files.valid):
         path.write_text(HEADER + path.read_text())
     return files
@@ -269,14 +269,16 @@ def run(files_with_header: TrainingFiles) -> Path:
     return folder
 
 
-def run_training(training: Path, valid: Path, run: Path, *arguments: object) -> Done:
-    return pellucid("train", training, "--valid", valid, "--run", run, *flags(small_config({"epochs": 1})), *arguments)
+def run_training(training: Path, valid: Path, run: Path, *arguments: object) -> CommandResult:
+    return run_pellucid(
+        "train", training, "--valid", valid, "--run", run, *training_flags(make_small_config({"epochs": 1})), *arguments
+    )
 
 
 def test_training_requires_a_header_flag_and_saves_it(
     files_with_header: TrainingFiles, run: Path, tmp_path: Path
 ) -> None:
-    message = complaint(run_training(files_with_header.train, files_with_header.valid, tmp_path / "a"))
+    message = usage_error_message(run_training(files_with_header.train, files_with_header.valid, tmp_path / "a"))
     assert (
         message.startswith(f"{files_with_header.train}:1: the first line looks like a header")
         and "--no-header" in message
@@ -284,35 +286,39 @@ def test_training_requires_a_header_flag_and_saves_it(
     assert "\n" not in message and not (tmp_path / "a").exists()
     assert run_training(files_with_header.train, files_with_header.valid, tmp_path / "a", "--no-header").code == 0
     assert load_config(tmp_path / "a" / CONFIG).data.header is False
-    assert load_config(run / CONFIG).data.header is True and load_config(copies_run().run / CONFIG).data.header is False
+    assert (
+        load_config(run / CONFIG).data.header is True and load_config(copy_task_run().run / CONFIG).data.header is False
+    )
     with pytest.raises(HeaderError):
-        pellucid_train(files_with_header.train, files_with_header.valid, tmp_path / "b", small_config({"epochs": 1}))
+        pellucid_train(
+            files_with_header.train, files_with_header.valid, tmp_path / "b", make_small_config({"epochs": 1})
+        )
     model = pellucid_train(
         files_with_header.train,
         files_with_header.valid,
         tmp_path / "b",
-        small_config({"epochs": 1}, data={"source_column": "word", "target_column": "pronunciation"}),
+        make_small_config({"epochs": 1}, data={"source_column": "word", "target_column": "pronunciation"}),
     )
     assert model.config.data.header is True and model.vocabularies.columns == 2
 
 
 def test_a_header_of_the_validation_file_only_is_reported(files_with_header: TrainingFiles, tmp_path: Path) -> None:
-    message = complaint(run_training(copies_run().files.train, files_with_header.valid, tmp_path / "a"))
+    message = usage_error_message(run_training(copy_task_run().files.train, files_with_header.valid, tmp_path / "a"))
     assert message.startswith(f"{files_with_header.valid}:1: the first line looks like a header")
-    assert message.endswith(f"; {copies_run().files.train}, which is read in the same way, seems to have none")
+    assert message.endswith(f"; {copy_task_run().files.train}, which is read in the same way, seems to have none")
 
 
 def test_training_notes_a_possible_header(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
-    path.write_text("word\tabc\n" + copies_run().files.train.read_text())
-    result = run_training(path, copies_run().files.valid, tmp_path / "run")
+    path.write_text("word\tabc\n" + copy_task_run().files.train.read_text())
+    result = run_training(path, copy_task_run().files.valid, tmp_path / "run")
     assert result.code == 0 and "the source 'word' is a usual column name; it is read as an example" in result.err
-    result = pellucid("evaluate", copies_run().run, "-", stdin=path.read_bytes())
+    result = run_pellucid("evaluate", copy_task_run().run, "-", stdin=path.read_bytes())
     assert "pellucid: note: standard input: the first line may be a header: the source 'word' " in result.err
 
 
 def count_lines(run: Path, *arguments: object) -> object:
-    result = pellucid("evaluate", run, "--json", *arguments)
+    result = run_pellucid("evaluate", run, "--json", *arguments)
     assert result.code == 0, result
     return json.loads(result.out)["lines"]
 
@@ -320,12 +326,12 @@ def count_lines(run: Path, *arguments: object) -> object:
 def test_evaluation_reads_headers_like_training_and_refuses_unclear_files(
     files_with_header: TrainingFiles, run: Path
 ) -> None:
-    run_without_header = copies_run()
+    run_without_header = copy_task_run()
     assert (
         count_lines(run, files_with_header.valid) == 10
         and count_lines(run, files_with_header.valid, "--no-header") == 11
     )
-    message = complaint(pellucid("evaluate", run_without_header.run, files_with_header.valid))
+    message = usage_error_message(run_pellucid("evaluate", run_without_header.run, files_with_header.valid))
     assert message.startswith(f"{files_with_header.valid}:1: the first line looks like a header")
     assert (
         count_lines(run_without_header.run, files_with_header.valid, "--header") == 10
@@ -338,50 +344,60 @@ def test_evaluation_reads_headers_like_training_and_refuses_unclear_files(
 def test_prediction_reads_headers_like_training_and_refuses_unclear_files(
     files_with_header: TrainingFiles, run: Path, subcommand: str
 ) -> None:
-    run_without_header, lines = copies_run().run, files_with_header.valid.read_bytes()
-    assert len(outputs(pellucid(subcommand, run, files_with_header.valid).out)) == 10
-    assert len(outputs(pellucid(subcommand, run, files_with_header.valid, "--no-header").out)) == 11
-    assert len(outputs(pellucid(subcommand, run_without_header, files_with_header.valid, "--header").out)) == 10
+    run_without_header, lines = copy_task_run().run, files_with_header.valid.read_bytes()
+    assert len(output_lines(run_pellucid(subcommand, run, files_with_header.valid).out)) == 10
+    assert len(output_lines(run_pellucid(subcommand, run, files_with_header.valid, "--no-header").out)) == 11
+    assert (
+        len(output_lines(run_pellucid(subcommand, run_without_header, files_with_header.valid, "--header").out)) == 10
+    )
     for arguments, stdin in (([files_with_header.valid], b""), (["-"], lines)):
-        result = pellucid(subcommand, run_without_header, *arguments, stdin=stdin)
-        assert ":1: the first line looks like a header" in complaint(result) and result.out == ""
-    assert len(outputs(pellucid(subcommand, run_without_header, "-", "--header", stdin=lines).out)) == 10
-    assert len(outputs(pellucid(subcommand, run_without_header, "-", "--no-header", stdin=lines).out)) == 11
+        result = run_pellucid(subcommand, run_without_header, *arguments, stdin=stdin)
+        assert ":1: the first line looks like a header" in usage_error_message(result) and result.out == ""
+    assert len(output_lines(run_pellucid(subcommand, run_without_header, "-", "--header", stdin=lines).out)) == 10
+    assert len(output_lines(run_pellucid(subcommand, run_without_header, "-", "--no-header", stdin=lines).out)) == 11
 
 
 def test_look_reads_headers_like_training_and_refuses_unclear_files(
     files_with_header: TrainingFiles, run: Path, tmp_path: Path
 ) -> None:
     page, message = tmp_path / "a.html", "the first line looks like a header"
-    assert message in complaint(pellucid("look", copies_run().run, files_with_header.valid, "--terminal"))
-    assert message in complaint(pellucid("look", copies_run().run, files_with_header.valid, "--export", page))
-    assert "word →" not in pellucid("look", copies_run().run, files_with_header.valid, "--terminal", "--header").out
-    assert "word →" in pellucid("look", copies_run().run, files_with_header.valid, "--terminal", "--no-header").out
+    assert message in usage_error_message(
+        run_pellucid("look", copy_task_run().run, files_with_header.valid, "--terminal")
+    )
+    assert message in usage_error_message(
+        run_pellucid("look", copy_task_run().run, files_with_header.valid, "--export", page)
+    )
+    assert (
+        "word →" not in run_pellucid("look", copy_task_run().run, files_with_header.valid, "--terminal", "--header").out
+    )
+    assert (
+        "word →" in run_pellucid("look", copy_task_run().run, files_with_header.valid, "--terminal", "--no-header").out
+    )
     for arguments in ([], [files_with_header.valid]):
-        result = pellucid("look", run, *arguments, "--terminal")
+        result = run_pellucid("look", run, *arguments, "--terminal")
         assert result.code == 0 and result.out.count(" → ") == 10 and "word →" not in result.out
 
 
 def test_the_header_flags_accept_a_value() -> None:
-    valid_file, run = copies_run().files.valid, copies_run().run
+    valid_file, run = copy_task_run().files.valid, copy_task_run().run
     for arguments, count in ((["--header=auto"], 10), (["--header", "false"], 10), (["--header", "true"], 9)):
         assert count_lines(run, *arguments, valid_file) == count
     assert count_lines(run, "--header", valid_file) == 9 and count_lines(run, "--no-header", valid_file) == 10
-    message = complaint(pellucid("evaluate", run, valid_file, "--header=maybe"))
+    message = usage_error_message(run_pellucid("evaluate", run, valid_file, "--header=maybe"))
     assert message.startswith("--header: expected auto, true or false, got 'maybe'")
 
 
 def test_a_line_with_too_many_columns_stops_a_prediction(tmp_path: Path) -> None:
-    path, run = tmp_path / "a.tsv", copies_run().run
+    path, run = tmp_path / "a.tsv", copy_task_run().run
     path.write_text("a\nb\tb\nc\tc\tc\nd\n")
     for arguments, stdin in (([path], b""), (["-"], path.read_bytes())):
-        result = pellucid("predict", run, *arguments, stdin=stdin)
-        message = complaint(result)
+        result = run_pellucid("predict", run, *arguments, stdin=stdin)
+        message = usage_error_message(result)
         assert ":3: expected at most 2 columns, got 3 (tabs separate columns) (--on-bad-line skip" in message
         assert result.out.count("\n") == 2
-        result = pellucid("predict", run, *arguments, "--on-bad-line", "skip", stdin=stdin)
-        assert result.code == 0 and len(outputs(result.out)) == 4 and outputs(result.out)[2] == ""
-    assert len(outputs(pellucid("predict", run, path, "--input-format", "text").out)) == 4
+        result = run_pellucid("predict", run, *arguments, "--on-bad-line", "skip", stdin=stdin)
+        assert result.code == 0 and len(output_lines(result.out)) == 4 and output_lines(result.out)[2] == ""
+    assert len(output_lines(run_pellucid("predict", run, path, "--input-format", "text").out)) == 4
 
 
 # ---- published files without a header, in their own order and with other first lines
@@ -389,11 +405,11 @@ def test_a_line_with_too_many_columns_stops_a_prediction(tmp_path: Path) -> None
 
 def find_published_tables() -> list[Path]:
     """Return the published files of pairs, which have no headers."""
-    paths = [path for root in (DATA, ROOT / "examples") for path in root.rglob("*") if path.is_file()]
+    paths = [path for root in (PUBLISHED_DATA, ROOT / "examples") for path in root.rglob("*") if path.is_file()]
     return sorted(path for path in paths if path.suffix in (".tsv", ".txt", ".train", ".dev", ".test"))
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no data in {DATA}: set PELLUCID_DATA")
+@pytest.mark.skipif(not PUBLISHED_DATA.is_dir(), reason=f"no data in {PUBLISHED_DATA}: set PELLUCID_DATA")
 def test_no_published_file_is_refused() -> None:
     generator, files, lines, notes = random.Random(1), 0, 0, 0
     for path in find_published_tables():
@@ -413,20 +429,20 @@ def test_no_published_file_is_refused() -> None:
 
 def test_prediction_notes_a_possible_header_and_predicts_it(run: Path, tmp_path: Path) -> None:
     """Every input line has an output line, because a list of sources may begin with a usual column name."""
-    run_without_header, path = copies_run().run, tmp_path / "a.tsv"
+    run_without_header, path = copy_task_run().run, tmp_path / "a.tsv"
     path.write_text("word\n" + "ab\ncd\n")
     note = "the first line may be a header: the source 'word' is a usual column name; it is read as an example ("
     for each_run in (run_without_header, run):
-        result = pellucid("predict", each_run, path)
-        assert len(outputs(result.out)) == 3 and f"note: {path}:1: {note}" in result.err
-        assert len(outputs(pellucid("predict", each_run, path, "--header").out)) == 2
-        result = pellucid("predict", each_run, path, "--no-header")
-        assert len(outputs(result.out)) == 3 and "header" not in result.err
-        result = pellucid("predict", each_run, "-", stdin=path.read_bytes())
-        assert len(outputs(result.out)) == 3 and f"standard input:1: {note}" in result.err
+        result = run_pellucid("predict", each_run, path)
+        assert len(output_lines(result.out)) == 3 and f"note: {path}:1: {note}" in result.err
+        assert len(output_lines(run_pellucid("predict", each_run, path, "--header").out)) == 2
+        result = run_pellucid("predict", each_run, path, "--no-header")
+        assert len(output_lines(result.out)) == 3 and "header" not in result.err
+        result = run_pellucid("predict", each_run, "-", stdin=path.read_bytes())
+        assert len(output_lines(result.out)) == 3 and f"standard input:1: {note}" in result.err
     path.write_text("\n日本\n" + "ab\ncd\n" * 15)
-    result = pellucid("predict", run_without_header, path)
-    assert len(outputs(result.out)) == 32
+    result = run_pellucid("predict", run_without_header, path)
+    assert len(output_lines(result.out)) == 32
     assert (
         f"{path}:2: the first line may be a header: no character of the source '日本' occurs in the 30 " in result.err
     )
@@ -436,15 +452,15 @@ def test_a_skipped_first_line_is_reported(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("ab\tab\ncd\tcd\n")
     for subcommand in ("predict", "score"):
-        result = pellucid(subcommand, run, path)
-        assert len(outputs(result.out)) == 1 and result.code == 0
+        result = run_pellucid(subcommand, run, path)
+        assert len(output_lines(result.out)) == 1 and result.code == 0
         assert (
             f"{path}:1: the first line is read as the names of the columns, as in the training file, but 'ab' is not "
             "what columns are usually named by; --no-header reads it as an example"
         ) in result.err
         for flag, count in (("--header", 1), ("--no-header", 2)):
-            result = pellucid(subcommand, run, path, flag)
-            assert len(outputs(result.out)) == count and "header" not in result.err and "names" not in result.err
+            result = run_pellucid(subcommand, run, path, flag)
+            assert len(output_lines(result.out)) == count and "header" not in result.err and "names" not in result.err
 
 
 @pytest.mark.parametrize("stdin", [False, True])
@@ -452,7 +468,9 @@ def test_scoring_and_evaluation_refuse_the_same_header(stdin: bool, tmp_path: Pa
     path = tmp_path / "a.tsv"
     path.write_text("Wort\tLohn\n" + "ab\tab\ncd\tcd\n" * 15)
     messages = [
-        complaint(pellucid(subcommand, copies_run().run, *(["-"] if stdin else [path]), stdin=path.read_bytes()))
+        usage_error_message(
+            run_pellucid(subcommand, copy_task_run().run, *(["-"] if stdin else [path]), stdin=path.read_bytes())
+        )
         for subcommand in ("evaluate", "score")
     ]
     assert messages[0] == messages[1] and "the first line looks like a header: no character of the " in messages[0]

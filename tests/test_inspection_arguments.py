@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from inspected import PAIRS, made, traces_of
-from tasks import answerer_of, config_of, examples
-from wrong_calls import arguments, faults, name_of
+from invalid_calls import find_faults, function_name, list_arguments
+from task_cases import make_examples, make_task_config, make_untrained_predictor
+from untrained_models import PAIRS, make_traces, make_transducer
 
 from pellucid.config.settings import Task
 from pellucid.data.examples import Example
@@ -36,8 +36,8 @@ from pellucid.inspection.state_space import (
 )
 from pellucid.inspection.states import trace_states
 
-MODEL = made()
-TRACES = traces_of(MODEL, PAIRS)
+MODEL = make_transducer()
+TRACES = make_traces(MODEL, PAIRS)
 STATES = collect_states(MODEL, TRACES)
 POINTS = np.array([[0.0, 1.0], [2.0, 0.5], [1.0, 1.0]])
 LOG_PROBABILITIES = np.log([[0.5, 0.5], [0.1, 0.9]])
@@ -64,14 +64,14 @@ VALID_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("function", "name"), arguments(VALID_ARGUMENTS), ids=name_of)
+@pytest.mark.parametrize(("function", "name"), list_arguments(VALID_ARGUMENTS), ids=function_name)
 def test_an_invalid_argument_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
-    assert faults(function, VALID_ARGUMENTS[function], name) == []
+    assert find_faults(function, VALID_ARGUMENTS[function], name) == []
 
 
 def test_principal_components_refuse_vectors_of_another_size() -> None:
     plane = pca(POINTS)
-    assert faults(lambda vectors: plane.project(vectors), {}, "vectors") == []
+    assert find_faults(lambda vectors: plane.project(vectors), {}, "vectors") == []
     with pytest.raises(ArgumentError, match=r"^vectors: expected vectors of 2 numbers, got .* of shape \(1, 3\)$"):
         plane.project(np.zeros((1, 3)))
 
@@ -198,7 +198,7 @@ def test_principal_components_refuse_vectors_of_another_size() -> None:
         (
             permute_attention,
             (
-                made("none"),
+                make_transducer("none"),
                 TRACES[0],
             ),
             "transducer: expected a model with attention",
@@ -206,7 +206,7 @@ def test_principal_components_refuse_vectors_of_another_size() -> None:
         (
             decompose_scores,
             (
-                made("none"),
+                make_transducer("none"),
                 TRACES,
             ),
             "transducer: expected a model with attention by a softmax",
@@ -307,8 +307,8 @@ def test_the_trace_that_does_not_fit_is_named_by_its_index() -> None:
 def test_models_of_other_tasks_and_their_traces_are_used_or_refused(
     call: Callable[[Any, Trace], Any], task: Task
 ) -> None:
-    task_examples = examples(task, 9, 1)
-    task_model = answerer_of(config_of(task), task_examples)
+    task_examples = make_examples(task, 9, 1)
+    task_model = make_untrained_predictor(make_task_config(task), task_examples)
     trace = task_model.predict([task_examples[0].source])[0]
     for model, foreign_trace in ((MODEL, trace), (task_model, TRACE)):
         with pytest.raises(InputError):
@@ -341,7 +341,7 @@ EMPTY_TRACE = replace(
 @pytest.mark.parametrize("call", TRACE_FUNCTIONS[:5])
 @pytest.mark.parametrize("kind", ["gru", "none", "copying", "heads"])
 def test_traces_without_source_or_output_are_accepted(call: Callable[[Any, Trace], Any], kind: str) -> None:
-    model = made(kind)
+    model = make_transducer(kind)
     for trace in (*model.predict([""]), EMPTY_TRACE):
         if kind == "none" and call is permute_attention:
             continue
@@ -349,7 +349,7 @@ def test_traces_without_source_or_output_are_accepted(call: Callable[[Any, Trace
 
 
 def test_an_ensemble_has_no_states() -> None:
-    combined = ensemble([MODEL, made(seed=4)], ["a", "b"])
+    combined = ensemble([MODEL, make_transducer(seed=4)], ["a", "b"])
     for call in (
         lambda: trace_states(combined, TRACES),
         lambda: collect_states(combined, TRACES),

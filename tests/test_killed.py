@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import command, environment, pellucid
+from command_line import build_command, build_environment, run_pellucid
 from trained_runs import (
     RUN_FILES,
-    assert_same_outcome,
-    copies_run,
-    copy_files,
-    flags,
-    own_files,
-    records,
-    small_config,
+    assert_runs_identical,
+    comparable_log_records,
+    copy_task_run,
+    list_run_files,
+    make_small_config,
     train_to_end,
+    training_flags,
+    write_copy_files,
 )
 
 from pellucid.config.settings import Config
@@ -113,8 +113,8 @@ def copy_with_partial_logs(states: list[Path], to: Path) -> Iterator[Path]:
 
 def assert_complete(folder: Path, uninterrupted: Path) -> None:
     """Assert that a folder has the outcome of the uninterrupted training and no other files."""
-    assert_same_outcome(uninterrupted, folder)
-    assert own_files(folder) == RUN_FILES
+    assert_runs_identical(uninterrupted, folder)
+    assert list_run_files(folder) == RUN_FILES
     assert {name for name in _files(folder) if Path(name).name.startswith(".")} == {".lock"}
 
 
@@ -137,7 +137,9 @@ def tiny_training(
     monkeypatch.setattr(session_module, "LOSS_WINDOW", 2)
     monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", 2)
     monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", 0 if save_seconds > 0 else 1 << 20)
-    return copy_files(tmp_path / "data", 16, 6), small_config({"lr_schedule": "constant", **training}, dropout=0.2)
+    return write_copy_files(tmp_path / "data", 16, 6), make_small_config(
+        {"lr_schedule": "constant", **training}, dropout=0.2
+    )
 
 
 def test_training_resumes_after_a_kill_between_any_two_changes(
@@ -150,7 +152,7 @@ def test_training_resumes_after_a_kill_between_any_two_changes(
         train_to_end(files, uninterrupted, config)
     assert_complete(uninterrupted, uninterrupted)
     assert {".lock"} in [set(_files(state)) for state in states]
-    best = [record["best"] for record in records(uninterrupted) if record["event"] == "validated"]
+    best = [record["best"] for record in comparable_log_records(uninterrupted) if record["event"] == "validated"]
     assert len(best) > 2 and any(best[1:])
     for state in [*states, *copy_with_partial_logs(states, tmp_path / "torn")]:
         train_to_end(files, state, config)
@@ -176,14 +178,14 @@ def test_training_resumes_after_a_kill_of_a_resumed_training(
 
 @pytest.mark.parametrize("name", ["training.safetensors", "model.safetensors"])
 def test_training_resumes_after_a_killed_process(tmp_path: Path, name: str) -> None:
-    files, uninterrupted, config = copies_run()
-    arguments = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config)]
-    program = [sys.executable, "-c", KILL_PROGRAM, name, *command(*arguments)[3:]]
-    assert subprocess.run(program, env=environment(), capture_output=True, check=False).returncode == -9
+    files, uninterrupted, config = copy_task_run()
+    arguments = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *training_flags(config)]
+    program = [sys.executable, "-c", KILL_PROGRAM, name, *build_command(*arguments)[3:]]
+    assert subprocess.run(program, env=build_environment(), capture_output=True, check=False).returncode == -9
     remaining = {path.name for path in (tmp_path / "run").iterdir()}
     assert ("training.safetensors" in remaining) == (
         name == "model.safetensors"
     ) and "model.safetensors" not in remaining
     assert any(each.startswith(f".{name}.") for each in remaining)
-    assert pellucid(*arguments).code == 0
+    assert run_pellucid(*arguments).code == 0
     assert_complete(tmp_path / "run", uninterrupted)

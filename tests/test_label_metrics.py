@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_answers import answered
+from sample_predictions import make_prediction_trace
 
 from pellucid.evaluation.label_metrics import macro_f1, matthews_correlation, score_labels, score_positions
 from pellucid.evaluation.metrics import ScoredExample, evaluate_examples
@@ -40,7 +40,7 @@ def test_macro_f1_gives_labels_equal_weights() -> None:
 
 
 def test_a_class_never_seen_counts_as_wrong() -> None:
-    traces = [answered("classify", "abc", ["yes"]), answered("classify", "abc", ["no"])]
+    traces = [make_prediction_trace("classify", "abc", ["yes"]), make_prediction_trace("classify", "abc", ["no"])]
     scored = [ScoredExample(("yes",), (("yes",),), 3, True), ScoredExample(("no",), (("perhaps",),), 3, True)]
     scores = score_labels(scored, traces)
     assert scores.accuracy == 50.0 and scores.labels == ["no", "perhaps", "yes"]
@@ -51,22 +51,24 @@ def test_a_class_never_seen_counts_as_wrong() -> None:
 
 def test_secondary_structure_tags_have_q3() -> None:
     tags = [("HHEC", "HHEE"), ("CC", "CC")]
-    traces = [answered("tag", output, list(output)) for output, _ in tags]
+    traces = [make_prediction_trace("tag", output, list(output)) for output, _ in tags]
     scores = score_labels([ScoredExample(tuple(a), (tuple(b),), len(a), True) for a, b in tags], traces)
     assert scores.accuracy == scores.q3 == pytest.approx(100 * 5 / 6) and scores.spans is None
-    scores_of_other_tags = score_labels([ScoredExample(("X",), (("X",),), 1, True)], [answered("tag", "a", ["X"])])
+    scores_of_other_tags = score_labels(
+        [ScoredExample(("X",), (("X",),), 1, True)], [make_prediction_trace("tag", "a", ["X"])]
+    )
     assert scores_of_other_tags.q3 is None and "q3" not in scores_of_other_tags.to_dict()
 
 
 def test_slots_have_span_f1_with_an_intent_tag_in_front() -> None:
     scored = [ScoredExample(("Play", "B-a", "I-a"), (("Book", "B-a", "I-a"),), 3, True)]
-    scores = score_labels(scored, [answered("tag", "abc", ["Play", "B-a", "I-a"])])
+    scores = score_labels(scored, [make_prediction_trace("tag", "abc", ["Play", "B-a", "I-a"])])
     assert scores.spans is not None and scores.spans.f1 == 100.0 and scores.accuracy == pytest.approx(200 / 3)
 
 
 def test_positions_have_top_3_accuracy() -> None:
     candidates = (["1", "2", "3", "4"], ["1", "5", "2"], ["1", "2", "3", "4"])
-    traces = [answered("point", "abcde", ["1"], top_symbols) for top_symbols in candidates]
+    traces = [make_prediction_trace("point", "abcde", ["1"], top_symbols) for top_symbols in candidates]
     scored = [ScoredExample(("1",), ((reference,),), 5, True) for reference in ("1", "2", "4")]
     scores = score_positions(scored, traces)
     assert scores.accuracy == pytest.approx(100 / 3) and scores.top_k_accuracy == pytest.approx(200 / 3)

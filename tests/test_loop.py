@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from trained_runs import copies, small_config
+from trained_runs import make_copy_examples, make_small_config
 
 from pellucid.config.settings import Config, Metric, SearchConfig, TrainingConfig
 from pellucid.data.batches import collate, encode_examples, sample_batches
@@ -41,8 +41,8 @@ from pellucid.training.loop import (
     validation_rank,
 )
 
-TRAINING_EXAMPLES = copies(20, seed=1)
-VALIDATION_EXAMPLES = copies(7, seed=2)
+TRAINING_EXAMPLES = make_copy_examples(20, seed=1)
+VALIDATION_EXAMPLES = make_copy_examples(7, seed=2)
 
 
 def build_session(config: Config, examples: Sequence[Example] = TRAINING_EXAMPLES) -> TrainingState:
@@ -87,7 +87,7 @@ def test_updates_and_validations_follow_epochs_and_interval(
     epochs: float, eval_interval: float, validated_updates: list[int]
 ) -> None:
     """20 examples in batches of 8 are 3 updates per epoch."""
-    events = list(fit(build_session(small_config({"epochs": epochs, "eval_interval": eval_interval}))))
+    events = list(fit(build_session(make_small_config({"epochs": epochs, "eval_interval": eval_interval}))))
     assert isinstance(events[0], TrainingStarted) and events[0].updates == math.ceil(3 * epochs)
     assert (
         isinstance(events[-1], TrainingStopped)
@@ -102,7 +102,7 @@ def test_updates_and_validations_follow_epochs_and_interval(
 
 def test_training_ends_if_rounding_skips_the_last_validation() -> None:
     """The second-to-last validation is so close to the end that rounding makes it the last one."""
-    session = build_session(small_config({"epochs": 1e6, "eval_interval": 1e6}))
+    session = build_session(make_small_config({"epochs": 1e6, "eval_interval": 1e6}))
     session.progress = Progress(epoch=999_999, batch=2, update=2_999_999, validations=1)
     events = list(islice(fit(session), 9))
     assert [type(event) for event in events] == [TrainingStarted, UpdateCompleted, ValidationCompleted, TrainingStopped]
@@ -136,7 +136,7 @@ def extreme_values(kind: type) -> st.SearchStrategy[Any]:
 def test_training_ends_or_is_refused_for_all_settings(training: dict[str, Any]) -> None:
     """There are at most 20 updates with one validation each. Augmentation precedes training and is excluded."""
     try:
-        config = small_config({"batch_size": 8, **training}, dropout=0.2)
+        config = make_small_config({"batch_size": 8, **training}, dropout=0.2)
         events = list(islice(fit(build_session(config)), 50))
     except (ConfigError, DivergenceError):
         return
@@ -144,7 +144,7 @@ def test_training_ends_or_is_refused_for_all_settings(training: dict[str, Any]) 
 
 
 def test_every_example_is_used_once_per_epoch() -> None:
-    events = list(fit(build_session(small_config({"epochs": 3, "batch_size": 7}))))
+    events = list(fit(build_session(make_small_config({"epochs": 3, "batch_size": 7}))))
     assert [e.progress.samples for e in events if isinstance(e, ValidationCompleted)] == [20, 40, 60]
 
 
@@ -172,14 +172,14 @@ def test_the_best_validation_has_the_best_chosen_metric(
     monkeypatch: pytest.MonkeyPatch, metric: Metric, best: list[bool]
 ) -> None:
     script_validations(monkeypatch, losses=[2.0, 1.0, 1.0, 3.0], exact=[10.0, 5.0, 10.0, 20.0])
-    events = list(fit(build_session(small_config({"epochs": 4, "metric": metric}))))
+    events = list(fit(build_session(make_small_config({"epochs": 4, "metric": metric}))))
     assert [event.best for event in select_validations(iter(events))] == best
     assert events[-1].progress.best_update == 3 * (1 + max(index for index, is_best in enumerate(best) if is_best))
 
 
 def test_patience_ends_training_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     script_validations(monkeypatch, losses=[3.0, 2.0, 2.0, 2.5, 1.0])
-    events = list(fit(build_session(small_config({"epochs": 9, "metric": "loss", "patience": 2}))))
+    events = list(fit(build_session(make_small_config({"epochs": 9, "metric": "loss", "patience": 2}))))
     assert events[-1].progress.update == 4 * 3
     assert events[-1].progress.finished == "loss did not get better in 2 validations"
     assert events[-1].progress.best_update == 2 * 3
@@ -187,7 +187,7 @@ def test_patience_ends_training_with_its_reason(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: pytest.MonkeyPatch) -> None:
     script_validations(monkeypatch, losses=[1.0] * 8)
-    config = small_config(
+    config = make_small_config(
         {"epochs": 8, "lr_schedule": "plateau", "warmup_ratio": 0, "learning_rate": 0.01, "metric": "loss"}
     )
     rates = [event.learning_rate for event in fit(build_session(config)) if isinstance(event, UpdateCompleted)]
@@ -195,7 +195,7 @@ def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: py
 
 
 def test_validation_scores_the_decoded_outputs() -> None:
-    session = build_session(small_config({"epochs": 30, "learning_rate": 0.02, "eval_interval": 15}, dropout=0.2))
+    session = build_session(make_small_config({"epochs": 30, "learning_rate": 0.02, "eval_interval": 15}, dropout=0.2))
     events = fit(session)
     for event in events:
         if isinstance(event, ValidationCompleted):
@@ -216,7 +216,7 @@ def compute_cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> T
 
 @pytest.mark.parametrize("batch_size", [1, 3, 128])
 def test_the_validation_loss_is_the_mean_over_symbols_without_smoothing(batch_size: int) -> None:
-    config = small_config({"epochs": 0.1, "label_smoothing": 0.3}, dropout=0.5)
+    config = make_small_config({"epochs": 0.1, "label_smoothing": 0.3}, dropout=0.5)
     session = build_session(msgspec.structs.replace(config, search=SearchConfig(batch_size=batch_size)))
     (event,) = select_validations(fit(session))
     encoded = encode_examples(VALIDATION_EXAMPLES, session.transducer.tokenizers, session.transducer.vocabularies)
@@ -231,7 +231,7 @@ def test_the_validation_loss_is_the_mean_over_symbols_without_smoothing(batch_si
 
 @pytest.mark.parametrize(("value", "norm"), [(0.0, 0.0), (0.01, 0.0), (0.0, 0.05), (0.01, 0.05)])
 def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: float) -> None:
-    config = small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
+    config = make_small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
     session, twin_network = build_session(config), build_session(config).transducer.network
     batch = collate(session.training, sample_batches(session.training, 8, "examples", config.seed, 0)[0])
     loss = compute_cross_entropy(twin_network(batch).logits, batch.target, 0.2).mean()
@@ -251,7 +251,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: flo
 
 
 def test_the_first_update_of_adam_has_the_size_of_the_learning_rate() -> None:
-    session = build_session(small_config({"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}))
+    session = build_session(make_small_config({"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}))
     before = [parameter.detach().clone() for parameter in session.transducer.network.parameters()]
     event = next(event for event in fit(session) if isinstance(event, UpdateCompleted))
     after = [parameter.detach() for parameter in session.transducer.network.parameters()]
@@ -261,7 +261,7 @@ def test_the_first_update_of_adam_has_the_size_of_the_learning_rate() -> None:
 
 
 def test_divergence_names_the_key_and_leaves_the_parameters_finite() -> None:
-    session = build_session(small_config({"epochs": 4, "learning_rate": 1e30}))
+    session = build_session(make_small_config({"epochs": 4, "learning_rate": 1e30}))
     with pytest.raises(RunError, match=r"^training diverged at update \d+: .*training\.learning_rate \(now 1e\+30\)"):
         list(fit(session))
     assert all(bool(parameter.isfinite().all()) for parameter in session.transducer.network.parameters())
@@ -269,7 +269,7 @@ def test_divergence_names_the_key_and_leaves_the_parameters_finite() -> None:
 
 @pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1])
 def test_every_allowed_seed_trains(seed: int) -> None:
-    config = msgspec.structs.replace(small_config({"epochs": 0.1}, dropout=0.5), seed=seed)
+    config = msgspec.structs.replace(make_small_config({"epochs": 0.1}, dropout=0.5), seed=seed)
     assert isinstance(list(fit(build_session(config)))[-1], TrainingStopped)
 
 
@@ -282,7 +282,7 @@ def test_the_randomness_of_updates_differs_between_updates_and_seeds(monkeypatch
 
     monkeypatch.setattr(loop, "_update_parameters", draw_number)
     for seed in (1, 2):
-        events = fit(build_session(msgspec.structs.replace(small_config({"epochs": 4}), seed=seed)))
+        events = fit(build_session(msgspec.structs.replace(make_small_config({"epochs": 4}), seed=seed)))
         list(islice(events, 4))
     assert len(random_numbers) == len(set(random_numbers)) == 6
 
@@ -334,7 +334,7 @@ def test_a_state_saved_at_any_event_resumes_bit_for_bit(
         "batch_size": size,
         "eval_interval": 0.5,
     }
-    config = small_config({**training, "learning_rate": 0.01}, dropout=0.4)
+    config = make_small_config({**training, "learning_rate": 0.01}, dropout=0.4)
     events, session = [], build_session(config, TRAINING_EXAMPLES[:10])
     for event in fit(session):
         events.append(event)
@@ -349,7 +349,7 @@ def test_a_state_saved_at_any_event_resumes_bit_for_bit(
 
 def train_with_prefetch(prefetch: bool) -> tuple[list[float], list[Tensor]]:
     """Return the losses and parameters of a training with or without prefetched batches."""
-    session = build_session(small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
+    session = build_session(make_small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
     session.prefetch = prefetch
     losses = [event.loss for event in fit(session) if isinstance(event, UpdateCompleted)]
     return losses, [parameter.detach() for parameter in session.transducer.network.parameters()]
@@ -371,7 +371,7 @@ def test_prefetched_batches_change_no_bit() -> None:
 
 @pytest.mark.parametrize("kind", [TrainingStarted, UpdateCompleted, ValidationCompleted])
 def test_closing_the_generator_leaves_no_thread(kind: type[Event]) -> None:
-    session = build_session(small_config({"epochs": 2, "eval_interval": 0.5}))
+    session = build_session(make_small_config({"epochs": 2, "eval_interval": 0.5}))
     assert not session.prefetch, "prefetching is off on a CPU"
     session.prefetch = True
     events = fit(session)
@@ -382,7 +382,7 @@ def test_closing_the_generator_leaves_no_thread(kind: type[Event]) -> None:
 
 
 def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = build_session(small_config({"epochs": 2}))
+    session = build_session(make_small_config({"epochs": 2}))
     session.prefetch = True
 
     def fail(*arguments: object) -> None:
@@ -412,7 +412,7 @@ def test_the_default_epochs_fall_with_the_number_of_examples() -> None:
 
 def test_an_unset_batch_size_is_derived() -> None:
     derived, configured = (
-        build_session(small_config({"epochs": 1, "batch_size": each})).plan_batches(0) for each in (0, 5)
+        build_session(make_small_config({"epochs": 1, "batch_size": each})).plan_batches(0) for each in (0, 5)
     )
     assert max(map(len, derived)) == 8
     assert max(map(len, configured)) == 5

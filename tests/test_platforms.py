@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from command_line import environment
+from command_line import build_environment
 
 from pellucid import file_lock, files
 from pellucid.errors import RunError
@@ -23,18 +23,18 @@ IS_LINUX = sys.platform.startswith("linux")
 
 
 def test_the_program_runs_without_posix(tmp_path: Path) -> None:
-    """Linux imitates another platform (other_platform.py); other systems run the program directly."""
+    """Linux imitates another platform (windows_emulation.py); other systems run the program directly."""
     site, folder = tmp_path / "site", tmp_path / "work"
     folder.mkdir()
     site.mkdir()
     if IS_LINUX:
-        shutil.copy(TESTS / "other_platform.py", site / "sitecustomize.py")
+        shutil.copy(TESTS / "windows_emulation.py", site / "sitecustomize.py")
     paths = [str(site), str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run(
         [sys.executable, str(TESTS / "platform_program.py"), str(TESTS.parent / "examples" / "roman")],
         cwd=folder,
-        env=environment({**ascii_only, "PYTHONPATH": os.pathsep.join(paths)}),
+        env=build_environment({**ascii_only, "PYTHONPATH": os.pathsep.join(paths)}),
         capture_output=True,
         stdin=subprocess.DEVNULL,
         timeout=300,

@@ -2,8 +2,19 @@ import pytest
 import torch
 from hypothesis import given
 from msgspec.structs import replace
-from small import SEEDS, alone, batches, config_of, configs, few, littered, near, shake, vocabularies
-from tasks import TASKS
+from small_networks import (
+    SEEDS,
+    assert_tensors_close,
+    batches,
+    configs,
+    extract_unpadded_row,
+    few_examples,
+    make_config,
+    make_vocabularies,
+    randomize_padding,
+    randomize_parameters,
+)
+from task_cases import CLASSIFICATION_TASKS
 
 from pellucid.config.settings import Config, Task
 from pellucid.config.toml import validate_config
@@ -28,58 +39,58 @@ def make_task_config(config: Config, task: Task) -> Config:
 
 
 def build_reader(config: Config, seed: int) -> EncoderOnlyModel:
-    network = build_network(config, vocabularies()).double().eval()
-    shake(network, seed)
+    network = build_network(config, make_vocabularies()).double().eval()
+    randomize_parameters(network, seed)
     assert isinstance(network, EncoderOnlyModel)
     return network
 
 
-@pytest.mark.parametrize("task", TASKS)
-@few
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_outputs_are_independent_of_batch_and_padding(task: Task, config: Config, batch: Batch, seed: int) -> None:
     network = build_reader(make_task_config(config, task), seed)
     many = network(batch)
-    padded_batch = batch._replace(source=littered(batch.source, batch.source_lengths, seed, 3))
+    padded_batch = batch._replace(source=randomize_padding(batch.source, batch.source_lengths, seed, 3))
     for row in range(len(batch.source)):
-        one, other = network(alone(batch, row)), network(padded_batch)
+        one, other = network(extract_unpadded_row(batch, row)), network(padded_batch)
         steps = one.logits.shape[1]
         width = one.logits.shape[2]
         assert steps == (int(batch.source_lengths[row]) if task == "tag" else 1)
         for output in (many, other):
-            near(output.logits[row : row + 1, :steps, :width], one.logits)
+            assert_tensors_close(output.logits[row : row + 1, :steps, :width], one.logits)
             assert (output.logits[row, :steps, width:] == -torch.inf).all()
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_a_pointer_gives_a_distribution_over_positions(config: Config, batch: Batch, seed: int) -> None:
     output = build_reader(make_task_config(config, "point"), seed)(batch)
     probabilities = output.logits.exp()[:, 0]
-    near(probabilities[:, NUM_SPECIAL:], output.weights[:, 0])
-    near(probabilities.sum(dim=1), torch.ones(len(probabilities), dtype=torch.float64))
+    assert_tensors_close(probabilities[:, NUM_SPECIAL:], output.weights[:, 0])
+    assert_tensors_close(probabilities.sum(dim=1), torch.ones(len(probabilities), dtype=torch.float64))
     assert not probabilities[:, :NUM_SPECIAL].any()
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_a_classifier_returns_the_weights_of_its_last_hop(config: Config, batch: Batch, seed: int) -> None:
     network = build_reader(make_task_config(config, "classify"), seed)
     output = network(batch)
     assert output.hop_weights is not None and output.hop_weights.shape[1] == 3
-    near(output.weights[:, 0], output.hop_weights[:, -1])
+    assert_tensors_close(output.weights[:, 0], output.hop_weights[:, -1])
 
 
 def test_each_task_has_its_network() -> None:
     kinds: dict[Task, type[EncoderOnlyModel]] = {"tag": Tagger, "classify": Classifier, "point": Pointer}
     for task, kind in kinds.items():
-        network = build_network(make_task_config(config_of({}), task), vocabularies())
+        network = build_network(make_task_config(make_config({}), task), make_vocabularies())
         assert isinstance(network, kind) and network.vocabulary_size == NUM_SPECIAL + 5
 
 
 def test_encoder_only_networks_are_no_encoder_decoder() -> None:
-    for task in TASKS:
-        network = build_reader(make_task_config(config_of({}), task), 1)
+    for task in CLASSIFICATION_TASKS:
+        network = build_reader(make_task_config(make_config({}), task), 1)
         assert isinstance(network, Network) and not isinstance(network, EncoderDecoder)
         assert hasattr(network, "decoder") == (task == "classify")
         with pytest.raises(InputError, match=rf"symbol by symbol, which a {type(network).__name__} has not"):

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 import torch
 from trained_runs import (
-    assert_same_outcome,
-    copies,
-    copies_run,
-    copy_files,
-    outcome,
-    records,
-    small_config,
-    tensors,
+    assert_runs_identical,
+    comparable_log_records,
+    comparable_run_contents,
+    copy_task_run,
+    make_copy_examples,
+    make_small_config,
+    read_tensors,
     train_to_end,
+    write_copy_files,
     write_pairs,
 )
 
@@ -60,14 +60,14 @@ def at_update(number: int, kind: type[RunEvent] = UpdateCompleted) -> Stop:
 def test_interruptions_at_any_update_change_no_bit(tmp_path: Path, schedule: str, batch_type: str, size: int) -> None:
     """The stops are at the start, in mid-epoch, before and at validations, and at the ends of epochs and training."""
     training = {"epochs": 13, "eval_interval": 1.7, "metric": "loss"}
-    config = small_config(
+    config = make_small_config(
         {**training, "lr_schedule": schedule, "batch_type": batch_type, "batch_size": size}, dropout=0.4
     )
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)
     validations = [event.progress.update for event in straight if isinstance(event, ValidationCompleted)]
     updates = straight[-1].progress.update if isinstance(straight[-1], TrainingStopped) else validations[-1]
-    assert updates > 60 and "stepped" in {record["event"] for record in records(tmp_path / "straight")}
+    assert updates > 60 and "stepped" in {record["event"] for record in comparable_log_records(tmp_path / "straight")}
     stops = [
         *(at_update(0, TrainingStarted), at_update(1), at_update(7), at_update(validations[1])),
         *(
@@ -80,7 +80,7 @@ def test_interruptions_at_any_update_change_no_bit(tmp_path: Path, schedule: str
     for stop in stops:
         train_until(files, tmp_path / "broken", config, stop)
     train_to_end(files, tmp_path / "broken", config)
-    assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+    assert_runs_identical(tmp_path / "straight", tmp_path / "broken")
 
 
 TRAINING_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
@@ -105,11 +105,11 @@ TRAINING_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("settings", TRAINING_SETTINGS.values(), ids=TRAINING_SETTINGS)
 def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: dict[str, dict[str, Any]]) -> None:
     """The stops are in mid-epoch, before a validation and at a validation."""
-    base = msgspec.to_builtins(small_config({"epochs": 4, "eval_interval": 0.7}, dropout=0.3))
+    base = msgspec.to_builtins(make_small_config({"epochs": 4, "eval_interval": 0.7}, dropout=0.3))
     config = build_config(
         {key: {**base[key], **settings[key]} for key in settings} | _other_settings(base, settings), "test"
     )
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)
     validation = [event.progress.update for event in straight if isinstance(event, ValidationCompleted)][1]
     stops = [
@@ -122,7 +122,7 @@ def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: di
     for stop in stops:
         train_until(files, tmp_path / "broken", config, stop)
     train_to_end(files, tmp_path / "broken", config)
-    assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+    assert_runs_identical(tmp_path / "straight", tmp_path / "broken")
     load(tmp_path / "broken").predict(["abc"])
 
 
@@ -146,7 +146,7 @@ def test_a_process_killed_at_any_event_resumes_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_seconds: float, interval: int, min_corpus_symbols: int
 ) -> None:
     """The examples are read again or mapped from a corpus file; the uninterrupted run had them in memory."""
-    files, straight, config = copies_run()
+    files, straight, config = copy_task_run()
     monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
     monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", min_corpus_symbols)
     events = train_run(files, tmp_path / "run", config)
@@ -156,43 +156,47 @@ def test_a_process_killed_at_any_event_resumes_bit_for_bit(
     )
     for folder in copied_runs[::interval]:
         train_to_end(files, folder, config)
-        assert_same_outcome(straight, folder)
-        logged = [(record["event"], record.get("path"), record.get("update")) for record in records(folder)]
+        assert_runs_identical(straight, folder)
+        logged = [
+            (record["event"], record.get("path"), record.get("update")) for record in comparable_log_records(folder)
+        ]
         assert len(logged) == len(set(logged)), folder.name
 
 
 def test_a_log_line_cut_by_a_crash_is_removed(tmp_path: Path) -> None:
-    files, straight, config = copies_run()
+    files, straight, config = copy_task_run()
     train_until(files, tmp_path / "run", config, at_update(9))
     with open(tmp_path / "run" / "log.jsonl", "a", encoding="utf-8") as file:
         file.write('{"event": "validated", "update": 10, "loss": 1.0}\n{"event": "vali')
     train_to_end(files, tmp_path / "run", config)
-    assert_same_outcome(straight, tmp_path / "run")
+    assert_runs_identical(straight, tmp_path / "run")
 
 
 def test_closing_at_the_best_validation_saves_its_model(tmp_path: Path) -> None:
-    files, _, config = copies_run()
+    files, _, config = copy_task_run()
     for _ in range(3):
         event = train_until(files, tmp_path / "run", config, lambda event: isinstance(event, ValidationCompleted))
         assert isinstance(event, ValidationCompleted)
-        model, (state, notes) = (tensors(tmp_path / "run" / f"{name}.safetensors") for name in ("model", "training"))
+        model, (state, notes) = (
+            read_tensors(tmp_path / "run" / f"{name}.safetensors") for name in ("model", "training")
+        )
         assert msgspec.json.decode(notes["progress"])["update"] == event.progress.update
         if event.best:
             parameters = {n.removeprefix("network."): v for n, v in state.items() if n.startswith("network.")}
-            outputs = [trace.output for trace in load(tmp_path / "run").trace(copies(10, seed=2))]
+            outputs = [trace.output for trace in load(tmp_path / "run").trace(make_copy_examples(10, seed=2))]
             assert model[0] == parameters and outputs == [trace.output for trace in event.traces]
 
 
 def test_a_run_without_a_checkpoint_accepts_other_data(tmp_path: Path) -> None:
-    config = copies_run().config
-    train_until(copies_run().files, tmp_path / "run", config, lambda event: isinstance(event, ModelBuilt))
+    config = copy_task_run().config
+    train_until(copy_task_run().files, tmp_path / "run", config, lambda event: isinstance(event, ModelBuilt))
     examples = [Example("xyz"[: 1 + n % 3], "zyxw"[n % 4]) for n in range(20)]
     files = TrainingFiles(
         write_pairs(tmp_path / "a.tsv", examples[:15]), write_pairs(tmp_path / "b.tsv", examples[12:])
     )
     train_to_end(files, tmp_path / "run", config)
     train_to_end(files, tmp_path / "fresh", config)
-    assert_same_outcome(tmp_path / "run", tmp_path / "fresh")
+    assert_runs_identical(tmp_path / "run", tmp_path / "fresh")
     assert load(tmp_path / "run").predict(["x"])[0].unknown == ()
 
 
@@ -202,14 +206,17 @@ def test_an_interrupted_start_can_be_repeated(tmp_path: Path, monkeypatch: pytes
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr("pellucid.training.run_folder.write_text", interrupt)
-        train_to_end(copies_run().files, tmp_path / "run", copies_run().config)
+        train_to_end(copy_task_run().files, tmp_path / "run", copy_task_run().config)
     assert (tmp_path / "run" / "vocabulary.json").exists() and not (tmp_path / "run" / "config.toml").exists()
-    train_to_end(copies_run().files, tmp_path / "run", copies_run().config)
-    assert_same_outcome(copies_run().run, tmp_path / "run")
+    train_to_end(copy_task_run().files, tmp_path / "run", copy_task_run().config)
+    assert_runs_identical(copy_task_run().run, tmp_path / "run")
 
 
 def test_equal_seeds_give_equal_runs_and_other_seeds_do_not(tmp_path: Path) -> None:
     for name, seed in (("again", 1), ("other", 2)):
-        train_to_end(copies_run().files, tmp_path / name, msgspec.structs.replace(copies_run().config, seed=seed))
-    assert_same_outcome(copies_run().run, tmp_path / "again")
-    assert outcome(copies_run().run)["moments"] != outcome(tmp_path / "other")["moments"]
+        train_to_end(copy_task_run().files, tmp_path / name, msgspec.structs.replace(copy_task_run().config, seed=seed))
+    assert_runs_identical(copy_task_run().run, tmp_path / "again")
+    assert (
+        comparable_run_contents(copy_task_run().run)["moments"]
+        != comparable_run_contents(tmp_path / "other")["moments"]
+    )

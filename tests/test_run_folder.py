@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trained_runs import copies_run, copy_of, digits_run, train_to_end
+from trained_runs import copy_run_folder, copy_task_run, digits_run, train_to_end
 
 import pellucid
 from pellucid.config.toml import flatten_config
@@ -39,13 +39,13 @@ def test_a_model_loaded_twice_gives_identical_predictions() -> None:
 
 
 def test_a_moved_run_gives_the_same_outputs(tmp_path: Path) -> None:
-    moved = copy_of(digits_run().run, tmp_path / "elsewhere" / "run")
+    moved = copy_run_folder(digits_run().run, tmp_path / "elsewhere" / "run")
     outputs = [trace.output for trace in load(moved).predict(SOURCES)]
     assert outputs == [trace.output for trace in load(digits_run().run).predict(SOURCES)]
 
 
 def test_a_model_is_loaded_without_log_checkpoint_and_card(tmp_path: Path) -> None:
-    moved = copy_of(digits_run().run, tmp_path / "run")
+    moved = copy_run_folder(digits_run().run, tmp_path / "run")
     for name in ("log.jsonl", "training.safetensors", "card.md"):
         (moved / name).unlink()
     assert load(moved).predict(["nine"])[0].output
@@ -61,7 +61,7 @@ def test_other_folders_and_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_validation_has_no_model_yet(tmp_path: Path) -> None:
-    folder = copy_of(copies_run().run, tmp_path / "run")
+    folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     for name in ("model.safetensors", "training.safetensors", "log.jsonl"):
         (folder / name).unlink()
     assert load_error(folder) == f"{folder} holds no model yet: its training has not reached a first validation"
@@ -69,11 +69,11 @@ def test_a_run_without_a_validation_has_no_model_yet(tmp_path: Path) -> None:
 
 def test_a_log_ahead_of_the_checkpoint_does_not_claim_a_model(tmp_path: Path) -> None:
     """The training was killed after it logged its first validation and before it saved the checkpoint."""
-    files, _, config = copies_run()
+    files, _, config = copy_task_run()
     training = train_run(files, tmp_path / "run", config)
     next(event for event in training if isinstance(event, UpdateCompleted))
     training.close()
-    shutil.copy(copies_run().run / "log.jsonl", tmp_path / "run")
+    shutil.copy(copy_task_run().run / "log.jsonl", tmp_path / "run")
     assert load_error(tmp_path / "run").endswith(
         "run holds no model yet: its training has not reached a first validation"
     )
@@ -82,8 +82,8 @@ def test_a_log_ahead_of_the_checkpoint_does_not_claim_a_model(tmp_path: Path) ->
 @pytest.mark.parametrize("remains", ["nothing", "a link to nowhere"])
 def test_a_missing_model_is_written_from_the_checkpoint(tmp_path: Path, remains: str) -> None:
     """The training was killed after it saved its checkpoint and before it saved its model."""
-    files, whole, config = copies_run()
-    folder = copy_of(whole, tmp_path / "run")
+    files, whole, config = copy_task_run()
+    folder = copy_run_folder(whole, tmp_path / "run")
     (folder / "model.safetensors").unlink()
     if remains != "nothing":
         (folder / "model.safetensors").symlink_to(tmp_path / "nowhere")
@@ -96,7 +96,7 @@ def test_a_missing_model_is_written_from_the_checkpoint(tmp_path: Path, remains:
 
 
 def test_a_model_of_an_earlier_validation_must_be_restored(tmp_path: Path) -> None:
-    files, _, config = copies_run()
+    files, _, config = copy_task_run()
     training = train_run(files, tmp_path / "run", config)
     next(event for event in training if isinstance(event, ValidationCompleted))
     next(event for event in training if isinstance(event, UpdateCompleted))
@@ -109,8 +109,8 @@ def test_a_model_of_an_earlier_validation_must_be_restored(tmp_path: Path) -> No
 
 
 def test_a_run_with_only_its_log_can_be_trained_again(tmp_path: Path) -> None:
-    files, whole, config = copies_run()
-    folder = copy_of(whole, tmp_path / "run")
+    files, whole, config = copy_task_run()
+    folder = copy_run_folder(whole, tmp_path / "run")
     for name in ("model.safetensors", "training.safetensors"):
         (folder / name).unlink()
     assert load_error(folder) == (
@@ -141,7 +141,7 @@ def replace_by_folder(path: Path) -> None:
 @pytest.mark.parametrize("damage", [truncate_file, overwrite_with_garbage, empty_file, replace_by_folder])
 @pytest.mark.parametrize("name", ["config.toml", "vocabulary.json", "model.safetensors"])
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
-    folder = copy_of(copies_run().run, tmp_path / "run")
+    folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     damage(folder / name)
     if (name, damage) == ("config.toml", truncate_file):
         (folder / name).write_text("size = [")
@@ -149,20 +149,20 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, damage: Callable[[Pa
 
 
 def test_a_missing_vocabulary_is_named(tmp_path: Path) -> None:
-    folder = copy_of(copies_run().run, tmp_path / "run")
+    folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     (folder / "vocabulary.json").unlink()
     assert load_error(folder) == f"cannot read {folder / 'vocabulary.json'}: no such file or directory"
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"source": 3}', '"\\ud800"', "nul"])
 def test_json_without_a_vocabulary_is_refused(tmp_path: Path, content: str) -> None:
-    folder = copy_of(copies_run().run, tmp_path / "run")
+    folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     (folder / "vocabulary.json").write_text(content)
     assert load_error(folder).startswith(f"{folder / 'vocabulary.json'} is not a vocabulary: ")
 
 
 def test_a_model_of_other_sizes_is_refused(tmp_path: Path) -> None:
-    folder = copy_of(copies_run().run, tmp_path / "run")
+    folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     settings = (folder / "config.toml").read_text()
     (folder / "config.toml").write_text(settings.replace("\nsize = 8\n", "\nsize = 9\n"))
     assert load_error(folder).startswith(f"{folder / 'model.safetensors'} does not fit the run's configuration")
@@ -251,7 +251,7 @@ def test_a_missing_log_is_read_as_empty(tmp_path: Path) -> None:
 
 
 def test_the_saved_settings_contain_every_key() -> None:
-    text = (copies_run().run / "config.toml").read_text("utf-8")
+    text = (copy_task_run().run / "config.toml").read_text("utf-8")
     assert all(f"[{name}]" in text for name in ("data", "encoder", "attention", "decoder", "training", "search"))
     keys = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
-    assert len(keys) == f"\n{text}".count("\n# ") == len(flatten_config(copies_run().config))
+    assert len(keys) == f"\n{text}".count("\n# ") == len(flatten_config(copy_task_run().config))

@@ -13,7 +13,7 @@ import torch
 from beartype import beartype
 from beartype.roar import BeartypeCallHintViolation
 from jaxtyping import Float, Int
-from small import vocabulary
+from small_networks import make_vocabulary
 from torch import Tensor, zeros
 
 INT64 = torch.int64
@@ -166,7 +166,7 @@ def test_methods_of_every_kind_are_checked(decorator: Callable[..., Any]) -> Non
 
 def test_functions_of_the_package_are_checked() -> None:
     assert jaxtyping.jaxtyped is shape_checks.jaxtyped
-    known = vocabulary("ab")
+    known = make_vocabulary("ab")
     invalid_calls: list[Callable[[], object]] = [
         lambda: known.encode(5),  # type: ignore[arg-type]
         lambda: known.encode_points(np.zeros(3)),

@@ -116,11 +116,11 @@ def test_recorded_steps_take_no_extra_memory() -> None:
     """Allocating the records step by step fragmented the memory: 400 MB were used for 24 MB of records."""
     script = """
 import resource
-from small import config_of, vocabularies
+from small_networks import make_config, make_vocabularies
 from pellucid.data.examples import Example
 from pellucid.decoding.transducer import Transducer
 from pellucid.tasks.registry import build_network
-config, known = config_of({}), vocabularies("abc")
+config, known = make_config({}), make_vocabularies("abc")
 model = Transducer(config, known, build_network(config, known).eval())
 list(model.force([Example("abc", "v")]))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from sample_traces import HOSTILE, small
+from sample_traces import HOSTILE_SYMBOLS, make_small_trace
 from test_trace import make_empty_trace, make_trace
 
 from pellucid.config.settings import Task
@@ -42,7 +42,9 @@ from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.schema import PageTrace
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guides" / "decoding.md"
-SYMBOLS = st.sampled_from(["a", "b", "⟨end⟩", "", "two words", "ü🙂", *(each for each in HOSTILE if each != "\ud800")])
+SYMBOLS = st.sampled_from(
+    ["a", "b", "⟨end⟩", "", "two words", "ü🙂", *(each for each in HOSTILE_SYMBOLS if each != "\ud800")]
+)
 WEIGHTS = st.floats(0, 1, width=32)
 LOG_PROBABILITIES = st.one_of(st.floats(-50, 0, width=32), st.just(-math.inf))
 
@@ -155,15 +157,15 @@ def test_traces_of_all_tasks_are_restored(drawn_fields: dict[str, Any], compact:
 
 
 def test_list_and_compact_fields_may_be_mixed() -> None:
-    mixed = json.loads(small().to_json())
-    mixed["attention"] = json.loads(small().to_json(compact=True))["attention"]
-    assert_equal_values(Trace.from_json(json.dumps(mixed)).attention, small().attention, 0)
+    mixed = json.loads(make_small_trace().to_json())
+    mixed["attention"] = json.loads(make_small_trace().to_json(compact=True))["attention"]
+    assert_equal_values(Trace.from_json(json.dumps(mixed)).attention, make_small_trace().attention, 0)
 
 
 def test_a_trace_of_the_page_is_read() -> None:
-    page_trace = page_trace_without_model(small())
+    page_trace = page_trace_without_model(make_small_trace())
     restored = Trace.from_json(msgspec.json.encode(page_trace))
-    assert restored.to_json(compact=True) == small().to_json(compact=True)
+    assert restored.to_json(compact=True) == make_small_trace().to_json(compact=True)
     assert TraceRecord.__struct_fields__ == PageTrace.__struct_fields__[: len(TraceRecord.__struct_fields__)]
 
 
@@ -175,7 +177,7 @@ def test_terminal_control_characters_are_escaped_in_json() -> None:
 
 
 def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
-    assert Trace.from_json(replace(small(), text="a\ud800").to_json()).text == "a\ufffd"
+    assert Trace.from_json(replace(make_small_trace(), text="a\ud800").to_json()).text == "a\ufffd"
 
 
 def make_trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
@@ -276,7 +278,7 @@ def test_the_number_of_empty_rows_is_limited(name: str, rest: list[int], rows: i
 
 def test_a_record_of_other_types_is_refused() -> None:
     for changes in ({"target": None}, {"source": [1]}, {"rank": "1"}, {"top": 5}, {"text": object()}):
-        record = msgspec.structs.replace(small().to_record(), **changes)
+        record = msgspec.structs.replace(make_small_trace().to_record(), **changes)
         with pytest.raises(DataError, match="this is not a trace of schema version 1"):
             Trace.from_record(record)
 
@@ -313,7 +315,7 @@ def test_tags_of_a_long_source_take_little_memory() -> None:
 def test_copies_of_tags_take_little_memory(copy_trace: Callable[[Trace], Trace]) -> None:
     for count, features in ((100_000, 0), (3, 2)):
         tags = replace(
-            small(),
+            make_small_trace(),
             task="tag",
             features=features,
             source=("s",) * (count + features),
@@ -344,7 +346,7 @@ def test_writing_a_read_trace_gives_the_same_text(values: np.ndarray) -> None:
     """The score is the sum of the rounded log-probabilities, so it does not change after reading."""
     count = len(values)
     trace = replace(
-        small(),
+        make_small_trace(),
         target=("a",) * count,
         log_probabilities=values,
         attention=np.zeros((count, 3), np.float32),
@@ -359,7 +361,10 @@ def test_writing_a_read_trace_gives_the_same_text(values: np.ndarray) -> None:
 
 def test_pickling_does_not_change_the_written_trace() -> None:
     for compact in (False, True):
-        for trace in (small(), replace(small(), origin="sample", task="classify", finished=False)):
+        for trace in (
+            make_small_trace(),
+            replace(make_small_trace(), origin="sample", task="classify", finished=False),
+        ):
             assert pickle.loads(pickle.dumps(trace)).to_json(compact) == trace.to_json(compact)
 
 

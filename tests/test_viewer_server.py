@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
-from page_data import bare_run, begun_run, digits_shown, reach_model, resume, waiting
+from page_data import (
+    copy_model_files,
+    digits_page_data,
+    make_interrupted_run,
+    make_run_without_model,
+    pending_page_data,
+    resume_training,
+)
 from trained_runs import digits_run
 
 from pellucid.errors import InputError
@@ -37,7 +44,7 @@ class Reply(NamedTuple):
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with background_server(create_app(digits_shown())) as address:
+    with background_server(create_app(digits_page_data())) as address:
         server_port = urlsplit(address).port
         assert server_port
         yield server_port
@@ -62,7 +69,7 @@ def test_page_and_contents_are_served(port: int) -> None:
     assert page.status == 200 and page.headers["content-type"].startswith("text/html")
     assert b'id="app"' in page.body
     contents = send_request(port, "/api/contents")
-    assert contents.json["examples"][0]["text"] == digits_shown().contents.examples[0].text
+    assert contents.json["examples"][0]["text"] == digits_page_data().contents.examples[0].text
     small = send_request(port, "/api/contents", Accept_Encoding="gzip")
     assert small.headers["content-encoding"] == "gzip" and gzip.decompress(small.body) == contents.body
 
@@ -244,7 +251,7 @@ def test_finished_training_has_no_events(port: int) -> None:
 
 
 def test_training_events_are_streamed_once(tmp_path: Path) -> None:
-    folder = begun_run(tmp_path / "run")
+    folder = make_interrupted_run(tmp_path / "run")
     shown = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
     training = shown.contents.training
     assert training is not None and not training.finished
@@ -255,7 +262,7 @@ def test_training_events_are_streamed_once(tmp_path: Path) -> None:
         since = f"/api/training?since={len(training.log)}"
         listener = Thread(target=lambda: replies.append(send_request(server_port, since)), daemon=True)
         listener.start()
-        resume(folder)
+        resume_training(folder)
         listener.join(60)
         (reply,) = replies
         assert reply.headers["content-type"].startswith("text/event-stream")
@@ -273,7 +280,7 @@ def test_training_events_are_streamed_once(tmp_path: Path) -> None:
 
 
 def test_reload_loads_the_newest_checkpoint(tmp_path: Path) -> None:
-    folder = begun_run(tmp_path / "run")
+    folder = make_interrupted_run(tmp_path / "run")
 
     def assemble_current_page() -> PageData:
         """Return the page data of the current run."""
@@ -288,7 +295,7 @@ def test_reload_loads_the_newest_checkpoint(tmp_path: Path) -> None:
         server_port = urlsplit(address).port
         assert server_port
         before = send_request(server_port, "/api/contents").json
-        resume(folder)
+        resume_training(folder)
         assert send_json(server_port, "/api/reload", {}).json == {"update": None}
         after = send_request(server_port, "/api/contents").json
         assert after["training"]["finished"] and after["examples"] != before["examples"]
@@ -316,9 +323,9 @@ def test_reload_loads_the_newest_checkpoint(tmp_path: Path) -> None:
 
 
 def test_first_checkpoint_is_loaded_when_available(tmp_path: Path) -> None:
-    trained = begun_run(tmp_path / "whole")
-    folder = bare_run(tmp_path / "run", trained)
-    with background_server(create_app(waiting(folder), lambda: waiting(folder))) as address:
+    trained = make_interrupted_run(tmp_path / "whole")
+    folder = make_run_without_model(tmp_path / "run", trained)
+    with background_server(create_app(pending_page_data(folder), lambda: pending_page_data(folder))) as address:
         server_port = urlsplit(address).port
         assert server_port
         before = send_request(server_port, "/api/contents").json
@@ -328,7 +335,7 @@ def test_first_checkpoint_is_loaded_when_available(tmp_path: Path) -> None:
             and "examples of dev.tsv" in before["selection_note"]
         )
         assert "no model yet" in send_json(server_port, "/api/decode", {"text": "one"}).json["error"]
-        reach_model(folder, trained)
+        copy_model_files(folder, trained)
         after = send_request(server_port, "/api/contents").json
         assert not after["awaiting_model"] and len(after["examples"]) == 30 and after["title"] == "run on dev.tsv"
         (trace,) = load(folder).predict(["one"])

@@ -29,7 +29,7 @@ TESTS = FOLDER.parents[1] / "tests"
 if str(TESTS) not in sys.path:
     sys.path.insert(0, str(TESTS))
 
-from chromium import CHROMIUM, FLAGS  # noqa: E402
+from chromium import CHROMIUM_PATH, FLAGS  # noqa: E402
 
 NUM_COLORS = 128
 """Number of colors of a picture; a palette halves the size of the file."""
@@ -267,7 +267,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     sequences = load_page([options.run, options.other_run], options.test, BEAM_SIZE)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM_PATH), args=list(FLAGS))
         with background_server(create_app(sequences)) as address:
             example = find_substitution_example(sequences.contents.examples)
             take_pictures(browser, f"{address}#example={example}", SEQUENCE_PICTURES)

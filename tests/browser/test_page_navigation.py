@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import Open
-from page_data import digits_shown
-from page_kinds import long_shown
-from page_navigation import listed, panel, tab
+from chromium import OpenPage
+from page_data import digits_page_data
+from page_navigation import find_panel, open_tab, visible_examples
+from page_runs import long_page_data
 from playwright.sync_api import Browser, Page, expect
-from sample_traces import made
+from sample_traces import make_trace
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
@@ -27,13 +27,13 @@ HISTORY_INTERVAL = 1100
 """Milliseconds after which another example is a separate history entry."""
 
 
-def test_back_returns_to_the_previous_example_and_view(opened: Open, address: str) -> None:
-    page = opened(f"{address}#example=0")
-    items = digits_shown(beam=3).contents.examples
+def test_back_returns_to_the_previous_example_and_view(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(f"{server_url}#example=0")
+    items = digits_page_data(beam_size=3).contents.examples
     for index in (3, 5):
         page.wait_for_timeout(HISTORY_INTERVAL)
-        listed(page).nth(index).click()
-    tab(page, "Corpus")
+        visible_examples(page).nth(index).click()
+    open_tab(page, "Corpus")
     page.go_back()
     for index in (5, 3, 0):
         expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(items[index].text)
@@ -44,22 +44,22 @@ def test_back_returns_to_the_previous_example_and_view(opened: Open, address: st
     expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(items[3].text)
 
 
-def test_quickly_passed_examples_are_one_history_entry(opened: Open, address: str) -> None:
-    page = opened(f"{address}#example=2")
-    expect(listed(page).first).to_be_visible()
+def test_quickly_passed_examples_are_one_history_entry(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(f"{server_url}#example=2")
+    expect(visible_examples(page).first).to_be_visible()
     page.wait_for_timeout(HISTORY_INTERVAL)
     for _ in range(4):
         page.keyboard.press("j")
     page.wait_for_function("location.hash.includes('example=6')")
     page.go_back()
     expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(
-        digits_shown(beam=3).contents.examples[2].text
+        digits_page_data(beam_size=3).contents.examples[2].text
     )
 
 
 def change_example(page: Page) -> str:
     """Mask a position, force a prefix and override the attention of a step. Return the sentence that describes it."""
-    tab(page, "What if")
+    open_tab(page, "What if")
     page.get_by_role("group", name="Source symbols").get_by_role("button").nth(1).click()
     page.get_by_role("button", name="Mask in attention").click()
     page.get_by_label("prefix").fill("9")
@@ -69,15 +69,15 @@ def change_example(page: Page) -> str:
     return page.locator(SENTENCE).inner_text()
 
 
-def test_address_contains_the_what_if_change(opened: Open, address: str, file: str) -> None:
-    page = opened(f"{address}#example=4")
+def test_address_contains_the_what_if_change(open_page: OpenPage, server_url: str, exported_page_url: str) -> None:
+    page = open_page(f"{server_url}#example=4")
     sentence = change_example(page)
-    expect(opened(page.url).locator(SENTENCE)).to_have_text(sentence)
+    expect(open_page(page.url).locator(SENTENCE)).to_have_text(sentence)
     page.get_by_role("textbox", name="source", exact=True).fill("two ten")
     expect(page.locator(SENTENCE)).to_contain_text("by “two ten”")
     sentence = page.locator(SENTENCE).inner_text()
-    expect(opened(page.url).locator(SENTENCE)).to_have_text(sentence)
-    saved_page = opened(f"{file}#{page.url.partition('#')[2]}")
+    expect(open_page(page.url).locator(SENTENCE)).to_have_text(sentence)
+    saved_page = open_page(f"{exported_page_url}#{page.url.partition('#')[2]}")
     expect(saved_page.get_by_role("tabpanel")).to_contain_text("This page is a saved file without a model")
     expect(saved_page.get_by_role("tabpanel")).to_contain_text("by “two ten”")
     page.get_by_role("button", name="Reset all changes").click()
@@ -85,18 +85,18 @@ def test_address_contains_the_what_if_change(opened: Open, address: str, file: s
     assert "edit=" not in page.url
 
 
-def test_address_contains_the_typed_and_changed_source(opened: Open, address: str) -> None:
-    page = opened(address)
+def test_address_contains_the_typed_and_changed_source(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
     page.get_by_role("searchbox", name="Source to decode").fill("two six")
-    expect(panel(page, "Attention links").get_by_role("application")).to_have_accessible_name(
+    expect(find_panel(page, "Attention links").get_by_role("application")).to_have_accessible_name(
         re.compile("^Links from 7 ")
     )
-    tab(page, "What if")
+    open_tab(page, "What if")
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator(SENTENCE)).to_contain_text("Replacing the source “two six” by “wo six”")
     sentence = page.locator(SENTENCE).inner_text()
-    expect(opened(page.url).locator(SENTENCE)).to_have_text(sentence)
+    expect(open_page(page.url).locator(SENTENCE)).to_have_text(sentence)
 
 
 @pytest.mark.parametrize(
@@ -110,26 +110,26 @@ def test_address_contains_the_typed_and_changed_source(opened: Open, address: st
         "%7B%22text%22%3A1%7D",
     ],
 )
-def test_invalid_address_is_ignored(opened: Open, address: str, edit: str) -> None:
-    page = opened(f"{address}#tab=what-if&example=4&edit={edit}")
+def test_invalid_address_is_ignored(open_page: OpenPage, server_url: str, edit: str) -> None:
+    page = open_page(f"{server_url}#tab=what-if&example=4&edit={edit}")
     expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
 @pytest.fixture(scope="module")
 def long_address() -> Iterator[str]:
     """Serve a page with sources of 300 to 1,000 symbols and yield its address."""
-    with background_server(create_app(long_shown())) as address:
+    with background_server(create_app(long_page_data())) as address:
         yield address
 
 
-def test_too_long_change_is_reported_and_small_weights_have_bars(opened: Open, long_address: str) -> None:
-    page = opened(f"{long_address}#tab=what-if")
-    bars = panel(page, "Attention of step 1")
+def test_too_long_change_is_reported_and_small_weights_have_bars(open_page: OpenPage, long_address: str) -> None:
+    page = open_page(f"{long_address}#tab=what-if")
+    bars = find_panel(page, "Attention of step 1")
     expect(bars).to_contain_text("Full height:")
     heights = bars.locator("rect:not(.ground)").evaluate_all("all => all.map(each => each.height.baseVal.value)")
     assert max(heights) > 20
-    before = decode_array(long_shown().contents.examples[0].traces[0].attention)
-    profile = panel(page, "Attention before").locator("rect:not(.here)")
+    before = decode_array(long_page_data().contents.examples[0].traces[0].attention)
+    profile = find_panel(page, "Attention before").locator("rect:not(.here)")
     bar_heights = profile.evaluate_all("all => all.map(each => each.height.baseVal.value)")[-before.shape[1] :]
     assert min(bar_heights) > 0.2 * max(bar_heights)  # the weights are almost uniform, and the bars start at zero
     strip = bars.locator(".scroll")
@@ -151,43 +151,43 @@ def test_too_long_change_is_reported_and_small_weights_have_bars(opened: Open, l
     assert "edit=" not in page.url
 
 
-def test_unknown_symbols_are_marked_in_every_view(opened: Open, address: str) -> None:
-    page = opened(address)
+def test_unknown_symbols_are_marked_in_every_view(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
     page.get_by_role("searchbox", name="Source to decode").fill("si☃x")
     for title in ("Attention links", "Attention matrix"):
-        expect(panel(page, title).locator("svg title")).to_have_text(UNKNOWN_MESSAGE)
+        expect(find_panel(page, title).locator("svg title")).to_have_text(UNKNOWN_MESSAGE)
     page.get_by_role("button", name="Weights as table", exact=True).click()
     expect(page.get_by_role("columnheader", name=f"☃, position 3, {UNKNOWN_MESSAGE}")).to_be_visible()
-    panel(page, "Attention links").get_by_role("application").focus()
+    find_panel(page, "Attention links").get_by_role("application").focus()
     for key in ("ArrowRight", "ArrowUp", "Home", "ArrowRight", "ArrowRight"):
         page.keyboard.press(key)
-    expect(panel(page, "Attention links").locator("[aria-live]")).to_contain_text(
+    expect(find_panel(page, "Attention links").locator("[aria-live]")).to_contain_text(
         re.compile(f"^Position 3, .*☃.*, {UNKNOWN_MESSAGE}")
     )
-    tab(page, "Beam")
-    expect(panel(page, "Attention of the selected hypothesis").locator("svg title")).to_have_text(
+    open_tab(page, "Beam")
+    expect(find_panel(page, "Attention of the selected hypothesis").locator("svg title")).to_have_text(
         [UNKNOWN_MESSAGE, UNKNOWN_MESSAGE]
     )
-    tab(page, "Compare")
+    open_tab(page, "Compare")
     for title in ("run", "rival", "Attention difference"):
-        expect(panel(page, title).locator("svg title")).to_have_text(UNKNOWN_MESSAGE)
-    tab(page, "What if")
+        expect(find_panel(page, title).locator("svg title")).to_have_text(UNKNOWN_MESSAGE)
+    open_tab(page, "What if")
     for title in ("Attention before", "Attention after", "Attention difference"):
-        expect(panel(page, title).locator("svg title")).to_have_text(UNKNOWN_MESSAGE)
+        expect(find_panel(page, title).locator("svg title")).to_have_text(UNKNOWN_MESSAGE)
     expect(page.get_by_role("button", name=f"☃, position 3, {UNKNOWN_MESSAGE}")).to_have_class(re.compile("unknown"))
     bars = page.get_by_role("slider", name="Attention of step 1")
     expect(bars.locator("title").filter(has_text=UNKNOWN_MESSAGE)).to_have_count(1)
 
 
-def test_wide_links_scroll_to_the_selection(opened: Open, tmp_path: Path) -> None:
+def test_wide_links_scroll_to_the_selection(open_page: OpenPage, tmp_path: Path) -> None:
     size = 100
     rows = [[0.9 if s == 10 * t + 5 else 0.1 / (size - 1) for s in range(size)] for t in range(10)]
-    (tmp_path / "long.html").write_text(page_of(made("ab" * (size // 2), [*"xyxyxyxyx", END], rows)), "utf-8")
-    page = opened((tmp_path / "long.html").as_uri())
+    (tmp_path / "long.html").write_text(page_of(make_trace("ab" * (size // 2), [*"xyxyxyxyx", END], rows)), "utf-8")
+    page = open_page((tmp_path / "long.html").as_uri())
     page.set_viewport_size({"width": 900, "height": 900})
-    strip = panel(page, "Attention links").locator(".scroll")
+    strip = find_panel(page, "Attention links").locator(".scroll")
     assert strip.evaluate("strip => strip.scrollWidth - strip.clientWidth") > 100
-    expect(panel(page, "Attention links")).to_contain_text("Scroll sideways")
+    expect(find_panel(page, "Attention links")).to_contain_text("Scroll sideways")
     page.get_by_role("application", name=re.compile("^Heat map")).focus()
     page.mouse.move(0, 0)
     page.keyboard.press("ArrowRight")
@@ -197,10 +197,10 @@ def test_wide_links_scroll_to_the_selection(opened: Open, tmp_path: Path) -> Non
     page.wait_for_function("() => document.querySelector('.scroll').scrollLeft < 50")
 
 
-def test_animation_respects_reduced_motion(opened: Open, file: str) -> None:
-    page = opened("about:blank")
+def test_animation_respects_reduced_motion(open_page: OpenPage, exported_page_url: str) -> None:
+    page = open_page("about:blank")
     page.emulate_media(reduced_motion="reduce")
-    page.goto(f"{file}#tab=training")
+    page.goto(f"{exported_page_url}#tab=training")
     slider = page.get_by_role("slider", name="Validation whose")
     last = slider.input_value()
     page.wait_for_timeout(1500)
@@ -214,12 +214,12 @@ def test_animation_respects_reduced_motion(opened: Open, file: str) -> None:
     assert page.evaluate("() => document.getAnimations().length") == 0
 
 
-def test_every_tab_is_reachable_on_a_narrow_screen(browser: Browser, address: str) -> None:
+def test_every_tab_is_reachable_on_a_narrow_screen(browser: Browser, server_url: str) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
     page, errors = context.new_page(), list[str]()
     page.on("pageerror", lambda error: errors.append(f"{error}"))
-    page.goto(address)
-    expect(panel(page, "Attention links")).to_be_visible()
+    page.goto(server_url)
+    expect(find_panel(page, "Attention links")).to_be_visible()
     tabs = page.get_by_role("tab")
     names = tabs.all_inner_texts()
     assert len(names) == 8
@@ -243,17 +243,17 @@ def test_every_tab_is_reachable_on_a_narrow_screen(browser: Browser, address: st
     assert errors == []
 
 
-def test_touch_locks_and_unlocks(browser: Browser, address: str) -> None:
+def test_touch_locks_and_unlocks(browser: Browser, server_url: str) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
     page, errors = context.new_page(), list[str]()
     page.on("pageerror", lambda error: errors.append(f"{error}"))
-    page.goto(address)
+    page.goto(server_url)
     for title, y in (("Attention links", 40), ("Attention matrix", 60)):
-        picture = panel(page, title).get_by_role("application")
+        picture = find_panel(page, title).get_by_role("application")
         picture.tap(position={"x": 120, "y": y})
-        unlock_button = panel(page, title).get_by_role("button", name="unlock selection")
+        unlock_button = find_panel(page, title).get_by_role("button", name="unlock selection")
         expect(unlock_button).to_be_visible()
-        expect(panel(page, title).locator(".readout")).to_contain_text(re.compile("osition|Step"))
+        expect(find_panel(page, title).locator(".readout")).to_contain_text(re.compile("osition|Step"))
         unlock_button.tap()
         expect(unlock_button).to_have_count(0)
     page.locator(".step").nth(1).tap()
@@ -263,18 +263,18 @@ def test_touch_locks_and_unlocks(browser: Browser, address: str) -> None:
     assert errors == []
 
 
-def test_no_request_of_the_page_fails(opened: Open, address: str) -> None:
-    page, responses = opened("about:blank"), list[tuple[str, int]]()
+def test_no_request_of_the_page_fails(open_page: OpenPage, server_url: str) -> None:
+    page, responses = open_page("about:blank"), list[tuple[str, int]]()
     page.on("response", lambda response: responses.append((response.url, response.status)))
-    page.goto(address)
-    expect(panel(page, "Attention matrix")).to_be_visible()
+    page.goto(server_url)
+    expect(find_panel(page, "Attention matrix")).to_be_visible()
     page.wait_for_timeout(300)
     assert responses and all(status < 400 for _, status in responses)
 
 
-def test_percentages_name_their_total(opened: Open, address: str) -> None:
-    page = opened(address)
-    item = next(example for example in digits_shown(beam=3).contents.examples if len(example.traces) > 1)
+def test_percentages_name_their_total(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
+    item = next(example for example in digits_page_data(beam_size=3).contents.examples if len(example.traces) > 1)
     expect(page.get_by_role("radio").first).to_contain_text("of these")
     expect(page.locator(".picked")).to_contain_text(f"probability normalized over these {len(item.traces)}")
     for layer, caption in {
@@ -283,20 +283,20 @@ def test_percentages_name_their_total(opened: Open, address: str) -> None:
     }.items():
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers + p")).to_contain_text(caption)
-    tab(page, "Compare")
+    open_tab(page, "Compare")
     outcomes = page.get_by_role("group", name=re.compile("^Outcomes"))
     expect(outcomes).to_contain_text("only run correct")
     expect(outcomes).to_contain_text("only rival correct")
-    expect(panel(page, "Attention difference").locator(".caption")).to_contain_text("Red: more weight in rival")
-    expect(panel(page, "Attention difference")).to_contain_text("rival − run")
+    expect(find_panel(page, "Attention difference").locator(".caption")).to_contain_text("Red: more weight in rival")
+    expect(find_panel(page, "Attention difference")).to_contain_text("rival − run")
     # On a wide screen, the three heat maps are side by side.
     page.set_viewport_size({"width": 1600, "height": 900})
     tops = page.locator(".pair canvas").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")
     assert len(tops) >= 3 and max(tops[:3]) - min(tops[:3]) < 1
 
 
-def test_output_has_one_tab_stop_and_arrow_keys(opened: Open, file: str) -> None:
-    page = opened(file)
+def test_output_has_one_tab_stop_and_arrow_keys(open_page: OpenPage, exported_page_url: str) -> None:
+    page = open_page(exported_page_url)
     page.get_by_role("option", name=re.compile("^wrong, ")).first.click()
     symbols = page.locator(".verdict td button")
     expect(symbols.and_(page.locator("[tabindex='0']"))).to_have_count(1)

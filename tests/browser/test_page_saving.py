@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chromium import Open
-from page_data import digits_shown
-from page_kinds import long_shown
-from page_navigation import panel, saved, tab
+from chromium import OpenPage
+from page_data import digits_page_data
+from page_navigation import download_panel, find_panel, open_tab
+from page_runs import long_page_data
 from playwright.sync_api import Page, expect
-from sample_traces import diagonal
-from saved_files import assert_latex, assert_twice_as_fine, drawn, table
-from tasks import task_run
+from sample_traces import make_diagonal_trace
+from saved_files import assert_double_resolution, assert_valid_latex, read_csv_lines, read_svg_texts
+from task_cases import task_run
 
 from pellucid.config.settings import Task
 from pellucid.decoding.trace import END, Trace
@@ -111,19 +111,19 @@ SavedFiles = dict[str, dict[str, bytes]]
 def save_view(page: Page, view: str, panels: Mapping[str, Sequence[str]], folder: Path) -> SavedFiles:
     """Save every panel of the open view in every format. Assert that these are all panels and all formats."""
     for title in panels:
-        expect(panel(page, title)).to_be_visible()
+        expect(find_panel(page, title)).to_be_visible()
     script = "all => all.map(each => document.getElementById(each.getAttribute('aria-labelledby')).textContent)"
     assert sorted(page.get_by_role("region").evaluate_all(script)) == sorted(panels), view
     files = SavedFiles()
     for title, formats in panels.items():
-        menu = panel(page, title).get_by_role("button", name="Save as …")
+        menu = find_panel(page, title).get_by_role("button", name="Save as …")
         expect(menu).to_have_count(1 if formats else 0)
         if formats:
             menu.click()
-            buttons = panel(page, title).locator(".forms button")
+            buttons = find_panel(page, title).locator(".forms button")
             expect(buttons).to_have_text(list(formats))
             menu.click()
-        files[title] = {file_format: saved(page, title, file_format, folder) for file_format in formats}
+        files[title] = {file_format: download_panel(page, title, file_format, folder) for file_format in formats}
         assert_valid_files(files[title])
     return files
 
@@ -131,93 +131,97 @@ def save_view(page: Page, view: str, panels: Mapping[str, Sequence[str]], folder
 def assert_valid_files(files: dict[str, bytes]) -> None:
     """Assert the properties that every saved file of a format has."""
     if "SVG" in files:
-        assert drawn(files["SVG"]), "text stays text"
-        assert_twice_as_fine(files["PNG"], files["SVG"])
+        assert read_svg_texts(files["SVG"]), "text stays text"
+        assert_double_resolution(files["PNG"], files["SVG"])
     if "JSON" in files:
         assert json.loads(files["JSON"]) is not None
-        assert len(table(files["CSV"])) > 1
+        assert len(read_csv_lines(files["CSV"])) > 1
     if "TikZ" in files:
-        assert_latex(files["TikZ"].decode("utf-8"))
+        assert_valid_latex(files["TikZ"].decode("utf-8"))
 
 
 def page_contents() -> PageContents:
     """Return the contents of the page on spelled digits."""
-    return digits_shown(beam=3).contents
+    return digits_page_data(beam_size=3).contents
 
 
 def save_views(page: Page, views: PanelFormats, folder: Path) -> dict[str, SavedFiles]:
     """Save every panel of these views in every format."""
     files = dict[str, SavedFiles]()
     for view, panels in views.items():
-        tab(page, view)
+        open_tab(page, view)
         files[view] = save_view(page, view, panels, folder)
     return files
 
 
 @pytest.mark.parametrize("kind", ["served", "exported"])
 def test_every_panel_of_a_run_is_saved_in_every_format(
-    opened: Open, address: str, file: str, kind: str, tmp_path: Path
+    open_page: OpenPage, server_url: str, exported_page_url: str, kind: str, tmp_path: Path
 ) -> None:
-    page = opened(f"{address if kind == 'served' else file}#example=0")
+    page = open_page(f"{server_url if kind == 'served' else exported_page_url}#example=0")
     views = TRANSDUCE_PANELS if kind == "served" else {**TRANSDUCE_PANELS, "States": ON_REQUEST_PANELS["States"]}
     files = save_views(page, views, tmp_path)
     corpus, trace = page_contents().corpus, page_contents().examples[0].traces[0]
     assert corpus is not None
     steps = files["Examples"]["Output steps"]
-    texts = drawn(steps["SVG"])
+    texts = read_svg_texts(steps["SVG"])
     assert {"output", "most probable", *(f"{place + 1}" for place in range(len(trace.target)))} <= set(texts)
     assert trace.output in texts[0] and page_contents().examples[0].text in texts[0]
-    assert len(table(steps["CSV"])) == len(trace.target) + 1
+    assert len(read_csv_lines(steps["CSV"])) == len(trace.target) + 1
     confusions = files["Corpus"]["Confusions"]
-    assert {"Confusions", "predicted →", "expected →"} <= set(drawn(confusions["SVG"]))
-    assert {f"{each.count}" for each in corpus.confusions} <= set(drawn(confusions["SVG"]))
-    assert len(table(confusions["CSV"])) == len(corpus.confusions) + 1 == len(json.loads(confusions["JSON"])) + 1
-    assert {each.name for each in corpus.distributions} < set(drawn(files["Corpus"]["Attention statistics"]["SVG"]))
+    assert {"Confusions", "predicted →", "expected →"} <= set(read_svg_texts(confusions["SVG"]))
+    assert {f"{each.count}" for each in corpus.confusions} <= set(read_svg_texts(confusions["SVG"]))
+    assert (
+        len(read_csv_lines(confusions["CSV"])) == len(corpus.confusions) + 1 == len(json.loads(confusions["JSON"])) + 1
+    )
+    assert {each.name for each in corpus.distributions} < set(
+        read_svg_texts(files["Corpus"]["Attention statistics"]["SVG"])
+    )
     for panel_name in ("Attention matrix", "Attention links"):
         saved_trace = Trace.from_json(files["Examples"][panel_name]["JSON"])
         assert saved_trace.target == tuple(trace.target) and saved_trace.text == page_contents().examples[0].text
         np.testing.assert_allclose(saved_trace.attention, decode_array(trace.attention), atol=1e-6)
     assert_heat_map_files(files["Compare"]["Attention difference"], len(trace.target), len(trace.source))
-    assert {"both correct", "both wrong"} < set(drawn(files["Compare"]["Paired outcomes of both runs"]["SVG"]))
+    assert {"both correct", "both wrong"} < set(read_svg_texts(files["Compare"]["Paired outcomes of both runs"]["SVG"]))
     assert len(json.loads(files["Training"]["Training snapshots"]["JSON"])["frames"]) > 1
 
 
 def assert_heat_map_files(files: dict[str, bytes], rows: int, columns: int) -> None:
     """Assert that the CSV and JSON files of a heat map have the same weights, of this shape."""
-    lines, weights = table(files["CSV"]), json.loads(files["JSON"])["weights"]
+    lines, weights = read_csv_lines(files["CSV"]), json.loads(files["JSON"])["weights"]
     assert (len(lines), len(lines[0])) == (rows + 1, columns + 1)
     assert [[float(number) for number in line[1:]] for line in lines[1:]] == [
         pytest.approx(row, abs=1e-5) for row in weights
     ]
 
 
-def test_requested_details_are_saved(opened: Open, address: str, tmp_path: Path) -> None:
-    page = opened(f"{address}#example=0")
-    tab(page, "What if")
+def test_requested_details_are_saved(open_page: OpenPage, server_url: str, tmp_path: Path) -> None:
+    page = open_page(f"{server_url}#example=0")
+    open_tab(page, "What if")
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
     page.get_by_role("button", name="Uniform").click()
     expect(page.locator(".sentence")).to_contain_text("Forcing step 1 to attend uniformly")
     sentence = page.locator(".sentence").inner_text()
     saved_files = save_view(page, "What if", ON_REQUEST_PANELS["What if"], tmp_path)
     trace = page_contents().examples[0].traces[0]
-    texts = drawn(saved_files["Probabilities before and after"]["SVG"])
+    texts = read_svg_texts(saved_files["Probabilities before and after"]["SVG"])
     assert " ".join(texts).startswith(sentence)
     assert {"before", "after", "p before", "p after", "KL divergence, bits"} < set(texts)
     steps = len(trace.target)
     for title, rows in (("Attention difference", steps), ("Attention before", steps), ("Attention of step 1", 1)):
         assert_heat_map_files(saved_files[title], rows, len(trace.source))
     assert re.search(r"\\fill\[less!", saved_files["Attention difference"]["TikZ"].decode("utf-8"))
-    tab(page, "States")
+    open_tab(page, "States")
     page.get_by_role("button", name="Show state values").click()
     page.get_by_role("button", name="Show gate values").click()
-    expect(panel(page, "State values")).to_contain_text("update")
+    expect(find_panel(page, "State values")).to_contain_text("update")
     page.get_by_role("button", name="Find nearest states").click()
-    expect(panel(page, "Nearest states").locator("ol li")).to_have_count(20)
+    expect(find_panel(page, "Nearest states").locator("ol li")).to_have_count(20)
     states = save_view(page, "States", ON_REQUEST_PANELS["States"], tmp_path)
     assert_state_files(states["State values"], len(trace.source), len(trace.target))
-    neighbor_texts = drawn(states["Nearest states"]["SVG"])
+    neighbor_texts = read_svg_texts(states["Nearest states"]["SVG"])
     assert json.loads(states["Nearest states"]["JSON"])["title"].startswith("Nearest to the decoder state at step ")
-    assert table(states["Nearest states"]["CSV"])[0] == ["cosine", "nearest", "next symbol", "line"]
+    assert read_csv_lines(states["Nearest states"]["CSV"])[0] == ["cosine", "nearest", "next symbol", "line"]
     encoder = json.loads(states["State values"]["JSON"])["encoder"]
     assert len(encoder) == len(trace.source) and all(isinstance(each, float) for each in encoder[0])
     assert "Next symbols" in neighbor_texts and any(
@@ -227,7 +231,7 @@ def test_requested_details_are_saved(opened: Open, address: str, tmp_path: Path)
 
 def assert_state_files(files: dict[str, bytes], num_source: int, num_target: int) -> None:
     """Assert that the CSV file has a row, and the picture a heat strip, for each state and gate."""
-    lines, texts = table(files["CSV"]), drawn(files["SVG"])
+    lines, texts = read_csv_lines(files["CSV"]), read_svg_texts(files["SVG"])
     names = [line[0] for line in lines[1:]]
     assert names.count("encoder") == num_source and names.count("decoder") == num_target
     assert lines[0][:4] == ["states", "place", "symbol", "unit 1"] and "decoder update" in names
@@ -237,57 +241,57 @@ def assert_state_files(files: dict[str, bytes], num_source: int, num_target: int
 
 
 @contextmanager
-def serve_page(page_data: PageData, opened: Open) -> Iterator[Page]:
+def serve_page(page_data: PageData, open_page: OpenPage) -> Iterator[Page]:
     """Serve a run and open its page on the first example."""
     with background_server(create_app(page_data)) as address:
-        yield opened(f"{address}#example=0")
+        yield open_page(f"{address}#example=0")
 
 
 @pytest.mark.parametrize("task", ["tag", "classify", "point"])
-def test_every_panel_of_other_tasks_is_saved(opened: Open, task: Task, tmp_path: Path) -> None:
+def test_every_panel_of_other_tasks_is_saved(open_page: OpenPage, task: Task, tmp_path: Path) -> None:
     trained = task_run(task)
     models = [open_run(trained.run, name, "cpu", None) for name in (task, "rival")]
     page_data = assemble_page(models, [read_example_file(trained.files.valid, trained.config.data)], 40, served=True)
     trace = page_data.contents.examples[0].traces[0]
-    with serve_page(page_data, opened) as page:
+    with serve_page(page_data, open_page) as page:
         example_files = save_views(page, OTHER_TASK_PANELS[task], tmp_path)["Examples"]
     if task == "tag":
-        assert {"source", "tag", *trace.source} <= set(drawn(example_files["Tags"]["SVG"]))
-        assert len(table(example_files["Tags"]["CSV"])) == len(trace.source) + 1
+        assert {"source", "tag", *trace.source} <= set(read_svg_texts(example_files["Tags"]["SVG"]))
+        assert len(read_csv_lines(example_files["Tags"]["CSV"])) == len(trace.source) + 1
     else:
-        assert drawn(example_files["Attention over the source"]["SVG"])[2:] == trace.source
+        assert read_svg_texts(example_files["Attention over the source"]["SVG"])[2:] == trace.source
         assert_heat_map_files(example_files["Attention over the source"], 1, len(trace.source))
-        answer = drawn(example_files["Class" if task == "classify" else "Position"]["SVG"])
+        answer = read_svg_texts(example_files["Class" if task == "classify" else "Position"]["SVG"])
         assert any("output" in text for text in answer) and trace.output in answer[0]
 
 
-def test_tinted_long_source_is_saved_in_lines(opened: Open, tmp_path: Path) -> None:
-    page_data = long_shown()
+def test_tinted_long_source_is_saved_in_lines(open_page: OpenPage, tmp_path: Path) -> None:
+    page_data = long_page_data()
     source = page_data.contents.examples[0].traces[0].source
     title = "Attention of step 1 over the source"
-    with serve_page(page_data, opened) as page:
-        expect(panel(page, title)).to_be_visible()
-        files = {file_format: saved(page, title, file_format, tmp_path) for file_format in MAP_FORMATS}
+    with serve_page(page_data, open_page) as page:
+        expect(find_panel(page, title)).to_be_visible()
+        files = {file_format: download_panel(page, title, file_format, tmp_path) for file_format in MAP_FORMATS}
     assert_valid_files(files)
-    assert drawn(files["SVG"])[2:] == source
+    assert read_svg_texts(files["SVG"])[2:] == source
 
 
-def test_unusual_symbols_are_visible_in_saved_pictures(opened: Open, tmp_path: Path) -> None:
+def test_unusual_symbols_are_visible_in_saved_pictures(open_page: OpenPage, tmp_path: Path) -> None:
     unusual_symbols = ["</script><b>", "<s>", "\u202e", "שלום", "long" * 40, "&amp;", " "]
     path = tmp_path / "hard.html"
-    path.write_text(page_of(diagonal(unusual_symbols, [*unusual_symbols, END])), "utf-8")
-    page = opened(path.as_uri())
-    expect(panel(page, "Output steps")).to_be_visible()
-    texts = drawn(saved(page, "Output steps", "SVG", tmp_path))
+    path.write_text(page_of(make_diagonal_trace(unusual_symbols, [*unusual_symbols, END])), "utf-8")
+    page = open_page(path.as_uri())
+    expect(find_panel(page, "Output steps")).to_be_visible()
+    texts = read_svg_texts(download_panel(page, "Output steps", "SVG", tmp_path))
     assert {"</script><b>", "<s>", "RLO", "שלום", "&amp;", "␣"} < set(texts)
     assert any(text.endswith("…") and text.startswith("longlong") for text in texts)
     assert not any("\u202e" in text for text in texts)
 
 
-def test_saved_picture_has_the_colors_of_the_page(opened: Open, file: str, tmp_path: Path) -> None:
-    page = opened(file)
-    expect(panel(page, "Output steps")).to_be_visible()
-    light = saved(page, "Output steps", "SVG", tmp_path).decode("utf-8")
+def test_saved_picture_has_the_colors_of_the_page(open_page: OpenPage, exported_page_url: str, tmp_path: Path) -> None:
+    page = open_page(exported_page_url)
+    expect(find_panel(page, "Output steps")).to_be_visible()
+    light = download_panel(page, "Output steps", "SVG", tmp_path).decode("utf-8")
     page.get_by_role("button", name="Dark colors").click()
-    dark = saved(page, "Output steps", "SVG", tmp_path).decode("utf-8")
+    dark = download_panel(page, "Output steps", "SVG", tmp_path).decode("utf-8")
     assert 'fill="#fff"' in light and 'fill="#12161c"' in dark

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from wrong_arguments import VALUES
+from invalid_arguments import VALUE_FACTORIES
 
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, InputError
 
 Functions = Mapping[Callable[..., Any], Mapping[str, Any]]
-"""Public functions, each with arguments that it takes."""
+"""Public functions with valid values of their arguments."""
 
-NUMBERS: list[Any] = [
+INVALID_ARRAYS: list[Any] = [
     *(
         [[0.5, float("nan")]],
         [[float("inf"), 1.0]],
@@ -31,48 +31,50 @@ NUMBERS: list[Any] = [
     *(torch.ones((2, 2), requires_grad=True), torch.ones((2, 2), dtype=torch.bfloat16), torch.eye(2).to_sparse()),
     *([[1, 2], [3]], [[10**400]], [[1, 2], [3, 4]], [[True, False]], [[None]], [b"x"], [[]], [[0, 1, 2]], [["a", "b"]]),
 ]
-"""Arrays that no function, or not every one, can use."""
+"""Arrays that some or all functions cannot use."""
 
 
-def arguments(functions: Functions) -> list[tuple[Callable[..., Any], str]]:
-    """Every argument of every function."""
+def list_arguments(functions: Functions) -> list[tuple[Callable[..., Any], str]]:
+    """Return each function with the name of each of its arguments."""
     return [
         (function, name) for function in functions for name in inspect.signature(function).parameters if name != "self"
     ]
 
 
-def name_of(value: object) -> str | None:
-    """What a test is called by."""
+def function_name(value: object) -> str | None:
+    """Return the name of a function for the identifier of a test."""
     return value.__qualname__ if inspect.isfunction(value) else None
 
 
-def faults(function: Callable[..., Any], given: Mapping[str, Any], name: str) -> list[str]:
-    """What is wrong with calls whose argument `name` is what it cannot be; nothing where each is right or refused."""
+def find_faults(function: Callable[..., Any], valid_arguments: Mapping[str, Any], name: str) -> list[str]:
+    """Call a function with invalid values of the argument `name`; return a description of each fault.
 
-    found = list[str]()
-    for value in [*(each() for each in VALUES), *NUMBERS]:
+    A call has a fault if it returns NaN or raises another error than an `InputError` that names the argument.
+    """
+    faults = list[str]()
+    for value in [*(make_value() for make_value in VALUE_FACTORIES), *INVALID_ARRAYS]:
         try:
-            result = function(**{**given, name: value})
-            wrong = holds_nan(list(result) if isinstance(result, Iterator) else result)
+            result = function(**{**valid_arguments, name: value})
+            is_fault = contains_nan(list(result) if isinstance(result, Iterator) else result)
         except ArgumentError as error:
-            wrong = name not in str(error) or len(str(error)) > 400
+            is_fault = name not in str(error) or len(str(error)) > 400
         except InputError:
-            wrong = False
+            is_fault = False
         except Exception as error:
-            found.append(f"{name} = {describe_value(value)}: {type(error).__name__}: {str(error)[:300]}")
+            faults.append(f"{name} = {describe_value(value)}: {type(error).__name__}: {str(error)[:300]}")
             continue
-        if wrong:
-            found.append(f"{name} = {describe_value(value)}: nan, or a message that does not name it")
-    return found
+        if is_fault:
+            faults.append(f"{name} = {describe_value(value)}: NaN, or a message that does not name it")
+    return faults
 
 
-def holds_nan(value: Any) -> bool:  # noqa: ANN401
-    """Whether there is a number that is none, anywhere in a result."""
+def contains_nan(value: Any) -> bool:  # noqa: ANN401
+    """Return whether a result contains NaN at any depth."""
     if isinstance(value, float | np.ndarray | torch.Tensor):
         values = np.asarray(value)
         return values.dtype.kind == "f" and bool(np.isnan(values).any())
     if isinstance(value, Mapping):
-        return any(map(holds_nan, value.values()))
+        return any(map(contains_nan, value.values()))
     if is_dataclass(value):
-        return any(holds_nan(getattr(value, field.name)) for field in fields(value))
-    return isinstance(value, list | tuple) and any(map(holds_nan, value))
+        return any(contains_nan(getattr(value, field.name)) for field in fields(value))
+    return isinstance(value, list | tuple) and any(map(contains_nan, value))

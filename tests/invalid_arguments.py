@@ -1,10 +1,10 @@
-"""Call every public function with values that its arguments cannot have; run as a script, beside what tests check.
+"""Call every public function with invalid values for each argument.
 
-    python tests/wrong_arguments.py RUN PAIRS
+    python tests/invalid_arguments.py RUN PAIRS
 
-prints a line for each call that neither works nor raises an `InputError` whose message names the argument, and in the
-end how many calls were made. It is a process of its own because under pytest the types of all arguments are checked
-before a function sees them.
+The script prints a line for each call that neither works nor raises an `InputError` whose message names the argument.
+The last line is the number of calls. A test runs the script in its own process, because pytest checks the types of all
+arguments before a function sees them.
 """
 
 import os
@@ -34,21 +34,21 @@ from pellucid.reporting.display_text import format_probability
 Call = Callable[[Any], object]
 
 
-def itself(value: object) -> object:
-    """The value."""
+def identity(value: object) -> object:
+    """Return the value."""
     return value
 
 
-class Text(str):
-    """A subclass of text that shows itself as something else."""
+class MisleadingText(str):
+    """A subclass of str whose string representation is another text."""
 
     def __str__(self) -> str:
-        """What nobody may take for the text."""
+        """Return another text."""
         return "not the text"
 
 
-class Failing(str):
-    """A text whose own methods raise."""
+class FailingText(str):
+    """A str whose methods raise an error."""
 
     def __str__(self) -> str:
         """Raise."""
@@ -62,7 +62,7 @@ class Failing(str):
 
 
 class FailingNumber(int):
-    """A number whose own methods raise."""
+    """An int whose methods raise an error."""
 
     def __int__(self) -> int:
         """Raise."""
@@ -72,7 +72,7 @@ class FailingNumber(int):
 
 
 class FailingTable(dict[Any, Any]):
-    """A mapping whose own methods raise."""
+    """A dict whose methods raise an error."""
 
     def items(self) -> Any:  # noqa: ANN401
         """Raise."""
@@ -82,7 +82,7 @@ class FailingTable(dict[Any, Any]):
 
 
 class FailingClass:
-    """An object that will not even tell its class."""
+    """An object without readable attributes, not even its class."""
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401
         """Raise."""
@@ -90,56 +90,76 @@ class FailingClass:
 
 
 class FailingPath:
-    """A path that cannot be asked for."""
+    """A path-like object without a path."""
 
     def __fspath__(self) -> str:
         """Raise."""
         raise RuntimeError("no path")
 
 
-def nested(depth: int) -> dict[str, Any]:
-    """Settings within settings."""
-    inner: dict[str, Any] = {}
+def make_nested_settings(depth: int) -> dict[str, Any]:
+    """Return a table nested to this depth."""
+    table: dict[str, Any] = {}
     for _ in range(depth):
-        inner = {"data": inner}
-    return inner
+        table = {"data": table}
+    return table
 
 
-def own() -> dict[str, Any]:
-    """Settings that hold themselves."""
+def make_cyclic_settings() -> dict[str, Any]:
+    """Return a table that contains itself."""
     table: dict[str, Any] = {}
     table["data"] = table
     return table
 
 
-ODD: tuple[Any, ...] = (
+INVALID_VALUES: tuple[Any, ...] = (
     *(None, True, 0, 1, -1, 2**70, -(10**5000), 0.5, 1e308, 1e400, -0.5, float("nan"), 1j, Decimal(1)),
-    *("", "x", "ab\0", "\ud800", "x" * 5000, b"x", bytearray(b"x"), Text("ab"), Path("x"), object(), int, len),
+    *(
+        "",
+        "x",
+        "ab\0",
+        "\ud800",
+        "x" * 5000,
+        b"x",
+        bytearray(b"x"),
+        MisleadingText("ab"),
+        Path("x"),
+        object(),
+        int,
+        len,
+    ),
     *([], [[]], ["ab", None], ["ab", b"x"], ["ab", ["ab"]], [1], (), (1, 2), ("ab",), [Path("x")], range(3)),
     *({}, {"ab": "ab"}, {1: 2}, {"ab"}, Example("ab", "b"), [Example("ab", "ab")], [("ab", "ab")], [("ab",)]),
     *(np.int64(1), np.float32(0.5), np.bool_(True), np.str_("ab"), np.array("ab"), np.array(["ab", "b"])),
     *(np.zeros((2, 2)), np.array([1]), np.array([1, 2, 3]), np.array(None, dtype=object), np.datetime64("2020")),
     *(torch.tensor(1), torch.zeros(2), torch.empty((), device="meta"), torch.empty(2, device="meta")),
     *(UserList([1]), UserString("ab"), ["\ud800"], [10**5000], {"data": range(3)}, {"data": UserString("1")}),
-    *({"data": {1: 2}}, {"encoder": {"convolutions": ["\udfff"]}}, {10**5000: 1}, nested(600), nested(50_000), own()),
-    *(Failing("ab"), FailingNumber(1), FailingTable(), FailingClass(), FailingPath(), "a\nb\x1b", np.zeros((9, 9))),
+    *(
+        {"data": {1: 2}},
+        {"encoder": {"convolutions": ["\udfff"]}},
+        {10**5000: 1},
+        make_nested_settings(600),
+        make_nested_settings(50_000),
+        make_cyclic_settings(),
+    ),
+    *(FailingText("ab"), FailingNumber(1), FailingTable(), FailingClass(), FailingPath(), "a\nb\x1b", np.zeros((9, 9))),
 )
-NOTHING: Any = None
-VALUES: list[Callable[[], object]] = [
-    *(partial(itself, value) for value in ODD),
-    lambda: [Example("ab", NOTHING)],
+NONE: Any = None
+VALUE_FACTORIES: list[Callable[[], object]] = [
+    *(partial(identity, value) for value in INVALID_VALUES),
+    lambda: [Example("ab", NONE)],
     lambda: iter(["ab", None]),
-    lambda: (each for each in ["ab"]),
-    lambda: (each for each in [Example("ab", "ab"), 5]),
+    lambda: (item for item in ["ab"]),
+    lambda: (item for item in [Example("ab", "ab"), 5]),
     lambda: map(str, range(2)),
 ]
-"""What arguments are given, made anew for each call."""
+"""Functions that make an invalid value anew for each call."""
 
 
-def calls(run: str, pairs: str) -> dict[str, Call]:
-    """Each argument of each public function, by its full name."""
+def list_calls(run: str, pairs: str) -> dict[str, Call]:
+    """Return a call for each argument of each public function, by the name of the function and the argument."""
     model, sources, examples = pellucid.load(run), ["ab", "c"], [Example("ab", "ab"), Example("c", "c")]
-    drawing, trace = pellucid.SamplingConfig(), model.predict(["ab"])[0]
+    sampling, trace = pellucid.SamplingConfig(), model.predict(["ab"])[0]
     settings = {"size": "tiny"}
     return {
         "load.run": pellucid.load,
@@ -168,19 +188,19 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
         "nbest.count": lambda v: model.nbest(sources, v),
         "nbest.features": lambda v: model.nbest(sources, 2, v),
         "nbest.top_mass": lambda v: model.nbest(sources, 2, top_mass=v),
-        "sample.sources": lambda v: model.sample(v, drawing),
+        "sample.sources": lambda v: model.sample(v, sampling),
         "sample.sampling": lambda v: model.sample(sources, v),
-        "sample.features": lambda v: model.sample(sources, drawing, v),
+        "sample.features": lambda v: model.sample(sources, sampling, v),
         "trace.examples": model.trace,
         "trace.prefixes": lambda v: model.trace(examples, v),
         "hypotheses.examples": lambda v: model.hypotheses(v, 2),
         "hypotheses.count": lambda v: model.hypotheses(examples, v),
         "hypotheses.top_mass": lambda v: model.hypotheses(examples, 2, v),
         "hypotheses.prefixes": lambda v: model.hypotheses(examples, 2, prefixes=v),
-        "samples.examples": lambda v: model.samples(v, drawing),
+        "samples.examples": lambda v: model.samples(v, sampling),
         "samples.sampling": lambda v: model.samples(examples, v),
-        "samples.first": lambda v: model.samples(examples, drawing, v),
-        "samples.prefixes": lambda v: model.samples(examples, drawing, prefixes=v),
+        "samples.first": lambda v: model.samples(examples, sampling, v),
+        "samples.prefixes": lambda v: model.samples(examples, sampling, prefixes=v),
         "force.examples": model.force,
         "with_beam.beam_size": model.with_beam,
         "with_search.search": model.with_search,
@@ -190,60 +210,72 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
         "to_record.compact": trace.to_record,
         "from_json.text": pellucid.Trace.from_json,
         "from_record.record": pellucid.Trace.from_record,
-        **{f"Drawing.{each.name}": partial(drawn, model, each.name) for each in fields(pellucid.SamplingConfig)},
-        **{f"Options.{each.name}": partial(optioned, model, each.name) for each in fields(pellucid.DecodingOptions)},
+        **{
+            f"SamplingConfig.{field.name}": partial(sample_with_setting, model, field.name)
+            for field in fields(pellucid.SamplingConfig)
+        },
+        **{
+            f"DecodingOptions.{field.name}": partial(predict_with_option, model, field.name)
+            for field in fields(pellucid.DecodingOptions)
+        },
         "Transducer.config": lambda v: pellucid.Transducer(v, model.vocabularies, model.network),
         "Transducer.vocabularies": lambda v: pellucid.Transducer(model.config, v, model.network),
         "Transducer.network": lambda v: pellucid.Transducer(model.config, model.vocabularies, v),
         "Transducer.options": lambda v: pellucid.Transducer(model.config, model.vocabularies, model.network, v),
         "Ensemble.members": lambda v: pellucid.Ensemble(model.config, model.vocabularies, model.network, members=v),
         "Transducer.members": lambda v: pellucid.Transducer(model.config, model.vocabularies, model.network, members=v),
-        **{f"Trace[{each.name}].trace": partial(shown, trace, each.name) for each in fields(pellucid.Trace)},
-        "Painted.step": lambda v: pellucid.ForcedAttention(v, (1.0,)),
-        "Painted.weights": lambda v: pellucid.ForcedAttention(0, v),
+        **{
+            f"Trace[{field.name}].trace": partial(render_changed_trace, trace, field.name)
+            for field in fields(pellucid.Trace)
+        },
+        "ForcedAttention.step": lambda v: pellucid.ForcedAttention(v, (1.0,)),
+        "ForcedAttention.weights": lambda v: pellucid.ForcedAttention(0, v),
         "Lexicon.targets": pellucid.Lexicon,
         "Lexicon.bad": lambda v: pellucid.Lexicon({}, v),
-        **{f"SearchConfig.{name}": partial(searched, model, name) for name in names_of(SearchConfig)},
-        **{f"config.{name}": partial(trained, pairs, name) for name in names_of(Config)},
+        **{
+            f"SearchConfig.{name}": partial(predict_with_search_setting, model, name)
+            for name in field_names(SearchConfig)
+        },
+        **{f"config.{name}": partial(train_with_setting, pairs, name) for name in field_names(Config)},
     }
 
 
-def names_of(struct: type[msgspec.Struct]) -> list[str]:
-    """The names of a struct's fields."""
+def field_names(struct: type[msgspec.Struct]) -> list[str]:
+    """Return the names of the fields of a struct."""
     return [field.name for field in msgspec.structs.fields(struct)]
 
 
-def shown(trace: pellucid.Trace, name: str, value: object) -> object:
-    """A trace with one field that a program has set, as JSON and as a page."""
-    changed: Any = {name: value}
-    mine = replace(trace, **changed)
-    return mine.to_json(), mine._repr_html_()
+def render_changed_trace(trace: pellucid.Trace, name: str, value: object) -> object:
+    """Set one field of a trace; return it as JSON and as HTML."""
+    changes: Any = {name: value}
+    changed_trace = replace(trace, **changes)
+    return changed_trace.to_json(), changed_trace._repr_html_()
 
 
-def drawn(model: pellucid.Predictor, name: str, value: object) -> object:
-    """Samples, drawn with one setting."""
-    given: Any = {name: value}
-    return model.sample(["ab"], pellucid.SamplingConfig(**given))
+def sample_with_setting(model: pellucid.Predictor, name: str, value: object) -> object:
+    """Return samples drawn with one changed setting."""
+    settings: Any = {name: value}
+    return model.sample(["ab"], pellucid.SamplingConfig(**settings))
 
 
-def optioned(model: pellucid.Predictor, name: str, value: object) -> object:
-    """Outputs of which one thing is asked."""
-    given: Any = {name: value}
-    return model.with_options(pellucid.DecodingOptions(**given)).predict(["ab"])
+def predict_with_option(model: pellucid.Predictor, name: str, value: object) -> object:
+    """Return outputs decoded with one changed option."""
+    options: Any = {name: value}
+    return model.with_options(pellucid.DecodingOptions(**options)).predict(["ab"])
 
 
-def searched(model: pellucid.Predictor, name: str, value: object) -> object:
-    """Outputs of a search with one setting."""
+def predict_with_search_setting(model: pellucid.Predictor, name: str, value: object) -> object:
+    """Return outputs of a search with one changed setting."""
     return model.with_search(msgspec.structs.replace(model.config.search, **{name: value})).predict(["ab"])
 
 
-def trained(pairs: str, name: str, value: object) -> object:
-    """A training with one setting."""
+def train_with_setting(pairs: str, name: str, value: object) -> object:
+    """Train with one changed setting."""
     return pellucid.train(pairs, pairs, "run", {name: value})
 
 
-def outcome(call: Call, name: str, value: object) -> str:
-    """What is wrong with what a call came to; empty where it worked, or the error is one that a person can use."""
+def describe_fault(call: Call, name: str, value: object) -> str:
+    """Return a description of the fault of a call, or "" if it works or raises an error that names the argument."""
     try:
         result = call(value)
         if isinstance(result, Iterator):
@@ -258,19 +290,19 @@ def outcome(call: Call, name: str, value: object) -> str:
 
 
 def main(run: str, pairs: str) -> None:
-    """Make all calls, trainings but for their arguments."""
-    api.train_run = lambda *given: iter(())  # type: ignore[attr-defined, assignment]
-    api.load = lambda *given: None  # type: ignore[attr-defined, assignment]
-    api._train_ensemble = lambda *given: None
-    every, made = calls(run, pairs), 0
+    """Make all calls; training checks its arguments and does nothing else."""
+    api.train_run = lambda *arguments: iter(())  # type: ignore[attr-defined, assignment]
+    api.load = lambda *arguments: None  # type: ignore[attr-defined, assignment]
+    api._train_ensemble = lambda *arguments: None
+    calls, num_calls = list_calls(run, pairs), 0
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for name, call in every.items():
-            for value in VALUES:
-                wrong, made = outcome(call, name.partition(".")[2], value()), made + 1
-                if wrong:
-                    print(f"{name} = {describe_value(value())}: {wrong}")
-    print(f"{made} calls")
+        for name, call in calls.items():
+            for value in VALUE_FACTORIES:
+                fault, num_calls = describe_fault(call, name.partition(".")[2], value()), num_calls + 1
+                if fault:
+                    print(f"{name} = {describe_value(value())}: {fault}")
+    print(f"{num_calls} calls")
 
 
 if __name__ == "__main__":
