@@ -5,7 +5,7 @@ from pellucid.bench.results import BenchResult
 from pellucid.bench.roofline import MachineRates, StepShape, TimeFloor
 from pellucid.config.settings import Cell
 
-GRU = StepShape(
+GRU_SHAPE = StepShape(
     rows=2,
     positions=6.0,
     steps=3.0,
@@ -19,15 +19,17 @@ GRU = StepShape(
     parameters=10,
 )
 """Sizes whose work can be counted by hand."""
-RATES = MachineRates(2e9, 1e-6, 1e-6, 1e-6, 1e6, 1e6)
+MACHINE_RATES = MachineRates(2e9, 1e-6, 1e-6, 1e-6, 1e6, 1e6)
 
 
-def small_request(task: BenchTask = "train", cell: Cell = "gru", seconds: float = 0.05) -> BenchRequest:
+def make_small_request(task: BenchTask = "train", cell: Cell = "gru", seconds: float = 0.05) -> BenchRequest:
     """Return a request for a small network on short numbers."""
     return BenchRequest(task, "tiny", BenchCase(6, 4, 5, 4), cell, digits=3, repeats=2, seconds=seconds)
 
 
-def fake_result(operations: float, milliseconds: float, mib: float, shape: StepShape = GRU) -> BenchResult:
+def make_fake_result(
+    operations: float, milliseconds: float, peak_mib: float, shape: StepShape = GRU_SHAPE
+) -> BenchResult:
     """Return a result with given operations and time, without a measurement."""
     return BenchResult(
         task="train",
@@ -38,7 +40,7 @@ def fake_result(operations: float, milliseconds: float, mib: float, shape: StepS
         samples_per_cpu_second=1.0,
         samples_per_second=1.0,
         tokens_per_second=1.0,
-        peak_mib=mib,
+        peak_mib=peak_mib,
         floor_ratio=2.0,
         floor_ms=milliseconds / 2,
         step_ms=milliseconds,
@@ -52,6 +54,6 @@ def fake_result(operations: float, milliseconds: float, mib: float, shape: StepS
         start_cpu_seconds=2.0,
         operations=operations,
         floor=TimeFloor(1.0, 0.0, 0.0, 0.0, 0.0),
-        rates=RATES,
+        rates=MACHINE_RATES,
         shape=shape,
     )

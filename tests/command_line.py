@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 
 from trained_runs import shared_folder
 
-SERVER = """
+SERVER_PROGRAM = """
 import faulthandler, gc, json, os, resource, select, socket, sys, traceback
 from contextlib import suppress
 from importlib import import_module
@@ -75,11 +75,11 @@ while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:  # stand
 """Does once what takes seconds, then runs each command in a fork of itself."""
 
 
-SECONDS = 200
+TIMEOUT_SECONDS = 200
 """No quick command takes so long: one that serves, or waits, ends with exit code 1 and its stack on standard error."""
 
 
-CLIENT = """#!{python} -ISE
+CLIENT_PROGRAM = """#!{python} -ISE
 import json, os, socket, sys
 connection = socket.socket(socket.AF_UNIX)
 connection.connect({address!r})
@@ -92,7 +92,7 @@ sys.exit(int(connection.recv(16)))
 """A program that has the server run its command line, for scripts of the shell."""
 
 
-class Done(NamedTuple):
+class CommandResult(NamedTuple):
     """What a command left: exit code and what it said."""
 
     code: int
@@ -101,16 +101,16 @@ class Done(NamedTuple):
 
 
 @cache
-def server() -> str:
+def start_server() -> str:
     """The address of the one process that all quick commands are forks of."""
     address = tempfile.mkdtemp() + "/socket"
     served = subprocess.Popen(
-        [sys.executable, "-c", SERVER, address],
+        [sys.executable, "-c", SERVER_PROGRAM, address],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=shared_folder(),
-        env=environment(),
+        env=build_environment(),
     )
     atexit.register(shutil.rmtree, Path(address).parent)
     atexit.register(served.wait)
@@ -119,9 +119,13 @@ def server() -> str:
     return address
 
 
-def pellucid(
-    *arguments: object, stdin: bytes = b"", folder: Path | None = None, stdout: Path | None = None, limit: int = 0
-) -> Done:
+def run_pellucid(
+    *arguments: object,
+    stdin: bytes = b"",
+    folder: Path | None = None,
+    stdout: Path | None = None,
+    max_file_size: int = 0,
+) -> CommandResult:
     """Run a command quickly. `limit` is the size in bytes beyond which no file can grow."""
     with tempfile.TemporaryDirectory() as streams, ExitStack() as stack:
         read, out, err = (Path(streams) / name for name in ("stdin", "stdout", "stderr"))
@@ -131,75 +135,77 @@ def pellucid(
         request = {
             "arguments": [str(argument) for argument in arguments],
             "folder": str(folder or shared_folder()),
-            "limit": limit,
-            "seconds": SECONDS,
+            "limit": max_file_size,
+            "seconds": TIMEOUT_SECONDS,
         }
         connection = stack.enter_context(socket.socket(socket.AF_UNIX))
-        connection.connect(server())
+        connection.connect(start_server())
         socket.send_fds(connection, [b" "], [file.fileno() for file in opened])
         connection.sendall(json.dumps(request).encode())
         connection.shutdown(socket.SHUT_WR)
         code = int(connection.recv(16))
-        return Done(code, "" if stdout else out.read_bytes().decode(), err.read_bytes().decode())
+        return CommandResult(code, "" if stdout else out.read_bytes().decode(), err.read_bytes().decode())
 
 
 @contextmanager
-def quick_commands() -> Iterator[Mapping[str, str]]:
+def fast_command_environment() -> Iterator[Mapping[str, str]]:
     """An environment in which `pellucid` in a script is run quickly, as by the function of this name."""
     with tempfile.TemporaryDirectory() as folder:
         client = Path(folder) / "pellucid"
-        client.write_text(CLIENT.format(python=sys.executable, address=server(), seconds=SECONDS), "utf-8")
+        client.write_text(
+            CLIENT_PROGRAM.format(python=sys.executable, address=start_server(), seconds=TIMEOUT_SECONDS), "utf-8"
+        )
         client.chmod(0o755)
-        yield environment({"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"})
+        yield build_environment({"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"})
 
 
-def command(*arguments: object) -> list[str]:
+def build_command(*arguments: object) -> list[str]:
     """The command line as a person starts it."""
     return [sys.executable, "-m", "pellucid", *map(str, arguments)]
 
 
-def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
+def build_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a command: one thread, and that Python sends what it has at once."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **(changes or {})}
 
 
-def shell(script: str, *arguments: object) -> Done:
+def run_shell(script: str, *arguments: object) -> CommandResult:
     """Run a line of shell in which "$@" is a command of pellucid's, started as a person starts it."""
     done = subprocess.run(
-        ["sh", "-c", script, "sh", *command(*arguments)],
+        ["sh", "-c", script, "sh", *build_command(*arguments)],
         capture_output=True,
         stdin=subprocess.DEVNULL,
         cwd=shared_folder(),
-        env=environment(),
+        env=build_environment(),
         timeout=100,
         check=False,
     )
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def complaint(done: Done) -> str:
+def usage_error_message(result: CommandResult) -> str:
     """The one message a refused command must have ended in: exit code 2, no traceback, nothing else complained of."""
-    assert done.code == 2 and "Traceback" not in done.err + done.out, done
-    assert done.err.count("pellucid: ") == 1, done
-    return done.err.partition("pellucid: ")[2].strip()
+    assert result.code == 2 and "Traceback" not in result.err + result.out, result
+    assert result.err.count("pellucid: ") == 1, result
+    return result.err.partition("pellucid: ")[2].strip()
 
 
-def outputs(text: str) -> Sequence[str]:
+def output_lines(text: str) -> Sequence[str]:
     """Output lines, the newline at the end not taken for one more."""
     assert text.endswith("\n")
     return text.removesuffix("\n").split("\n")
 
 
 @contextmanager
-def started(*arguments: object) -> Iterator["subprocess.Popen[bytes]"]:
+def start_command(*arguments: object) -> Iterator["subprocess.Popen[bytes]"]:
     """A command under way in a session of its own, as a terminal has it; it ends with the block."""
     process = subprocess.Popen(
-        command(*arguments),
+        build_command(*arguments),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=shared_folder(),
-        env=environment(),
+        env=build_environment(),
         start_new_session=True,
         preexec_fn=_heed_interrupts,
     )
@@ -225,12 +231,12 @@ def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[bytes]"
     raise AssertionError("it has not happened in a minute")
 
 
-def interrupt(process: "subprocess.Popen[bytes]") -> None:
+def send_interrupt(process: "subprocess.Popen[bytes]") -> None:
     """Press Ctrl-C."""
     os.killpg(process.pid, signal.SIGINT)
 
 
-def ended(process: "subprocess.Popen[bytes]") -> Done:
+def wait_for_exit(process: "subprocess.Popen[bytes]") -> CommandResult:
     """What a process left, once it has ended."""
     out, err = process.communicate(timeout=60)
-    return Done(process.returncode, out.decode(), err.decode())
+    return CommandResult(process.returncode, out.decode(), err.decode())

@@ -13,7 +13,7 @@ from pellucid.recipes.digits.training import (
 )
 from pellucid.recipes.recipe import RecipeRequest
 
-SMALL = DigitsTrainingPlan(samples=300, batch_size=50, digits=(2, 3), eval_interval=100, validation_samples=40)
+SMALL_PLAN = DigitsTrainingPlan(samples=300, batch_size=50, digits=(2, 3), eval_interval=100, validation_samples=40)
 
 
 AUTHOR_CURVES = {
@@ -25,7 +25,7 @@ AUTHOR_CURVES = {
 }
 
 
-def digits_request(tmp_path: Path) -> RecipeRequest:
+def make_digits_request(tmp_path: Path) -> RecipeRequest:
     """Return a request with few samples and a file of the authors' curves."""
     folder = tmp_path / "data" / "digits-curves"
     folder.mkdir(parents=True)
@@ -33,8 +33,8 @@ def digits_request(tmp_path: Path) -> RecipeRequest:
     return RecipeRequest(tmp_path / "out", samples=200, data=tmp_path / "data")
 
 
-def result_with_curve(*accuracies: float) -> DigitsResult:
+def make_result_with_curve(*accuracies: float) -> DigitsResult:
     """Return the result of a training with these accuracies every 5,000 samples."""
-    result = run_experiment(DigitsExperiment("x", DigitsArchitecture(), SMALL._replace(samples=50), 1))
+    result = run_experiment(DigitsExperiment("x", DigitsArchitecture(), SMALL_PLAN._replace(samples=50), 1))
     points = [DigitsValidation(5000 * number, 1.0, accuracy, 0.0) for number, accuracy in enumerate(accuracies, 1)]
     return result._replace(curve=points, final=result.final._replace(symbol_accuracy=accuracies[-1]))

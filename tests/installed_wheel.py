@@ -18,13 +18,13 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAIRS = 300
-PACKAGED = ("pellucid/py.typed", "pellucid/viewer/page/index.html", "pellucid/tuning/space.toml")
+NUM_PAIRS = 300
+PACKAGED_FILES = ("pellucid/py.typed", "pellucid/viewer/page/index.html", "pellucid/tuning/space.toml")
 CLONE_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 """Variables by which a process could find the clone or its environment."""
 
 
-def run(*command: object, folder: Path = ROOT, text: str = "") -> str:
+def run_command(*command: object, folder: Path = ROOT, text: str = "") -> str:
     """Standard output of a command, which must succeed. It knows nothing of the clone but its own arguments."""
     environment = {name: value for name, value in os.environ.items() if name not in CLONE_VARIABLES}
     print("$", *command, flush=True)
@@ -42,56 +42,56 @@ def run(*command: object, folder: Path = ROOT, text: str = "") -> str:
     return done.stdout
 
 
-def build(folder: Path) -> tuple[Path, Path]:
+def build_distributions(folder: Path) -> tuple[Path, Path]:
     """Build and check the wheel and the source distribution; their paths."""
-    run(sys.executable, "-m", "build", "--outdir", folder)
+    run_command(sys.executable, "-m", "build", "--outdir", folder)
     (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
-    run(sys.executable, "-m", "twine", "check", "--strict", wheel, source)
-    run(sys.executable, "-m", "check_wheel_contents", wheel)
+    run_command(sys.executable, "-m", "twine", "check", "--strict", wheel, source)
+    run_command(sys.executable, "-m", "check_wheel_contents", wheel)
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert names.issuperset(PACKAGED), set(PACKAGED) - names
+    assert names.issuperset(PACKAGED_FILES), set(PACKAGED_FILES) - names
     information = f"{'-'.join(wheel.stem.split('-')[:2])}.dist-info/"
     assert all(name.startswith(("pellucid/", information)) for name in names), names
     with tarfile.open(source) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
-    assert packed.issuperset({*PACKAGED, "LICENSE", "pyproject.toml", "README.md"}), packed
+    assert packed.issuperset({*PACKAGED_FILES, "LICENSE", "pyproject.toml", "README.md"}), packed
     return wheel, source
 
 
-def use(scripts: Path, folder: Path) -> None:
+def use_package(scripts: Path, folder: Path) -> None:
     """Train, predict, evaluate and export a page with an installed package."""
     flags = ("--valid", "valid.tsv", "--run", "run", "--size", "tiny", "--training.epochs", "2")
     for _ in range(2):  # the second time, the training has ended
-        run(scripts / "pellucid", "train", "train.tsv", *flags, folder=folder)
+        run_command(scripts / "pellucid", "train", "train.tsv", *flags, folder=folder)
     check_prediction(scripts, folder)
-    assert "exact match" in run(scripts / "pellucid", "evaluate", "run", "valid.tsv", folder=folder)
-    run(scripts / "pellucid", "look", "run", "valid.tsv", "--export", "page.html", folder=folder)
+    assert "exact match" in run_command(scripts / "pellucid", "evaluate", "run", "valid.tsv", folder=folder)
+    run_command(scripts / "pellucid", "look", "run", "valid.tsv", "--export", "page.html", folder=folder)
     assert (folder / "page.html").stat().st_size > 2**19
 
 
 def check_prediction(scripts: Path, folder: Path) -> None:
     """Predict, and see that the package is the installed one."""
-    assert run(scripts / "pellucid", "predict", "run", folder=folder, text="1984\n12\n").count("\n") == 2
+    assert run_command(scripts / "pellucid", "predict", "run", folder=folder, text="1984\n12\n").count("\n") == 2
     program = "import pellucid, sys; print(pellucid.__file__); print(*sys.path, sep='\\n')"
-    places = run(scripts / "python", "-c", program, folder=folder)
+    places = run_command(scripts / "python", "-c", program, folder=folder)
     assert places.startswith(str(scripts.parent)) and str(ROOT) not in places, places
 
 
 def main(folder: Path) -> None:
     """Build, install and use both distributions."""
-    wheel, source = build(folder)
+    wheel, source = build_distributions(folder)
     with tempfile.TemporaryDirectory() as temporary:
         away = Path(temporary).resolve()
         assert ROOT not in away.parents
         for name, split in (("train", "train"), ("valid", "dev")):
             pairs = (ROOT / "examples" / "roman" / f"{split}.tsv").read_text("utf-8").splitlines(keepends=True)
-            (away / f"{name}.tsv").write_text("".join(pairs[:PAIRS]), "utf-8", newline="\n")
+            (away / f"{name}.tsv").write_text("".join(pairs[:NUM_PAIRS]), "utf-8", newline="\n")
         venv.create(away / "venv", with_pip=True)
         scripts = away / "venv" / ("Scripts" if os.name == "nt" else "bin")
         install = (scripts / "python", "-m", "pip", "install", "--quiet")
-        run(*install, "--constraint", ROOT / "constraints.txt", wheel, folder=away)
-        use(scripts, away)
-        run(*install, "--force-reinstall", "--no-deps", source, folder=away)
+        run_command(*install, "--constraint", ROOT / "constraints.txt", wheel, folder=away)
+        use_package(scripts, away)
+        run_command(*install, "--force-reinstall", "--no-deps", source, folder=away)
         check_prediction(scripts, away)
     print("the wheel and the source distribution work without the clone")
 

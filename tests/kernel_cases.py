@@ -14,12 +14,14 @@ CELLS = strategies.sampled_from([*CELL_LAYOUTS])
 SEEDS = strategies.integers(0, 2**31)
 
 
-def lengths_within(data: strategies.DataObject, rows: int, longest: int) -> Tensor:
+def draw_lengths(data: strategies.DataObject, rows: int, max_length: int) -> Tensor:
     """Return one length a row, from 1 to `longest`, in any order."""
-    return torch.tensor(data.draw(strategies.lists(strategies.integers(1, longest), min_size=rows, max_size=rows)))
+    return torch.tensor(data.draw(strategies.lists(strategies.integers(1, max_length), min_size=rows, max_size=rows)))
 
 
-def gradients_of(run: Callable[[], Sequence[Tensor]], inputs: Mapping[str, Tensor], seed: int) -> dict[str, Tensor]:
+def compute_gradients(
+    run: Callable[[], Sequence[Tensor]], inputs: Mapping[str, Tensor], seed: int
+) -> dict[str, Tensor]:
     """Return the outputs, and the gradients of all inputs from random gradients of all outputs."""
     torch.manual_seed(seed)
     outputs = list(run())
@@ -29,7 +31,9 @@ def gradients_of(run: Callable[[], Sequence[Tensor]], inputs: Mapping[str, Tenso
     return named | {name: gradient for name, gradient in zip(inputs, gradients, strict=True) if gradient is not None}
 
 
-def assert_equal(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], tolerance: float = 1e-5) -> None:
+def assert_named_tensors_close(
+    actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], tolerance: float = 1e-5
+) -> None:
     """Assert equal tensors, relative to the largest expected entry, or to 0.1 where larger summands cancel."""
     assert actual.keys() == expected.keys()
     for name, tensor in expected.items():
@@ -39,10 +43,10 @@ def assert_equal(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], t
 
 
 def run_with_and_without_kernels(
-    network: nn.Module, run: Callable[[], Sequence[Tensor]], more: Mapping[str, Tensor], seed: int
+    network: nn.Module, run: Callable[[], Sequence[Tensor]], extra_inputs: Mapping[str, Tensor], seed: int
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return `gradients_of` with and without kernels, for all parameters of a network and more inputs."""
-    inputs = {**dict(network.named_parameters()), **more}
-    fused = gradients_of(run, inputs, seed)
+    inputs = {**dict(network.named_parameters()), **extra_inputs}
+    fused = compute_gradients(run, inputs, seed)
     with disable_kernels():
-        return fused, gradients_of(run, inputs, seed)
+        return fused, compute_gradients(run, inputs, seed)

@@ -22,8 +22,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from tasks import task_run
-from trained_runs import Trained, copies, copies_run, copy_files, shared_folder, small_config, train_to_end, write_pairs
+from task_cases import task_run
+from trained_runs import (
+    TrainedRun,
+    copy_task_run,
+    make_copy_examples,
+    make_small_config,
+    shared_folder,
+    train_to_end,
+    write_copy_files,
+    write_pairs,
+)
 
 from pellucid.cli import evaluate, look, predict, score
 from pellucid.config.settings import Config
@@ -34,9 +43,9 @@ from pellucid.training import training_data as reading
 from pellucid.training.run_folder import ENSEMBLE
 from pellucid.training.session import FileSaved, TrainingFiles, train_run
 
-SECONDS = 60
+TIMEOUT_SECONDS = 60
 """Of the processor, that a verb may take on one of these tiny runs."""
-EXTREMES: Sequence[object] = (
+EXTREME_VALUES: Sequence[object] = (
     *(None, True, False, 0, 1, -1, 2, 7, 2**20, 2**31, 2**53, 2**63, 2**64, 10**30, -(10**30)),
     *(0.5, -0.5, 1e-30, 1e6, 1e30, 1e308, -1e308, float("nan"), float("inf"), float("-inf")),
     *("", "a", "\0", "\x1b[31m\u202e", "../..", "/", "a" * 5000, "1", "nan", "\u0301", "日", "1e30", "one-hot", "tag"),
@@ -45,50 +54,52 @@ EXTREMES: Sequence[object] = (
 """Values that may stand in the place of any other."""
 
 
-class SlowError(Exception):
+class TimeLimitError(Exception):
     """A verb took too long."""
 
 
-class Case(NamedTuple):
+class MutatedRun(NamedTuple):
     """A run folder with one file that was changed, and what it was made from."""
 
-    trained: Trained
+    trained: TrainedRun
     folder: Path
     file: Path
     change: str
 
 
 @cache
-def made(kind: str) -> Trained:
+def train_run_of_kind(kind: str) -> TrainedRun:
     """A sound run of a kind."""
     if kind in ("tag", "classify", "point"):
         return task_run(kind)
     if kind == "finished":
-        return copies_run()
+        return copy_task_run()
     folder = shared_folder() / f"mutated {kind}"
     if kind == "ensemble":
-        files, config = copies_run().files, copies_run().config
+        files, config = copy_task_run().files, copy_task_run().config
         for name in ("a", "b"):
-            shutil.copytree(copies_run().run, folder / "run" / name)
+            shutil.copytree(copy_task_run().run, folder / "run" / name)
         (folder / "run" / ENSEMBLE).write_text('{"members": ["a", "b"]}')
-        return Trained(files, folder / "run", config)
-    files, config = copy_files(folder, 24, 6), small_config({"epochs": 2})
+        return TrainedRun(files, folder / "run", config)
+    files, config = write_copy_files(folder, 24, 6), make_small_config({"epochs": 2})
     if kind == "subwords":
-        config = small_config({"epochs": 1}, data={"source_symbols": "subwords", "target_symbols": "subwords"})
+        config = make_small_config({"epochs": 1}, data={"source_symbols": "subwords", "target_symbols": "subwords"})
     if kind == "features":
-        odd = [each._replace(features="x;y" if at % 2 else "x") for at, each in enumerate(copies(30, seed=1))]
+        odd = [
+            each._replace(features="x;y" if at % 2 else "x") for at, each in enumerate(make_copy_examples(30, seed=1))
+        ]
         files = TrainingFiles(
             write_pairs(folder / "train.tsv", odd),
             write_pairs(folder / "dev.tsv", [*odd[-8:-2], Example("a", "b", "x")]),
         )
-        config = _with_copying(small_config({"epochs": 1}, data={"features_column": "3"}))
+        config = _with_copying(make_small_config({"epochs": 1}, data={"features_column": "3"}))
     if kind == "unfinished":
         return _unfinished(files, folder / "run", config)
     train_to_end(files, folder / "run", config)
-    return Trained(files, folder / "run", config)
+    return TrainedRun(files, folder / "run", config)
 
 
-KINDS = ("finished", "unfinished", "ensemble", "tag", "classify", "point", "features", "subwords")
+RUN_KINDS = ("finished", "unfinished", "ensemble", "tag", "classify", "point", "features", "subwords")
 
 
 def _with_copying(config: Config) -> Config:
@@ -98,7 +109,7 @@ def _with_copying(config: Config) -> Config:
     return replace(config, decoder=replace(config.decoder, pointer_generator=True))
 
 
-def _unfinished(files: TrainingFiles, run: Path, config: Config) -> Trained:
+def _unfinished(files: TrainingFiles, run: Path, config: Config) -> TrainedRun:
     """A run that was interrupted after its first checkpoint, its examples kept in a corpus."""
     kept, reading.MIN_CORPUS_SYMBOLS = reading.MIN_CORPUS_SYMBOLS, 1
     try:
@@ -108,15 +119,15 @@ def _unfinished(files: TrainingFiles, run: Path, config: Config) -> Trained:
     finally:
         reading.MIN_CORPUS_SYMBOLS = kept
     assert (run / "corpus.arrow").exists()
-    return Trained(files, run, config)
+    return TrainedRun(files, run, config)
 
 
-def case_of(number: int, to: Path) -> Case:
+def make_mutated_run(seed: int, folder: Path) -> MutatedRun:
     """The case of a number."""
-    choose = random.Random(number)
-    trained = made(choose.choice(KINDS))
-    shutil.copytree(trained.run, to / "run")
-    files = sorted(path for path in (to / "run").rglob("*") if path.is_file() and path.name != ".lock")
+    choose = random.Random(seed)
+    trained = train_run_of_kind(choose.choice(RUN_KINDS))
+    shutil.copytree(trained.run, folder / "run")
+    files = sorted(path for path in (folder / "run").rglob("*") if path.is_file() and path.name != ".lock")
     file = choose.choice(files)
     content = file.read_bytes()
     changes: list[Callable[[random.Random, bytes], bytes]] = [_bytes]
@@ -128,7 +139,7 @@ def case_of(number: int, to: Path) -> Case:
     }.get(file.suffix, [])
     change = choose.choice([*changes, *changes[1:], *changes[1:]])
     file.write_bytes(change(choose, content))
-    return Case(trained, to / "run", file, f"{change.__name__} of {file.relative_to(to)}")
+    return MutatedRun(trained, folder / "run", file, f"{change.__name__} of {file.relative_to(folder)}")
 
 
 def _bytes(choose: random.Random, content: bytes) -> bytes:
@@ -158,14 +169,14 @@ def _bytes(choose: random.Random, content: bytes) -> bytes:
 def _changed(choose: random.Random, value: Any) -> Any:  # noqa: ANN401 (any JSON)
     """The same value, but for one part of it that is another."""
     if choose.random() < 0.2 or not isinstance(value, dict | list) or not value:
-        return choose.choice(EXTREMES)
+        return choose.choice(EXTREME_VALUES)
     kept: Any = value.copy()
     key = choose.choice(list(value) if isinstance(value, dict) else range(len(value)))
     match choose.randrange(8):
         case 0:
             del kept[key]
         case 1 if isinstance(kept, dict):
-            kept[str(choose.choice(EXTREMES))] = kept.pop(key)
+            kept[str(choose.choice(EXTREME_VALUES))] = kept.pop(key)
         case 2 if isinstance(kept, list):
             kept.insert(key, kept[key])
         case 3:
@@ -194,7 +205,7 @@ def _toml(choose: random.Random, content: bytes) -> bytes:
     at = choose.choice([at for at, line in enumerate(lines) if " = " in line and not line.startswith("#")])
     key = lines[at].partition(" = ")[0]
     choices = re.findall(r"[a-z][a-z-]+", lines[at - 1])
-    value = choose.choice([*EXTREMES, *choices, *choices])
+    value = choose.choice([*EXTREME_VALUES, *choices, *choices])
     match choose.randrange(8):
         case 0:
             lines.insert(choose.randrange(len(lines)), lines[at])
@@ -269,7 +280,7 @@ def _numbers(choose: random.Random, content: bytes) -> bytes:
     return _joined(header, tensors[:first] + values.tobytes() + tensors[last:])
 
 
-def verbs(case: Case) -> Mapping[str, Callable[[], object]]:
+def subcommand_calls(case: MutatedRun) -> Mapping[str, Callable[[], object]]:
     """What is done with a run folder."""
     run, dev = str(case.folder), str(case.trained.files.valid)
     page = str(case.folder.parent / "page.html")
@@ -288,11 +299,11 @@ def verbs(case: Case) -> Mapping[str, Callable[[], object]]:
 
 
 @contextlib.contextmanager
-def limited(seconds: int) -> Iterator[None]:
+def limit_cpu_time(seconds: int) -> Iterator[None]:
     """`SlowError` where the block takes more of the processor's time."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise SlowError(f"more than {seconds} seconds of the processor")
+        raise TimeLimitError(f"more than {seconds} seconds of the processor")
 
     before = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
@@ -303,14 +314,14 @@ def limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def attempt(number: int) -> tuple[Case, dict[str, str]]:
+def run_subcommands(seed: int) -> tuple[MutatedRun, dict[str, str]]:
     """What each verb came to in the case of a number: "done", "refused", or what it must not.
 
     What is written is no nan.
     """
     with tempfile.TemporaryDirectory() as folder:
-        case = case_of(number, Path(folder))
-        results = {name: _tried(verb) for name, verb in verbs(case).items()}
+        case = make_mutated_run(seed, Path(folder))
+        results = {name: _tried(verb) for name, verb in subcommand_calls(case).items()}
     return case, results
 
 
@@ -318,7 +329,12 @@ def _tried(verb: Callable[[], object]) -> str:
     """What one verb came to."""
     out, err = io.StringIO(), io.StringIO()
     try:
-        with limited(SECONDS), disable_kernels(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (
+            limit_cpu_time(TIMEOUT_SECONDS),
+            disable_kernels(),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
             verb()
     except InputError as error:
         return "refused" if len(str(error)) < 20_000 else f"a message of {len(str(error)):,} characters"
@@ -332,7 +348,7 @@ def main(first: int, last: int) -> int:
     counts: Counter[str] = Counter()
     warnings.simplefilter("ignore")
     for number in range(first, last):
-        case, results = attempt(number)
+        case, results = run_subcommands(number)
         for verb, result in results.items():
             counts[result if result in ("done", "refused") else "WRONG"] += 1
             if result not in ("done", "refused"):

@@ -14,21 +14,21 @@ from pellucid.viewer.schema import AttentionOverride, DecodeRequest
 
 
 @cache
-def digits_shown(served: bool = True, beam: int | None = None) -> PageData:
+def digits_page_data(served: bool = True, beam_size: int | None = None) -> PageData:
     """The digits run on its own development file, with itself as a rival."""
     trained = digits_run()
-    models = [open_run(trained.run, name, "cpu", beam) for name in ("run", "rival")]
+    models = [open_run(trained.run, name, "cpu", beam_size) for name in ("run", "rival")]
     sources = read_example_file(trained.files.valid, trained.config.data)
     return assemble_page(models, [sources], 30, served)
 
 
 @cache
-def chained() -> tuple[int, list[AttentionOverride]]:
+def find_override_chain() -> tuple[int, list[AttentionOverride]]:
     """An example of the digits run (its place) and rows of attention, each given to what the one before led to.
 
     The first makes the output longer, the second is given to its last step, and the third makes it short again.
     """
-    shown = digits_shown(beam=3)
+    shown = digits_page_data(beam_size=3)
     for place, item in enumerate(shown.contents.examples):
         plain = DecodeRequest(text=item.text, beam_size=len(item.traces))
         steps, positions = len(item.traces[0].target), len(item.traces[0].source)
@@ -52,7 +52,7 @@ def _target(shown: PageData, asked: DecodeRequest, painted: list[AttentionOverri
     return decode_source(shown, msgspec.structs.replace(asked, attention_overrides=painted)).traces[0].target
 
 
-def begun_run(folder: Path) -> Path:
+def make_interrupted_run(folder: Path) -> Path:
     """A run folder whose training was interrupted after its second validation."""
     from pellucid.training.loop import ValidationCompleted
     from pellucid.training.session import train_run
@@ -67,29 +67,29 @@ def begun_run(folder: Path) -> Path:
     return folder
 
 
-def bare_run(folder: Path, whole: Path) -> Path:
+def make_run_without_model(folder: Path, complete_run: Path) -> Path:
     """A run folder as it stands before the first validation of that training."""
     folder.mkdir()
     for name in ("config.toml", "vocabulary.json"):
-        shutil.copy(whole / name, folder)
+        shutil.copy(complete_run / name, folder)
     return folder
 
 
-def reach_model(folder: Path, whole: Path) -> None:
+def copy_model_files(folder: Path, complete_run: Path) -> None:
     """Bring it as far as that training."""
-    shutil.copytree(whole / "snapshots", folder / "snapshots")
-    shutil.copy(whole / "model.safetensors", folder)
-    shutil.copy(whole / "log.jsonl", folder)
+    shutil.copytree(complete_run / "snapshots", folder / "snapshots")
+    shutil.copy(complete_run / "model.safetensors", folder)
+    shutil.copy(complete_run / "log.jsonl", folder)
 
 
-def waiting(folder: Path) -> PageData:
+def pending_page_data(folder: Path) -> PageData:
     """All that a page shows of it on the digits run's development file: without a model the name of the file alone."""
     model, trained = open_run(folder, "run", "cpu", None), digits_run()
     sources = [read_example_file(trained.files.valid, trained.config.data)] if model.predictor else []
     return assemble_page([model], sources, 30, True, pending_file=trained.files.valid.name)
 
 
-def resume(folder: Path) -> None:
+def resume_training(folder: Path) -> None:
     """Train it to its end."""
     trained = digits_run()
     train_to_end(trained.files, folder, trained.config)

@@ -19,7 +19,7 @@ PAIRS = 300
 FLAGS = ("--size", "tiny", "--training.epochs", "2", "--training.eval_interval", "1", "--threads", "1")
 
 
-def run(*arguments: object) -> None:
+def run_pellucid(*arguments: object) -> None:
     """Run a subcommand, which must succeed."""
     code = main([str(argument) for argument in arguments])
     assert code == 0, (arguments, code)
@@ -44,13 +44,15 @@ def train_and_use(examples: Path) -> None:
         lines = (examples / f"{split}.tsv").read_text("utf-8").splitlines(keepends=True)[:PAIRS]
         Path(f"{name}.tsv").write_text("".join(lines), "utf-8")
     interrupt_training(Path("run"))
-    run("train", "train.tsv", "--valid", "valid.tsv", "--run", "run", *FLAGS)
+    run_pellucid("train", "train.tsv", "--valid", "valid.tsv", "--run", "run", *FLAGS)
     assert [record["event"] for record in read_log(Path("run"))].count("started") == 2
     sys.stdin = io.TextIOWrapper(io.BytesIO(b"1984\n12\n"), "utf-8")
-    run("predict", "run")
-    run("evaluate", "run", "valid.tsv", "--html", "report.html")
-    run("look", "run", "valid.tsv", "--export", "page.html")
-    run("train", "train.tsv", "--valid", "valid.tsv", "--run", "ensemble", "--ensemble", "2", "--jobs", "2", *FLAGS)
+    run_pellucid("predict", "run")
+    run_pellucid("evaluate", "run", "valid.tsv", "--html", "report.html")
+    run_pellucid("look", "run", "valid.tsv", "--export", "page.html")
+    run_pellucid(
+        "train", "train.tsv", "--valid", "valid.tsv", "--run", "ensemble", "--ensemble", "2", "--jobs", "2", *FLAGS
+    )
     names = sorted(path.name for path in Path("ensemble").iterdir())
     assert names == [".lock", "ensemble.json", "seed-1", "seed-2"], names
     written = [path for path in Path().rglob("*") if path.suffix in (".toml", ".json", ".jsonl", ".md", ".html")]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trained_runs import copies
+from trained_runs import make_copy_examples
 
 from pellucid.data.examples import Example
 from pellucid.recipes import sequence_tagging as tagging
@@ -14,7 +14,7 @@ from pellucid.recipes import transduction
 from pellucid.recipes.proteins.localization import LOCATIONS
 from pellucid.recipes.recipe import RecipeRequest
 
-SIZES = {"train": 24, "dev": 8, "test": 12}
+SPLIT_SIZES = {"train": 24, "dev": 8, "test": 12}
 
 
 class RecipeRun(NamedTuple):
@@ -26,73 +26,73 @@ class RecipeRun(NamedTuple):
     report: dict[str, Any]
 
 
-def write(path: Path, lines: Sequence[str]) -> None:
+def write_lines(path: Path, lines: Sequence[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{line}\n" for line in lines)
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
 
 
-def pairs(part: str) -> list[Example]:
-    return copies(SIZES[part], seed=list(SIZES).index(part) + 1)
+def make_pairs(split: str) -> list[Example]:
+    return make_copy_examples(SPLIT_SIZES[split], seed=list(SPLIT_SIZES).index(split) + 1)
 
 
 def write_g2p(folder: Path) -> None:
-    for part in SIZES:
+    for part in SPLIT_SIZES:
         for language in ("arm", "ady", "bul"):
             if part != "test" or language != "ady":
-                lines = [f"{each.source}\t{' '.join(each.target)}" for each in pairs(part)]
-                write(folder / part / f"{language}_{part}.tsv", lines)
+                lines = [f"{each.source}\t{' '.join(each.target)}" for each in make_pairs(part)]
+                write_lines(folder / part / f"{language}_{part}.tsv", lines)
 
 
 def write_histnorm(folder: Path) -> None:
     for name in transduction.HISTNORM_FILES.values():
-        for part in SIZES:
-            lines = [f"{each.source.upper()}\t{each.target}" for each in pairs(part)]
-            write(folder / f"{name}.{part}.txt", [*lines[:5], "", ".\t.", "\t", *lines[5:], "alone"])
+        for part in SPLIT_SIZES:
+            lines = [f"{each.source.upper()}\t{each.target}" for each in make_pairs(part)]
+            write_lines(folder / f"{name}.{part}.txt", [*lines[:5], "", ".\t.", "\t", *lines[5:], "alone"])
 
 
 def write_translit(folder: Path) -> None:
     for name in ("hebrew", "arabic"):
-        for part, ending in zip(SIZES, ("64", "16", "20"), strict=True):
-            lines = [f"{each.source}\t{' '.join(each.target)}\t3" for each in pairs(part)]
-            write(folder / f"wd_{name}_{ending}", lines)
+        for part, ending in zip(SPLIT_SIZES, ("64", "16", "20"), strict=True):
+            lines = [f"{each.source}\t{' '.join(each.target)}\t3" for each in make_pairs(part)]
+            write_lines(folder / f"wd_{name}_{ending}", lines)
 
 
 def write_codespell(folder: Path) -> None:
-    for part in SIZES:
-        write(folder / f"{part}.tsv", [f"{each.source}\t{each.target}" for each in pairs(part)])
+    for part in SPLIT_SIZES:
+        write_lines(folder / f"{part}.tsv", [f"{each.source}\t{each.target}" for each in make_pairs(part)])
 
 
 def write_scan(folder: Path) -> None:
     for part in ("train", "test"):
         for split in ("simple", "length"):
-            lines = [f"IN: {' '.join(each.source)} OUT: {' '.join(each.target)}" for each in pairs(part)]
-            write(folder / f"tasks_{part}_{split}.txt{'.gz' if split == 'simple' else ''}", lines)
+            lines = [f"IN: {' '.join(each.source)} OUT: {' '.join(each.target)}" for each in make_pairs(part)]
+            write_lines(folder / f"tasks_{part}_{split}.txt{'.gz' if split == 'simple' else ''}", lines)
 
 
 def write_snips(folder: Path) -> None:
     generator = random.Random(1)
-    for part, count in zip(tagging.SNIPS_SPLITS, SIZES.values(), strict=True):
+    for part, count in zip(tagging.SNIPS_SPLITS, SPLIT_SIZES.values(), strict=True):
         words = [generator.choices(["play", "rain", "in", "paris", "berlin", "7"], k=4) for _ in range(count)]
         tags = [["B-city" if word in ("paris", "berlin") else "O" for word in each] for each in words]
-        write(folder / part / "seq.in", [" ".join(each) for each in words])
-        write(folder / part / "seq.out", [f"{' '.join(each)} " for each in tags])
-        write(folder / part / "label", ["Play" if "play" in each else "Rain" for each in words])
+        write_lines(folder / part / "seq.in", [" ".join(each) for each in words])
+        write_lines(folder / part / "seq.out", [f"{' '.join(each)} " for each in tags])
+        write_lines(folder / part / "label", ["Play" if "play" in each else "Rain" for each in words])
 
 
 def write_structure(folder: Path) -> None:
     generator = random.Random(2)
-    for part, count in SIZES.items():
+    for part, count in SPLIT_SIZES.items():
         rows = []
         for number in range(count):
             residues = "".join(generator.choices("AGV", k=generator.randint(4, 9)))
             structure = "".join({"A": "H", "G": "C", "V": "E"}[residue] for residue in residues)
             rows.append(f"id{number}\t{residues}\t{structure}\t0{'1' * (len(residues) - 1)}")
-        write(folder / "derived-tsv" / f"{part}.tsv.gz", [*rows, "nowhere\tAG\tHC\t00"])
+        write_lines(folder / "derived-tsv" / f"{part}.tsv.gz", [*rows, "nowhere\tAG\tHC\t00"])
 
 
-def write_places(folder: Path) -> None:
+def write_locations(folder: Path) -> None:
     generator = random.Random(3)
     for name, letters in zip(LOCATIONS, ("AC", "DE", "KR", "LV"), strict=True):
         texts = ["".join(generator.choices(letters, k=generator.randint(5, 40))) for _ in range(15)]
-        write(folder / f"{name}.fasta.gz", [line for text in texts for line in (">a protein", text)])
+        write_lines(folder / f"{name}.fasta.gz", [line for text in texts for line in (">a protein", text)])

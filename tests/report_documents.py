@@ -8,21 +8,21 @@ import msgspec
 
 from pellucid.viewer.report_schema import ReportDocument
 
-DATA = re.compile(r'<script type="application/json" id="contents">(.*?)</script>', re.DOTALL)
-PartKind = TypeVar("PartKind")
+CONTENTS_ELEMENT = re.compile(r'<script type="application/json" id="contents">(.*?)</script>', re.DOTALL)
+PartType = TypeVar("PartType")
 
 
-def written_document(path: Path) -> ReportDocument:
+def read_report(path: Path) -> ReportDocument:
     """The report in a page, which holds it once, checked against the schema."""
-    (data,) = DATA.findall(path.read_text("utf-8"))
+    (data,) = CONTENTS_ELEMENT.findall(path.read_text("utf-8"))
     return msgspec.json.decode(data, type=ReportDocument)
 
 
-def parts_of(document: ReportDocument, kind: type[PartKind], title: str | None = None) -> list[PartKind]:
+def select_parts(document: ReportDocument, part_type: type[PartType], title: str | None = None) -> list[PartType]:
     """The parts of one kind, under one title if that is given."""
-    return [part for part in document.parts if isinstance(part, kind) and title in (None, part.title)]
+    return [part for part in document.parts if isinstance(part, part_type) and title in (None, part.title)]
 
 
-def titles_of(document: ReportDocument) -> list[str]:
+def section_titles(document: ReportDocument) -> list[str]:
     """The titles of the sections in their order."""
     return list(dict.fromkeys(part.title for part in document.parts))

@@ -7,7 +7,7 @@ import numpy as np
 from pellucid.decoding.trace import END, Trace
 
 
-def made(
+def make_trace(
     source: Sequence[str],
     target: Sequence[str],
     weights: Sequence[Sequence[float]],
@@ -35,18 +35,20 @@ def made(
     )
 
 
-def small() -> Trace:
+def make_small_trace() -> Trace:
     """Three letters read, two written."""
-    return made("abc", ["A", "B", END], [[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.0, 0.004, 0.996]], [0.93, 0.5, 0.999])
+    return make_trace(
+        "abc", ["A", "B", END], [[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.0, 0.004, 0.996]], [0.93, 0.5, 0.999]
+    )
 
 
-def diagonal(source: Sequence[str], target: Sequence[str]) -> Trace:
+def make_diagonal_trace(source: Sequence[str], target: Sequence[str]) -> Trace:
     """A trace that reads the source evenly from its start to its end, every other position getting nothing."""
     weights = np.zeros((len(target), len(source)))
     for t in range(len(target)):
         weights[t, t * len(source) // len(target)] = 1.0
-    return made(source, target, weights.tolist())
+    return make_trace(source, target, weights.tolist())
 
 
-HOSTILE = ("</script><b>", "<s>", "\u202e", "\t", "\x1b[31m", " ", "$x$", "&amp;", "\ud800", '"')
+HOSTILE_SYMBOLS = ("</script><b>", "<s>", "\u202e", "\t", "\x1b[31m", " ", "$x$", "&amp;", "\ud800", '"')
 """Symbols that mean something to a browser, a terminal, mathematics in text, or an encoder."""

@@ -6,27 +6,27 @@ import re
 import struct
 from xml.etree import ElementTree
 
-SVG = "{http://www.w3.org/2000/svg}"
+SVG_NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(file: bytes) -> list[str]:
+def read_svg_texts(file: bytes) -> list[str]:
     """The texts of an SVG, which stands on its own: no variable of a page, no style sheet, nothing fetched."""
     root = ElementTree.fromstring(file)
-    assert root.tag == f"{SVG}svg" and float(root.attrib["width"]) > 20 and float(root.attrib["height"]) > 20
+    assert root.tag == f"{SVG_NAMESPACE}svg" and float(root.attrib["width"]) > 20 and float(root.attrib["height"]) > 20
     text = file.decode("utf-8")
     assert "var(" not in text and "color-mix" not in text and "NaN" not in text and "undefined" not in text
-    assert root.find(f".//{SVG}script") is None and root.find(f".//{SVG}style") is None
+    assert root.find(f".//{SVG_NAMESPACE}script") is None and root.find(f".//{SVG_NAMESPACE}style") is None
     assert all(each.attrib.get("href", "data:").startswith("data:") for each in root.iter())
-    assert root.attrib["role"] == "img" and root[0].tag == f"{SVG}title" and root[0].text
+    assert root.attrib["role"] == "img" and root[0].tag == f"{SVG_NAMESPACE}title" and root[0].text
     live = {
         name for each in root.iter() for name in each.attrib if name.startswith(("aria-", "data-", "on", "tabindex"))
     }
     assert not live and "Arrow keys" not in text and "arrows" not in text
     assert [each.attrib["role"] for each in root.iter() if "role" in each.attrib] == ["img"]
-    return ["".join(each.itertext()) for each in root.iter(f"{SVG}text")]
+    return ["".join(each.itertext()) for each in root.iter(f"{SVG_NAMESPACE}text")]
 
 
-def assert_twice_as_fine(png: bytes, svg: bytes) -> None:
+def assert_double_resolution(png: bytes, svg: bytes) -> None:
     """A PNG of an SVG has two pixels for each of its units."""
     assert png.startswith(b"\x89PNG")
     root = ElementTree.fromstring(svg)
@@ -34,14 +34,14 @@ def assert_twice_as_fine(png: bytes, svg: bytes) -> None:
     assert list(struct.unpack(">II", png[16:24])) == size
 
 
-def table(file: bytes) -> list[list[str]]:
+def read_csv_lines(file: bytes) -> list[list[str]]:
     """The lines of a CSV, all as long as the first, which names the columns."""
     lines = list(csv.reader(io.StringIO(file.decode("utf-8"))))
     assert lines and {len(line) for line in lines} == {len(lines[0])}
     return lines
 
 
-def assert_latex(text: str) -> None:
+def assert_valid_latex(text: str) -> None:
     """What TeX would choke on is not there: an open brace, a bare special character, an open environment."""
     bare = re.sub(r"\\[\\{}$&#%_]", "", text)
     depth = 0

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from hypothesis import strategies as st
-from small import WIDTH, config_of, hasty
+from small_networks import VOCABULARY_SIZE, make_config, make_network_with_eos_bias
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS, NUM_SPECIAL
@@ -22,9 +22,9 @@ from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.outputs import BatchLengthLimits, DecodedOutput
 from pellucid.model.network import Network
 
-KINDS = [("gru", "additive"), ("lstm", "additive"), ("gru", "location"), ("lstm", "none"), ("gru", "monotonic")]
-SYMBOLS = range(NUM_SPECIAL, WIDTH)
-SCORES = st.one_of(
+NETWORK_KINDS = [("gru", "additive"), ("lstm", "additive"), ("gru", "location"), ("lstm", "none"), ("gru", "monotonic")]
+SYMBOL_IDS = range(NUM_SPECIAL, VOCABULARY_SIZE)
+CANDIDATE_SCORERS = st.one_of(
     st.just(PLAIN),
     st.builds(CandidateScorer, st.just("average"), st.just(0.0), st.sampled_from([0.0, 0.2])),
     st.builds(CandidateScorer, st.just("gnmt"), st.sampled_from([0.0, 0.6, 1.0, 2.0]), st.sampled_from([0.0, 0.3])),
@@ -44,12 +44,12 @@ class SearchCase(NamedTuple):
     lattice: bool = False
 
 
-def small_network(kind: tuple[str, str], seed: int) -> Network:
+def make_small_network(kind: tuple[str, str], seed: int) -> Network:
     """Return a small network with this cell and attention."""
     cell, score = kind
     sizes = {"cell": cell, "hidden_size": 3, "embedding_size": 3}
     attention = {"type": score, "size": 3, "filters": 2, "filter_radius": 1}
-    return hasty(config_of({"encoder": sizes, "decoder": sizes, "attention": attention}), seed)
+    return make_network_with_eos_bias(make_config({"encoder": sizes, "decoder": sizes, "attention": attention}), seed)
 
 
 def run_search(network: Network, batch: Batch, settings: SearchCase) -> list[list[Hypothesis]]:
@@ -79,9 +79,9 @@ def score_outputs(network: Network, batch: Batch, row: int, outputs: Iterable[Se
     return scored
 
 
-def all_outputs(longest: int) -> list[tuple[int, ...]]:
+def enumerate_outputs(max_symbols: int) -> list[tuple[int, ...]]:
     """Return all outputs of at most `longest` symbols, with EOS."""
-    return [(*ids, EOS) for count in range(longest + 1) for ids in product(SYMBOLS, repeat=count)]
+    return [(*ids, EOS) for count in range(max_symbols + 1) for ids in product(SYMBOL_IDS, repeat=count)]
 
 
 def score_by_definition(decoded: DecodedOutput, score: CandidateScorer) -> float:

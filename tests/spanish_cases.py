@@ -17,13 +17,13 @@ from pellucid.recipes.spanish.training import (
 CORPUS = build_corpus(PAIRS)
 
 
-DATA = to_tensors(CORPUS.data)
+TENSORS = to_tensors(CORPUS.data)
 
 
-SMALL = SpanishArchitecture(hidden=8, embedding=8)
+SMALL_ARCHITECTURE = SpanishArchitecture(hidden=8, embedding=8)
 
 
-def small_network(architecture: SpanishArchitecture = SMALL, seed: int = 3) -> SpanishNetwork:
+def make_small_network(architecture: SpanishArchitecture = SMALL_ARCHITECTURE, seed: int = 3) -> SpanishNetwork:
     torch.manual_seed(seed)
     sizes = len(CORPUS.source_vocabulary.words), len(CORPUS.target_vocabulary.words)
     return SpanishNetwork(architecture, *sizes).eval()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_traces import made
-from small import SEEDS
+from sample_traces import make_trace
+from small_networks import SEEDS
 
 from pellucid.decoding.trace import END
 from pellucid.evaluation.alignment import (
@@ -58,7 +58,7 @@ def test_spans_of_words_include_the_following_space() -> None:
 
 
 ROWS = [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]
-TRACE = made("abc", ["x", "y", "z", END], ROWS)
+TRACE = make_trace("abc", ["x", "y", "z", END], ROWS)
 """The greatest weights lie at 0, 1, 2, and the end's at 0."""
 ENTROPIES = [1.0, 0.0, 2 - 0.75 * math.log2(3), 0.0]
 
@@ -103,10 +103,12 @@ def test_one_to_one_attention_has_the_best_scores(steps: int, positions: int, se
 
 def test_jumps_leave_out_the_end_where_there_is_one() -> None:
     assert attention_jumps(TRACE).tolist() == [1, 1]
-    cut = made("abc", ["x", "y", "z", "x"], ROWS)
+    cut = make_trace("abc", ["x", "y", "z", "x"], ROWS)
     assert attention_jumps(cut).tolist() == [1, 1, -2]
-    assert count_jumps([TRACE, cut]) == {-2: 1, 1: 4} and attention_jumps(made("a", [END], [[1.0]])).tolist() == []
-    tagged = dataclasses.replace(made("abc", ["x", "y", "z"], np.eye(3).tolist()), task="tag", finished=True)
+    assert (
+        count_jumps([TRACE, cut]) == {-2: 1, 1: 4} and attention_jumps(make_trace("a", [END], [[1.0]])).tolist() == []
+    )
+    tagged = dataclasses.replace(make_trace("abc", ["x", "y", "z"], np.eye(3).tolist()), task="tag", finished=True)
     assert attention_jumps(tagged).tolist() == [1, 1]
 
 
@@ -120,7 +122,7 @@ def test_diagonality_by_loops() -> None:
 
 def test_the_mean_map_is_that_of_fine_grids() -> None:
     """Every cell of T × S stands for 10 S × 10 T equal ones, which the tenths count."""
-    traces = [TRACE, made("ab", ["x", END], [[0.9, 0.1], [0.2, 0.8]])]
+    traces = [TRACE, make_trace("ab", ["x", END], [[0.9, 0.1], [0.2, 0.8]])]
     found, expected = mean_attention_map(traces), np.zeros((10, 10))
     for trace in traces:
         T, S = trace.attention.shape
@@ -129,11 +131,11 @@ def test_the_mean_map_is_that_of_fine_grids() -> None:
     assert found is not None
     np.testing.assert_allclose(found, expected, atol=1e-6)
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
-    assert mean_attention_map([]) is None and mean_attention_map([made("a", ["x"], [[0.0]])]) is None
+    assert mean_attention_map([]) is None and mean_attention_map([make_trace("a", ["x"], [[0.0]])]) is None
 
 
 def test_the_summary_counts_as_the_definitions_say() -> None:
-    short = made("ab", ["x", END], [[0.1, 0.9], [0.9, 0.1]])
+    short = make_trace("ab", ["x", END], [[0.1, 0.9], [0.9, 0.1]])
     gold = [[(0, 1), (2, 3), (0, 0), (1, 2)], None]
     found = {each.name: each for each in summarize_attention([TRACE, short], gold)}
     h = float(row_entropy(short.attention).sum())
@@ -153,7 +155,7 @@ def test_intervals_contain_the_mean_in_95_percent_of_samples() -> None:
     generator, held = np.random.default_rng(1), 0
     for seed in range(40):
         spread = generator.random(40)
-        traces = [made("ab", ["x", "y"], [[1 - p / 2, p / 2]] * 2) for p in spread]
+        traces = [make_trace("ab", ["x", "y"], [[1 - p / 2, p / 2]] * 2) for p in spread]
         found = summarize_attention(traces, seed=seed)[0]
         p = np.linspace(1e-9, 1, 10_001) / 2
         truth = float((-p * np.log2(p) - (1 - p) * np.log2(1 - p)).mean())
@@ -162,12 +164,12 @@ def test_intervals_contain_the_mean_in_95_percent_of_samples() -> None:
 
 
 def test_rows_without_weights_are_left_out() -> None:
-    blind = made("abc", ["x", END], [[0.0] * 3] * 2)
-    gaps = made("ab", ["x", "y", END], [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    blind = make_trace("abc", ["x", END], [[0.0] * 3] * 2)
+    gaps = make_trace("ab", ["x", "y", END], [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
     assert not trace_statistics(blind).any() and summarize_attention([blind]) == [] and summarize_attention([]) == []
     assert [each.value for each in summarize_attention([blind, TRACE])] == [
         each.value for each in summarize_attention([TRACE])
     ]
     assert attention_jumps(gaps).tolist() == [] and trace_statistics(gaps)[0].tolist() == [0, 2]
-    one = {each.name for each in summarize_attention([made("a", ["x"], [[1.0]])])}
+    one = {each.name for each in summarize_attention([make_trace("a", ["x"], [[1.0]])])}
     assert "relative entropy" not in one and "monotonicity" not in one

@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from trained_runs import SMALL, copies, copies_run, copy_files, outcome, small_config, write_pairs
+from trained_runs import (
+    SMALL_SIZES,
+    comparable_run_contents,
+    copy_task_run,
+    make_copy_examples,
+    make_small_config,
+    write_copy_files,
+    write_pairs,
+)
 
 import pellucid
 from pellucid.data.batches import Batch, EncodedExamples, collate
@@ -22,8 +30,8 @@ from pellucid.decoding.ensemble import Ensemble
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import ConfigError, DataError, InputError
 
-TRAIN, DEV = copies(40, seed=1), copies(10, seed=2)
-SETTINGS = {"size": "tiny", **SMALL, "training": {"epochs": 1, "batch_size": 8}}
+TRAIN, DEV = make_copy_examples(40, seed=1), make_copy_examples(10, seed=2)
+SETTINGS = {"size": "tiny", **SMALL_SIZES, "training": {"epochs": 1, "batch_size": 8}}
 
 TRAINING = {"epochs": 30, "batch_size": 8, "learning_rate": 0.02, "eval_interval": 30}
 """Enough to learn to copy."""
@@ -61,15 +69,15 @@ def test_every_file_format_trains_the_same_model(
 ) -> None:
     files = (write(tmp_path / f"train-{name}", TRAIN), write(tmp_path / f"dev-{name}", DEV))
     pellucid.train(*files, tmp_path / "run", SETTINGS)
-    assert outcome(tmp_path / "run")["moments"] == plain_moments()
+    assert comparable_run_contents(tmp_path / "run")["moments"] == plain_moments()
 
 
 def plain_moments() -> object:
     """What a plain TSV file trains to."""
-    folder = copies_run().run.parent / "plain"
+    folder = copy_task_run().run.parent / "plain"
     if not folder.exists():
-        pellucid.train(copies_run().files.train, copies_run().files.valid, folder, SETTINGS)
-    return outcome(folder)["moments"]
+        pellucid.train(copy_task_run().files.train, copy_task_run().files.valid, folder, SETTINGS)
+    return comparable_run_contents(folder)["moments"]
 
 
 def test_parallel_files_train_the_same_model(tmp_path: Path) -> None:
@@ -80,19 +88,19 @@ def test_parallel_files_train_the_same_model(tmp_path: Path) -> None:
             paths[name, side].write_text("".join(f"{text}\n" for text in texts))
     train, dev = ((paths[name, "source"], paths[name, "target"]) for name in ("train", "dev"))
     transducer = pellucid.train(train, dev, tmp_path / "run", SETTINGS)
-    assert outcome(tmp_path / "run")["moments"] == plain_moments()
+    assert comparable_run_contents(tmp_path / "run")["moments"] == plain_moments()
     assert transducer.config.data.input_format == "text"
 
 
 def test_validation_file_may_have_another_format(tmp_path: Path) -> None:
     train, dev = write_pairs(tmp_path / "train.tsv", TRAIN), as_jsonl(tmp_path / "dev.jsonl", DEV)
     pellucid.train(train, dev, tmp_path / "run", SETTINGS)
-    assert outcome(tmp_path / "run")["moments"] == plain_moments()
+    assert comparable_run_contents(tmp_path / "run")["moments"] == plain_moments()
 
 
 def test_training_returns_the_best_checkpoint(tmp_path: Path) -> None:
-    files = copy_files(tmp_path)
-    trained = pellucid.train(str(files.train), files.valid, str(tmp_path / "run"), small_config({"epochs": 2}))
+    files = write_copy_files(tmp_path)
+    trained = pellucid.train(str(files.train), files.valid, str(tmp_path / "run"), make_small_config({"epochs": 2}))
     loaded = pellucid.load(tmp_path / "run")
     for one, other in zip(trained.predict(["ab", "c"]), loaded.predict(["ab", "c"]), strict=True):
         assert isinstance(one, pellucid.Trace) and one.output == other.output
@@ -100,7 +108,7 @@ def test_training_returns_the_best_checkpoint(tmp_path: Path) -> None:
 
 
 def test_finished_run_is_loaded_and_interrupted_run_resumes(tmp_path: Path) -> None:
-    files, run, config = copies_run()
+    files, run, config = copy_task_run()
     again = pellucid.train(files.train, files.valid, run, config)
     assert [t.output for t in again.predict(["abc"])] == [t.output for t in pellucid.load(run).predict(["abc"])]
 
@@ -114,7 +122,7 @@ def test_training_uses_the_configured_threads(tmp_path: Path, monkeypatch: pytes
         return collate(encoded, rows)
 
     monkeypatch.setattr("pellucid.training.loop.collate", watched)
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
@@ -125,14 +133,14 @@ def test_training_uses_the_configured_threads(tmp_path: Path, monkeypatch: pytes
 
 
 def test_progress_is_printed_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     pellucid.train(files.train, files.valid, tmp_path / "run", SETTINGS)
     said = capsys.readouterr()
     assert said.out == "" and "40 examples" in said.err and "stopped: all its passes" in said.err
 
 
 def test_user_errors_are_input_errors(tmp_path: Path) -> None:
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     for train, settings, message in (
         (files.train, {"trainin": {}}, "config: unknown key 'trainin'; did you mean 'training'?"),
         (files.train, {"encoder": {"cell": "gur"}}, "encoder.cell: expected gru or lstm, got 'gur'"),
@@ -215,7 +223,7 @@ def test_features_do_not_count_for_the_maximum_length(tmp_path: Path) -> None:
 
 def test_ensemble_is_trained_and_loaded(tmp_path: Path) -> None:
     """Each member is the run that its seed alone trains; the same call again loads what is there."""
-    train, dev, *_ = copy_files(tmp_path)
+    train, dev, *_ = write_copy_files(tmp_path)
     settings = {**SETTINGS, "seed": 3}
     together = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
     assert isinstance(together, Ensemble) and len(together.members.networks) == 2
@@ -226,7 +234,7 @@ def test_ensemble_is_trained_and_loaded(tmp_path: Path) -> None:
         "seed-4",
     ]
     alone = pellucid.train(train, dev, tmp_path / "alone", settings)
-    assert outcome(tmp_path / "alone") == outcome(tmp_path / "runs" / "seed-3")
+    assert comparable_run_contents(tmp_path / "alone") == comparable_run_contents(tmp_path / "runs" / "seed-3")
     again = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
     assert [trace.output for trace in again.predict(["abc"])] == [trace.output for trace in together.predict(["abc"])]
     assert not isinstance(alone, Ensemble)

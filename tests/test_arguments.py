@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from invalid_arguments import MisleadingText
 from test_transducer import PLAIN
-from trained_runs import copies_run
-from wrong_arguments import Text
+from trained_runs import copy_task_run
 
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import Amount, Config, Device, SearchConfig, Seed, Width
@@ -68,11 +68,11 @@ def message_of(value: object, kind: object) -> str:
         (1, float, 1.0),
         (np.bool_(True), bool, True),
         (np.str_("ab"), str, "ab"),
-        (Text("ab"), str, "ab"),
+        (MisleadingText("ab"), str, "ab"),
         (Cell.GRU, str, "gru"),
         (np.str_("cpu"), Device, "cpu"),
         ("runs/a", str | Path, Path("runs/a")),
-        (Text("runs/a"), Path, Path("runs/a")),
+        (MisleadingText("runs/a"), Path, Path("runs/a")),
         (None, Iterable[str] | None, None),
         (("a", "b"), Sequence[str], ["a", "b"]),
         (np.array(["a", "b"]), Iterable[str], ["a", "b"]),
@@ -380,9 +380,9 @@ def test_temperature_near_zero_is_argmax() -> None:
 def test_every_public_function_checks_its_arguments(tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("ab\tab\nc\tc\n")
-    script = ROOT / "tests" / "wrong_arguments.py"
+    script = ROOT / "tests" / "invalid_arguments.py"
     done = subprocess.run(
-        [sys.executable, script, copies_run().run, pairs],
+        [sys.executable, script, copy_task_run().run, pairs],
         capture_output=True,
         text=True,
         check=False,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from sample_answers import answered
-from sample_traces import diagonal
+from sample_predictions import make_prediction_trace
+from sample_traces import make_diagonal_trace
 
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
@@ -29,7 +29,7 @@ def build_assessment(
     rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[str] | None = None
 ) -> Assessment:
     """An assessment of rows of (wanted, output, further outputs)."""
-    outputs = [[diagonal(tuple(wanted or "x"), (*each, END)) for each in own] for wanted, *own in rows]
+    outputs = [[make_diagonal_trace(tuple(wanted or "x"), (*each, END)) for each in own] for wanted, *own in rows]
     examples = [Example(wanted, wanted) for wanted, *_ in rows]
     own = list(groups) if groups is not None else [""] * len(rows)
     answered = DecodedExamples(examples, [(wanted,) for wanted, *_ in rows], own, outputs)
@@ -101,8 +101,10 @@ def test_a_comparison_of_groups_is_of_their_means() -> None:
 
 def test_tags_are_calibrated_individually_without_ignored_ones() -> None:
     traces = [
-        replace(answered("tag", "abc", "HEC"), log_probabilities=np.log(np.array([0.9, 0.6, 0.8], np.float32))),
-        replace(answered("tag", "ab", "HH"), log_probabilities=np.log(np.array([0.5, 0.7], np.float32))),
+        replace(
+            make_prediction_trace("tag", "abc", "HEC"), log_probabilities=np.log(np.array([0.9, 0.6, 0.8], np.float32))
+        ),
+        replace(make_prediction_trace("tag", "ab", "HH"), log_probabilities=np.log(np.array([0.5, 0.7], np.float32))),
     ]
     wanted = [Example("abc", "H-E"), Example("ab", "HE")]
     rows = DecodedExamples(wanted, [(each.target,) for each in wanted], ["", ""], [[trace] for trace in traces])

@@ -11,7 +11,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import LENGTHS, SCORES, SEEDS, SIZES, contents, few, near, shake
+from small_networks import (
+    ATTENTION_TYPES,
+    LENGTHS,
+    SEEDS,
+    SIZES,
+    assert_tensors_close,
+    collect_attributes,
+    few_examples,
+    randomize_parameters,
+)
 from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig
@@ -27,7 +36,7 @@ from pellucid.model.attention import (
 )
 from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State
 
-SOFT = [score for score in SCORES if score != "monotonic"]
+SOFT = [score for score in ATTENTION_TYPES if score != "monotonic"]
 """Attention whose weights are a function of memory, query and previous weights; monotonic attention draws random
 numbers in training, attends to one position in decoding, and has its own tests."""
 SCORED = [score for score in SOFT if score != "none"]
@@ -57,7 +66,7 @@ def random_case(score: str, lengths: list[int], units: int, seed: int) -> Case:
     H = D if "dot" in score else 2
     config = AttentionConfig(type=score, size=units, filters=units, filter_radius=units - 1)  # type: ignore[arg-type]
     attention = build_attention(config, H, D).double()
-    shake(attention, seed)
+    randomize_parameters(attention, seed)
     shapes = ((B, S, D), (B, 2, D), (B, H), (B, S))
     states, final, query, looked = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     return Case(attention, Memory(states, torch.tensor(lengths), State(final)), query, looked)
@@ -109,7 +118,7 @@ def score_by_definition(attention: Attention, query: list[float], state: list[fl
     return dot(query, state)
 
 
-@few
+@few_examples
 @given(SCORED_CASES)
 def test_weights_and_context_equal_the_published_equations(case: Case) -> None:
     context, weights, *_ = case.attend_once()
@@ -124,12 +133,12 @@ def test_weights_and_context_equal_the_published_equations(case: Case) -> None:
         assert context[b].tolist() == pytest.approx(blended, abs=1e-12)
 
 
-@few
+@few_examples
 @given(SCORED_CASES)
 def test_weights_are_a_distribution_over_real_positions_and_zero_on_padding(case: Case) -> None:
     weights = case.attend_once().weights
     assert (weights >= 0).all()
-    near(weights.sum(dim=1), torch.ones(len(weights), dtype=torch.float64))
+    assert_tensors_close(weights.sum(dim=1), torch.ones(len(weights), dtype=torch.float64))
     for row, length in zip(weights.tolist(), case.memory.lengths.tolist(), strict=True):
         assert row[length:] == [0.0] * (len(row) - length)
 
@@ -142,7 +151,7 @@ def test_huge_scores_do_not_overflow() -> None:
         assert context.tolist() == weights.tolist()
 
 
-@few
+@few_examples
 @given(SCORED_CASES, SEEDS, st.integers(1, 3))
 def test_padding_changes_nothing(case: Case, seed: int, columns: int) -> None:
     attended, (B, S, D) = case.attend_once(), case.memory.states.shape
@@ -150,12 +159,12 @@ def test_padding_changes_nothing(case: Case, seed: int, columns: int) -> None:
     litter[:, :S][case.memory.mask()] = case.memory.states[case.memory.mask()]
     looked = torch.cat([case.attention_state.where(case.memory.mask(), torch.nan), litter[:, S:, 0]], dim=1)
     other = case._replace(memory=case.memory._replace(states=litter), attention_state=looked).attend_once()
-    near(other.context, attended.context)
-    near(other.weights[:, :S], attended.weights)
+    assert_tensors_close(other.context, attended.context)
+    assert_tensors_close(other.weights[:, :S], attended.weights)
     assert not other.weights[:, S:].any()
 
 
-@few
+@few_examples
 @given(BLIND_CASES, st.randoms(use_true_random=False))
 def test_permuting_the_memory_permutes_the_weights_only(case: Case, random: Random) -> None:
     attended = case.attend_once()
@@ -166,11 +175,11 @@ def test_permuting_the_memory_permutes_the_weights_only(case: Case, random: Rand
         other = Case(
             case.attention, memory, case.query[row : row + 1], case.attention_state[row : row + 1]
         ).attend_once()
-        near(other.weights[0], attended.weights[row, order])
-        near(other.context[0], attended.context[row])
+        assert_tensors_close(other.weights[0], attended.weights[row, order])
+        assert_tensors_close(other.context[0], attended.context[row])
 
 
-@few
+@few_examples
 @given(CASES, SEEDS)
 def test_a_one_hot_override_returns_that_state(case: Case, seed: int) -> None:
     B, S, _ = case.memory.states.shape
@@ -183,7 +192,7 @@ def test_a_one_hot_override_returns_that_state(case: Case, seed: int) -> None:
     assert looked is (weights if isinstance(case.attention, LocationSensitiveAttention) else None)
 
 
-@few
+@few_examples
 @given(SCORED_CASES)
 def test_an_override_by_the_same_weights_changes_no_bit(case: Case) -> None:
     attended = case.attend_once()
@@ -210,7 +219,7 @@ def test_gradients_equal_finite_differences(score: str) -> None:
     assert torch.autograd.gradcheck(attend_once, inputs)
 
 
-@few
+@few_examples
 @given(CASES, st.data())
 def test_attention_of_selected_rows_equals_selected_attention(case: Case, data: st.DataObject) -> None:
     B = len(case.query)
@@ -218,24 +227,24 @@ def test_attention_of_selected_rows_equals_selected_attention(case: Case, data: 
     attended = case.attend_once()
     chosen = case.attention.prepare(case.memory).index_select(rows)
     taken: AttentionOutput = case.attention(case.query[rows], chosen, case.attention_state[rows])
-    near(taken.context, attended.context[rows])
-    near(taken.weights, attended.weights[rows])
+    assert_tensors_close(taken.context, attended.context[rows])
+    assert_tensors_close(taken.weights, attended.weights[rows])
 
 
 @pytest.mark.parametrize("score", SOFT)
 def test_attention_stores_nothing_on_the_module(score: str) -> None:
     looked = random_case(score, [3, 1], 2, 1)
-    before = contents(looked.attention)
+    before = collect_attributes(looked.attention)
     looked.attend_once()
-    assert contents(looked.attention) == before
+    assert collect_attributes(looked.attention) == before
 
 
 def test_every_configured_score_is_tested_and_has_its_class() -> None:
-    assert set(SCORES) == set(get_args(get_type_hints(AttentionConfig)["type"]))
-    built = [random_case(score, [1], 2, 1).attention for score in SCORES]
-    assert len({type(attention) for attention in built}) == len(SCORES)
+    assert set(ATTENTION_TYPES) == set(get_args(get_type_hints(AttentionConfig)["type"]))
+    built = [random_case(score, [1], 2, 1).attention for score in ATTENTION_TYPES]
+    assert len({type(attention) for attention in built}) == len(ATTENTION_TYPES)
     assert [isinstance(attention, ScoredAttention) for attention in built] == [
-        score not in ("location", "monotonic", "none") for score in SCORES
+        score not in ("location", "monotonic", "none") for score in ATTENTION_TYPES
     ]
 
 
@@ -243,9 +252,9 @@ def test_additive_keys_contain_the_bias_once() -> None:
     attention = AdditiveAttention(2, 3, 4)
     memory = Memory(torch.randn(1, 2, 3), torch.tensor([2]), State(torch.zeros(1, 1, 3)))
     cache: AttentionCache = attention.prepare(memory)
-    near(cache.keys, attention.key_projection(memory.states), 1e-6)
+    assert_tensors_close(cache.keys, attention.key_projection(memory.states), 1e-6)
     scores = attention.scores(torch.zeros(1, 1, 2), cache.keys)[:, 0]
-    near(scores, torch.tanh(cache.keys) @ attention.energy, 1e-6)
+    assert_tensors_close(scores, torch.tanh(cache.keys) @ attention.energy, 1e-6)
 
 
 def test_location_attention_reads_the_previous_weights() -> None:
@@ -255,7 +264,7 @@ def test_location_attention_reads_the_previous_weights() -> None:
     additive = AdditiveAttention(2, 3, 3).double()
     additive.load_state_dict({name: attention.state_dict()[name] for name in additive.state_dict()})
     first, blind = case._replace(attention_state=start).attend_once(), case._replace(attention=additive).attend_once()
-    near(first.weights, blind.weights)
+    assert_tensors_close(first.weights, blind.weights)
     assert first.attention_state is not None and blind.attention_state is None
     assert not torch.isclose(
         case._replace(attention_state=first.attention_state).attend_once().weights, first.weights
@@ -272,7 +281,7 @@ def test_only_stateful_attention_has_a_state(score: str) -> None:
     )
 
 
-@few
+@few_examples
 @given(LENGTHS, SIZES, SEEDS, st.integers(2, 3))
 def test_each_query_reads_its_own_previous_weights(lengths: list[int], units: int, seed: int, each: int) -> None:
     case = random_case("location", lengths, units, seed)
@@ -280,5 +289,5 @@ def test_each_query_reads_its_own_previous_weights(lengths: list[int], units: in
     query, looked = torch.randn(len(rows), 2).double(), torch.randn(len(rows), max(lengths)).double()
     together: AttentionOutput = case.attention(query, case.attention.prepare(case.memory), looked)
     apart: AttentionOutput = case.attention(query, case.attention.prepare(case.memory).index_select(rows), looked)
-    near(together.context, apart.context)
-    near(together.weights, apart.weights)
+    assert_tensors_close(together.context, apart.context)
+    assert_tensors_close(together.weights, apart.weights)

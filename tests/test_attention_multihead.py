@@ -10,7 +10,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import LENGTHS, SEEDS, config_of, few, near, network_of, padded, shake, vocabularies
+from small_networks import (
+    LENGTHS,
+    SEEDS,
+    assert_tensors_close,
+    few_examples,
+    make_config,
+    make_network,
+    make_padded_ids,
+    make_vocabularies,
+    randomize_parameters,
+)
 from torch import Tensor
 
 from pellucid.data.examples import Example
@@ -26,7 +36,7 @@ H, D, U = 2, 3, 2
 def random_attention(heads: int, lengths: list[int], seed: int) -> tuple[MultiHeadAttention, Memory, Tensor]:
     torch.manual_seed(seed)
     attention = MultiHeadAttention(H, D, heads * U, heads).double()
-    shake(attention, seed)
+    randomize_parameters(attention, seed)
     states = torch.randn(len(lengths), max(lengths), D, dtype=torch.float64)
     return attention, Memory(states, torch.tensor(lengths), State(states[:, :1])), torch.randn(len(lengths), H).double()
 
@@ -41,7 +51,7 @@ def single_head(attention: MultiHeadAttention, head: int) -> AdditiveAttention:
     return alone
 
 
-@few
+@few_examples
 @given(st.integers(1, 4), LENGTHS, SEEDS)
 def test_each_head_is_an_additive_attention(heads: int, lengths: list[int], seed: int) -> None:
     attention, memory, query = random_attention(heads, lengths, seed)
@@ -49,10 +59,10 @@ def test_each_head_is_an_additive_attention(heads: int, lengths: list[int], seed
     each = [single_head(attention, head) for head in range(heads)]
     outputs: list[AttentionOutput] = [alone(query, alone.prepare(memory), None) for alone in each]
     assert attended.heads is not None
-    near(attended.heads, torch.stack([output.weights for output in outputs], dim=1))
-    near(attended.weights, attended.heads.mean(dim=1))
+    assert_tensors_close(attended.heads, torch.stack([output.weights for output in outputs], dim=1))
+    assert_tensors_close(attended.weights, attended.heads.mean(dim=1))
     joined = torch.cat([output.context for output in outputs], dim=1)
-    near(attended.context, joined @ attention.context_projection.weight.T)
+    assert_tensors_close(attended.context, joined @ attention.context_projection.weight.T)
 
 
 def test_gradients_equal_finite_differences() -> None:
@@ -66,7 +76,7 @@ def test_gradients_equal_finite_differences() -> None:
     )
 
 
-@few
+@few_examples
 @given(LENGTHS, SEEDS, st.integers(2, 3))
 def test_several_queries_equal_as_many_sources(lengths: list[int], seed: int, each: int) -> None:
     attention, memory, _ = random_attention(2, lengths, seed)
@@ -74,9 +84,9 @@ def test_several_queries_equal_as_many_sources(lengths: list[int], seed: int, ea
     query = torch.randn(len(rows), H, dtype=torch.float64)
     together: AttentionOutput = attention(query, attention.prepare(memory), None)
     apart: AttentionOutput = attention(query, attention.prepare(memory).index_select(rows), None)
-    near(together.context, apart.context)
+    assert_tensors_close(together.context, apart.context)
     assert together.heads is not None and apart.heads is not None
-    near(together.heads, apart.heads)
+    assert_tensors_close(together.heads, apart.heads)
 
 
 def test_an_override_forces_every_head() -> None:
@@ -86,17 +96,17 @@ def test_an_override_forces_every_head() -> None:
     assert attended.heads is not None and torch.equal(attended.weights, forced)
     assert torch.equal(attended.heads, forced[:, None].expand(2, 2, 3))
     twice = memory.states[[0, 1], [1, 0]].repeat(1, 2)
-    near(attended.context, twice @ attention.context_projection.weight.T)
+    assert_tensors_close(attended.context, twice @ attention.context_projection.weight.T)
 
 
 def test_heads_share_the_units_and_all_are_used() -> None:
-    network = network_of(config_of({"attention": {"num_heads": 4, "size": 8}}), 1)
-    memory: Memory = network.encoder(padded([3, 2], 1), torch.tensor([3, 2]))
+    network = make_network(make_config({"attention": {"num_heads": 4, "size": 8}}), 1)
+    memory: Memory = network.encoder(make_padded_ids([3, 2], 1), torch.tensor([3, 2]))
     unrolled = network.decoder.unroll(
         torch.tensor([[1, 4], [1, 5]]), network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     )
     assert unrolled.heads is not None and unrolled.heads.shape == (2, 2, 4, 3)
-    near(unrolled.heads.sum(dim=-1), torch.ones(2, 2, 4, dtype=torch.float64))
+    assert_tensors_close(unrolled.heads.sum(dim=-1), torch.ones(2, 2, 4, dtype=torch.float64))
     assert not unrolled.heads[1, :, :, 2:].any()
 
 
@@ -109,14 +119,14 @@ def test_heads_share_the_units_and_all_are_used() -> None:
 )
 def test_indivisible_units_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        config_of({"attention": settings})
+        make_config({"attention": settings})
 
 
 @pytest.mark.parametrize("order", ["attend-then-step", "step-then-attend"])
 def test_traces_contain_the_weights_of_each_head(order: str) -> None:
-    config = config_of({"attention": {"num_heads": 2}, "decoder": {"order": order}, "search": {"max_length": 5}})
-    network = network_of(config, 3, torch.float32)
-    transducer = Transducer(config, vocabularies(), network)
+    config = make_config({"attention": {"num_heads": 2}, "decoder": {"order": order}, "search": {"max_length": 5}})
+    network = make_network(config, 3, torch.float32)
+    transducer = Transducer(config, make_vocabularies(), network)
     texts = ["abc", "a", "", "ba"]
     greedy = transducer.predict(texts)
     lists = [*transducer.nbest(texts, 3), *transducer.sample(texts, SamplingConfig(samples=2)), greedy]
@@ -138,6 +148,6 @@ def test_traces_contain_the_weights_of_each_head(order: str) -> None:
 
 
 def test_traces_of_one_head_have_no_head_weights() -> None:
-    transducer = Transducer(config_of({}), vocabularies(), network_of(config_of({}), 3, torch.float32))
+    transducer = Transducer(make_config({}), make_vocabularies(), make_network(make_config({}), 3, torch.float32))
     trace = transducer.predict(["abc"])[0]
     assert trace.heads is None and "heads" not in json.loads(trace.to_json())

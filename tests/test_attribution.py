@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from inspected import KINDS, PAIRS, made, traces_of
 from scipy.stats import spearmanr
+from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 
 from pellucid.decoding.ensemble import ensemble
 from pellucid.decoding.inference import SingleModelInference, initialize_from_memory
@@ -45,10 +45,10 @@ def embeddings_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
     return vectors
 
 
-@pytest.mark.parametrize("kind", [*KINDS])
+@pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
 def test_occlusion_is_a_zero_vector_at_one_position(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    transducer = made(kind)
-    trace = traces_of(transducer, [("cabba", "zyxw")])[0]
+    transducer = make_transducer(kind)
+    trace = make_traces(transducer, [("cabba", "zyxw")])[0]
     vectors, found = embeddings_of(transducer, trace), attribute(transducer, trace)
     for position in range(5):
         change = torch.zeros_like(vectors)
@@ -59,11 +59,11 @@ def test_occlusion_is_a_zero_vector_at_one_position(kind: str, monkeypatch: pyte
     np.testing.assert_allclose(attribute(transducer, trace).occlusion, found.occlusion, atol=2e-5)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "monotonic"])
+@pytest.mark.parametrize("kind", [kind for kind in MODEL_SETTINGS if kind != "monotonic"])
 def test_gradient_times_input_is_a_central_difference(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of scaling one position's vector: d ln p(factor) / d factor at 1, from ln p in float64."""
-    transducer = made(kind)
-    trace = traces_of(transducer, [("cab", "zyx")])[0]
+    transducer = make_transducer(kind)
+    trace = make_traces(transducer, [("cab", "zyx")])[0]
     found, step = attribute(transducer, trace).gradient, 1e-5
     vectors = embeddings_of(transducer, trace)
     for position in range(3):
@@ -76,7 +76,7 @@ def test_gradient_times_input_is_a_central_difference(kind: str, monkeypatch: py
 
 
 def test_embeddings_and_training_mode_are_unchanged() -> None:
-    transducer = made(double=False)
+    transducer = make_transducer(double=False)
     trace = transducer.predict(["abc"])[0]
     before = {name: tensor.clone() for name, tensor in transducer.network.state_dict().items()}
     transducer.network.train()
@@ -87,9 +87,9 @@ def test_embeddings_and_training_mode_are_unchanged() -> None:
 
 
 def test_batches_and_kernels_and_inference_mode_change_nothing() -> None:
-    exact, fast = made(), made(double=False)
+    exact, fast = make_transducer(), make_transducer(double=False)
     fast.network.load_state_dict(exact.network.state_dict())
-    trace = traces_of(exact, [("cabba", "zyxw")])[0]
+    trace = make_traces(exact, [("cabba", "zyxw")])[0]
     one = attribute(exact, trace)
     with torch.inference_mode():
         two = attribute(fast, trace)
@@ -98,8 +98,8 @@ def test_batches_and_kernels_and_inference_mode_change_nothing() -> None:
 
 
 def test_an_ensemble_of_a_model_with_itself_has_the_same_scores() -> None:
-    alone = made()
-    trace = traces_of(alone, [("abc", "vwx")])[0]
+    alone = make_transducer()
+    trace = make_traces(alone, [("abc", "vwx")])[0]
     one, two = attribute(alone, trace), attribute(ensemble([alone, alone], ["a", "b"]), trace)
     np.testing.assert_allclose(one.occlusion, two.occlusion, atol=1e-5)
     np.testing.assert_allclose(one.gradient, two.gradient, atol=1e-5)
@@ -107,32 +107,32 @@ def test_an_ensemble_of_a_model_with_itself_has_the_same_scores() -> None:
 
 def test_forced_attention_stays_forced() -> None:
     """All looks at the last position of an encoder that reads backwards last: what it never read has no say."""
-    transducer = made()
+    transducer = make_transducer()
     last = tuple(ForcedAttention(step, (0.0, 0.0, 1.0)) for step in range(4))
-    trace = traces_of(transducer, [("abc", "vwx")])[0]
+    trace = make_traces(transducer, [("abc", "vwx")])[0]
     free, given = attribute(transducer, trace), attribute(transducer.with_options(DecodingOptions(painted=last)), trace)
     assert not np.allclose(free.gradient, given.gradient) and not np.allclose(free.occlusion, given.occlusion)
 
 
 def test_impossible_options_are_refused() -> None:
-    transducer = made()
-    trace = traces_of(transducer, [("abc", "vwx")])[0]
+    transducer = make_transducer()
+    trace = make_traces(transducer, [("abc", "vwx")])[0]
     with pytest.raises(InputError, match="there is no position 3"):
         attribute(transducer.with_options(DecodingOptions(masked=(3,))), trace)
 
 
 def test_empty_traces_have_no_scores_and_unknown_symbols_are_scored() -> None:
-    transducer = made()
+    transducer = make_transducer()
     empty = attribute(transducer, transducer.predict([""])[0])
     assert empty.occlusion.shape == (0, 0) and empty.occlusion_correlation is None
-    strange = attribute(transducer, traces_of(transducer, [("a?", "vé")])[0])
+    strange = attribute(transducer, make_traces(transducer, [("a?", "vé")])[0])
     assert np.isfinite(strange.occlusion).all() and np.isfinite(strange.gradient).all()
 
 
 @pytest.mark.parametrize("kind", ["gru", "none"])
 def test_correlation_is_the_mean_over_the_rows(kind: str) -> None:
-    transducer = made(kind)
-    for trace in traces_of(transducer, PAIRS):
+    transducer = make_transducer(kind)
+    for trace in make_traces(transducer, PAIRS):
         found = attribute(transducer, trace)
         if kind == "none" or len(trace.source) == 1:
             assert found.occlusion_correlation is None and found.gradient_correlation is None

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trained_runs import copy_files, digit_files, records, small_config, train_to_end, write_pairs
+from trained_runs import (
+    comparable_log_records,
+    make_small_config,
+    train_to_end,
+    write_copy_files,
+    write_digit_files,
+    write_pairs,
+)
 
 from pellucid.config.settings import Config, DataConfig
 from pellucid.data.examples import Example
@@ -17,8 +24,8 @@ from pellucid.training.run_folder import load
 from pellucid.training.session import ModelBuilt, TrainingFiles
 from pellucid.training.training_data import TAG, DataAugmented, copy_pairs, hallucinate_pairs
 
-CUT = build_tokenizers(small_config(data={"target_symbols": "words"}).data)
-LETTERS = build_tokenizers(small_config().data)
+CUT = build_tokenizers(make_small_config(data={"target_symbols": "words"}).data)
+LETTERS = build_tokenizers(make_small_config().data)
 
 
 def test_copies_are_targets_joined_as_sources_in_equal_numbers() -> None:
@@ -51,15 +58,15 @@ def test_pairs_without_shared_symbols_cannot_be_hallucinated() -> None:
 def config_with(kind: str, share: float, seed: int = 1) -> Config:
     import msgspec
 
-    config = small_config({"epochs": 1, "augmentation": kind, "augmentation_ratio": share})
+    config = make_small_config({"epochs": 1, "augmentation": kind, "augmentation_ratio": share})
     return msgspec.structs.replace(config, seed=seed)
 
 
 def test_a_training_reports_and_logs_its_synthetic_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    events = train_to_end(digit_files(tmp_path), tmp_path / "run", config_with("copy", 0.4))
+    events = train_to_end(write_digit_files(tmp_path), tmp_path / "run", config_with("copy", 0.4))
     (made,) = [event for event in events if isinstance(event, DataAugmented)]
     assert made == DataAugmented("copy", 60, 24)
-    (line,) = [record for record in records(tmp_path / "run") if record["event"] == "augmented"]
+    (line,) = [record for record in comparable_log_records(tmp_path / "run") if record["event"] == "augmented"]
     assert line == {"event": "augmented", "kind": "copy", "examples": 60, "made": 24}
     with training_progress() as reporter:
         reporter.report(made)
@@ -72,18 +79,18 @@ def test_a_training_reports_and_logs_its_synthetic_pairs(tmp_path: Path, capsys:
 
 
 def test_synthetic_pairs_extend_the_vocabularies_by_the_copy_tag(tmp_path: Path) -> None:
-    events = train_to_end(digit_files(tmp_path), tmp_path / "run", config_with("copy", 1.0))
+    events = train_to_end(write_digit_files(tmp_path), tmp_path / "run", config_with("copy", 1.0))
     found = load_vocabularies(tmp_path / "run" / "vocabulary.json", DataConfig())
     assert set("0123456789") <= set(found.source.symbols) and "".join(found.features.symbols) == TAG
     assert load(tmp_path / "run").predict(["one"])[0].features == 0
     (built,) = [event for event in events if isinstance(event, ModelBuilt)]
-    alone = train_to_end(digit_files(tmp_path), tmp_path / "none", config_with("none", 1.0))
+    alone = train_to_end(write_digit_files(tmp_path), tmp_path / "none", config_with("none", 1.0))
     assert built.parameters > next(event for event in alone if isinstance(event, ModelBuilt)).parameters
 
 
 def test_another_seed_gives_other_pairs(tmp_path: Path) -> None:
     words = [Example(f"{stem}ing", f"{stem}ed") for stem in ("walk", "talk", "jump", "look", "help", "turn")]
-    files = TrainingFiles(write_pairs(tmp_path / "a.tsv", words), copy_files(tmp_path / "b").valid)
+    files = TrainingFiles(write_pairs(tmp_path / "a.tsv", words), write_copy_files(tmp_path / "b").valid)
     counts: list[tuple[int, ...]] = []
     for seed in (1, 1, 2):
         folder = tmp_path / f"run{len(counts)}"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import EXAMPLES, SEGMENTERS, vocabularies
+from small_networks import EXAMPLES, TOKENIZERS, make_vocabularies
 
 from pellucid.config.settings import DataConfig
 from pellucid.data import vocabulary as vocabulary_module
@@ -75,7 +75,7 @@ def test_a_batch_of_empty_sequences_has_no_column() -> None:
 
 
 def test_features_precede_the_source_and_their_ids_follow_it() -> None:
-    known = vocabularies("abc", "xyz", features=["V", "PST"])
+    known = make_vocabularies("abc", "xyz", features=["V", "PST"])
     offset = len(known.source)
     expected = [offset + NUM_SPECIAL + 1, offset + UNK, offset + NUM_SPECIAL, NUM_SPECIAL + 2, UNK, NUM_SPECIAL]
     assert encode_source(Example("c?a", "", "PST;NEW;V"), CUT, known) == expected
@@ -84,7 +84,7 @@ def test_features_precede_the_source_and_their_ids_follow_it() -> None:
 
 def test_targets_end_with_eos_and_unknown_symbols_are_unk() -> None:
     encoded = encode_examples(
-        [Example("ab", "zx"), Example("c", "?"), Example("a", "")], CUT, vocabularies("abc", "xyz")
+        [Example("ab", "zx"), Example("c", "?"), Example("a", "")], CUT, make_vocabularies("abc", "xyz")
     )
     batch = collate(encoded, np.array([1, 0, 2]))
     assert batch.source.tolist() == [[6, PAD], [4, 5], [4, PAD]]
@@ -93,7 +93,7 @@ def test_targets_end_with_eos_and_unknown_symbols_are_unk() -> None:
     assert batch.target_lengths.tolist() == [2, 3, 1]
 
 
-@given(EXAMPLES, EXAMPLES, SEGMENTERS, st.integers(1, 3), st.integers(1, 9))
+@given(EXAMPLES, EXAMPLES, TOKENIZERS, st.integers(1, 3), st.integers(1, 9))
 def test_encoding_a_column_equals_encoding_each_text(
     known: list[Example], examples: list[Example], cut: Tokenizers, min_count: int, texts: int
 ) -> None:

@@ -13,7 +13,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, hasty, littered, network_of, padded, same
+from small_networks import (
+    SEEDS,
+    VOCABULARY_SIZE,
+    assert_outputs_close,
+    batches,
+    collect_attributes,
+    configs,
+    few_examples,
+    make_config,
+    make_network,
+    make_network_with_eos_bias,
+    make_padded_ids,
+    randomize_padding,
+)
 from torch import Tensor
 
 import pellucid.decoding.beam_search as module
@@ -50,14 +63,16 @@ def plain_beam(
     cache = network.decoder.prepare(memory)
     running = [Hypothesis(0.0, [], network.decoder.init_hidden(memory))]
     finished: list[tuple[float, list[int]]] = []
-    closed = suppressed_symbols(WIDTH)
+    closed = suppressed_symbols(VOCABULARY_SIZE)
     for written in range(limits.maximum + 1):
         extended: list[Hypothesis] = []
         for hypothesis in running:
             last = torch.tensor([hypothesis.ids[-1] if hypothesis.ids else BOS])
             step = network.decoder.step(last, hypothesis.state, cache)
             found = symbol_log_probabilities(step.logits[0], closed).tolist()
-            possible = [i for i in range(WIDTH) if math.isfinite(found[i]) and (i != EOS or written >= limits.minimum)]
+            possible = [
+                i for i in range(VOCABULARY_SIZE) if math.isfinite(found[i]) and (i != EOS or written >= limits.minimum)
+            ]
             extended += [Hypothesis(hypothesis.score + found[i], [*hypothesis.ids, i], step.state) for i in possible]
         extended = sorted(extended, key=lambda each: -each.score)[: width - len(finished)]
         ended = [(each.score, each.ids) for each in extended if each.ids[-1] == EOS]
@@ -77,12 +92,12 @@ def score(decoded: DecodedOutput) -> float:
     return float(decoded.log_probabilities.sum(dtype=np.float64))
 
 
-@few
+@few_examples
 @given(NETWORKS, batches(), SEEDS, WIDTHS, st.integers(0, 3))
 def test_beam_equals_a_loop_over_single_hypotheses(
     config: Config, batch: Batch, seed: int, width: int, minimum: int
 ) -> None:
-    network, limits = hasty(config, seed), LengthLimits(minimum, LIMIT)
+    network, limits = make_network_with_eos_bias(config, seed), LengthLimits(minimum, LIMIT)
     found = beam(network, batch.source, batch.source_lengths, limits, width, nbest=width)
     assert len(found) == len(batch.source)
     for outputs, source, length in zip(found, batch.source, batch.source_lengths.tolist(), strict=True):
@@ -91,26 +106,26 @@ def test_beam_equals_a_loop_over_single_hypotheses(
         np.testing.assert_allclose([score(output) for output in outputs], [s for s, _ in plain[:width]], atol=1e-5)
 
 
-@few
+@few_examples
 @given(NETWORKS, batches(), SEEDS)
 def test_a_beam_of_one_is_greedy(config: Config, batch: Batch, seed: int) -> None:
-    network = hasty(config, seed)
+    network = make_network_with_eos_bias(config, seed)
     one = beam(network, batch.source, batch.source_lengths, LIMITS, 1)
     for outputs, written in zip(one, greedy(network, batch.source, batch.source_lengths, LIMITS), strict=True):
         assert len(outputs) == 1
-        same(outputs[0], written)
+        assert_outputs_close(outputs[0], written)
 
 
 @settings(max_examples=8, deadline=None)
 @given(NETWORKS, batches(), SEEDS)
 def test_a_beam_wide_enough_finds_the_most_probable_of_all_outputs(config: Config, batch: Batch, seed: int) -> None:
-    network, symbols = hasty(config, seed), range(NUM_SPECIAL, WIDTH)
+    network, symbols = make_network_with_eos_bias(config, seed), range(NUM_SPECIAL, VOCABULARY_SIZE)
     source, lengths = batch.source[:1], batch.source_lengths[:1]
     every = [[*ids, EOS] for count in range(3) for ids in product(symbols, repeat=count)]
     limits, width = LengthLimits(0, 2), len(every)
     found = beam(network, source, lengths, limits, width + len(symbols) ** 3, nbest=width)[0]
     memory = network.encoder(source, lengths)
-    cache, closed = network.decoder.prepare(memory), suppressed_symbols(WIDTH)
+    cache, closed = network.decoder.prepare(memory), suppressed_symbols(VOCABULARY_SIZE)
     scores = {}
     for ids in every:
         unrolled = network.decoder.unroll(torch.tensor([[BOS, *ids[:-1]]]), network.decoder.init_hidden(memory), cache)
@@ -121,42 +136,42 @@ def test_a_beam_wide_enough_finds_the_most_probable_of_all_outputs(config: Confi
     np.testing.assert_allclose([score(output) for output in found], [scores[tuple(ids)] for ids in best], atol=1e-5)
 
 
-@few
+@few_examples
 @given(NETWORKS, batches(), SEEDS, WIDTHS, st.integers(0, 3), st.randoms(use_true_random=False))
 def test_batch_composition_padding_and_order_change_nothing(
     config: Config, batch: Batch, seed: int, width: int, columns: int, random: Random
 ) -> None:
-    network = hasty(config, seed)
+    network = make_network_with_eos_bias(config, seed)
     found = beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=2)
     order = list(range(len(found)))
     random.shuffle(order)
-    source = littered(batch.source, batch.source_lengths, seed, columns)
+    source = randomize_padding(batch.source, batch.source_lengths, seed, columns)
     other = beam(network, source[order], batch.source_lengths[order], LIMITS, width, nbest=2)
     for row, outputs in zip(order, other, strict=True):
         for one, two in zip(outputs, found[row], strict=True):
-            same(one, two)
+            assert_outputs_close(one, two)
 
 
-@few
+@few_examples
 @given(NETWORKS, batches(), SEEDS, WIDTHS, st.sampled_from([0.0, 0.3, 0.999, 2.0]))
 def test_dropping_finished_sources_changes_nothing(
     config: Config, batch: Batch, seed: int, width: int, share: float
 ) -> None:
-    network = hasty(config, seed)
+    network = make_network_with_eos_bias(config, seed)
     given_ = (network, batch.source, batch.source_lengths, LIMITS, width)
     found = beam(*given_)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SHRINK", share)
         for one, two in zip(beam(*given_), found, strict=True):
-            same(one[0], two[0])
+            assert_outputs_close(one[0], two[0])
 
 
-@few
+@few_examples
 @given(NETWORKS, batches(), SEEDS, WIDTHS)
 def test_every_hypothesis_has_the_scores_and_attention_of_forced_decoding(
     config: Config, batch: Batch, seed: int, width: int
 ) -> None:
-    network, closed = hasty(config, seed), suppressed_symbols(WIDTH)
+    network, closed = make_network_with_eos_bias(config, seed), suppressed_symbols(VOCABULARY_SIZE)
     for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=width)):
         for decoded in outputs:
             target, rows = torch.from_numpy(decoded.ids)[None], slice(row, row + 1)
@@ -170,7 +185,7 @@ def test_every_hypothesis_has_the_scores_and_attention_of_forced_decoding(
 
 
 def test_the_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = network_of(config_of({}), 1)
+    network = make_network(make_config({}), 1)
     seen: list[tuple[int, int]] = []
     step = network.decoder.step
 
@@ -179,13 +194,13 @@ def test_the_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch
         return step(symbols, state, cache)
 
     monkeypatch.setattr(network.decoder, "step", spy)
-    beam(network, padded([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), 5)
+    beam(network, make_padded_ids([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), 5)
     assert seen == [(2, 2), *[(10, 2)] * 4]
 
 
 def test_searching_stores_nothing_and_needs_no_gradient() -> None:
-    network = hasty(config_of({}), 1)
-    before = contents(network)
-    beam(network, padded([3, 2], 1), torch.tensor([3, 2]), LIMITS, 3)
-    assert contents(network) == before
+    network = make_network_with_eos_bias(make_config({}), 1)
+    before = collect_attributes(network)
+    beam(network, make_padded_ids([3, 2], 1), torch.tensor([3, 2]), LIMITS, 3)
+    assert collect_attributes(network) == before
     assert all(parameter.grad is None for parameter in network.parameters())

@@ -1,7 +1,7 @@
 """Selection of benchmark cases and their configurations."""
 
 import pytest
-from bench_cases import small_request
+from bench_cases import make_small_request
 
 from pellucid.bench.cases import BEAM_SIZE, CASES, CELLS, TASKS, BenchRequest, bench_config, select_cases
 from pellucid.config.settings import memory_size
@@ -36,6 +36,6 @@ def test_encoder_states_have_the_size_of_the_decoder(name: str) -> None:
 
 
 def test_outputs_are_forced_to_the_number_of_digits() -> None:
-    search = bench_config(small_request("beam")).search
+    search = bench_config(make_small_request("beam")).search
     assert (search.min_length, search.max_length, search.beam_size) == (3, 3, BEAM_SIZE)
-    assert bench_config(small_request("greedy")).search.beam_size == 1
+    assert bench_config(make_small_request("greedy")).search.beam_size == 1

@@ -2,17 +2,19 @@
 
 import msgspec
 import pytest
-from bench_cases import small_request
+from bench_cases import make_small_request
 
 from pellucid.bench.child import run_measurement, run_profile
 from pellucid.errors import RunError
 
 
 def test_profile_runs_in_a_worker_process() -> None:
-    assert sum(stage.wall_share for stage in run_profile(small_request())) == pytest.approx(1)
+    assert sum(stage.wall_share for stage in run_profile(make_small_request())) == pytest.approx(1)
 
 
 def test_failure_of_the_child_is_reported() -> None:
-    broken = msgspec.structs.replace(small_request(), case=msgspec.structs.replace(small_request().case, units=0))
+    broken = msgspec.structs.replace(
+        make_small_request(), case=msgspec.structs.replace(make_small_request().case, units=0)
+    )
     with pytest.raises(RunError, match=r"measuring train tiny gru failed: .*attention\.size"):
         run_measurement(broken)

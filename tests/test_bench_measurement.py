@@ -4,7 +4,7 @@ import time
 
 import msgspec
 import pytest
-from bench_cases import small_request
+from bench_cases import make_small_request
 
 from pellucid.bench.cases import BATCHES_PER_CALL, TASKS, BenchTask
 from pellucid.bench.measurement import (
@@ -27,7 +27,7 @@ from pellucid.config.settings import Cell
 
 @pytest.mark.parametrize(("task", "cell"), [("train", "lstm"), ("greedy", "gru"), ("beam", "lstm")])
 def test_numbers_of_a_measurement_agree(task: BenchTask, cell: Cell) -> None:
-    result = measure_case(small_request(task, cell))
+    result = measure_case(make_small_request(task, cell))
     rows, shape = 4, result.shape
     assert (result.task, result.cell, result.threads, result.plain) == (task, cell, 1, False)
     assert result.samples_per_second == pytest.approx(1000 * rows / result.step_ms)
@@ -42,25 +42,25 @@ def test_numbers_of_a_measurement_agree(task: BenchTask, cell: Cell) -> None:
 
 
 def test_shape_is_that_of_the_data_and_the_network() -> None:
-    shape = measure_case(small_request("train")).shape
+    shape = measure_case(make_small_request("train")).shape
     assert (shape.rows, shape.steps, shape.hidden, shape.direction, shape.units) == (4, 4.0, 6, 3, 5)
     assert 4 * 9 < shape.positions < 4 * 20 and shape.gates == 3
 
 
 @pytest.mark.parametrize("task", TASKS[1:])
 def test_outputs_have_the_requested_number_of_symbols(task: BenchTask) -> None:
-    shape = measure_case(small_request(task)).shape
+    shape = measure_case(make_small_request(task)).shape
     assert 3.0 <= shape.steps <= 4.0
     assert shape.beam == (5 if task == "beam" else 1)
 
 
 def test_plain_pytorch_is_measured_on_request() -> None:
-    result = measure_case(msgspec.structs.replace(small_request("train"), plain=True))
+    result = measure_case(msgspec.structs.replace(make_small_request("train"), plain=True))
     assert result.plain and result.first_call == "plain"
 
 
 def test_training_passes_epochs_without_validation() -> None:
-    request = small_request()
+    request = make_small_request()
     examples = bench_examples(request, 10)
     events = iterate_updates(build_training_state(request, *encode_pairs(request, examples), examples))
     updates = [next(events).progress for _ in range(7)]
@@ -69,7 +69,7 @@ def test_training_passes_epochs_without_validation() -> None:
 
 
 def test_startup_time_ends_with_the_first_update() -> None:
-    start = measure_startup(small_request(), time.time() - 100)
+    start = measure_startup(make_small_request(), time.time() - 100)
     assert 100 < start.seconds < 160 and start.cpu_seconds > 0
 
 
@@ -107,7 +107,7 @@ def test_stage_times_are_per_batch_with_shares_of_the_total() -> None:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_training_has_all_stages_and_shares_sum_to_one(plain: bool) -> None:
-    stages = profile_training(msgspec.structs.replace(small_request(seconds=0.2), plain=plain))
+    stages = profile_training(msgspec.structs.replace(make_small_request(seconds=0.2), plain=plain))
     assert [stage.name for stage in stages] == list(STAGES)
     assert all(stage.wall_ms > 0 for stage in stages), stages
     assert sum(stage.wall_share for stage in stages) == pytest.approx(1)

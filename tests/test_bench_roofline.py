@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from bench_cases import GRU, RATES
-from small import config_of, network_of, padded, vocabularies
+from bench_cases import GRU_SHAPE, MACHINE_RATES
+from small_networks import make_config, make_network, make_padded_ids, make_vocabularies
 from torch.utils.flop_counter import FlopCounterMode
 
 from pellucid.bench import loops, roofline
@@ -20,7 +20,7 @@ from pellucid.tasks.registry import build_network
 def test_work_of_a_gru_update_counted_by_hand() -> None:
     per_source = 2 * 3 * (4 + 4) + 2 * 2 * 2 + 5 * 3 * 2 + 6 * 2  # both directions, first state, target table, keys
     step = 2 + 3 * 2 * (2 + 2) + 5 * (2 + 2)  # query, gates, logits
-    assert training_work(GRU) == StepWork(
+    assert training_work(GRU_SHAPE) == StepWork(
         multiply_adds=3 * (per_source + 6 * step),
         activations=6 * 2 * 3 + 2 * 2 + 6 * 2 * 3,
         energies=2 * 18,
@@ -32,14 +32,14 @@ def test_work_of_a_gru_update_counted_by_hand() -> None:
 
 
 def test_work_of_an_lstm_update_counted_by_hand() -> None:
-    work = training_work(msgspec.structs.replace(GRU, gates=4, states=2))
+    work = training_work(msgspec.structs.replace(GRU_SHAPE, gates=4, states=2))
     per_source = 2 * 4 * (4 + 4) + 2 * 2 * 2 * 2 + 5 * 4 * 2 + 6 * 2
     assert work.multiply_adds == 3 * (per_source + 6 * (2 + 4 * 2 * 4 + 20))
     assert work.activations == 6 * 2 * 5 + 2 * 2 + 6 * 2 * 5
 
 
 def test_work_of_beam_size_two_counted_by_hand() -> None:
-    work = search_work(msgspec.structs.replace(GRU, beam=2))
+    work = search_work(msgspec.structs.replace(GRU_SHAPE, beam=2))
     assert work == StepWork(
         multiply_adds=98 + 10 * 46,
         activations=40 + 10 * 2 * 3,
@@ -52,20 +52,20 @@ def test_work_of_beam_size_two_counted_by_hand() -> None:
 
 
 def test_greedy_search_has_a_third_of_the_products_of_an_update() -> None:
-    assert 3 * search_work(GRU).multiply_adds == training_work(GRU).multiply_adds
-    assert search_work(GRU).operations < training_work(GRU).operations / 2
+    assert 3 * search_work(GRU_SHAPE).multiply_adds == training_work(GRU_SHAPE).multiply_adds
+    assert search_work(GRU_SHAPE).operations < training_work(GRU_SHAPE).operations / 2
 
 
 @pytest.mark.parametrize(("cell", "gates"), [("gru", 3), ("lstm", 4)])
 def test_products_of_a_step_agree_with_the_count_of_pytorch(cell: str, gates: int) -> None:
     sizes = {"cell": cell, "embedding_size": 3}
-    config = config_of(
+    config = make_config(
         {"encoder": {**sizes, "hidden_size": 2}, "decoder": {**sizes, "hidden_size": 5}, "attention": {"size": 7}}
     )
-    network = network_of(config, 1, torch.float32)
-    rows, length, symbols = 6, 8, len(vocabularies().target)
+    network = make_network(config, 1, torch.float32)
+    rows, length, symbols = 6, 8, len(make_vocabularies().target)
     with torch.inference_mode(), disable_kernels():
-        memory = network.encoder(padded([length] * rows, 1), torch.full((rows,), length))
+        memory = network.encoder(make_padded_ids([length] * rows, 1), torch.full((rows,), length))
         state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
         with FlopCounterMode(display=False) as counter:
             network.decoder.step(torch.full((rows,), 4), state, cache)
@@ -81,7 +81,7 @@ def test_products_of_a_step_agree_with_the_count_of_pytorch(cell: str, gates: in
 
 def test_products_of_encoder_and_keys_agree_with_the_network() -> None:
     network = require_seq2seq(
-        build_network(config_of({"encoder": {"hidden_size": 3}, "decoder": {"hidden_size": 6}}), vocabularies())
+        build_network(make_config({"encoder": {"hidden_size": 3}, "decoder": {"hidden_size": 6}}), make_vocabularies())
     )
     cell = network.encoder.forward_cells[0]
     shape = StepShape(1, 9.0, 0.0, 16, 6, 3, 32, 3, 9, 0, 0)
@@ -109,7 +109,7 @@ def test_loops_compute_their_sums() -> None:
 def test_rates_are_plausible(has_numba: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_numba:
         monkeypatch.setattr(roofline, "is_numba_available", lambda: False)
-    measured = roofline.measure_rates(GRU, 0.4)
+    measured = roofline.measure_rates(GRU_SHAPE, 0.4)
     assert 1e9 < measured.operations < 1e13
     for seconds in (measured.activation_seconds, measured.energy_seconds, measured.exponential_seconds):
         assert 1e-12 < seconds < 1e-6
@@ -121,7 +121,7 @@ def test_number_of_threads_is_restored() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        roofline.measure_rates(GRU, 0.04)
+        roofline.measure_rates(GRU_SHAPE, 0.04)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -139,17 +139,17 @@ WORK = StepWork(
 
 
 def test_each_part_of_the_floor_is_work_divided_by_rate() -> None:
-    floor = compute_floor(WORK, RATES)
+    floor = compute_floor(WORK, MACHINE_RATES)
     parts = (floor.products_ms, floor.activations_ms, floor.attention_ms, floor.softmax_ms, floor.update_ms)
     assert parts == pytest.approx((3000, 1, 2 + 1, 4, 5))
     assert floor.total_ms == pytest.approx(sum(parts))
 
 
 def test_attention_time_is_the_longer_of_reading_and_computing() -> None:
-    slow = msgspec.structs.replace(RATES, row_bytes=1e5)
+    slow = msgspec.structs.replace(MACHINE_RATES, row_bytes=1e5)
     assert compute_floor(WORK, slow).attention_ms == pytest.approx(10)
-    assert compute_floor(WORK, slow).total_ms == pytest.approx(compute_floor(WORK, RATES).total_ms + 7)
+    assert compute_floor(WORK, slow).total_ms == pytest.approx(compute_floor(WORK, MACHINE_RATES).total_ms + 7)
 
 
 def test_floor_of_no_work_is_zero() -> None:
-    assert compute_floor(StepWork(0, 0, 0, 0, 0, 0, 0), RATES).total_ms == 0
+    assert compute_floor(StepWork(0, 0, 0, 0, 0, 0, 0), MACHINE_RATES).total_ms == 0

@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
-from bench_cases import GRU, fake_result
+from bench_cases import GRU_SHAPE, make_fake_result
 from matplotlib.lines import Line2D
 
 from pellucid.bench import scaling
@@ -39,8 +39,8 @@ def test_base_case_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def record_request(request: BenchRequest) -> BenchResult:
         requests.append(request)
-        shape = msgspec.structs.replace(GRU, rows=request.case.batch, hidden=request.case.hidden)
-        return fake_result(1e9, 5.0, 200.0, shape)
+        shape = msgspec.structs.replace(GRU_SHAPE, rows=request.case.batch, hidden=request.case.hidden)
+        return make_fake_result(1e9, 5.0, 200.0, shape)
 
     monkeypatch.setattr(scaling, "run_step_measurement", record_request)
     points = list(measure_scaling(BASE_REQUEST))
@@ -51,7 +51,7 @@ def test_base_case_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 POINTS = [
-    ScalingPoint(varied, size, fake_result(size * 1e7, float(size), 100.0 + size))
+    ScalingPoint(varied, size, make_fake_result(size * 1e7, float(size), 100.0 + size))
     for varied in SIZE_TITLES
     for size in (10, 40, 160)
 ]

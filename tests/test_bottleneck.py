@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small import gru_step
+from small_networks import gru_step
 
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.bottleneck import InitialCode, RepeatedCode

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import SEEDS, batches, few
+from small_networks import SEEDS, batches, few_examples
 from small_searches import (
-    KINDS,
-    SCORES,
+    CANDIDATE_SCORERS,
+    NETWORK_KINDS,
     SearchCase,
-    all_outputs,
+    enumerate_outputs,
+    make_small_network,
     run_search,
     score_by_definition,
     score_outputs,
-    small_network,
 )
 
 from pellucid.data.batches import Batch
@@ -21,15 +21,15 @@ from pellucid.data.vocabulary import EOS
 from pellucid.decoding.candidate_scorer import MIN_COVERAGE, CandidateScorer
 
 EVERYTHING = 5**3 + 5**2 + 5 + 1
-KIND = st.sampled_from(KINDS)
+KIND = st.sampled_from(NETWORK_KINDS)
 
 
 @settings(max_examples=15, deadline=None)
-@given(KIND, batches(), SEEDS, SCORES)
+@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS)
 def test_an_exhaustive_beam_finds_the_best_of_all_outputs(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer
 ) -> None:
-    network, every = small_network(kind, seed), all_outputs(2)
+    network, every = make_small_network(kind, seed), enumerate_outputs(2)
     found = run_search(network, batch, SearchCase(max_length=2, beam_size=EVERYTHING, nbest=len(every), score=score))[0]
     scores = {
         ids: score_by_definition(each, score)
@@ -41,13 +41,13 @@ def test_an_exhaustive_beam_finds_the_best_of_all_outputs(
         assert each.score == pytest.approx(scores[tuple(each.decoded.ids.tolist())], abs=1e-4)
 
 
-@few
-@given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), st.integers(1, 6))
+@few_examples
+@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4), st.integers(1, 6))
 def test_early_stopping_keeps_the_best_outputs(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, longest: int
 ) -> None:
     """A search for more outputs than there can be runs to the greatest length."""
-    network = small_network(kind, seed)
+    network = make_small_network(kind, seed)
     asked = SearchCase(max_length=longest, beam_size=width, score=score)
     patient = run_search(network, batch, asked._replace(nbest=10_000))
     for (one,), many in zip(run_search(network, batch, asked), patient, strict=True):
@@ -55,12 +55,12 @@ def test_early_stopping_keeps_the_best_outputs(
         assert (one.decoded.ids[-1:] == EOS).all() == (many[0].decoded.ids[-1:] == EOS).all()
 
 
-@few
-@given(KIND, batches(), SEEDS, SCORES, st.integers(1, 5))
+@few_examples
+@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 5))
 def test_outputs_have_the_defined_scores_in_falling_order(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int
 ) -> None:
-    network = small_network(kind, seed)
+    network = make_small_network(kind, seed)
     for row, found in enumerate(run_search(network, batch, SearchCase(beam_size=width, nbest=width, score=score))):
         for each, again in zip(
             found, score_outputs(network, batch, row, [f.decoded.ids.tolist() for f in found]), strict=True
@@ -72,12 +72,12 @@ def test_outputs_have_the_defined_scores_in_falling_order(
         assert ended == sorted(ended, reverse=True) and [each.score for each in found[: len(ended)]] == ended
 
 
-@few
-@given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), st.randoms(use_true_random=False))
+@few_examples
+@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4), st.randoms(use_true_random=False))
 def test_batch_composition_changes_nothing(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, random: object
 ) -> None:
-    network, asked = small_network(kind, seed), SearchCase(beam_size=width, nbest=2, score=score)
+    network, asked = make_small_network(kind, seed), SearchCase(beam_size=width, nbest=2, score=score)
     for row, found in enumerate(run_search(network, batch, asked)):
         rows, length = slice(row, row + 1), int(batch.source_lengths[row])
         alone = batch._replace(source=batch.source[rows, :length], source_lengths=batch.source_lengths[rows])

@@ -13,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import Tensor
-from trained_runs import copies, copies_run, small_config, tensors
+from trained_runs import copy_task_run, make_copy_examples, make_small_config, read_tensors
 
 from pellucid.config.settings import Config
 from pellucid.data.batches import encode_examples
@@ -26,7 +26,7 @@ from pellucid.training.checkpoint import load_network, network_file, restore_ses
 from pellucid.training.loop import Progress, TrainingState, build_optimizer, fit
 from pellucid.training.run_folder import load
 
-EXAMPLES = copies(12, seed=1)
+EXAMPLES = make_copy_examples(12, seed=1)
 
 
 def new_session(config: Config, updates: int = 0) -> TrainingState:
@@ -37,7 +37,9 @@ def new_session(config: Config, updates: int = 0) -> TrainingState:
     network = build_network(config, vocabularies)
     optimizer = build_optimizer(network, config.training)
     encoded = encode_examples(EXAMPLES, cut, vocabularies)
-    session = TrainingState(Transducer(config, vocabularies, network), optimizer, encoded, copies(4, seed=2))
+    session = TrainingState(
+        Transducer(config, vocabularies, network), optimizer, encoded, make_copy_examples(4, seed=2)
+    )
     for event in fit(session):
         if event.progress.update >= updates:
             break
@@ -51,18 +53,18 @@ def moments(session: TrainingState) -> list[tuple[str, bytes]]:
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_a_training_state_is_restored_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
-    config = small_config({"epochs": 9, "optimizer": optimizer}, dropout=0.3)
+    config = make_small_config({"epochs": 9, "optimizer": optimizer}, dropout=0.3)
     session, restored = new_session(config, updates=5), new_session(config)
     save_session(tmp_path / "a.safetensors", session, "data")
     restore_session(tmp_path / "a.safetensors", restored, "data")
     assert restored.progress == session.progress and session.progress.update == 5
     assert moments(restored) == moments(session) != moments(new_session(config))
     save_session(tmp_path / "b.safetensors", restored, "data")
-    assert tensors(tmp_path / "a.safetensors") == tensors(tmp_path / "b.safetensors")
+    assert read_tensors(tmp_path / "a.safetensors") == read_tensors(tmp_path / "b.safetensors")
 
 
 def test_saving_changes_nothing_and_needs_no_update(tmp_path: Path) -> None:
-    session = new_session(small_config({"epochs": 9}))
+    session = new_session(make_small_config({"epochs": 9}))
     before = {name: value.clone() for name, value in session.transducer.network.state_dict().items()}
     moments_before = moments(session)
     save_session(tmp_path / "a.safetensors", session, "data")
@@ -85,7 +87,7 @@ COURSES: Mapping[str, Mapping[str, Any]] = {
 
 @pytest.mark.parametrize("training", COURSES.values(), ids=list(COURSES))
 def test_every_reachable_progress_is_restored(tmp_path: Path, training: Mapping[str, Any]) -> None:
-    path, session = tmp_path / "a.safetensors", new_session(small_config(training))
+    path, session = tmp_path / "a.safetensors", new_session(make_small_config(training))
     passed = []
     for event in fit(session):
         save_session(path, session, "data")
@@ -99,7 +101,7 @@ def test_every_reachable_progress_is_restored(tmp_path: Path, training: Mapping[
 def save_with_progress(path: Path, session: TrainingState, **fields: object) -> None:
     """Write a checkpoint whose progress has other values in these fields."""
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    held, (_, notes) = safetensors.torch.load_file(path), read_tensors(path)
     progress = json.dumps({**json.loads(notes["progress"]), **fields})
     path.write_bytes(safetensors.torch.save(held, {**notes, "progress": progress}))
 
@@ -130,7 +132,7 @@ CONTRADICTIONS: Sequence[tuple[Mapping[str, object], str]] = [
 @pytest.mark.parametrize(("fields", "told"), CONTRADICTIONS, ids=[str(fields)[:40] for fields, _ in CONTRADICTIONS])
 def test_a_progress_that_contradicts_itself_is_refused(tmp_path: Path, fields: Mapping[str, object], told: str) -> None:
     """Five updates of two batches an epoch, the validations after the second and the fourth made."""
-    session, path = new_session(small_config({"epochs": 9, "patience": 3}), updates=5), tmp_path / "a.safetensors"
+    session, path = new_session(make_small_config({"epochs": 9, "patience": 3}), updates=5), tmp_path / "a.safetensors"
     assert (session.progress.epoch, session.progress.batch, session.progress.validations) == (2, 1, 2)
     save_with_progress(path, session, **fields)
     with pytest.raises(RunError, match=rf"a\.safetensors: {told}$"):
@@ -140,7 +142,7 @@ def test_a_progress_that_contradicts_itself_is_refused(tmp_path: Path, fields: M
 @pytest.mark.parametrize("finished", ["", "exact_match did not get better in 9 validations", "![](http://a.b/c)"])
 def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str) -> None:
     """One of those that there are; nothing else ends a training, or stands in its card."""
-    session, path = new_session(small_config({"epochs": 2}), updates=99), tmp_path / "a.safetensors"
+    session, path = new_session(make_small_config({"epochs": 2}), updates=99), tmp_path / "a.safetensors"
     assert session.progress.finished == "all its passes over the data are done"
     save_with_progress(path, session, finished=finished)
     with pytest.raises(RunError, match=r"progress\.finished: expected 'all its passes over the data are done', got "):
@@ -161,9 +163,9 @@ def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str
     ],
 )
 def test_unreachable_moments_are_refused(tmp_path: Path, part: str, value: float, told: str) -> None:
-    session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
+    session, path = new_session(make_small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    held, (_, notes) = safetensors.torch.load_file(path), read_tensors(path)
     held[f"optimizer.encoder.table.weight.{part}"].view(-1)[3] = value
     path.write_bytes(safetensors.torch.save(held, notes))
     with pytest.raises(RunError, match=rf"a\.safetensors.* optimizer\.encoder\.table\.weight\.{told}"):
@@ -173,7 +175,7 @@ def test_unreachable_moments_are_refused(tmp_path: Path, part: str, value: float
 @pytest.mark.parametrize("update", [1, 2])
 def test_a_training_that_diverges_at_once_names_its_checkpoint(tmp_path: Path, update: int) -> None:
     """A checkpoint of a stranger may be whole and finite; an update is next, or a validation."""
-    session, path = new_session(small_config({"epochs": 9}), updates=update), tmp_path / "a.safetensors"
+    session, path = new_session(make_small_config({"epochs": 9}), updates=update), tmp_path / "a.safetensors"
     for value in session.transducer.network.state_dict().values():
         value.fill_(1e38)
     save_session(path, session, "data")
@@ -185,10 +187,10 @@ def test_a_training_that_diverges_at_once_names_its_checkpoint(tmp_path: Path, u
 
 @pytest.mark.parametrize("name", ["network.encoder.table.weight", "optimizer.encoder.table.weight.mean", ""])
 def test_a_bit_that_changed_is_noticed(tmp_path: Path, name: str) -> None:
-    session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
+    session, path = new_session(make_small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
     if name:
         save_session(path, session, "data")
-        held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+        held, (_, notes) = safetensors.torch.load_file(path), read_tensors(path)
         held[name].view(torch.int32).view(-1)[7] ^= 1
         path.write_bytes(safetensors.torch.save(held, notes))
     else:
@@ -198,7 +200,7 @@ def test_a_bit_that_changed_is_noticed(tmp_path: Path, name: str) -> None:
 
 
 def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
-    network = new_session(small_config({"epochs": 9})).transducer.network
+    network = new_session(make_small_config({"epochs": 9})).transducer.network
     path = tmp_path / "a.safetensors"
     held = safetensors.torch.load(network_file(network))
     for value in held.values():
@@ -209,8 +211,8 @@ def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_file_is_safetensors_with_readable_metadata(tmp_path: Path) -> None:
-    save_session(tmp_path / "a.safetensors", new_session(small_config({"epochs": 9}), updates=2), "data")
-    held, notes = tensors(tmp_path / "a.safetensors")
+    save_session(tmp_path / "a.safetensors", new_session(make_small_config({"epochs": 9}), updates=2), "data")
+    held, notes = read_tensors(tmp_path / "a.safetensors")
     assert json.loads(notes["progress"])["update"] == 2 and notes["fingerprint"] == "data"
     assert {name.split(".")[0] for name in held} == {"network", "optimizer"}
     told = {name.removeprefix("optimizer.") for name in held if name.startswith("optimizer.")}
@@ -220,7 +222,7 @@ def test_the_file_is_safetensors_with_readable_metadata(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("score", ["additive", "location"])
 def test_parameters_are_restored(tmp_path: Path, score: str) -> None:
-    config = small_config({"epochs": 9})
+    config = make_small_config({"epochs": 9})
     attention = msgspec.structs.replace(config.attention, type=score)
     config = msgspec.structs.replace(config, attention=attention)
     one, other = new_session(config, 3), new_session(config)
@@ -233,7 +235,7 @@ def test_parameters_are_restored(tmp_path: Path, score: str) -> None:
 
 
 def test_the_same_parameters_are_the_same_bytes_and_a_changed_bit_is_noticed(tmp_path: Path) -> None:
-    network, path = new_session(small_config({"epochs": 9})).transducer.network, tmp_path / "a.safetensors"
+    network, path = new_session(make_small_config({"epochs": 9})).transducer.network, tmp_path / "a.safetensors"
     content = network_file(network)
     assert all(network_file(network) == content for _ in range(9))
     assert safetensors.torch.load(content).keys() == network.state_dict().keys()
@@ -248,7 +250,7 @@ def test_the_same_parameters_are_the_same_bytes_and_a_changed_bit_is_noticed(tmp
 
 
 def test_non_finite_states_are_not_saved_and_the_previous_checkpoint_stays(tmp_path: Path) -> None:
-    config, path = small_config({"epochs": 9}), tmp_path / "a.safetensors"
+    config, path = make_small_config({"epochs": 9}), tmp_path / "a.safetensors"
     session = new_session(config, updates=2)
     save_session(path, session, "data")
     before = path.read_bytes()
@@ -261,7 +263,7 @@ def test_non_finite_states_are_not_saved_and_the_previous_checkpoint_stays(tmp_p
 
 
 def test_other_data_is_refused(tmp_path: Path) -> None:
-    session = new_session(small_config({"epochs": 9}))
+    session = new_session(make_small_config({"epochs": 9}))
     save_session(tmp_path / "a.safetensors", session, "data")
     with pytest.raises(
         RunError,
@@ -272,9 +274,9 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("progress", [None, "", "{}x", '{"update": "many"}', '{"best": [1.0]}'])
 def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, progress: str | None) -> None:
-    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = new_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    held, (_, notes) = safetensors.torch.load_file(path), read_tensors(path)
     kept = {name: note for name, note in notes.items() if name != "progress"}
     path.write_bytes(safetensors.torch.save(held, kept if progress is None else {**kept, "progress": progress}))
     with pytest.raises(RunError, match=r"a\.safetensors "):
@@ -297,9 +299,9 @@ def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, prog
 def test_an_unreachable_progress_is_refused_with_its_field(
     tmp_path: Path, field: str, value: str, expected: str
 ) -> None:
-    session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
+    session, path = new_session(make_small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    held, (_, notes) = safetensors.torch.load_file(path), read_tensors(path)
     progress = re.sub(rf'"{field}":[^,}}]+', f'"{field}":{value}', notes["progress"])
     assert progress != notes["progress"]
     path.write_bytes(safetensors.torch.save(held, {**notes, "progress": progress}))
@@ -308,9 +310,9 @@ def test_an_unreachable_progress_is_refused_with_its_field(
 
 
 def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
-    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = new_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    held, (_, notes) = safetensors.torch.load_file(path), read_tensors(path)
     path.write_bytes(safetensors.torch.save(held, {**notes, "progress": '{"seconds":NaN}'}))
     with pytest.raises(RunError, match=r"a\.safetensors is not a checkpoint of this version of Pellucid: progress: "):
         restore_session(path, session, "data")
@@ -319,10 +321,10 @@ def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [torch.tensor(-1), torch.tensor(3), torch.tensor(2**62)])
 @pytest.mark.parametrize("part", ["optimizer.encoder.table.weight.count", "average.count"])
 def test_an_unreachable_count_of_updates_is_refused(tmp_path: Path, part: str, count: Tensor) -> None:
-    session = new_session(small_config({"epochs": 9, "weight_averaging": "ema"}), updates=2)
+    session = new_session(make_small_config({"epochs": 9, "weight_averaging": "ema"}), updates=2)
     path = tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    held, (_, notes) = safetensors.torch.load_file(path), read_tensors(path)
     assert int(held[part]) == 2
     path.write_bytes(safetensors.torch.save({**held, part: count}, notes))
     with pytest.raises(RunError, match=rf"a\.safetensors: {part}: expected a whole number from 0 to 2, got "):
@@ -333,9 +335,9 @@ def test_an_unreachable_count_of_updates_is_refused(tmp_path: Path, part: str, c
 
 
 def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path: Path) -> None:
-    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = new_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    held, (_, notes) = safetensors.torch.load_file(path), read_tensors(path)
     path.write_bytes(safetensors.torch.save(held, {**notes, "format": "1"}))
     with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 3"):
         restore_session(path, session, "data")
@@ -343,9 +345,9 @@ def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["optimizer.encoder", "network.encoder"])
 def test_a_checkpoint_of_other_parameters_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = new_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    held, (_, notes) = safetensors.torch.load_file(path), read_tensors(path)
     path.write_bytes(safetensors.torch.save({n: v for n, v in held.items() if not n.startswith(name)}, notes))
     with pytest.raises(RunError, match=r"a\.safetensors does not fit the run's configuration"):
         restore_session(path, session, "data")
@@ -353,7 +355,7 @@ def test_a_checkpoint_of_other_parameters_is_refused_by_name(tmp_path: Path, nam
 
 @pytest.mark.parametrize("kept", [0, 1, 7, 100, -1])
 def test_a_truncated_file_is_refused_by_name(tmp_path: Path, kept: int) -> None:
-    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    session, path = new_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_session(path, session, "data")
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
@@ -365,7 +367,7 @@ def test_a_truncated_file_is_refused_by_name(tmp_path: Path, kept: int) -> None:
 
 def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    network = new_session(small_config({"epochs": 9})).transducer.network
+    network = new_session(make_small_config({"epochs": 9})).transducer.network
     path.write_bytes(network_file(network))
     held = safetensors.torch.load_file(path)
     name = next(iter(held))
@@ -376,14 +378,14 @@ def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    network = new_session(small_config({"epochs": 9})).transducer.network
+    network = new_session(make_small_config({"epochs": 9})).transducer.network
     with pytest.raises(RunError, match=r"^cannot read .*none\.safetensors: no such file or directory"):
         load_network(tmp_path / "none.safetensors", network)
 
 
 def test_a_run_of_an_older_format_is_refused_with_one_sentence(tmp_path: Path) -> None:
     """Its configuration has settings under other names, but it is the format that is told."""
-    run = shutil.copytree(copies_run().run, tmp_path / "run")
+    run = shutil.copytree(copy_task_run().run, tmp_path / "run")
     path = run / "model.safetensors"
     path.write_bytes(safetensors.torch.save(safetensors.torch.load_file(path), {"format": "1"}))
     text = (run / "config.toml").read_text("utf-8")

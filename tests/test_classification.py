@@ -7,7 +7,14 @@ import pickle
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tasks import TASKS, UNSCORED, answerer_of, config_of, examples, task_run
+from task_cases import (
+    CLASSIFICATION_TASKS,
+    IGNORED_TAG,
+    make_examples,
+    make_task_config,
+    make_untrained_predictor,
+    task_run,
+)
 
 from pellucid.config.settings import Task
 from pellucid.data.examples import Example
@@ -21,19 +28,19 @@ from pellucid.tasks.registry import build_ensemble
 from pellucid.training.run_folder import load
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_a_rule_is_learned(task: Task) -> None:
-    model, pairs = load(task_run(task).run), examples(task, 60, 3)
+    model, pairs = load(task_run(task).run), make_examples(task, 60, 3)
     traces = model.trace(pairs)
     evaluation = evaluate_examples(score_traces(traces, [(pair.target,) for pair in pairs], model.tokenizers))
     assert isinstance(model, ClassificationPredictor) and evaluation.symbol_accuracy > 90
     if task == "tag":
-        assert evaluation.symbols == sum(len(pair.target) - pair.target.count(UNSCORED) for pair in pairs)
+        assert evaluation.symbols == sum(len(pair.target) - pair.target.count(IGNORED_TAG) for pair in pairs)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_batch_composition_changes_nothing(task: Task) -> None:
-    model, pairs = load(task_run(task).run), [*examples(task, 20, 4), Example("", "")]
+    model, pairs = load(task_run(task).run), [*make_examples(task, 20, 4), Example("", "")]
     for trace, pair in zip(model.trace(pairs), pairs, strict=True):
         (own,) = model.trace([pair])
         assert own.target == trace.target and own.task == task and own.finished
@@ -48,7 +55,7 @@ def test_tags_of_a_long_source_are_predicted_in_little_memory() -> None:
 
 
 def test_a_trace_of_each_task() -> None:
-    (tags,), (kind,), (place,) = (load(task_run(task).run).predict(["caxd"]) for task in TASKS)
+    (tags,), (kind,), (place,) = (load(task_run(task).run).predict(["caxd"]) for task in CLASSIFICATION_TASKS)
     assert len(tags.target) == 4 and tags.output == "".join(tags.target) and (tags.attention == np.eye(4)).all()
     assert json.loads(tags.to_json())["attention"] == []  # an identity says nothing
     assert kind.target == (kind.output,) and kind.looks is not None and kind.looks.shape == (2, 4)
@@ -69,9 +76,9 @@ def test_the_most_probable_answers_are_in_order(task: Task, count: int) -> None:
     assert tuple(each.output for each in found) == found[0].top_symbols[0]
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_scored_answers_have_their_predicted_probability(task: Task) -> None:
-    model, pairs = load(task_run(task).run), examples(task, 10, 5)
+    model, pairs = load(task_run(task).run), make_examples(task, 10, 5)
     found = model.trace(pairs)
     given = model.force([pair._replace(target=trace.output) for pair, trace in zip(pairs, found, strict=True)])
     for one, other in zip(found, given, strict=True):
@@ -87,7 +94,7 @@ def test_ignored_tags_have_log_probability_0_and_unseen_tags_minus_infinity() ->
         load(task_run("tag").run).force([Example("caa", "CC")])
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_operations_of_autoregressive_tasks_are_refused(task: Task) -> None:
     model = load(task_run(task).run)
     for asked in (
@@ -114,10 +121,13 @@ def test_operations_of_autoregressive_tasks_are_refused(task: Task) -> None:
             model.hypotheses([Example("ab", "")], 2)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_an_ensemble_has_the_mean_of_its_members(task: Task) -> None:
-    pairs = examples(task, 30, 6)
-    one, other = (answerer_of(replace(config_of(task), seed=seed), pairs[:size]) for seed, size in ((1, 30), (2, 20)))
+    pairs = make_examples(task, 30, 6)
+    one, other = (
+        make_untrained_predictor(replace(make_task_config(task), seed=seed), pairs[:size])
+        for seed, size in ((1, 30), (2, 20))
+    )
     joined = build_ensemble([one, other], ["one", "other"])
     assert isinstance(joined, ClassificationPredictor)
     ids = other.vocabularies.target.ids
@@ -129,7 +139,8 @@ def test_an_ensemble_has_the_mean_of_its_members(task: Task) -> None:
 def test_models_of_different_tasks_form_no_ensemble() -> None:
     pairs = [Example("ab", "1"), Example("ab", "2")]
     point, kind = (
-        answerer_of(config_of(task, data={"max_sequence_length": 2}), pairs) for task in ("point", "classify")
+        make_untrained_predictor(make_task_config(task, data={"max_sequence_length": 2}), pairs)
+        for task in ("point", "classify")
     )
     with pytest.raises(RunError, match="differ in task"):
         build_ensemble([point, kind], ["one", "other"])

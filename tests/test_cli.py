@@ -4,8 +4,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from command_line import complaint, pellucid, shell
-from trained_runs import copies_run, copy_files
+from command_line import run_pellucid, run_shell, usage_error_message
+from trained_runs import copy_task_run, write_copy_files
 
 from pellucid import cli
 from pellucid.cli.subcommands import SUBCOMMANDS
@@ -14,47 +14,47 @@ from pellucid.errors import DataError
 
 def test_help_lists_every_subcommand() -> None:
     """In a process, for this one costs nothing."""
-    done = pellucid("--help")
+    done = run_pellucid("--help")
     assert done.code == 0 and done.err == ""
     assert all(f"  {verb:<12}{about}" in done.out for verb, about in SUBCOMMANDS.items())
 
 
 @pytest.mark.parametrize("flag", ["-h", "help"])
 def test_help_has_three_spellings(flag: str) -> None:
-    done = pellucid(flag)
+    done = run_pellucid(flag)
     assert done.code == 0 and "usage: pellucid SUBCOMMAND" in done.out
 
 
 def test_no_subcommand_prints_the_usage() -> None:
-    done = pellucid()
+    done = run_pellucid()
     assert done.code == 2 and "usage: pellucid SUBCOMMAND" in done.out
 
 
 def test_version_is_printed() -> None:
     for flag in ("--version", "-V"):
-        assert pellucid(flag).out.startswith("pellucid 0.")
+        assert run_pellucid(flag).out.startswith("pellucid 0.")
 
 
 @pytest.mark.parametrize("verb", SUBCOMMANDS)
 def test_every_subcommand_documents_its_arguments(verb: str) -> None:
-    done = pellucid(verb, "--help")
+    done = run_pellucid(verb, "--help")
     assert done.code == 0 and f"usage: pellucid {verb}" in done.out and done.err == ""
 
 
 @pytest.mark.parametrize("verb", SUBCOMMANDS)
 def test_every_subcommand_refuses_missing_arguments(verb: str) -> None:
-    done = pellucid(verb)
+    done = run_pellucid(verb)
     assert done.code == 2 and "required" in done.err.lower() and "Traceback" not in done.err
 
 
 @pytest.mark.parametrize(("wrong", "right"), [("trian", "train"), ("evalute", "evaluate"), ("recipes", "recipe")])
 def test_misspelled_subcommand_gets_a_suggestion(wrong: str, right: str) -> None:
-    message = complaint(pellucid(wrong))
+    message = usage_error_message(run_pellucid(wrong))
     assert message == f"there is no subcommand {wrong!r}; did you mean {right!r}? (pellucid --help lists all)"
 
 
 def test_dissimilar_subcommand_gets_no_suggestion() -> None:
-    assert complaint(pellucid("xyzzy")) == "there is no subcommand 'xyzzy' (pellucid --help lists all)"
+    assert usage_error_message(run_pellucid("xyzzy")) == "there is no subcommand 'xyzzy' (pellucid --help lists all)"
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_dissimilar_subcommand_gets_no_suggestion() -> None:
     ],
 )
 def test_misspelled_flag_gets_a_suggestion(verb: str, flag: str, right: str) -> None:
-    files, run, _ = copies_run()
+    files, run, _ = copy_task_run()
     needed = {"train": [files.train, "--valid", files.valid, "--run", run]}.get(verb, [run, files.valid])
-    done = pellucid(verb, *needed, flag, "3")
+    done = run_pellucid(verb, *needed, flag, "3")
     assert done.code == 2 and flag in done.err and right in done.err and "Traceback" not in done.err
 
 
@@ -93,9 +93,9 @@ def test_misspelled_flag_gets_a_suggestion(verb: str, flag: str, right: str) -> 
     ],
 )
 def test_invalid_setting_is_named_by_its_key(tmp_path: Path, flags: list[str], message: str) -> None:
-    files = copies_run().files
-    assert message in complaint(
-        pellucid("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags)
+    files = copy_task_run().files
+    assert message in usage_error_message(
+        run_pellucid("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags)
     )
     assert not (tmp_path / "run" / "config.toml").exists()
 
@@ -113,9 +113,9 @@ def test_invalid_setting_is_named_by_its_key(tmp_path: Path, flags: list[str], m
 )
 def test_invalid_settings_file_is_named_with_its_key(tmp_path: Path, toml: str, message: str) -> None:
     (tmp_path / "a.toml").write_bytes(toml.encode("latin-1"))
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     given = ("--run", tmp_path / "run", "--config", tmp_path / "a.toml")
-    told = complaint(pellucid("train", files.train, "--valid", files.valid, *given))
+    told = usage_error_message(run_pellucid("train", files.train, "--valid", files.valid, *given))
     assert str(tmp_path / "a.toml") in told and message in told
 
 
@@ -169,10 +169,10 @@ def test_interruption_during_import_has_no_traceback(
 
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
 def test_help_to_a_closed_pipe_has_no_traceback(redirection: str) -> None:
-    done = shell(f'"$@" {redirection}', "--help")
+    done = run_shell(f'"$@" {redirection}', "--help")
     assert done.code in (0, 2) and "Traceback" not in done.err and "Exception ignored" not in done.err
 
 
 def test_installed_command_runs_the_module() -> None:
-    done = shell('"$@"', "recipe", "list")
-    assert done == pellucid("recipe", "list") and "digits" in done.out
+    done = run_shell('"$@"', "recipe", "list")
+    assert done == run_pellucid("recipe", "list") and "digits" in done.out

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import pytest
 import tyro
-from command_line import complaint, pellucid
+from command_line import run_pellucid, usage_error_message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,11 +100,11 @@ def test_numbers_with_thousands_of_digits_are_refused_for_every_flag(digits: int
 
 def test_invalid_preset_is_reported_as_a_flag() -> None:
     for verb, needed in (("train", ("a", "--valid", "b", "--run", "c")), ("tune", ("a", "--valid", "b", "--run", "c"))):
-        message = complaint(pellucid(verb, *needed, "--size", "hug"))
+        message = usage_error_message(run_pellucid(verb, *needed, "--size", "hug"))
         assert message == f"--size: expected tiny, small, base or large, got 'hug' (pellucid {verb} --help)"
-    message = complaint(pellucid("train", "a", "--hiden-size", 3))
+    message = usage_error_message(run_pellucid("train", "a", "--hiden-size", 3))
     assert message == "there is no flag --hiden-size; did you mean '--hidden-size'? (pellucid train --help)"
-    message = complaint(pellucid("train", "a", "--size", "base"))
+    message = usage_error_message(run_pellucid("train", "a", "--size", "base"))
     assert message == "--valid and --run are required (pellucid train --help)"
 
 
@@ -118,7 +118,7 @@ def test_invalid_preset_is_reported_as_a_flag() -> None:
     ],
 )
 def test_number_out_of_bounds_is_an_error(tmp_path: Path, arguments: tuple[str, str], told: str) -> None:
-    message = complaint(
-        pellucid("tune", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", *arguments)
+    message = usage_error_message(
+        run_pellucid("tune", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", *arguments)
     )
     assert message.startswith(f"{told} ")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_cases import fake_result
-from command_line import complaint, ended, interrupt, pellucid, started
+from bench_cases import make_fake_result
+from command_line import run_pellucid, send_interrupt, start_command, usage_error_message, wait_for_exit
 
 from pellucid.bench import scaling
 from pellucid.bench.results import StageTime
@@ -29,7 +29,7 @@ def check(record: dict[str, Any]) -> None:
 
 
 def test_json_of_one_case_is_one_object() -> None:
-    done = pellucid("bench", "train", "--case", "tiny", "--cell", "gru", "--json", *QUICK)
+    done = run_pellucid("bench", "train", "--case", "tiny", "--cell", "gru", "--json", *QUICK)
     assert (done.code, done.err) == (0, "")
     record = json.loads(done.out)
     check(record)
@@ -40,7 +40,7 @@ def test_json_of_one_case_is_one_object() -> None:
 def test_table_has_a_row_per_case_a_legend_the_machine_and_the_profile(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "run_measurement", lambda request: fake_result(1e9, 5.0, 100.0))
+    monkeypatch.setattr(bench, "run_measurement", lambda request: make_fake_result(1e9, 5.0, 100.0))
     monkeypatch.setattr(bench, "run_profile", lambda request: [StageTime("reading", 1.0, 1.0, 0.25, 0.5)])
     assert bench.main(["train", "--case", "tiny", "--cell", "gru", "--profile"]) == 0
     out = capsys.readouterr().out
@@ -55,7 +55,7 @@ def test_table_has_a_row_per_case_a_legend_the_machine_and_the_profile(
 
 
 def test_json_of_several_cases_is_a_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(bench, "run_measurement", lambda request: fake_result(1e9, 5.0, 100.0))
+    monkeypatch.setattr(bench, "run_measurement", lambda request: make_fake_result(1e9, 5.0, 100.0))
     assert bench.main(["all", "--case", "tiny", "small", "--json", "--plain"]) == 0
     records = json.loads(capsys.readouterr().out)
     assert len(records) == 3 * 2 * 2 * 2
@@ -66,7 +66,9 @@ def test_json_of_several_cases_is_a_list(monkeypatch: pytest.MonkeyPatch, capsys
 def test_scaling_curves_are_plotted_and_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(scaling, "run_step_measurement", lambda request: fake_result(1e9 * request.digits, 5.0, 100.0))
+    monkeypatch.setattr(
+        scaling, "run_step_measurement", lambda request: make_fake_result(1e9 * request.digits, 5.0, 100.0)
+    )
     assert bench.main(["greedy", "--scaling", str(tmp_path / "a.png")]) == 0
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out.count("hidden") == 5
@@ -91,17 +93,17 @@ def test_scaling_curves_are_plotted_and_printed(
     ],
 )
 def test_invalid_combinations_are_refused_in_one_line(words: tuple[str, ...], message: str) -> None:
-    assert complaint(pellucid("bench", *words)).startswith(message)
+    assert usage_error_message(run_pellucid("bench", *words)).startswith(message)
 
 
 def test_interruption_ends_the_measurement_at_once() -> None:
-    with started("bench", "train", "--case", "tiny", "--cell", "gru", "--seconds", "60") as process:
+    with start_command("bench", "train", "--case", "tiny", "--cell", "gru", "--seconds", "60") as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         deadline = time.monotonic() + 60
         while not children.read_text() and time.monotonic() < deadline:
             time.sleep(0.1)  # before the measuring process exists, Python itself may still be starting
         time.sleep(1)
-        interrupt(process)
-        done = ended(process)
+        send_interrupt(process)
+        done = wait_for_exit(process)
     assert (done.code, done.out) == (130, "")
     assert done.err.strip() == "pellucid: interrupted"

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import complaint, pellucid
+from command_line import run_pellucid, usage_error_message
 
 from pellucid.cli.subcommands import SUBCOMMANDS
 
@@ -14,7 +14,7 @@ from pellucid.cli.subcommands import SUBCOMMANDS
 def bash_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The script for bash."""
     path = tmp_path_factory.mktemp("completion") / "pellucid.bash"
-    path.write_text(pellucid("completion", "bash").out, "utf-8")
+    path.write_text(run_pellucid("completion", "bash").out, "utf-8")
     return path
 
 
@@ -55,7 +55,7 @@ def test_bash_leaves_files_to_its_own_completion(bash_file: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_accept_their_script(shell: str, tmp_path: Path) -> None:
-    script = pellucid("completion", shell)
+    script = run_pellucid("completion", shell)
     assert script.code == 0 and script.err == ""
     for verb in SUBCOMMANDS:
         assert verb in script.out
@@ -66,7 +66,7 @@ def test_other_shells_accept_their_script(shell: str, tmp_path: Path) -> None:
 
 
 def test_unknown_shell_is_an_error() -> None:
-    assert complaint(pellucid("completion", "tcsh")) == (
+    assert usage_error_message(run_pellucid("completion", "tcsh")) == (
         "SHELL: expected bash, zsh or fish, got 'tcsh' (pellucid completion --help)"
     )
-    assert complaint(pellucid("completion")) == "SHELL is required (pellucid completion --help)"
+    assert usage_error_message(run_pellucid("completion")) == "SHELL is required (pellucid completion --help)"

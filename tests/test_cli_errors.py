@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from command_line import complaint, pellucid
-from trained_runs import copies_run, digits_run, write_pairs
+from command_line import run_pellucid, usage_error_message
+from trained_runs import copy_task_run, digits_run, write_pairs
 
 from pellucid.data.examples import Example
 
@@ -23,7 +23,7 @@ from pellucid.data.examples import Example
     ],
 )
 def test_non_number_is_an_error_with_the_expected_type(given: list[str], message: str) -> None:
-    assert complaint(pellucid(*given)) == f"{message} (pellucid {given[0]} --help)"
+    assert usage_error_message(run_pellucid(*given)) == f"{message} (pellucid {given[0]} --help)"
 
 
 @pytest.mark.parametrize(
@@ -46,55 +46,55 @@ def test_non_number_is_an_error_with_the_expected_type(given: list[str], message
     ],
 )
 def test_missing_value_is_an_error(given: list[object], message: str) -> None:
-    assert message in complaint(pellucid(*given))
+    assert message in usage_error_message(run_pellucid(*given))
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "predict", "score", "look"])
 def test_file_before_the_run_folder_is_an_error(verb: str) -> None:
-    trained = copies_run()
-    message = complaint(pellucid(verb, trained.files.valid, trained.run))
+    trained = copy_task_run()
+    message = usage_error_message(run_pellucid(verb, trained.files.valid, trained.run))
     assert message.endswith(f"run folders precede the file (pellucid {verb} {trained.run} {trained.files.valid})")
 
 
 def test_repeated_run_folder_is_an_error(tmp_path: Path) -> None:
     """Its page would have two curves of one name."""
-    run, pairs = copies_run().run, copies_run().files.valid
+    run, pairs = copy_task_run().run, copy_task_run().files.valid
     (tmp_path / "link").symlink_to(run)
     html = ("--html", tmp_path / "a.html")
     compared = ": each run is compared with the first one; name another run"
-    assert complaint(pellucid("evaluate", run, run, pairs, *html)) == f"{run} is given twice{compared}"
-    message = complaint(pellucid("evaluate", run, tmp_path / "link", pairs, *html))
+    assert usage_error_message(run_pellucid("evaluate", run, run, pairs, *html)) == f"{run} is given twice{compared}"
+    message = usage_error_message(run_pellucid("evaluate", run, tmp_path / "link", pairs, *html))
     assert message == f"{run} and {tmp_path / 'link'} are one folder{compared}"
     assert not (tmp_path / "a.html").exists()
 
 
 def test_run_folder_in_place_of_the_file_is_an_error() -> None:
-    run, pairs = copies_run().run, copies_run().files.valid
-    assert "the file of pairs is the last argument" in complaint(pellucid("evaluate", run, run))
-    assert "--json prints to standard output and takes no file" in complaint(
-        pellucid("evaluate", run, pairs, "--json", "scores.json")
+    run, pairs = copy_task_run().run, copy_task_run().files.valid
+    assert "the file of pairs is the last argument" in usage_error_message(run_pellucid("evaluate", run, run))
+    assert "--json prints to standard output and takes no file" in usage_error_message(
+        run_pellucid("evaluate", run, pairs, "--json", "scores.json")
     )
 
 
 @pytest.mark.parametrize("verb", [["evaluate", "--html"], ["look", "--export"]])
 def test_unwritable_page_is_an_error_before_decoding(verb: list[str], tmp_path: Path) -> None:
-    trained = copies_run()
+    trained = copy_task_run()
     for path, why in ((tmp_path / "no" / "a.html", "no such file"), (tmp_path / "b.html", "is a directory")):
         (tmp_path / "b.html").mkdir(exist_ok=True)
-        done = pellucid(verb[0], trained.run, trained.files.valid, verb[1], path)
-        assert f"cannot write {path}: {why}" in complaint(done) and "decod" not in done.err and done.out == ""
+        done = run_pellucid(verb[0], trained.run, trained.files.valid, verb[1], path)
+        assert f"cannot write {path}: {why}" in usage_error_message(done) and "decod" not in done.err and done.out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["b.html"]
 
 
 def test_help_shows_the_type_of_each_flag() -> None:
     for verb in ("predict", "evaluate", "train", "tune", "score", "look", "recipe", "bench"):
-        done = pellucid(verb, "--help-all")
+        done = run_pellucid(verb, "--help-all")
         assert done.code == 0 and "None" not in done.out and "False" not in done.out and "(default: )" not in done.out
-    assert "1,024" in pellucid("predict", "--help-all").out
+    assert "1,024" in run_pellucid("predict", "--help-all").out
 
 
 def test_help_shows_the_range_and_the_default_of_each_number() -> None:
-    out = " ".join(pellucid("train", "--help-all").out.replace("│", " ").split())
+    out = " ".join(run_pellucid("train", "--help-all").out.replace("│", " ").split())
     for text in (
         "--threads INT CPU threads for training, and for later commands with the run; 0 uses all cores. Results are "
         "bit-for-bit reproducible for the same number of threads. (0 to 1,024; default: 1)",
@@ -107,15 +107,17 @@ def test_help_shows_the_range_and_the_default_of_each_number() -> None:
 
 
 def test_missing_group_column_is_an_error() -> None:
-    message = complaint(pellucid("evaluate", copies_run().run, copies_run().files.valid, "--group", 9))
+    message = usage_error_message(
+        run_pellucid("evaluate", copy_task_run().run, copy_task_run().files.valid, "--group", 9)
+    )
     assert message.startswith("--group 9: no such column (") and "\n" not in message
 
 
 def test_hints_name_similar_symbols(tmp_path: Path) -> None:
     sources = write_pairs(tmp_path / "a.tsv", [Example("one", "")])
-    message = complaint(pellucid("predict", digits_run().run, sources, "--forbid", "x"))
+    message = usage_error_message(run_pellucid("predict", digits_run().run, sources, "--forbid", "x"))
     assert "never writes the symbol 'x'" in message and "; it writes '" in message
-    message = complaint(pellucid("predict", digits_run().run, sources, "--require", "７"))
+    message = usage_error_message(run_pellucid("predict", digits_run().run, sources, "--require", "７"))
     assert message.endswith("did you mean '7'?")
-    message = complaint(pellucid("predict", copies_run().run, sources, "--forbid", "Á"))
+    message = usage_error_message(run_pellucid("predict", copy_task_run().run, sources, "--forbid", "Á"))
     assert message.endswith("did you mean 'a'?")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Done, complaint, outputs, pellucid
-from report_documents import parts_of, titles_of, written_document
-from trained_runs import copy_of, digits_run, shared_folder, write_pairs
+from command_line import CommandResult, output_lines, run_pellucid, usage_error_message
+from report_documents import read_report, section_titles, select_parts
+from trained_runs import copy_run_folder, digits_run, shared_folder, write_pairs
 
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
@@ -28,8 +28,8 @@ def pairs_file() -> Path:
     return write_pairs(shared_folder() / "evaluated.tsv", PAIRS)
 
 
-def evaluate(*arguments: object) -> Done:
-    return pellucid("evaluate", digits_run().run, *arguments)
+def evaluate(*arguments: object) -> CommandResult:
+    return run_pellucid("evaluate", digits_run().run, *arguments)
 
 
 def report(*arguments: object) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def report(*arguments: object) -> dict[str, Any]:
 
 @cache
 def predicted() -> list[str]:
-    return list(outputs(pellucid("predict", digits_run().run, pairs_file()).out))
+    return list(output_lines(run_pellucid("predict", digits_run().run, pairs_file()).out))
 
 
 def distance(one: str, other: str) -> int:
@@ -89,11 +89,11 @@ def test_worst_examples_are_listed_with_their_references() -> None:
 
 
 def test_negative_worst_is_refused() -> None:
-    assert "worst" in complaint(evaluate(pairs_file(), "--worst", "-1"))
+    assert "worst" in usage_error_message(evaluate(pairs_file(), "--worst", "-1"))
 
 
 def test_pairs_are_scored_against_their_target_or_any_reference(tmp_path: Path) -> None:
-    (right,) = outputs(pellucid("predict", digits_run().run, stdin=b"two one\n").out)
+    (right,) = output_lines(run_pellucid("predict", digits_run().run, stdin=b"two one\n").out)
     file = write_pairs(tmp_path / "a.tsv", [Example("two one", target) for target in (right, "x", "y")])
     alone, merged = evaluate(file, "--json"), evaluate(file, "--json", "--multi-reference")
     assert "2 further targets repeat the source of an earlier pair" in alone.err and merged.err == ""
@@ -121,7 +121,7 @@ def test_evaluation_of_the_validation_set_repeats_the_logged_metrics() -> None:
 
 def test_bad_lines_blank_lines_and_unknown_symbols_are_counted(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("one\t1\n\nbad\ntwß\t2\n", encoding="utf-8")
-    assert f"{tmp_path / 'a.tsv'}:3: expected 2 columns, got 1" in complaint(evaluate(tmp_path / "a.tsv"))
+    assert f"{tmp_path / 'a.tsv'}:3: expected 2 columns, got 1" in usage_error_message(evaluate(tmp_path / "a.tsv"))
     done = evaluate(tmp_path / "a.tsv", "--on-bad-line", "skip", "--json")
     found = json.loads(done.out)
     counts = [found[name] for name in ("examples", "bad_lines", "blank_lines", "unknown_symbols", "cut_outputs")]
@@ -135,7 +135,7 @@ def test_targets_are_read_from_a_parallel_file(tmp_path: Path) -> None:
     found, whole = report(tmp_path / "source", "--target", tmp_path / "target"), report(pairs_file())
     assert {**found, "seconds": 0} == {**whole, "seconds": 0}
     (tmp_path / "target").write_text("1\n")
-    assert "has 60 lines, but" in complaint(evaluate(tmp_path / "source", "--target", tmp_path / "target"))
+    assert "has 60 lines, but" in usage_error_message(evaluate(tmp_path / "source", "--target", tmp_path / "target"))
 
 
 def test_format_follows_the_file_name(tmp_path: Path) -> None:
@@ -147,27 +147,27 @@ def test_format_follows_the_file_name(tmp_path: Path) -> None:
 
 
 def test_standard_input_gives_the_same_results(tmp_path: Path) -> None:
-    done = pellucid("evaluate", digits_run().run, "-", "--json", stdin=pairs_file().read_bytes())
+    done = run_pellucid("evaluate", digits_run().run, "-", "--json", stdin=pairs_file().read_bytes())
     assert done.code == 0 and {**json.loads(done.out), "seconds": 0} == {**report(pairs_file()), "seconds": 0}
-    assert "standard input:1: expected 2 columns" in complaint(
-        pellucid("evaluate", digits_run().run, "-", stdin=b"bad\n")
+    assert "standard input:1: expected 2 columns" in usage_error_message(
+        run_pellucid("evaluate", digits_run().run, "-", stdin=b"bad\n")
     )
 
 
 def test_long_run_names_stay_distinct(tmp_path: Path) -> None:
     run, file = digits_run().run, digits_run().files.valid
     names = ["a-long-name-that-all-runs-begin-with-seed-one", "a-long-name-that-all-runs-begin-with-seed-two"]
-    runs = [copy_of(run, tmp_path / name) for name in names]
-    done = pellucid("evaluate", *runs, file, "--html", tmp_path / "page.html")
+    runs = [copy_run_folder(run, tmp_path / name) for name in names]
+    done = run_pellucid("evaluate", *runs, file, "--html", tmp_path / "page.html")
     assert done.code == 0 and "…one" in done.out and "…two" in done.out
     assert f"pellucid: …one is {names[0]}\n" in done.err
-    assert names[0] in written_document(tmp_path / "page.html").introduction
-    told = json.loads(pellucid("evaluate", *runs, file, "--json").out)
+    assert names[0] in read_report(tmp_path / "page.html").introduction
+    told = json.loads(run_pellucid("evaluate", *runs, file, "--json").out)
     assert [each["name"] for each in told["runs"]] == names and told["comparisons"][0]["a"] == names[0]
 
 
 def test_two_runs_are_compared(tmp_path: Path) -> None:
-    other = copy_of(digits_run().run, tmp_path / "same")
+    other = copy_run_folder(digits_run().run, tmp_path / "same")
     done = evaluate(other, pairs_file(), "--json", "--html", tmp_path / "page.html")
     found = json.loads(done.out)
     assert done.code == 0 and done.err == f"pellucid: wrote {tmp_path / 'page.html'}\n"
@@ -179,8 +179,8 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
     for score in ("exact_match", "symbol_error_rate"):
         assert comparison[score]["difference"] == 0 and comparison[score]["p"] == 1
     assert comparison["only_a"] == comparison["only_b"] == 0 and comparison["a_right_b_wrong"] == []
-    document = written_document(tmp_path / "page.html")
-    assert "Significance" in titles_of(document) and document.title == "run and same"
+    document = read_report(tmp_path / "page.html")
+    assert "Significance" in section_titles(document) and document.title == "run and same"
     told = evaluate(other, pairs_file())
     assert "run minus each other run" in told.out and "correct examples" in told.out
 
@@ -188,9 +188,9 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
 def test_html_page_lists_the_errors(tmp_path: Path) -> None:
     assert evaluate(pairs_file(), "--html", tmp_path / "a.html", "--nbest", "2").code == 0
     wrong = report(pairs_file(), "--beam-size", "2", "--worst", "100")["worst"]
-    (errors,) = parts_of(written_document(tmp_path / "a.html"), ReportExamples, "Errors")
+    (errors,) = select_parts(read_report(tmp_path / "a.html"), ReportExamples, "Errors")
     assert len(errors.examples) == len(wrong) > 0 and {len(each.outputs[0].traces) for each in errors.examples} == {2}
-    assert "ends with .html" in complaint(evaluate(pairs_file(), "--html", tmp_path / "a.htm"))
+    assert "ends with .html" in usage_error_message(evaluate(pairs_file(), "--html", tmp_path / "a.htm"))
 
 
 def test_nbest_reports_oracle_accuracy() -> None:
@@ -200,7 +200,7 @@ def test_nbest_reports_oracle_accuracy() -> None:
     assert report(pairs_file(), "--beam-size", "3")["exact_match"] == found["exact_match"]
     assert 0 < found["mean_reciprocal_rank"] <= shares[-1] / 100
     assert report(pairs_file(), "--nbest", "3", "--beam-size", "2")["oracle"] == found["oracle"]
-    assert "--nbest: expected 1 to 1,024 outputs, the largest beam size, got 0" in complaint(
+    assert "--nbest: expected 1 to 1,024 outputs, the largest beam size, got 0" in usage_error_message(
         evaluate(pairs_file(), "--nbest", "0")
     )
 
@@ -218,25 +218,27 @@ def test_group_column_gives_a_table_by_group(tmp_path: Path) -> None:
     assert found["macro"]["wer"] == pytest.approx((rows["long"]["wer"] + rows["short"]["wer"]) / 2)
     assert found["exact_match"] == pytest.approx(report(pairs_file())["exact_match"])
     assert "by group" in evaluate(tmp_path / "a.tsv", "--group", "3").out.replace("\n", " ")
-    assert "expected 4 columns, got 3" in complaint(evaluate(tmp_path / "a.tsv", "--group", "4"))
-    assert "--group" in complaint(evaluate(tmp_path / "a.tsv", "--group", "language"))
+    assert "expected 4 columns, got 3" in usage_error_message(evaluate(tmp_path / "a.tsv", "--group", "4"))
+    assert "--group" in usage_error_message(evaluate(tmp_path / "a.tsv", "--group", "language"))
 
 
 def test_placeholder_in_paths_gives_a_table_by_name(tmp_path: Path) -> None:
     for at, name in enumerate(("ady", "bul", "cat")):
         write_pairs(tmp_path / f"{name}_test.tsv", PAIRS[20 * at : 20 * at + 20])
         if name != "cat":
-            copy_of(digits_run().run, tmp_path / name)
-    done = pellucid("evaluate", tmp_path / "{}", tmp_path / "{}_test.tsv", "--json")
+            copy_run_folder(digits_run().run, tmp_path / name)
+    done = run_pellucid("evaluate", tmp_path / "{}", tmp_path / "{}_test.tsv", "--json")
     found = json.loads(done.out)
     assert "no run for 1 of 3 files, which are skipped: cat" in done.err
     assert [(row["group"], row["examples"]) for row in found["groups"]] == [("ady", 20), ("bul", 20)]
     assert found["macro"]["exact_match"] == pytest.approx(sum(row["exact_match"] for row in found["groups"]) / 2)
     one_run = json.loads(evaluate(tmp_path / "{}_test.tsv", "--json").out)
     assert len(one_run["groups"]) == 3 and one_run["examples"] == 60
-    assert "no file matches" in complaint(evaluate(tmp_path / "{}.none"))
-    assert "no run folder matches" in complaint(pellucid("evaluate", tmp_path / "no" / "{}", tmp_path / "{}_test.tsv"))
-    assert "does not" in complaint(pellucid("evaluate", tmp_path / "{}", pairs_file()))
+    assert "no file matches" in usage_error_message(evaluate(tmp_path / "{}.none"))
+    assert "no run folder matches" in usage_error_message(
+        run_pellucid("evaluate", tmp_path / "no" / "{}", tmp_path / "{}_test.tsv")
+    )
+    assert "does not" in usage_error_message(run_pellucid("evaluate", tmp_path / "{}", pairs_file()))
 
 
 def test_text_metrics_are_computed_on_request() -> None:
@@ -254,7 +256,7 @@ def test_groups_and_lexicon_are_read_once_for_all_runs(tmp_path: Path) -> None:
         told = partial(_tell, tmp_path / name, (once, "six\t0\t?\n"))
         threading.Thread(target=told, daemon=True).start()
     pairs, lexicon = tmp_path / "pairs.tsv", tmp_path / "lexicon.tsv"
-    found = report(copy_of(digits_run().run, tmp_path / "copy"), pairs, "--group", "3", "--lexicon", lexicon)
+    found = report(copy_run_folder(digits_run().run, tmp_path / "copy"), pairs, "--group", "3", "--lexicon", lexicon)
     for each in found["runs"]:
         assert {row["group"]: row["examples"] for row in each["groups"]} == {"a": 2, "b": 1}
         assert {row["group"]: row["wer"] for row in each["groups"]}["b"] == 0
@@ -271,9 +273,9 @@ def test_json_output_has_no_control_characters(tmp_path: Path) -> None:
     file = write_pairs(tmp_path / "odd.tsv", [Example("1\x7f\x9b2", "x\x7f\x9b\u2028y")])
     for done in (
         evaluate(file, "--json"),
-        pellucid("predict", digits_run().run, file, "--output-format", "jsonl"),
-        pellucid("predict", digits_run().run, file, "--output-format", "jsonl", "--nbest", "2"),
-        pellucid("score", digits_run().run, file, "--output-format", "jsonl"),
+        run_pellucid("predict", digits_run().run, file, "--output-format", "jsonl"),
+        run_pellucid("predict", digits_run().run, file, "--output-format", "jsonl", "--nbest", "2"),
+        run_pellucid("score", digits_run().run, file, "--output-format", "jsonl"),
     ):
         assert done.code == 0 and done.out.removesuffix("\n").isprintable(), done
         assert "1\x7f\x9b2" in json.dumps(json.loads(done.out), ensure_ascii=False)

@@ -1,7 +1,7 @@
 """cli/foreign_flags.py and cli/flag_suggestions.py: flags of other programs lead to ours; suggestions never mislead."""
 
 import pytest
-from command_line import complaint, pellucid
+from command_line import run_pellucid, usage_error_message
 
 from pellucid.cli.arguments import expand_arguments, known_flags, parse_arguments
 from pellucid.cli.completion import ARGUMENT_CLASSES
@@ -69,8 +69,8 @@ COMMON = {
 @pytest.mark.parametrize("name", COMMON)
 def test_common_flags_of_other_programs_in_train(name: str) -> None:
     assert told("train", f"--{name}=3") == f"--{name} is {COMMON[name]} here"
-    done = pellucid("train", *NEEDED["train"], f"--{name}", 3)
-    assert complaint(done) == f"--{name} is {COMMON[name]} here (pellucid train --help)" and done.out == ""
+    done = run_pellucid("train", *NEEDED["train"], f"--{name}", 3)
+    assert usage_error_message(done) == f"--{name} is {COMMON[name]} here (pellucid train --help)" and done.out == ""
 
 
 def test_flags_of_other_subcommands_are_named() -> None:
@@ -114,9 +114,9 @@ def test_flags_of_another_meaning_are_not_suggested(flag: str) -> None:
 
 
 def test_flags_of_the_issue_no_longer_mislead() -> None:
-    said = complaint(pellucid("train", "a", "--lr", "1"))
+    said = usage_error_message(run_pellucid("train", "a", "--lr", "1"))
     assert said == "--lr is --learning-rate here (pellucid train --help)"
-    assert "--aligned" not in complaint(pellucid("predict", "run", "--valid", "b"))
+    assert "--aligned" not in usage_error_message(run_pellucid("predict", "run", "--valid", "b"))
 
 
 def test_one_edit() -> None:

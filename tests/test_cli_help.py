@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import get_args
 
 import pytest
-from command_line import complaint, environment, pellucid
+from command_line import build_environment, run_pellucid, usage_error_message
 
 from pellucid.cli.arguments import expand_arguments, known_flags, parse_arguments
 from pellucid.cli.completion import ARGUMENT_CLASSES, first_arguments, flag_completions
@@ -35,7 +35,11 @@ print(msgspec.json.encode({name: value for name, value in vars(args).items()}, e
 def parsed_settings(arguments: Sequence[str], verb: str = "train") -> SimpleNamespace:
     """What the parser of train or tune makes of a command line, in a process without checks of types."""
     done = subprocess.run(
-        [sys.executable, "-c", PARSER, verb, *arguments], capture_output=True, text=True, env=environment(), check=False
+        [sys.executable, "-c", PARSER, verb, *arguments],
+        capture_output=True,
+        text=True,
+        env=build_environment(),
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     values = json.loads(done.stdout)
@@ -49,9 +53,9 @@ NEEDED = ("a.tsv", "--valid", "b.tsv", "--run", "c")
 
 @pytest.mark.parametrize("verb", SUBCOMMANDS)
 def test_help_is_one_page(verb: str) -> None:
-    done = pellucid(verb, "--help")
+    done = run_pellucid(verb, "--help")
     lines = done.out.splitlines()
-    assert done.code == 0 and done.err == "" and pellucid(verb, "-h") == done
+    assert done.code == 0 and done.err == "" and run_pellucid(verb, "-h") == done
     assert len(lines) <= 40 and max(map(len, lines)) <= 80
     assert lines[0].startswith(f"usage: pellucid {verb} ") and "Examples:" in lines
     assert lines[-1] == f"All options: pellucid {verb} --help-all"
@@ -74,7 +78,7 @@ def test_every_option_of_a_page_exists_with_its_letter(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", SUBCOMMANDS)
 def test_defaults_of_a_page_are_those_of_the_options(verb: str) -> None:
-    everything = " ".join(pellucid(verb, "--help-all").out.replace("│", " ").split())
+    everything = " ".join(run_pellucid(verb, "--help-all").out.replace("│", " ").split())
     found = 0
     for option in HELP_PAGES[verb].options:
         named = re.search(r"([a-z0-9_]+) \(default\)|\(?([a-z0-9._]+) by default", option.text)
@@ -108,18 +112,22 @@ def test_help_imports_neither_torch_nor_the_parser() -> None:
     )
     for arguments, loaded in ((["predict", "--help"], "set()"), (["predict", "--help-all"], "")):
         done = subprocess.run(
-            [sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=environment(), check=False
+            [sys.executable, "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            env=build_environment(),
+            check=False,
         )
         assert done.stderr == "" and (not loaded or done.stdout.splitlines()[-1] == loaded)
 
 
 def test_help_all_shows_every_flag_and_its_other_names() -> None:
     for verb in SUBCOMMANDS:
-        text = " ".join(pellucid(verb, "--help-all").out.replace("│", " ").split())
+        text = " ".join(run_pellucid(verb, "--help-all").out.replace("│", " ").split())
         for name, flag in known_flags(ARGUMENT_CLASSES[verb]).items():
             assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text), (verb, name)
             assert flag.targets or f" {name}" in text
-    assert "also -e, --epochs)" in text or "also -e, --epochs)" in pellucid("train", "--help-all").out.replace(
+    assert "also -e, --epochs)" in text or "also -e, --epochs)" in run_pellucid("train", "--help-all").out.replace(
         "\n", " "
     )
 
@@ -194,10 +202,16 @@ def test_every_flag_without_section_stands_for_flags_that_exist(name: str, kind:
 def test_values_are_not_taken_for_letters() -> None:
     flags = ("--prefix=-n", "--forbid", "-", "-k", "2")
     assert expand_arguments(ARGUMENT_CLASSES["predict"], flags) == ["--prefix=-n", "--forbid", "-", "--beam-size", "2"]
-    assert complaint(pellucid("predict", "run", "-k", "-n", 3)).startswith("-k: expected a value, got the flag -n ")
-    assert complaint(pellucid("predict", "run", "-k", "x")).startswith("-k: expected a whole number, got 'x' ")
-    assert complaint(pellucid("train", *NEEDED, "--epochs", "x")).startswith("--epochs: expected a number, got 'x' ")
-    assert complaint(pellucid("predict", "run", "-e", 3)).startswith("there is no flag -e ")
+    assert usage_error_message(run_pellucid("predict", "run", "-k", "-n", 3)).startswith(
+        "-k: expected a value, got the flag -n "
+    )
+    assert usage_error_message(run_pellucid("predict", "run", "-k", "x")).startswith(
+        "-k: expected a whole number, got 'x' "
+    )
+    assert usage_error_message(run_pellucid("train", *NEEDED, "--epochs", "x")).startswith(
+        "--epochs: expected a number, got 'x' "
+    )
+    assert usage_error_message(run_pellucid("predict", "run", "-e", 3)).startswith("there is no flag -e ")
 
 
 def test_completions_are_known_flags() -> None:

@@ -13,17 +13,17 @@ from urllib.request import urlopen
 
 import msgspec
 import pytest
-from command_line import Done, command, complaint, environment, pellucid
-from page_data import bare_run, begun_run
-from trained_runs import contents, copy_of, digits_run
+from command_line import CommandResult, build_command, build_environment, run_pellucid, usage_error_message
+from page_data import make_interrupted_run, make_run_without_model
+from trained_runs import copy_run_folder, digits_run, read_folder_state
 
 from pellucid.config.toml import load_config, to_toml
 from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.training.run_folder import CONFIG, load
 
 
-def look(*arguments: object, stdin: bytes = b"") -> Done:
-    return pellucid("look", digits_run().run, *arguments, stdin=stdin)
+def look(*arguments: object, stdin: bytes = b"") -> CommandResult:
+    return run_pellucid("look", digits_run().run, *arguments, stdin=stdin)
 
 
 def test_terminal_view_shows_sources_outputs_and_caption() -> None:
@@ -58,9 +58,9 @@ def test_terminal_shows_the_validation_file_by_default(tmp_path: Path) -> None:
     assert own == given and own.code == 0 and own.out.count(" → ") == 10
     done = look("--export", tmp_path / "a.json")
     assert done.code == 0 and json.loads((tmp_path / "a.json").read_text())["text"] in own.out
-    run = copy_of(digits_run().run, tmp_path / "run")
+    run = copy_run_folder(digits_run().run, tmp_path / "run")
     (run / "log.jsonl").unlink()
-    assert complaint(pellucid("look", run, "--terminal")) == (
+    assert usage_error_message(run_pellucid("look", run, "--terminal")) == (
         f"{run}: the validation file named in its log was not found: give a FILE"
     )
 
@@ -68,7 +68,7 @@ def test_terminal_shows_the_validation_file_by_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flag", ["most", "items"])
 @pytest.mark.parametrize("number", [0, -1])
 def test_limit_of_zero_is_refused(flag: str, number: int) -> None:
-    assert flag in complaint(look("-", f"--{flag}", number, stdin=b"one\n"))
+    assert flag in usage_error_message(look("-", f"--{flag}", number, stdin=b"one\n"))
 
 
 def test_first_example_is_exported_as_a_picture(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_first_example_is_exported_as_a_picture(tmp_path: Path) -> None:
     (trace,) = load(digits_run().run).predict(["nine two"])
     assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(trace.to_json())
     assert "tikzpicture" in (tmp_path / "a.tex").read_text("utf-8")
-    assert sorted(contents(tmp_path)) == ["a.json", "a.png", "a.svg", "a.tex"]
+    assert sorted(read_folder_state(tmp_path)) == ["a.json", "a.png", "a.svg", "a.tex"]
 
 
 def page_of(path: Path) -> Any:  # noqa: ANN401 (whatever a page holds)
@@ -107,7 +107,7 @@ def test_page_shows_the_validation_file_by_default(tmp_path: Path) -> None:
 
 def test_page_of_sources_and_of_several_runs_is_exported(tmp_path: Path) -> None:
     (tmp_path / "sources.txt").write_text("one\ntwo\n")
-    done = pellucid(
+    done = run_pellucid(
         *("look", digits_run().run, digits_run().run, tmp_path / "sources.txt"),
         *("--export", tmp_path / "page.html", "--beam-size", 2),
     )
@@ -124,11 +124,11 @@ def test_page_of_standard_input_is_exported(tmp_path: Path) -> None:
 
 def test_page_is_served_until_ctrl_c() -> None:
     process = subprocess.Popen(
-        command("look", digits_run().run, digits_run().files.valid, "--no-open"),
+        build_command("look", digits_run().run, digits_run().files.valid, "--no-open"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(),
+        env=build_environment(),
     )
     assert process.stdout is not None
     address = process.stdout.readline().strip()
@@ -144,26 +144,26 @@ def test_port_in_use_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        message = complaint(look(digits_run().files.valid, "--port", taken.getsockname()[1]))
+        message = usage_error_message(look(digits_run().files.valid, "--port", taken.getsockname()[1]))
     assert message.startswith("--port ") and message.endswith("address already in use")
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.html.txt"])
 def test_unknown_suffix_is_refused(tmp_path: Path, name: str) -> None:
-    message = complaint(look("-", "--export", tmp_path / name, stdin=b"one\n"))
+    message = usage_error_message(look("-", "--export", tmp_path / name, stdin=b"one\n"))
     assert message.startswith("--export takes a file that ends with .html, .png, .svg, .json or .tex, got ")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_export_and_terminal_exclude_each_other(tmp_path: Path) -> None:
-    message = complaint(look(digits_run().files.valid, "--terminal", "--export", tmp_path / "a.html"))
+    message = usage_error_message(look(digits_run().files.valid, "--terminal", "--export", tmp_path / "a.html"))
     assert message == "--terminal and --export exclude each other"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    message = complaint(look(tmp_path / "pipe", "--export", tmp_path / "a.html"))
+    message = usage_error_message(look(tmp_path / "pipe", "--export", tmp_path / "a.html"))
     assert message == f"{tmp_path / 'pipe'} is a pipe, but look reads its input several times: write it to a file first"
 
 
@@ -176,7 +176,7 @@ def test_missing_folder_is_an_error(tmp_path: Path, name: str) -> None:
 
 def test_file_of_neither_pairs_nor_sources_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "mixed.tsv").write_text("one\t1\ntwo\n")
-    message = complaint(look(tmp_path / "mixed.tsv", "--export", tmp_path / "a.html"))
+    message = usage_error_message(look(tmp_path / "mixed.tsv", "--export", tmp_path / "a.html"))
     assert "mixed.tsv:2: expected 2 columns, got 1" in message and not (tmp_path / "a.html").exists()
     assert "--on-bad-line" not in message and "look requires a file without bad lines" in message
 
@@ -186,19 +186,21 @@ def test_invalid_file_is_an_error_before_the_first_checkpoint(tmp_path: Path) ->
     run.mkdir()
     (run / CONFIG).write_bytes((digits_run().run / CONFIG).read_bytes())
     (tmp_path / "mixed.tsv").write_text("one\t1\ntwo\n")
-    assert "mixed.tsv:2: expected 2 columns, got 1" in complaint(pellucid("look", run, tmp_path / "mixed.tsv"))
+    assert "mixed.tsv:2: expected 2 columns, got 1" in usage_error_message(
+        run_pellucid("look", run, tmp_path / "mixed.tsv")
+    )
 
 
 def test_skipped_bad_lines_are_counted(tmp_path: Path) -> None:
-    run, path = copy_of(digits_run().run, tmp_path / "run"), tmp_path / "mixed.txt"
+    run, path = copy_run_folder(digits_run().run, tmp_path / "run"), tmp_path / "mixed.txt"
     config = load_config(run / CONFIG)
     data = msgspec.structs.replace(config.data, on_bad_line="skip")
     (run / CONFIG).write_text(to_toml(msgspec.structs.replace(config, data=data)), encoding="utf-8")
     path.write_bytes(b"one\n\xff\nnine\n")
-    done = pellucid("look", run, path, "--terminal")
+    done = run_pellucid("look", run, path, "--terminal")
     assert done.code == 0 and "nine →" in done.out
     assert done.err.startswith("pellucid: 1 bad line skipped, the first: line 2: invalid UTF-8")
-    exported = pellucid("look", run, path, "--export", tmp_path / "a.html")
+    exported = run_pellucid("look", run, path, "--export", tmp_path / "a.html")
     assert "mixed.txt: 1 bad line skipped" in exported.err
     assert "1 bad line skipped" in (tmp_path / "a.html").read_text("utf-8")
 
@@ -209,44 +211,47 @@ def test_runs_of_different_tasks_are_refused(tmp_path: Path) -> None:
     config = load_config(digits_run().run / CONFIG)
     data = msgspec.structs.replace(config.data, target_symbols="position")
     (other / CONFIG).write_text(to_toml(msgspec.structs.replace(config, task="point", data=data)))
-    message = complaint(pellucid("look", digits_run().run, other, "--no-open"))
+    message = usage_error_message(run_pellucid("look", digits_run().run, other, "--no-open"))
     assert "runs of different tasks cannot be compared" in message and "other is 'point'" in message
 
 
 def test_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
-    assert "the folder of a run is required" in complaint(pellucid("look"))
-    assert "is not a run folder" in complaint(pellucid("look", tmp_path))
-    assert "show one run: give one RUN" in complaint(look(digits_run().run, "--terminal"))
-    run = copy_of(digits_run().run, tmp_path / "run")
+    assert "the folder of a run is required" in usage_error_message(run_pellucid("look"))
+    assert "is not a run folder" in usage_error_message(run_pellucid("look", tmp_path))
+    assert "show one run: give one RUN" in usage_error_message(look(digits_run().run, "--terminal"))
+    run = copy_run_folder(digits_run().run, tmp_path / "run")
     (run / "log.jsonl").unlink()
-    assert "pellucid look RUN FILE --export page.html" in complaint(
-        pellucid("look", run, "--export", tmp_path / "a.html")
+    assert "pellucid look RUN FILE --export page.html" in usage_error_message(
+        run_pellucid("look", run, "--export", tmp_path / "a.html")
     )
 
 
 def test_compared_run_without_a_model_is_named_before_any_decoding(tmp_path: Path) -> None:
-    whole, page = begun_run(tmp_path / "whole"), tmp_path / "a.html"
-    killed, bare = copy_of(whole, tmp_path / "killed"), bare_run(tmp_path / "bare", whole)
+    whole, page = make_interrupted_run(tmp_path / "whole"), tmp_path / "a.html"
+    killed, bare = copy_run_folder(whole, tmp_path / "killed"), make_run_without_model(tmp_path / "bare", whole)
     (killed / "model.safetensors").unlink()
     advice = "give the training command again; it writes the model from the checkpoint"
     for run, expected in (
         (killed, f"{killed / 'model.safetensors'} is missing: {advice}"),
         (bare, f"{bare} holds no model yet: its training has not reached a first validation"),
     ):
-        assert complaint(pellucid("look", whole, run, digits_run().files.valid, "--export", page)) == expected
+        assert (
+            usage_error_message(run_pellucid("look", whole, run, digits_run().files.valid, "--export", page))
+            == expected
+        )
     assert not page.exists()
 
 
 @pytest.mark.parametrize("given", [True, False])
 def test_page_of_a_run_without_a_model_is_refused_for_that_reason(tmp_path: Path, given: bool) -> None:
-    bare = bare_run(tmp_path / "bare", digits_run().run)
+    bare = make_run_without_model(tmp_path / "bare", digits_run().run)
     file = [digits_run().files.valid] if given else []
     for name in ("a.html", "a.png"):
-        assert complaint(pellucid("look", bare, *file, "--export", tmp_path / name)) == (
+        assert usage_error_message(run_pellucid("look", bare, *file, "--export", tmp_path / name)) == (
             f"{bare} holds no model yet: its training has not reached a first validation"
         )
 
 
 def test_missing_file_is_an_error() -> None:
-    assert "no source" in complaint(look("-", stdin=b""))
-    assert "standard input:1: invalid UTF-8" in complaint(look("-", stdin=b"\xff\n"))
+    assert "no source" in usage_error_message(look("-", stdin=b""))
+    assert "standard input:1: invalid UTF-8" in usage_error_message(look("-", stdin=b"\xff\n"))

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 import safetensors.torch
-from command_line import Done, complaint, outputs, pellucid, shell
-from trained_runs import copies, copies_run, copy_of, flags, small_config, write_pairs
+from command_line import CommandResult, output_lines, run_pellucid, run_shell, usage_error_message
+from trained_runs import (
+    copy_run_folder,
+    copy_task_run,
+    make_copy_examples,
+    make_small_config,
+    training_flags,
+    write_pairs,
+)
 
 from pellucid.cli.messages import BestEffortStream, format_warning, print_message
 from pellucid.data.examples import Example
@@ -30,7 +37,7 @@ def acting(text: str) -> set[str]:
     return {each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs") and each != "\n"}
 
 
-def assert_visible(done: Done) -> None:
+def assert_visible(done: CommandResult) -> None:
     """Nothing that was said acts, and the odd name is there."""
     assert acting(done.err) == set() and SHOWN in done.err, done
 
@@ -78,43 +85,49 @@ def test_progress_lines_escape_controls(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_names_in_a_run_folder_are_escaped(tmp_path: Path) -> None:
-    run, dev = copy_of(copies_run().run, tmp_path / "run"), copies_run().files.valid
+    run, dev = copy_run_folder(copy_task_run().run, tmp_path / "run"), copy_task_run().files.valid
     path = run / "model.safetensors"
     content, held = path.read_bytes(), safetensors.torch.load(path.read_bytes())
     path.write_bytes(safetensors.torch.save({**held, ODD: held["encoder.table.weight"].clone()}))
-    assert_visible(pellucid("predict", run, dev))
+    assert_visible(run_pellucid("predict", run, dev))
     path.write_bytes(safetensors.torch.save(held, {"format": ODD}))
-    assert_visible(pellucid("predict", run, dev))
+    assert_visible(run_pellucid("predict", run, dev))
     path.write_bytes(content)
     settings = (run / "config.toml").read_text("utf-8")
     (run / "config.toml").write_text(f"{json.dumps(ODD)} = 1\n{settings}", "utf-8")
-    done = pellucid("predict", run, dev)
-    assert "unknown key" in complaint(done) and acting(done.err) == set()
+    done = run_pellucid("predict", run, dev)
+    assert "unknown key" in usage_error_message(done) and acting(done.err) == set()
     (run / ENSEMBLE).write_text(json.dumps({"members": [ODD]}), "utf-8")
-    assert_visible(pellucid("predict", run, dev))
+    assert_visible(run_pellucid("predict", run, dev))
 
 
 def test_names_of_files_columns_and_symbols_are_escaped(tmp_path: Path) -> None:
     folder = tmp_path / ODD
     folder.mkdir()
-    odd = [*copies(15, seed=4), Example("a\x1b\u202eb", "a\x9bb")]
+    odd = [*make_copy_examples(15, seed=4), Example("a\x1b\u202eb", "a\x9bb")]
     train = write_pairs(folder / "train.tsv", odd)
-    done = pellucid("train", train, "--valid", train, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    done = run_pellucid(
+        "train", train, "--valid", train, "--run", folder / "run", *training_flags(make_small_config({"epochs": 1}))
+    )
     assert done.code == 2 or SHOWN in done.err
     assert acting(done.err) == set()
     dev = write_pairs(folder / "dev.tsv", odd[12:])
-    done = pellucid("train", train, "--valid", dev, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    done = run_pellucid(
+        "train", train, "--valid", dev, "--run", folder / "run", *training_flags(make_small_config({"epochs": 1}))
+    )
     assert done.code == 0
     assert_visible(done)
-    assert_visible(pellucid("predict", folder / "run", folder / "none.tsv"))
-    done = pellucid("predict", folder / "run", stdin="a\x07\u2066\n".encode())
+    assert_visible(run_pellucid("predict", folder / "run", folder / "none.tsv"))
+    done = run_pellucid("predict", folder / "run", stdin="a\x07\u2066\n".encode())
     assert "2 different" in done.err and acting(done.err) == set()
     for more in ([], [shutil.copytree(folder / "run", folder / "other")]):
-        done = pellucid("evaluate", folder / "run", *more, dev, "--html", folder / "a.html")
+        done = run_pellucid("evaluate", folder / "run", *more, dev, "--html", folder / "a.html")
         assert done.code == 0 and acting(done.out) == set()
         assert_visible(done)
-    assert_visible(pellucid("train", train, "--valid", dev, "--run", folder / "2", "--source-column", ODD, "--header"))
-    assert acting(pellucid("predict", folder / "run", f"--{ODD}").err) == set()
+    assert_visible(
+        run_pellucid("train", train, "--valid", dev, "--run", folder / "2", "--source-column", ODD, "--header")
+    )
+    assert acting(run_pellucid("predict", folder / "run", f"--{ODD}").err) == set()
 
 
 FULL = '"$@" 2>/dev/full'
@@ -124,28 +137,36 @@ CLOSED = '"$@" 2>&-'
 @pytest.mark.parametrize("script", [FULL, CLOSED])
 def test_exit_code_ignores_failures_of_standard_error(script: str) -> None:
     """An unknown symbol is told of, where that can be told."""
-    told = shell('echo "ab?" | "$@"', "predict", copies_run().run)
-    done = shell(f'echo "ab?" | {script}', "predict", copies_run().run)
+    told = run_shell('echo "ab?" | "$@"', "predict", copy_task_run().run)
+    done = run_shell(f'echo "ab?" | {script}', "predict", copy_task_run().run)
     assert told.code == 0 and "1 source symbol" in told.err
-    assert done == (0, told.out, "") and len(outputs(done.out)) == 1
+    assert done == (0, told.out, "") and len(output_lines(done.out)) == 1
 
 
 @pytest.mark.parametrize("script", [FULL, CLOSED])
 def test_training_continues_without_standard_error(tmp_path: Path, script: str) -> None:
-    files = copies_run().files
-    command = ("train", files.train, "--valid", files.valid, "--run", tmp_path, *flags(small_config({"epochs": 1})))
-    assert shell(script, *command) == (0, "", "")
+    files = copy_task_run().files
+    command = (
+        "train",
+        files.train,
+        "--valid",
+        files.valid,
+        "--run",
+        tmp_path,
+        *training_flags(make_small_config({"epochs": 1})),
+    )
+    assert run_shell(script, *command) == (0, "", "")
     assert (tmp_path / "card.md").exists()
 
 
 @pytest.mark.parametrize("script", ['"$@" >/dev/full', '"$@" >/dev/full 2>/dev/full', '"$@" >/dev/full 2>&-'])
 def test_unwritable_output_is_an_error_without_standard_error(script: str) -> None:
-    done = shell(script, "predict", copies_run().run, copies_run().files.valid)
+    done = run_shell(script, "predict", copy_task_run().run, copy_task_run().files.valid)
     assert done.code == 2 and done.out == "" and "Traceback" not in done.err
 
 
 def test_user_error_has_its_exit_code_without_standard_error() -> None:
-    assert shell(FULL, "predict", "/none").code == shell(CLOSED, "predict", "/none").code == 2
+    assert run_shell(FULL, "predict", "/none").code == run_shell(CLOSED, "predict", "/none").code == 2
 
 
 def test_full_stream_is_abandoned_at_the_first_failure() -> None:

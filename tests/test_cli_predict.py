@@ -9,8 +9,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_line import Done, complaint, ended, interrupt, outputs, pellucid, shell, started
-from trained_runs import copy_of, digits_run, small_config, train_to_end, write_pairs
+from command_line import (
+    CommandResult,
+    output_lines,
+    run_pellucid,
+    run_shell,
+    send_interrupt,
+    start_command,
+    usage_error_message,
+    wait_for_exit,
+)
+from trained_runs import copy_run_folder, digits_run, make_small_config, train_to_end, write_pairs
 
 from pellucid.cli.sources import DecodingNotes, read_chunks
 from pellucid.config.settings import DataConfig
@@ -23,8 +32,10 @@ from pellucid.training.session import TrainingFiles
 SOURCES = [example.source for example in spelled_digits(50, 1, 4, seed=11)]
 
 
-def predict(*arguments: object, stdin: str | bytes = b"") -> Done:
-    return pellucid("predict", digits_run().run, *arguments, stdin=stdin.encode() if isinstance(stdin, str) else stdin)
+def predict(*arguments: object, stdin: str | bytes = b"") -> CommandResult:
+    return run_pellucid(
+        "predict", digits_run().run, *arguments, stdin=stdin.encode() if isinstance(stdin, str) else stdin
+    )
 
 
 def expected(sources: list[str]) -> list[str]:
@@ -34,13 +45,15 @@ def expected(sources: list[str]) -> list[str]:
 
 def test_outputs_are_in_input_order() -> None:
     done = predict(stdin="".join(f"{source}\n" for source in SOURCES))
-    assert done.code == 0 and done.err == "" and outputs(done.out) == expected(SOURCES)
-    assert len(set(outputs(done.out))) > 10
+    assert done.code == 0 and done.err == "" and output_lines(done.out) == expected(SOURCES)
+    assert len(set(output_lines(done.out))) > 10
 
 
 def test_outputs_of_several_batches_are_in_input_order() -> None:
     many = [SOURCES[number % 47] for number in range(2300)]
-    assert outputs(predict(stdin="\n".join(many)).out) == expected(many[:47]) * 48 + expected(many[: 2300 - 47 * 48])
+    assert output_lines(predict(stdin="\n".join(many)).out) == expected(many[:47]) * 48 + expected(
+        many[: 2300 - 47 * 48]
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +85,7 @@ def test_beam_search_equals_python_and_scores_no_lower_than_greedy() -> None:
 @pytest.mark.parametrize("width", [0, -1, 5000])
 def test_invalid_beam_size_is_refused(width: int) -> None:
     done = predict("--beam-size", width, stdin="one\n")
-    assert done.out == "" and complaint(done).startswith("--beam-size: expected a whole number of at ")
+    assert done.out == "" and usage_error_message(done).startswith("--beam-size: expected a whole number of at ")
     assert done.err.endswith(f", got {width}\n")
 
 
@@ -97,7 +110,7 @@ def test_every_file_format_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(plain.read_bytes()))
     pq.write_table(pa.table({"s": sources, "t": targets}), tmp_path / "a.parquet")
     for name in ("a.tsv", "a.csv", "a.jsonl", "a.tsv.gz", "a.parquet"):
-        assert outputs(predict(tmp_path / name).out) == expected(sources), name
+        assert output_lines(predict(tmp_path / name).out) == expected(sources), name
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
@@ -105,18 +118,20 @@ def test_input_format_of_standard_input_is_applied_or_refused(kind: str) -> None
     """It must not be read as something else in silence."""
     lines = [json.dumps({"s": source}) if kind == "jsonl" else f'"{source}"' for source in SOURCES]
     done = predict("--input-format", kind, stdin="\n".join(lines))
-    assert done.code == 2 or outputs(done.out) == expected(SOURCES)
+    assert done.code == 2 or output_lines(done.out) == expected(SOURCES)
 
 
 def test_tsv_has_source_output_and_log_probability() -> None:
-    rows = [line.split("\t") for line in outputs(predict("--output-format", "tsv", stdin="one\n\nnine two\n").out)]
+    rows = [line.split("\t") for line in output_lines(predict("--output-format", "tsv", stdin="one\n\nnine two\n").out)]
     traces = load(digits_run().run).predict(["one", "", "nine two"])
     assert [row[:2] for row in rows] == [[trace.text, trace.output] for trace in traces]
     assert [float(row[2]) for row in rows] == pytest.approx([trace.score for trace in traces], abs=1e-5)
 
 
 def test_jsonl_has_the_complete_trace() -> None:
-    lines = [json.loads(line) for line in outputs(predict("--output-format", "jsonl", stdin="one\n\nnine é\n").out)]
+    lines = [
+        json.loads(line) for line in output_lines(predict("--output-format", "jsonl", stdin="one\n\nnine é\n").out)
+    ]
     traces = load(digits_run().run).predict(["one", "", "nine é"])
     assert [line["output"] for line in lines] == [trace.output for trace in traces]
     assert lines[2]["unknown"] == [5] and lines[2]["source"] == list("nine é")
@@ -127,9 +142,9 @@ def test_jsonl_has_the_complete_trace() -> None:
 
 def test_line_break_in_a_source_is_escaped(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('"one\ntwo",x\nthree,y\n')
-    rows = outputs(predict(tmp_path / "a.csv", "--output-format", "tsv").out)
+    rows = output_lines(predict(tmp_path / "a.csv", "--output-format", "tsv").out)
     assert len(rows) == 2 and rows[0].startswith("one\\ntwo\t") and rows[1].startswith("three\t")
-    assert len(outputs(predict(tmp_path / "a.csv", "--output-format", "jsonl").out)) == 2
+    assert len(output_lines(predict(tmp_path / "a.csv", "--output-format", "jsonl").out)) == 2
 
 
 @pytest.mark.parametrize(
@@ -137,26 +152,26 @@ def test_line_break_in_a_source_is_escaped(tmp_path: Path) -> None:
 )
 def test_control_characters_of_symbols_are_escaped(tmp_path: Path, arguments: tuple[object, ...]) -> None:
     """Symbols of a vocabulary from a stranger, and of JSON lines, may be any character."""
-    run = copy_of(digits_run().run, tmp_path / "run")
+    run = copy_run_folder(digits_run().run, tmp_path / "run")
     told = json.loads((run / "vocabulary.json").read_text("utf-8"))
     signs = dict(zip("0123456789", "\n\t\r\x1b\x07\x0b\x0c\x85\u2028\x9b", strict=True))
     told["target"]["symbols"] = [signs[symbol] for symbol in told["target"]["symbols"]]
     (run / "vocabulary.json").write_text(json.dumps(told))
     stdin = "".join(f"{source}\n" for source in SOURCES).encode()
-    plain = pellucid("predict", digits_run().run, *arguments, stdin=stdin).out
-    out = pellucid("predict", run, *arguments, stdin=stdin).out
+    plain = run_pellucid("predict", digits_run().run, *arguments, stdin=stdin).out
+    out = run_pellucid("predict", run, *arguments, stdin=stdin).out
     assert out.count("\n") == plain.count("\n") and len(out.splitlines()) == out.count("\n")
     assert not ({*signs.values()} - {"\n", "\t"}) & {*out}
     for ours, theirs in zip(out.splitlines(), plain.splitlines(), strict=True):
         assert not arguments or ours.count("\t") == theirs.count("\t")
     if not arguments:
         spelled = {digit: sign if sign == "\t" else ascii(sign)[1:-1] for digit, sign in signs.items()}
-        assert outputs(out) == ["".join(map(spelled.__getitem__, output)) for output in outputs(plain)]
+        assert output_lines(out) == ["".join(map(spelled.__getitem__, output)) for output in output_lines(plain)]
 
 
 def test_unknown_symbols_are_counted() -> None:
     done = predict(stdin="one é\nß two ßß\nthree\n")
-    assert done.code == 0 and len(outputs(done.out)) == 3
+    assert done.code == 0 and len(output_lines(done.out)) == 3
     assert done.err == (
         "pellucid: 4 source symbols (2 different) not in the vocabulary (encoded as the unknown symbol): "
         "'ß' × 3, 'é' × 1\n"
@@ -164,11 +179,11 @@ def test_unknown_symbols_are_counted() -> None:
 
 
 def test_truncated_outputs_are_counted(tmp_path: Path) -> None:
-    run = copy_of(digits_run().run, tmp_path / "run")
+    run = copy_run_folder(digits_run().run, tmp_path / "run")
     settings = (run / "config.toml").read_text().replace("[search]", "[search]\nmax_length = 1\n#")
     (run / "config.toml").write_text(settings.replace("\nmax_length = 0", ""))
-    done = pellucid("predict", run, stdin=b"one\nnine nine nine\n")
-    assert done.code == 0 and outputs(done.out)[1] == expected(["nine nine nine"])[0][:1]
+    done = run_pellucid("predict", run, stdin=b"one\nnine nine nine\n")
+    assert done.code == 0 and output_lines(done.out)[1] == expected(["nine nine nine"])[0][:1]
     assert done.err == "pellucid: 1 output truncated at the maximum length\n"
 
 
@@ -176,7 +191,7 @@ BAD = b"one\n\xff\xfetwo\nthree\0\nfour\n"
 
 
 def test_bad_line_stops_by_default() -> None:
-    message = complaint(predict(stdin=BAD))
+    message = usage_error_message(predict(stdin=BAD))
     assert message.startswith("standard input:2: invalid UTF-8 at byte 1 (0xff)")
     assert message.endswith("(--on-bad-line skip writes an empty output for such lines)")
 
@@ -186,12 +201,12 @@ def test_bad_line_stops_by_default() -> None:
 )
 def test_skipped_line_has_an_empty_output(form: str, nothing: str) -> None:
     done = predict("--on-bad-line", "skip", "--output-format", form, stdin=BAD)
-    lines = outputs(done.out)
+    lines = output_lines(done.out)
     assert done.code == 0 and len(lines) == 4
     assert all(lines[at] == nothing or (form == "jsonl" and lines[at].startswith(nothing)) for at in (1, 2))
     assert "no output for standard input:2: invalid UTF-8" in done.err
     assert "no output for standard input:3: NUL byte" in done.err
-    assert [lines[0], lines[3]] == outputs(predict("--output-format", form, stdin="one\nfour\n").out)
+    assert [lines[0], lines[3]] == output_lines(predict("--output-format", form, stdin="one\nfour\n").out)
 
 
 def test_many_skipped_lines_are_summarized() -> None:
@@ -201,20 +216,20 @@ def test_many_skipped_lines_are_summarized() -> None:
 
 def test_lines_are_decoded_as_they_arrive_until_ctrl_c() -> None:
     """A process that talks with it over pipes: neither end of input nor a full buffer is waited for."""
-    with started("predict", digits_run().run) as process:
+    with start_command("predict", digits_run().run) as process:
         assert process.stdin is not None and process.stdout is not None
         for source in SOURCES[:3]:
             process.stdin.write(f"{source}\n".encode())
             process.stdin.flush()
             assert process.stdout.readline().decode() == expected([source])[0] + "\n"
-        interrupt(process)
-        done = ended(process)
+        send_interrupt(process)
+        done = wait_for_exit(process)
     assert (done.code, done.err) == (130, "pellucid: interrupted\n")
 
 
 def test_broken_pipe_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "many.txt").write_text("one\n" * 20_000)
-    done = shell('("$@"; echo "code $?" >&2) | head -1', "predict", digits_run().run, tmp_path / "many.txt")
+    done = run_shell('("$@"; echo "code $?" >&2) | head -1', "predict", digits_run().run, tmp_path / "many.txt")
     assert done.out == expected(["one"])[0] + "\n" and done.err == "code 141\n"
 
 
@@ -222,39 +237,41 @@ def test_features_are_read_from_their_column(tmp_path: Path) -> None:
     tagged = [Example("ab"[: 1 + n % 2], "xy"[n % 2], "N;PL" if n % 3 else "V") for n in range(12)]
     tagged.append(Example("aa", "x", "V"))
     files = TrainingFiles(write_pairs(tmp_path / "t.tsv", tagged[:9]), write_pairs(tmp_path / "d.tsv", tagged[6:]))
-    train_to_end(files, tmp_path / "run", small_config({"epochs": 1}, data={"features_column": "3"}))
-    done = pellucid("predict", tmp_path / "run", files.valid, "--output-format", "jsonl")
-    traces = [json.loads(line) for line in outputs(done.out)]
+    train_to_end(files, tmp_path / "run", make_small_config({"epochs": 1}, data={"features_column": "3"}))
+    done = run_pellucid("predict", tmp_path / "run", files.valid, "--output-format", "jsonl")
+    traces = [json.loads(line) for line in output_lines(done.out)]
     assert [trace["source"] for trace in traces] == [[*e.features.split(";"), *e.source] for e in tagged[6:]]
-    alone = json.loads(pellucid("predict", tmp_path / "run", "--output-format", "jsonl", stdin=b"ab\n").out)
+    alone = json.loads(run_pellucid("predict", tmp_path / "run", "--output-format", "jsonl", stdin=b"ab\n").out)
     assert alone["source"] == ["a", "b"] and alone["features"] == 0
 
 
 def test_lattice_without_jsonl_is_refused() -> None:
     for arguments in (("--lattice",), ("--lattice", "--output-format", "jsonl", "--sample", 2)):
-        assert "--lattice requires --output-format jsonl" in complaint(predict(*arguments, stdin="one\n"))
+        assert "--lattice requires --output-format jsonl" in usage_error_message(predict(*arguments, stdin="one\n"))
 
 
 def test_nbest_lists_have_a_line_per_input_line() -> None:
     """An output a line as TSV, a list a line as JSON, one line with tabs between as text."""
     stdin = "one\n\nnine two\n"
     lists = load(digits_run().run).nbest(["one", "", "nine two"], 3)
-    rows = [line.split("\t") for line in outputs(predict("--nbest", 3, "--output-format", "tsv", stdin=stdin).out)]
+    rows = [line.split("\t") for line in output_lines(predict("--nbest", 3, "--output-format", "tsv", stdin=stdin).out)]
     assert [(int(r[0]), int(r[1]), r[4]) for r in rows] == [
         (line, trace.rank, trace.output) for line, traces in enumerate(lists, 1) for trace in traces
     ]
     assert sum(float(row[2]) for row in rows) == pytest.approx(3, abs=1e-4)
-    text = outputs(predict("--nbest", 3, stdin=stdin).out)
+    text = output_lines(predict("--nbest", 3, stdin=stdin).out)
     assert text == ["\t".join(trace.output for trace in traces) for traces in lists]
-    told = [json.loads(line) for line in outputs(predict("--nbest", 3, "--output-format", "jsonl", stdin=stdin).out)]
+    told = [
+        json.loads(line) for line in output_lines(predict("--nbest", 3, "--output-format", "jsonl", stdin=stdin).out)
+    ]
     assert [[trace["output"] for trace in line] for line in told] == [[t.output for t in each] for each in lists]
-    some = outputs(predict("--beam-size", 4, "--top-mass", 0.5, stdin=stdin).out)
+    some = output_lines(predict("--beam-size", 4, "--top-mass", 0.5, stdin=stdin).out)
     assert len(some) == 3 and some[0].split("\t")[0] == lists[0][0].output
 
 
 def test_bad_line_keeps_its_place_among_nbest_lists() -> None:
     done = predict("--nbest", 2, "--on-bad-line", "skip", "--output-format", "tsv", stdin=BAD)
-    numbers = [line.split("\t")[:2] for line in outputs(done.out)]
+    numbers = [line.split("\t")[:2] for line in output_lines(done.out)]
     assert [pair for pair in numbers if pair[0] in "23"] == [["2", "0"], ["3", "0"]] and numbers[-1][0] == "4"
 
 
@@ -262,7 +279,7 @@ def test_samples_depend_on_the_seed_only() -> None:
     one = predict("--sample", 2, "--seed", 3, "--temperature", 2, stdin="".join(f"{s}\n" for s in SOURCES))
     assert one.code == 0 and one == predict("--sample", 2, "--seed", 3, "--temperature", 2, stdin="\n".join(SOURCES))
     assert one != predict("--sample", 2, "--seed", 4, "--temperature", 2, stdin="\n".join(SOURCES))
-    greedy = outputs(predict("--sample", 1, "--top-k", 1, stdin="\n".join(SOURCES)).out)
+    greedy = output_lines(predict("--sample", 1, "--top-k", 1, stdin="\n".join(SOURCES)).out)
     assert greedy == expected(SOURCES)
 
 
@@ -279,14 +296,14 @@ def test_samples_depend_on_the_seed_only() -> None:
     ],
 )
 def test_contradictory_flags_are_refused(arguments: tuple[object, ...], message: str) -> None:
-    assert message in complaint(predict(*arguments, stdin="one\n"))
+    assert message in usage_error_message(predict(*arguments, stdin="one\n"))
 
 
 def test_constraints_and_hypothesis_scores_are_set_by_flags() -> None:
     done = predict(
         "--prefix", "7", "--forbid", "1", "--require", "3", "--require", "4", "--beam-size", 3, stdin="one\ntwo\n"
     )
-    assert all(line[0] == "7" and "1" not in line and {"3", "4"} <= {*line} for line in outputs(done.out))
+    assert all(line[0] == "7" and "1" not in line and {"3", "4"} <= {*line} for line in output_lines(done.out))
     ranked = (
         "--length-normalization",
         "gnmt",
@@ -297,7 +314,7 @@ def test_constraints_and_hypothesis_scores_are_set_by_flags() -> None:
         "--min-length",
         2,
     )
-    assert all(len(line) >= 2 for line in outputs(predict(*ranked, stdin="one\ntwo\n").out))
+    assert all(len(line) >= 2 for line in output_lines(predict(*ranked, stdin="one\ntwo\n").out))
     told = json.loads(predict("--beam-size", 2, "--lattice", "--output-format", "jsonl", stdin="one\n").out)
     assert told["lattice"]["symbols"] and told["output"] == expected(["one"])[0]
 
@@ -305,18 +322,20 @@ def test_constraints_and_hypothesis_scores_are_set_by_flags() -> None:
 def test_lexicon_takes_precedence_and_is_counted(tmp_path: Path) -> None:
     (tmp_path / "known.tsv").write_text("one\tI\none\tUN\n")
     done = predict("--lexicon", tmp_path / "known.tsv", stdin="one\nnine\n")
-    assert outputs(done.out) == ["I", expected(["nine"])[0]]
+    assert output_lines(done.out) == ["I", expected(["nine"])[0]]
     assert done.err == "pellucid: 1 source decoded by the lexicon\n"
     (tmp_path / "known.tsv").write_text("one\tI\none\n")
-    assert "known.tsv:2: expected 2 columns" in complaint(predict("--lexicon", tmp_path / "known.tsv", stdin="one\n"))
+    assert "known.tsv:2: expected 2 columns" in usage_error_message(
+        predict("--lexicon", tmp_path / "known.tsv", stdin="one\n")
+    )
 
 
 def test_several_runs_decode_as_an_ensemble(tmp_path: Path) -> None:
     run = digits_run().run
     (tmp_path / "sources.txt").write_text("one\nnine two\n")
     for arguments, stdin in (((run, run), b"one\nnine two\n"), ((run, run, run, tmp_path / "sources.txt"), b"")):
-        assert outputs(pellucid("predict", *arguments, stdin=stdin).out) == expected(["one", "nine two"])
-    missing = complaint(pellucid("predict", run, tmp_path / "nothing", tmp_path / "sources.txt"))
+        assert output_lines(run_pellucid("predict", *arguments, stdin=stdin).out) == expected(["one", "nine two"])
+    missing = usage_error_message(run_pellucid("predict", run, tmp_path / "nothing", tmp_path / "sources.txt"))
     assert missing == f"{tmp_path / 'nothing'} is not a run folder: there is no such folder"
 
 
@@ -329,10 +348,10 @@ def test_each_source_may_have_its_own_prefix(tmp_path: Path) -> None:
     wanted = [trace.output for trace in model.predict(["one two", "four"], prefixes=["7", "55"])]
     given = ("--prefixes", file, "--on-bad-line", "skip")
     done = predict(*given, stdin=lines)
-    assert done.code == 0 and outputs(done.out)[0] == wanted[0] and outputs(done.out)[3] == wanted[1]
-    assert wanted[0].startswith("7") and wanted[1].startswith("55") and outputs(done.out)[1] == ""
+    assert done.code == 0 and output_lines(done.out)[0] == wanted[0] and output_lines(done.out)[3] == wanted[1]
+    assert wanted[0].startswith("7") and wanted[1].startswith("55") and output_lines(done.out)[1] == ""
     for more in (("--nbest", 2), ("--sample", 2, "--seed", 3)):
-        rows = outputs(predict(*given, *more, stdin=lines).out)
+        rows = output_lines(predict(*given, *more, stdin=lines).out)
         assert all(each.startswith("7") for each in rows[0].split("\t"))
         assert all(each.startswith("55") for each in rows[3].split("\t"))
 
@@ -352,7 +371,7 @@ def test_each_source_may_have_its_own_prefix(tmp_path: Path) -> None:
 def test_impossible_prefixes_are_named(tmp_path: Path, text: str | bytes, flags: tuple[str, ...], message: str) -> None:
     file = tmp_path / "prefixes.txt"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert message in complaint(predict("--prefixes", file, *flags, stdin="one\ntwo\n"))
+    assert message in usage_error_message(predict("--prefixes", file, *flags, stdin="one\ntwo\n"))
 
 
 @pytest.mark.parametrize(
@@ -368,7 +387,7 @@ def test_impossible_prefixes_are_named(tmp_path: Path, text: str | bytes, flags:
     ids=str,
 )
 def test_values_out_of_range_are_named_by_their_flag(flags: tuple[object, ...], message: str) -> None:
-    assert message in complaint(predict(*flags, stdin="one\n"))
+    assert message in usage_error_message(predict(*flags, stdin="one\n"))
 
 
 def test_many_outputs_per_source_are_decoded_in_small_batches(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import Done, complaint, outputs, pellucid
-from trained_runs import copies, digits_run, small_config, train_to_end
+from command_line import CommandResult, output_lines, run_pellucid, usage_error_message
+from trained_runs import digits_run, make_copy_examples, make_small_config, train_to_end
 
 from pellucid.data.examples import Example
 from pellucid.training.run_folder import load
@@ -15,36 +15,36 @@ PAIRS = [Example("one", "1"), Example("nine two", "92"), Example("three", "5")]
 TEXT = "".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS)
 
 
-def score(*arguments: object, stdin: str = TEXT) -> Done:
-    return pellucid("score", digits_run().run, *arguments, stdin=stdin.encode())
+def score(*arguments: object, stdin: str = TEXT) -> CommandResult:
+    return run_pellucid("score", digits_run().run, *arguments, stdin=stdin.encode())
 
 
 def test_every_pair_has_a_line_in_every_format() -> None:
     traces = load(digits_run().run).force(PAIRS)
     wanted = [trace.score for trace in traces]
-    assert [float(line) for line in outputs(score().out)] == pytest.approx(wanted, abs=1e-4)
-    rows = [line.split("\t") for line in outputs(score("--output-format", "tsv").out)]
+    assert [float(line) for line in output_lines(score().out)] == pytest.approx(wanted, abs=1e-4)
+    rows = [line.split("\t") for line in output_lines(score("--output-format", "tsv").out)]
     assert [row[:2] for row in rows] == [[pair.source, pair.target] for pair in PAIRS]
     assert [sum(map(float, row[3].split())) for row in rows] == pytest.approx(wanted, abs=1e-4)
-    told = [json.loads(line) for line in outputs(score("--output-format", "jsonl").out)]
+    told = [json.loads(line) for line in output_lines(score("--output-format", "jsonl").out)]
     assert [line["origin"] for line in told] == ["given"] * 3 and len(told[1]["attention"]) == 3
     assert wanted[0] > wanted[2]
 
 
 def test_score_of_a_prediction_equals_its_log_probability() -> None:
-    said = pellucid("predict", digits_run().run, "--output-format", "tsv", stdin=b"one\nnine two\n").out
-    rows = [line.split("\t") for line in outputs(said)]
-    again = outputs(score(stdin="".join(f"{row[0]}\t{row[1]}\n" for row in rows)).out)
+    said = run_pellucid("predict", digits_run().run, "--output-format", "tsv", stdin=b"one\nnine two\n").out
+    rows = [line.split("\t") for line in output_lines(said)]
+    again = output_lines(score(stdin="".join(f"{row[0]}\t{row[1]}\n" for row in rows)).out)
     assert [float(line) for line in again] == pytest.approx([float(row[2]) for row in rows], abs=1e-4)
 
 
 def test_blank_and_bad_lines_keep_their_places() -> None:
     done = score("--on-bad-line", "skip", stdin="one\t1\n\nnine\n\t4\ntwo\té\n")
-    lines = outputs(done.out)
+    lines = output_lines(done.out)
     assert done.code == 0 and [bool(line) for line in lines] == [True, False, False, False, True]
     assert "no output for standard input:3: expected 2 columns, got 1" in done.err
     assert "1 target symbol (1 different) not in the vocabulary (scored as the unknown symbol): 'é' × 1" in done.err
-    assert complaint(score(stdin="one\n")).startswith("standard input:1: expected 2 columns, got 1")
+    assert usage_error_message(score(stdin="one\n")).startswith("standard input:1: expected 2 columns, got 1")
 
 
 def test_blank_line_has_empty_fields() -> None:
@@ -54,9 +54,9 @@ def test_blank_line_has_empty_fields() -> None:
 
 def test_several_runs_score_as_an_ensemble() -> None:
     run = digits_run().run
-    done = pellucid("score", run, run, "-", stdin=TEXT.encode())
-    assert [float(line) for line in outputs(done.out)] == pytest.approx(
-        [float(line) for line in outputs(score().out)], abs=1e-4
+    done = run_pellucid("score", run, run, "-", stdin=TEXT.encode())
+    assert [float(line) for line in output_lines(done.out)] == pytest.approx(
+        [float(line) for line in output_lines(score().out)], abs=1e-4
     )
 
 
@@ -64,13 +64,13 @@ def test_several_runs_score_as_an_ensemble() -> None:
 def parallel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train a small model on two parallel text files."""
     folder, paths = tmp_path_factory.mktemp("parallel"), list[Path]()
-    for name, examples in (("train", copies(40, seed=1)), ("valid", copies(10, seed=2))):
+    for name, examples in (("train", make_copy_examples(40, seed=1)), ("valid", make_copy_examples(10, seed=2))):
         for role in ("source", "target"):
             paths.append(folder / f"{name}.{role}")
             paths[-1].write_text("".join(f"{getattr(example, role)}\n" for example in examples))
     train, train_target, valid, valid_target = paths
     files = TrainingFiles(train, valid, train_target, valid_target)
-    train_to_end(files, folder / "run", small_config({"epochs": 1}, data={"input_format": "text"}))
+    train_to_end(files, folder / "run", make_small_config({"epochs": 1}, data={"input_format": "text"}))
     return folder / "run"
 
 
@@ -81,12 +81,14 @@ def test_pairs_of_a_run_trained_on_parallel_files_are_tsv(parallel: Path, tmp_pa
     text = "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs)
     (tmp_path / "pairs").write_text(text)
     for arguments in ([], [tmp_path / "pairs"], ["--input-format", "tsv"]):
-        done = pellucid("score", parallel, *arguments, stdin=text.encode())
-        assert done.code == 0 and [float(line) for line in outputs(done.out)] == pytest.approx(expected, abs=1e-4)
-    one_column = pellucid("score", parallel, stdin=b"ab\n")
-    assert complaint(one_column).startswith("standard input:1: expected 2 columns, got 1 (tabs separate columns)")
+        done = run_pellucid("score", parallel, *arguments, stdin=text.encode())
+        assert done.code == 0 and [float(line) for line in output_lines(done.out)] == pytest.approx(expected, abs=1e-4)
+    one_column = run_pellucid("score", parallel, stdin=b"ab\n")
+    assert usage_error_message(one_column).startswith(
+        "standard input:1: expected 2 columns, got 1 (tabs separate columns)"
+    )
 
 
 def test_text_is_no_format_of_pairs() -> None:
     done = score("--input-format", "text")
-    assert complaint(done).startswith("--input-format: expected auto, tsv, csv, jsonl or parquet, got 'text'")
+    assert usage_error_message(done).startswith("--input-format: expected auto, tsv, csv, jsonl or parquet, got 'text'")

@@ -4,62 +4,72 @@ import os
 from pathlib import Path
 
 import pytest
-from command_line import complaint, ended, interrupt, pellucid, shell, started, wait_until
+from command_line import (
+    run_pellucid,
+    run_shell,
+    send_interrupt,
+    start_command,
+    usage_error_message,
+    wait_for_exit,
+    wait_until,
+)
 from trained_runs import (
     RUN_FILES,
-    Trained,
-    assert_same_outcome,
-    contents,
-    copies,
-    copies_run,
-    copy_files,
-    flags,
-    own_files,
-    records,
-    small_config,
+    TrainedRun,
+    assert_runs_identical,
+    comparable_log_records,
+    copy_task_run,
+    list_run_files,
+    make_copy_examples,
+    make_small_config,
+    read_folder_state,
+    training_flags,
+    write_copy_files,
     write_pairs,
 )
 
 from pellucid.config.toml import load_config
 
 
-def given(trained: Trained, run: Path) -> list[object]:
+def given(trained: TrainedRun, run: Path) -> list[object]:
     """The command that makes the same run in another folder."""
-    return ["train", trained.files.train, "--valid", trained.files.valid, "--run", run, *flags(trained.config)]
+    return ["train", trained.files.train, "--valid", trained.files.valid, "--run", run, *training_flags(trained.config)]
 
 
 @pytest.fixture(scope="module")
-def long(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def long(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     """A training long enough to be interrupted (500 updates), and what it ends in if it is not."""
     folder = tmp_path_factory.mktemp("long")
-    config = small_config({"epochs": 100, "eval_interval": 0.9}, dropout=0.3)
-    trained = Trained(copy_files(folder), folder / "run", config)
-    assert pellucid(*given(trained, trained.run)).code == 0
+    config = make_small_config({"epochs": 100, "eval_interval": 0.9}, dropout=0.3)
+    trained = TrainedRun(write_copy_files(folder), folder / "run", config)
+    assert run_pellucid(*given(trained, trained.run)).code == 0
     return trained
 
 
 def test_command_line_and_python_train_identical_models(tmp_path: Path) -> None:
-    done = shell('"$@"', *given(copies_run(), tmp_path / "run"))
+    done = run_shell('"$@"', *given(copy_task_run(), tmp_path / "run"))
     assert done.code == 0 and done.out == "" and "\x1b" not in done.err and "\r" not in done.err
-    assert_same_outcome(copies_run().run, tmp_path / "run")
-    assert own_files(tmp_path / "run") == RUN_FILES
+    assert_runs_identical(copy_task_run().run, tmp_path / "run")
+    assert list_run_files(tmp_path / "run") == RUN_FILES
     assert "40 examples" in done.err and "new run" in done.err
     assert sum(line.startswith("epoch") for line in done.err.splitlines()) == 6
     assert done.err.splitlines()[-1].startswith("stopped: all its passes over the data are done; best at update ")
 
 
 def test_finished_run_is_reported_and_unchanged() -> None:
-    before = contents(copies_run().run)
-    done = pellucid(*given(copies_run(), copies_run().run))
+    before = read_folder_state(copy_task_run().run)
+    done = run_pellucid(*given(copy_task_run(), copy_task_run().run))
     assert done.code == 0 and "stopped: all its passes over the data are done" in done.err
-    assert contents(copies_run().run) == before
+    assert read_folder_state(copy_task_run().run) == before
 
 
 def test_different_configuration_is_refused_with_the_differences() -> None:
-    before = contents(copies_run().run)
-    message = complaint(pellucid(*given(copies_run(), copies_run().run), "--training.clip-norm", "2", "--seed", "7"))
+    before = read_folder_state(copy_task_run().run)
+    message = usage_error_message(
+        run_pellucid(*given(copy_task_run(), copy_task_run().run), "--training.clip-norm", "2", "--seed", "7")
+    )
     assert "\n  seed: 1 in the run, 7 now\n  training.clip_norm: 1.0 in the run, 2.0 now\n" in message
-    assert contents(copies_run().run) == before
+    assert read_folder_state(copy_task_run().run) == before
 
 
 def test_flags_override_the_file_and_the_file_overrides_the_preset(tmp_path: Path) -> None:
@@ -67,8 +77,8 @@ def test_flags_override_the_file_and_the_file_overrides_the_preset(tmp_path: Pat
         'size = "large"\nseed = 5\n[encoder]\nhidden_size = 7\nnum_layers = 2\n'
         '[training]\nepochs = 0.1\n[data]\non_bad_line = "skip"\n'
     )
-    files = copy_files(tmp_path)
-    done = pellucid(
+    files = write_copy_files(tmp_path)
+    done = run_pellucid(
         *("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", "--config", tmp_path / "a.toml"),
         *("--size=tiny", "--encoder.num-layers", "1", "--max-sequence-length", "50"),
     )
@@ -81,24 +91,24 @@ def test_flags_override_the_file_and_the_file_overrides_the_preset(tmp_path: Pat
 
 def test_two_parallel_files_are_read(tmp_path: Path) -> None:
     paths = {}
-    for name, examples in (("train", copies(40, seed=1)), ("dev", copies(10, seed=2))):
+    for name, examples in (("train", make_copy_examples(40, seed=1)), ("dev", make_copy_examples(10, seed=2))):
         for side in ("source", "target"):
             paths[name, side] = tmp_path / f"{name}.{side}"
             paths[name, side].write_text("".join(f"{getattr(example, side)}\n" for example in examples))
     command = ["train", paths["train", "source"], "--valid", paths["dev", "source"], "--run", tmp_path / "run"]
-    command += ["--train-target", paths["train", "target"], *flags(copies_run().config)]
-    assert "dev.source" in complaint(pellucid(*command))
-    assert pellucid(*command, "--valid-target", paths["dev", "target"]).code == 0
-    assert records(tmp_path / "run")[-1] == records(copies_run().run)[-1]
+    command += ["--train-target", paths["train", "target"], *training_flags(copy_task_run().config)]
+    assert "dev.source" in usage_error_message(run_pellucid(*command))
+    assert run_pellucid(*command, "--valid-target", paths["dev", "target"]).code == 0
+    assert comparable_log_records(tmp_path / "run")[-1] == comparable_log_records(copy_task_run().run)[-1]
 
 
 def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
-    dev = write_pairs(tmp_path / "dev.tsv", copies(5, seed=2))
-    lines = [f"{example.source}\t{example.target}" for example in copies(20, seed=1)]
+    dev = write_pairs(tmp_path / "dev.tsv", make_copy_examples(5, seed=2))
+    lines = [f"{example.source}\t{example.target}" for example in make_copy_examples(20, seed=1)]
     (tmp_path / "train.tsv").write_text("\n".join([*lines[:9], "one column", "", "\ttarget", *lines[9:]]) + "\n")
     command = ["train", tmp_path / "train.tsv", "--valid", dev, "--run", tmp_path / "run", "--size", "tiny"]
-    assert f"{tmp_path / 'train.tsv'}:10: expected 2 columns, got 1" in complaint(pellucid(*command))
-    done = pellucid(*command, "--on-bad-line", "skip", "--training.epochs", "0.1")
+    assert f"{tmp_path / 'train.tsv'}:10: expected 2 columns, got 1" in usage_error_message(run_pellucid(*command))
+    done = run_pellucid(*command, "--on-bad-line", "skip", "--training.epochs", "0.1")
     assert done.code == 0 and "20 examples, 1 blank lines skipped, 2 bad lines skipped" in done.err
     assert "train.tsv:10: expected 2 columns" in done.err and "train.tsv:12: the source is empty" in done.err
 
@@ -106,83 +116,92 @@ def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rate", ["1e+30", "3e+38"])
 @pytest.mark.parametrize("every", ["1", "0.01"], ids=["seen in the gradient", "seen in a validation"])
 def test_divergence_names_the_setting(tmp_path: Path, rate: str, every: str) -> None:
-    command = [*given(copies_run(), tmp_path / "run"), "--training.learning-rate", rate, "--training.warmup-ratio", "0"]
+    command = [
+        *given(copy_task_run(), tmp_path / "run"),
+        "--training.learning-rate",
+        rate,
+        "--training.warmup-ratio",
+        "0",
+    ]
     for _ in range(2):
-        message = complaint(pellucid(*command, "--training.eval-interval", every))
+        message = usage_error_message(run_pellucid(*command, "--training.eval-interval", every))
         assert message.startswith("training diverged at update ") and f"training.learning_rate (now {rate})" in message
     assert "NaN" not in (tmp_path / "run" / "log.jsonl").read_text(), "NaN is no JSON"
 
 
 def updates_of(run: Path) -> int:
     """How far the log says a training has come."""
-    logged = records(run) if (run / "log.jsonl").exists() else []
+    logged = comparable_log_records(run) if (run / "log.jsonl").exists() else []
     return max((record.get("update", 0) for record in logged), default=0)
 
 
-def test_repeatedly_killed_training_is_bit_for_bit_reproducible(tmp_path: Path, long: Trained) -> None:
+def test_repeatedly_killed_training_is_bit_for_bit_reproducible(tmp_path: Path, long: TrainedRun) -> None:
     for update in (20, 80):
-        with started(*given(long, tmp_path / "run")) as process:
+        with start_command(*given(long, tmp_path / "run")) as process:
             wait_until(lambda wanted=update: updates_of(tmp_path / "run") >= wanted, process)  # type: ignore[misc]
             process.kill()
     assert updates_of(tmp_path / "run") < 500, "it came to its end before it was killed"
-    done = pellucid(*given(long, tmp_path / "run"))
+    done = run_pellucid(*given(long, tmp_path / "run"))
     assert done.code == 0 and "resumed" in done.err
-    assert_same_outcome(long.run, tmp_path / "run")
-    updates = [(record["event"], record.get("path"), record.get("update")) for record in records(tmp_path / "run")]
+    assert_runs_identical(long.run, tmp_path / "run")
+    updates = [
+        (record["event"], record.get("path"), record.get("update"))
+        for record in comparable_log_records(tmp_path / "run")
+    ]
     assert len(updates) == len(set(updates))
 
 
-def test_ctrl_c_saves_a_checkpoint_and_training_resumes(tmp_path: Path, long: Trained) -> None:
+def test_ctrl_c_saves_a_checkpoint_and_training_resumes(tmp_path: Path, long: TrainedRun) -> None:
     command, run = given(long, tmp_path / "run"), tmp_path / "run"
-    with started(*command) as process:
+    with start_command(*command) as process:
         wait_until(lambda: updates_of(run) >= 30, process)
-        assert complaint(pellucid(*command)) == f"{run} is in use: another training is writing to it"
-        interrupt(process)
-        done = ended(process)
+        assert usage_error_message(run_pellucid(*command)) == f"{run} is in use: another training is writing to it"
+        send_interrupt(process)
+        done = wait_for_exit(process)
     assert done.code == 130 and "Traceback" not in done.err and done.out == ""
     assert f"pellucid: interrupted; the same command resumes from {run}" in done.err
     assert (run / "training.safetensors").exists() and updates_of(run) < 500
-    assert pellucid(*command).code == 0
-    assert_same_outcome(long.run, run)
+    assert run_pellucid(*command).code == 0
+    assert_runs_identical(long.run, run)
 
 
-def test_second_ctrl_c_stops_at_once_and_keeps_the_checkpoint(tmp_path: Path, long: Trained) -> None:
+def test_second_ctrl_c_stops_at_once_and_keeps_the_checkpoint(tmp_path: Path, long: TrainedRun) -> None:
     run = tmp_path / "run"
-    with started(*given(long, run)) as process:
+    with start_command(*given(long, run)) as process:
         wait_until(lambda: updates_of(run) >= 30, process)
-        interrupt(process)
-        interrupt(process)
-        done = ended(process)
+        send_interrupt(process)
+        send_interrupt(process)
+        done = wait_for_exit(process)
     assert done.code == 130 and "Traceback" not in done.err and "Exception ignored" not in done.err
     assert (run / "training.safetensors").exists() and updates_of(run) < 500
     assert [path.name for path in run.iterdir() if path.name.startswith(".")] == [".lock"], "no part of a file stays"
-    assert pellucid(*given(long, run)).code == 0
-    assert_same_outcome(long.run, run)
+    assert run_pellucid(*given(long, run)).code == 0
+    assert_runs_identical(long.run, run)
 
 
 def test_ctrl_c_while_reading_stops_at_once(tmp_path: Path) -> None:
     """Nothing is there to be kept yet; the file is a pipe that never ends."""
     os.mkfifo(tmp_path / "train.tsv")
-    files = (tmp_path / "train.tsv", "--valid", copies_run().files.valid)
+    files = (tmp_path / "train.tsv", "--valid", copy_task_run().files.valid)
     with (
-        started("train", *files, "--run", tmp_path / "run") as process,
+        start_command("train", *files, "--run", tmp_path / "run") as process,
         open(tmp_path / "train.tsv", "wb", buffering=0) as pipe,
     ):
         pipe.write(b"a\ta\n")
-        interrupt(process)
-        done = ended(process)
+        send_interrupt(process)
+        done = wait_for_exit(process)
     assert done.code == 130 and done.err.endswith("pellucid: interrupted\n") and "Traceback" not in done.err
 
 
 def test_unread_columns_are_reported(tmp_path: Path) -> None:
-    files, _, config = copies_run()
+    files, _, config = copy_task_run()
     wide = tmp_path / "wide.tsv"
     wide.write_text("".join(f"{line}\tmore\n" for line in files.train.read_text("utf-8").splitlines()), "utf-8")
     told = "the file has 3 columns; used are 1 as source, 2 as target"
-    limited = [*flags(config), "--training.epochs", "1"]
-    done = pellucid("train", wide, "--valid", files.valid, "--run", tmp_path / "run", *limited)
+    limited = [*training_flags(config), "--training.epochs", "1"]
+    done = run_pellucid("train", wide, "--valid", files.valid, "--run", tmp_path / "run", *limited)
     assert done.code == 0 and done.err.count(told) == 1
-    chosen = pellucid(
+    chosen = run_pellucid(
         "train", wide, "--valid", files.valid, "--run", tmp_path / "other", *limited, "--target-column", "1"
     )
     assert told not in chosen.err and "columns; used are" not in chosen.err

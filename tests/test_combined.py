@@ -5,8 +5,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from small import config_of, vocabularies
-from trained_runs import assert_same_outcome, train_to_end, write_pairs
+from small_networks import make_config, make_vocabularies
+from trained_runs import assert_runs_identical, train_to_end, write_pairs
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
@@ -34,7 +34,7 @@ def combined_config() -> Config:
     """All three, small; a sign has to stand three times to be known."""
     training = {"epochs": 12, "learning_rate": 0.01, "eval_interval": 3, "metric": "loss", "augmentation": "copy"}
     sizes = {"hidden_size": 16, "embedding_size": 16}
-    return config_of(
+    return make_config(
         {
             "data": {"features_column": "3", "min_count": 5},
             "encoder": {**sizes, "features": "sum"},
@@ -61,7 +61,7 @@ def uninterrupted_run(files: TrainingFiles) -> Path:
 
 
 def test_copy_positions_start_after_added_features() -> None:
-    known = vocabularies("ab", "ab", ["UP"])
+    known = make_vocabularies("ab", "ab", ["UP"])
     cut, example = build_tokenizers(combined_config().data), [Example("aQbR", "Rab", "UP;UP")]
     size, read = len(known.target), len(known.source) + len(known.features)
     for added, shift in ((False, 2), (True, 0)):
@@ -98,7 +98,7 @@ def test_a_stopped_training_resumes_bit_for_bit(files: TrainingFiles, uninterrup
             break
     events.close()
     train_to_end(files, folder, combined_config())
-    assert_same_outcome(uninterrupted_run, folder)
+    assert_runs_identical(uninterrupted_run, folder)
 
 
 def test_batch_composition_changes_nothing(uninterrupted_run: Path) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from command_line import complaint, pellucid
-from trained_runs import copies_run, flags
+from command_line import run_pellucid, usage_error_message
+from trained_runs import copy_task_run, training_flags
 
 import pellucid as library
 from pellucid.config.settings import Config
@@ -129,7 +129,7 @@ def test_limits_that_cross_for_all_sources_are_refused(search: dict[str, Any], m
 
 def test_limits_that_cross_for_short_sources_only_are_valid() -> None:
     searching({"min_length_ratio": 0.5, "min_length_offset": 2, "max_length_ratio": 1.5})
-    model = load(copies_run().run)
+    model = load(copy_task_run().run)
     search = msgspec.structs.replace(
         model.config.search, min_length_ratio=0.5, min_length_offset=2, max_length_ratio=1.0, max_length_offset=0
     )
@@ -139,11 +139,19 @@ def test_limits_that_cross_for_short_sources_only_are_valid() -> None:
 
 
 def test_the_command_line_refuses_crossing_limits() -> None:
-    trained = copies_run()
-    asked = ("train", trained.files.train, "--valid", trained.files.valid, "--run", "unused", *flags(trained.config))
-    message = complaint(pellucid(*asked, "--training.ema-decay", 0.5))
+    trained = copy_task_run()
+    asked = (
+        "train",
+        trained.files.train,
+        "--valid",
+        trained.files.valid,
+        "--run",
+        "unused",
+        *training_flags(trained.config),
+    )
+    message = usage_error_message(run_pellucid(*asked, "--training.ema-decay", 0.5))
     assert message == "training.ema_decay = 0.5 needs training.weight_averaging = 'ema'; otherwise it has no effect"
-    message = complaint(pellucid(*asked, "--search.min-length", 100000))
+    message = usage_error_message(run_pellucid(*asked, "--search.min-length", 100000))
     assert "search.min_length = 100000 exceeds the maximum length, " in message
 
 
@@ -164,8 +172,8 @@ def test_the_command_line_refuses_crossing_limits() -> None:
 )
 @pytest.mark.parametrize("verb", ["predict", "evaluate"])
 def test_a_search_refuses_crossing_limits(verb: str, given: list[object], message: str) -> None:
-    file = [copies_run().files.valid]
-    assert message in complaint(pellucid(verb, copies_run().run, *file, *given))
+    file = [copy_task_run().files.valid]
+    assert message in usage_error_message(run_pellucid(verb, copy_task_run().run, *file, *given))
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])

@@ -8,17 +8,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, few, vocabulary
+from small_networks import SEEDS, VOCABULARY_SIZE, batches, few_examples, make_vocabulary
 from small_searches import (
-    KINDS,
-    SCORES,
-    SYMBOLS,
+    CANDIDATE_SCORERS,
+    NETWORK_KINDS,
+    SYMBOL_IDS,
     SearchCase,
-    all_outputs,
+    enumerate_outputs,
+    make_small_network,
     run_search,
     score_by_definition,
     score_outputs,
-    small_network,
 )
 from test_transducer import PLAIN, transducer_of
 
@@ -36,15 +36,15 @@ from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.errors import ConfigError, ConstraintError, InputError
 
-KIND = st.sampled_from(KINDS)
+KIND = st.sampled_from(NETWORK_KINDS)
 LONGEST = 5
 
 
 @st.composite
 def constraints(draw: st.DrawFn, sources: int = 5) -> Constraints:
     """Of all kinds at once, none against another."""
-    forbidden = draw(st.lists(st.sampled_from(SYMBOLS), max_size=2, unique=True))
-    free = st.sampled_from([each for each in SYMBOLS if each not in forbidden])
+    forbidden = draw(st.lists(st.sampled_from(SYMBOL_IDS), max_size=2, unique=True))
+    free = st.sampled_from([each for each in SYMBOL_IDS if each not in forbidden])
     required = draw(st.lists(free, max_size=2, unique=True))
     prefixes = draw(st.lists(st.lists(free, max_size=3).map(tuple), min_size=sources, max_size=sources))
     return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), tuple(prefixes))
@@ -57,12 +57,12 @@ def satisfies(ids: list[int], asked: Constraints, row: int) -> bool:
     return began and not {*ids} & {*asked.forbidden.tolist()} and {*asked.required.tolist()} <= {*ids}
 
 
-@few
-@given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), constraints())
+@few_examples
+@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4), constraints())
 def test_constraints_hold_in_every_output_of_a_beam(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, asked: Constraints
 ) -> None:
-    network = small_network(kind, seed)
+    network = make_small_network(kind, seed)
     for row, found in enumerate(run_search(network, batch, SearchCase(0, LONGEST, width, width, score, asked))):
         assert found
         for each, again in zip(
@@ -73,10 +73,10 @@ def test_constraints_hold_in_every_output_of_a_beam(
             np.testing.assert_allclose(each.decoded.log_probabilities, again.log_probabilities, atol=1e-5)
 
 
-@few
+@few_examples
 @given(KIND, batches(), SEEDS, constraints())
 def test_constraints_hold_in_every_sample(kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints) -> None:
-    network, count = small_network(kind, seed), len(batch.source)
+    network, count = make_small_network(kind, seed), len(batch.source)
     spans = BatchLengthLimits(np.zeros(count, np.int64), np.full(count, LONGEST))
     drawing, wanted = SamplingConfig(samples=3, top_p=0.8), BeamConfig(spans, 1, constraints=asked)
     with torch.inference_mode():
@@ -85,25 +85,25 @@ def test_constraints_hold_in_every_sample(kind: tuple[str, str], batch: Batch, s
     assert all(satisfies(each.ids.tolist(), asked, row) for row, own in enumerate(outputs) for each in own)
 
 
-@few
+@few_examples
 @given(KIND, batches(), SEEDS, constraints())
 def test_an_exhaustive_beam_finds_the_best_constrained_output(
     kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints
 ) -> None:
-    network, longest = small_network(kind, seed), 2
+    network, longest = make_small_network(kind, seed), 2
     row = next((row for row in range(len(batch.source)) if asked.min_length(row) <= longest), None)
     if row is None:
         return
-    every = [ids for ids in all_outputs(longest) if satisfies([*ids], asked, row)]
+    every = [ids for ids in enumerate_outputs(longest) if satisfies([*ids], asked, row)]
     best = max(score_by_definition(each, CandidateScorer()) for each in score_outputs(network, batch, row, every))
     found = run_search(network, batch, SearchCase(0, longest, 5**3 + 5**2 + 6, 1, constraints=asked))[row]
     assert found[0].score == pytest.approx(best, abs=1e-4)
 
 
-@few
+@few_examples
 @given(KIND, batches(), SEEDS, st.data())
 def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: int, data: st.DataObject) -> None:
-    network, count = small_network(kind, seed), len(batch.source)
+    network, count = make_small_network(kind, seed), len(batch.source)
     maximum = np.array(data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)))
     minimum = np.minimum(data.draw(st.integers(0, 4)), maximum)
     wanted = BeamConfig(BatchLengthLimits(minimum, maximum), 2, 2)
@@ -121,14 +121,14 @@ def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: 
             assert minimum[row] <= len(ids) - (ids[-1:] == [EOS]) <= maximum[row]
 
 
-CHARACTERS, LETTERS = Tokenizer("characters", "none"), vocabulary("vwxyz")
+CHARACTERS, LETTERS = Tokenizer("characters", "none"), make_vocabulary("vwxyz")
 
 
 def test_prefixes_and_symbols_become_ids() -> None:
     found = build_constraints(DecodingOptions("", ("v",), ("x", "x")), ["wx", ""], CHARACTERS, LETTERS)
     assert (found.forbidden.tolist(), found.required.tolist(), found.prefixes) == ([4], [6], ((5, 6), ()))
     assert not build_constraints(DecodingOptions(), ["", ""], CHARACTERS, LETTERS).any
-    assert len(LETTERS) == WIDTH
+    assert len(LETTERS) == VOCABULARY_SIZE
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow
 import pytest
 from hypothesis import given
-from small import EXAMPLES, SEGMENTERS, few
-from trained_runs import copies
+from small_networks import EXAMPLES, TOKENIZERS, few_examples
+from trained_runs import make_copy_examples
 
 from pellucid.config.settings import DataConfig
 from pellucid.data.batches import EncodedExamples, Ragged, encode_examples
@@ -50,8 +50,8 @@ def assert_same(one: EncodedCorpus, other: EncodedCorpus) -> None:
             assert part.dtype == wanted.dtype and part.tobytes() == wanted.tobytes()
 
 
-@few
-@given(EXAMPLES, SEGMENTERS)
+@few_examples
+@given(EXAMPLES, TOKENIZERS)
 def test_a_corpus_round_trips(tmp_path_factory: pytest.TempPathFactory, pairs: list[Example], cut: Tokenizers) -> None:
     corpus = corpus_of([Example("a", "b"), *pairs], cut)
     path = tmp_path_factory.mktemp("corpus") / "corpus.arrow"
@@ -72,7 +72,7 @@ def test_feature_ids_are_valid_only_with_features(tmp_path: Path) -> None:
 
 
 def test_pyarrow_reads_it_and_mapping_copies_nothing(tmp_path: Path) -> None:
-    corpus = corpus_of(copies(50, seed=1))
+    corpus = corpus_of(make_copy_examples(50, seed=1))
     write_corpus(tmp_path / "corpus.arrow", corpus)
     table = pyarrow.ipc.open_file(tmp_path / "corpus.arrow").read_all()
     assert table.column_names == ["source", "target"] and str(table.schema.field(0).type) == "large_list<item: uint8>"
@@ -85,16 +85,16 @@ def test_pyarrow_reads_it_and_mapping_copies_nothing(tmp_path: Path) -> None:
 
 
 def test_the_map_outlives_the_file(tmp_path: Path) -> None:
-    corpus = corpus_of(copies(50, seed=1))
+    corpus = corpus_of(make_copy_examples(50, seed=1))
     write_corpus(tmp_path / "corpus.arrow", corpus)
     mapped = map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
-    write_corpus(tmp_path / "corpus.arrow", corpus_of(copies(9, seed=2)))
+    write_corpus(tmp_path / "corpus.arrow", corpus_of(make_copy_examples(9, seed=2)))
     (tmp_path / "corpus.arrow").unlink()
     assert_same(mapped, corpus)
 
 
 def test_other_keys_are_distinguished_from_damage(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "corpus.arrow", corpus_of(copies(5, seed=1)))
+    write_corpus(tmp_path / "corpus.arrow", corpus_of(make_copy_examples(5, seed=1)))
     with pytest.raises(CorpusError, match=r"^it was built from other files or settings$"):
         map_corpus(tmp_path / "corpus.arrow", "another key", has_features=False)
 
@@ -110,7 +110,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_truncation_and_flipped_bits_are_detected(tmp_path: Path) -> None:
     """The file is refused, or the change hit a padding byte of Arrow, which is never read."""
-    corpus, path, generator = corpus_of(copies(20, seed=1)), tmp_path / "corpus.arrow", random.Random(1)
+    corpus, path, generator = corpus_of(make_copy_examples(20, seed=1)), tmp_path / "corpus.arrow", random.Random(1)
     write_corpus(path, corpus)
     whole = path.read_bytes()
     for kept in range(0, len(whole), 41):
@@ -164,7 +164,7 @@ def test_invalid_ids_are_refused(tmp_path: Path, encoded: EncodedExamples) -> No
 
 @pytest.mark.parametrize("spoilt", ["nulls", "metadata", "notes", "columns", "batches"])
 def test_other_schemas_are_refused(tmp_path: Path, spoilt: str) -> None:
-    corpus = corpus_of(copies(5, seed=1))
+    corpus = corpus_of(make_copy_examples(5, seed=1))
     notes = json.dumps(
         msgspec.to_builtins({"key": "key", "found": FOUND, "vocabularies": corpus.vocabularies})
     ).encode()
@@ -210,4 +210,4 @@ def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
 
 def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"^cannot write .*/none/corpus\.arrow: no such file or directory$"):
-        write_corpus(tmp_path / "none" / "corpus.arrow", corpus_of(copies(5, seed=1)))
+        write_corpus(tmp_path / "none" / "corpus.arrow", corpus_of(make_copy_examples(5, seed=1)))

@@ -21,11 +21,11 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from command_line import Done, environment
+from command_line import CommandResult, build_environment
 from jaxtyping import Float
-from page_navigation import panel, tab
+from page_navigation import find_panel, open_tab
 from playwright.sync_api import expect
-from report_documents import DATA, written_document
+from report_documents import CONTENTS_ELEMENT, read_report
 from torch import Tensor
 from trained_runs import write_pairs
 
@@ -55,7 +55,7 @@ from pellucid.tasks.task_settings import TaskSettings, reject_feature_prefix, ta
 from pellucid.training.run_folder import read_log
 from pellucid.viewer.schema import PageContents
 
-browser, opened, wrong = chromium.browser, chromium.opened, chromium.wrong
+browser, open_page, page_errors = chromium.browser, chromium.open_page, chromium.page_errors
 
 
 class SpanNetwork(EncoderOnlyModel):
@@ -149,7 +149,7 @@ class TrainedTask(NamedTuple):
 
     run: Path
     dev: Path
-    said: Done
+    said: CommandResult
 
 
 def pairs(count: int, seed: int) -> list[Example]:
@@ -164,7 +164,7 @@ def pairs(count: int, seed: int) -> list[Example]:
 
 def exported_contents(path: Path) -> PageContents:
     """What an exported page holds, checked against the schema."""
-    (data,) = DATA.findall(path.read_text("utf-8"))
+    (data,) = CONTENTS_ELEMENT.findall(path.read_text("utf-8"))
     return msgspec.json.decode(data, type=PageContents)
 
 
@@ -184,17 +184,17 @@ for arguments in json.load(sys.stdin):
 """A program that registers the task, then runs ordinary commands."""
 
 
-def commands(*lists: Sequence[object]) -> list[Done]:
+def commands(*lists: Sequence[object]) -> list[CommandResult]:
     """What ordinary commands say, one after the other, in a process that knows the task."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         input=json.dumps([[str(argument) for argument in arguments] for arguments in lists]),
         capture_output=True,
         text=True,
-        env=environment({"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}),
+        env=build_environment({"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}),
         check=True,
     )
-    said = [Done(*json.loads(line)) for line in done.stdout.splitlines()]
+    said = [CommandResult(*json.loads(line)) for line in done.stdout.splitlines()]
     assert [each.code for each in said] == [0] * len(lists), said
     return said
 
@@ -267,10 +267,10 @@ def test_the_task_is_evaluated_with_its_own_scores(trained_task: TrainedTask, tm
     )
     found = json.loads(one.out)
     assert found["task"] == "span" and found["accuracy"] > 90 and "wer" not in found
-    summary = {value.label: value.value for value in written_document(tmp_path / "one.html").summary}
+    summary = {value.label: value.value for value in read_report(tmp_path / "one.html").summary}
     assert summary["accuracy"] == f"{found['accuracy']:.2f} %"
     assert "spans right" in two.out and "error rate" not in two.out
-    assert written_document(tmp_path / "two.html").summary[0].label.startswith("spans right, ")
+    assert read_report(tmp_path / "two.html").summary[0].label.startswith("spans right, ")
 
 
 def test_the_task_has_a_page(trained_task: TrainedTask, tmp_path: Path) -> None:
@@ -290,7 +290,9 @@ def test_the_task_has_a_page(trained_task: TrainedTask, tmp_path: Path) -> None:
     assert Trace.from_json((tmp_path / "trace.json").read_text("utf-8")).task == "span"
 
 
-def test_the_page_uses_the_labels_of_the_task(trained_task: TrainedTask, tmp_path: Path, opened: chromium.Open) -> None:
+def test_the_page_uses_the_labels_of_the_task(
+    trained_task: TrainedTask, tmp_path: Path, open_page: chromium.OpenPage
+) -> None:
     """The page was built without knowing of this task."""
     shown, told, copy = (
         tmp_path / "page.html",
@@ -301,16 +303,16 @@ def test_the_page_uses_the_labels_of_the_task(trained_task: TrainedTask, tmp_pat
         ("look", trained_task.run, trained_task.dev, "--export", shown),
         ("evaluate", trained_task.run, copy, trained_task.dev, "--html", told),
     )
-    page = opened(shown.as_uri())
+    page = open_page(shown.as_uri())
     expect(page.get_by_role("tab", name="Examples")).to_be_visible()
     for name in ("Beam", "Space"):
         expect(page.get_by_role("tab", name=name, exact=True)).to_have_count(0)
-    expect(panel(page, "End").get_by_text("Most probable ends")).to_be_visible()
-    expect(panel(page, "Attention over the source")).to_be_visible()
-    tab(page, "Corpus")
+    expect(find_panel(page, "End").get_by_text("Most probable ends")).to_be_visible()
+    expect(find_panel(page, "Attention over the source")).to_be_visible()
+    open_tab(page, "Corpus")
     expect(page.get_by_text("Accuracy by source length")).to_be_visible()
     expect(page.get_by_text("Accuracy by position")).to_have_count(0)
-    report = opened(told.as_uri())
+    report = open_page(told.as_uri())
     expect(report.get_by_text("spans right").first).to_be_visible()
 
 

@@ -9,7 +9,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, head_of, near, network_of, padded
+from small_networks import (
+    SEEDS,
+    VOCABULARY_SIZE,
+    assert_tensors_close,
+    batches,
+    collect_attributes,
+    configs,
+    few_examples,
+    make_config,
+    make_network,
+    make_padded_ids,
+    output_projection,
+)
 from torch import Tensor, nn
 
 from pellucid.config.settings import Config
@@ -25,13 +37,13 @@ def memory_of(network: EncoderDecoder, batch: Batch) -> Memory:
 
 
 def same_states(one: State, two: State, tolerance: float = 1e-12) -> None:
-    near(one.hidden, two.hidden, tolerance)
+    assert_tensors_close(one.hidden, two.hidden, tolerance)
     assert (one.cell is None) == (two.cell is None)
     if one.cell is not None and two.cell is not None:
-        near(one.cell, two.cell, tolerance)
+        assert_tensors_close(one.cell, two.cell, tolerance)
     assert (one.attention_state is None) == (two.attention_state is None)
     if one.attention_state is not None and two.attention_state is not None:
-        near(one.attention_state, two.attention_state, tolerance)
+        assert_tensors_close(one.attention_state, two.attention_state, tolerance)
 
 
 def advance_by_definition(decoder: Decoder, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
@@ -59,31 +71,31 @@ def step_by_definition(decoder: Decoder, symbols: Tensor, state: State, cache: A
         layers.append(advance_by_definition(decoder, inputs, layer, state))
         inputs = layers[-1][0]
     parts = {"state": [inputs], "context": [attended.context], "state-and-context": [inputs, attended.context]}
-    head = head_of(decoder)
+    head = output_projection(decoder)
     logits = torch.cat(parts[decoder.config.output], dim=1) @ head.weight.T + head.bias
     cells = [cell for _, cell in layers if cell is not None]
     hidden = torch.stack([hidden for hidden, _ in layers], 1)
     return logits, State(hidden, torch.stack(cells, 1) if cells else None, attention_state=attended.attention_state)
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_each_step_equals_its_definition(config: Config, batch: Batch, seed: int) -> None:
-    network = network_of(config, seed)
+    network = make_network(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
     state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
     for symbols in batch.target.unbind(dim=1):
         expected, after = step_by_definition(decoder, symbols, state, cache)
         step = decoder.step(symbols, state, cache)
-        near(step.logits, expected)
+        assert_tensors_close(step.logits, expected)
         same_states(step.state, after)
         state = step.state
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_the_initial_state_is_zero_or_a_projection(config: Config, batch: Batch, seed: int) -> None:
-    network = network_of(config, seed)
+    network = make_network(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
     state, L, H = decoder.init_hidden(memory), config.decoder.num_layers, config.decoder.hidden_size
     for b, length in enumerate(batch.source_lengths.tolist()):
@@ -93,50 +105,50 @@ def test_the_initial_state_is_zero_or_a_projection(config: Config, batch: Batch,
             parts = (
                 decoder.bridge.weight @ (mean if config.decoder.init_hidden == "mean" else final) + decoder.bridge.bias
             )
-        near(state.hidden[b], parts[: L * H].tanh().reshape(L, H))
+        assert_tensors_close(state.hidden[b], parts[: L * H].tanh().reshape(L, H))
         assert (state.cell is not None) == (config.decoder.cell == "lstm")
         if state.cell is not None:
-            near(state.cell[b], parts[L * H :].reshape(L, H))
+            assert_tensors_close(state.cell[b], parts[L * H :].reshape(L, H))
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS, st.sampled_from([(torch.float64, 1e-12), (torch.float32, 1e-5)]))
 def test_unrolled_steps_equal_single_steps(
     config: Config, batch: Batch, seed: int, precision: tuple[torch.dtype, float]
 ) -> None:
     dtype, tolerance = precision
-    network = network_of(config, seed, dtype)
+    network = make_network(config, seed, dtype)
     decoder, memory = network.decoder, memory_of(network, batch)
     state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
     unrolled = decoder.unroll(batch.target, state, cache)
-    assert unrolled.logits.shape == (*batch.target.shape, WIDTH)
+    assert unrolled.logits.shape == (*batch.target.shape, VOCABULARY_SIZE)
     for t, symbols in enumerate(batch.target.unbind(dim=1)):
         step = decoder.step(symbols, state, cache)
-        near(unrolled.logits[:, t], step.logits, tolerance)
-        near(unrolled.weights[:, t], step.attention.weights, tolerance)
+        assert_tensors_close(unrolled.logits[:, t], step.logits, tolerance)
+        assert_tensors_close(unrolled.weights[:, t], step.attention.weights, tolerance)
         state = step.state
     same_states(unrolled.state, state, tolerance)
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS, st.data())
 def test_a_step_of_selected_rows_equals_selected_rows_of_the_step(
     config: Config, batch: Batch, seed: int, data: st.DataObject
 ) -> None:
-    network = network_of(config, seed)
+    network = make_network(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
     state, cache, symbols = decoder.init_hidden(memory), decoder.prepare(memory), batch.target[:, 0]
     B = len(symbols)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=7)))
     whole = decoder.step(symbols, state, cache)
     taken = decoder.step(symbols[rows], state.index_select(rows), cache.index_select(rows))
-    near(taken.logits, whole.logits[rows])
-    near(taken.attention.weights, whole.attention.weights[rows])
+    assert_tensors_close(taken.logits, whole.logits[rows])
+    assert_tensors_close(taken.attention.weights, whole.attention.weights[rows])
     same_states(taken.state, whole.state.index_select(rows))
 
 
 def first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple[Step, Memory]:
-    source = padded([4, 2], 3)
+    source = make_padded_ids([4, 2], 3)
     memory: Memory = network.encoder(source, torch.tensor([4, 2]))
     decoder = network.decoder
     return decoder.step(torch.tensor([1, 1]), decoder.init_hidden(memory), decoder.prepare(memory), override), memory
@@ -144,7 +156,7 @@ def first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_an_override_forces_the_weights_of_a_step(layers: int) -> None:
-    network = network_of(config_of({"decoder": {"num_layers": layers}}), 1)
+    network = make_network(make_config({"decoder": {"num_layers": layers}}), 1)
     own, memory = first_step(network)
     same, _ = first_step(network, own.attention.weights)
     assert torch.equal(same.logits, own.logits)
@@ -159,7 +171,7 @@ def test_an_override_forces_the_weights_of_a_step(layers: int) -> None:
 @torch.no_grad()
 def test_location_attention_reads_forced_weights_at_the_next_step(dtype: torch.dtype) -> None:
     """A kernel computes in single precision, PyTorch in double; forced weights change the next step."""
-    network = network_of(config_of({"attention": {"type": "location"}}), 1, dtype)
+    network = make_network(make_config({"attention": {"type": "location"}}), 1, dtype)
     override = torch.eye(4, dtype=dtype)[[3, 0]]
     (free, memory), (forced, _) = first_step(network), first_step(network, override)
     assert forced.state.attention_state is not None and torch.equal(forced.state.attention_state, override)
@@ -185,8 +197,8 @@ TINY: list[dict[str, Any]] = [
 @pytest.mark.parametrize("score", ["additive", "location", "general", "none"])
 def test_gradients_through_the_unrolled_decoder_equal_finite_differences(settings: dict[str, Any], score: str) -> None:
     decoder = {"hidden_size": 2, "embedding_size": 2, **settings}
-    network = network_of(config_of({"decoder": decoder, "attention": {"type": score, "size": 2}}), 1)
-    unrolling, target = network.decoder, padded([2, 2], 1)
+    network = make_network(make_config({"decoder": decoder, "attention": {"type": score, "size": 2}}), 1)
+    unrolling, target = network.decoder, make_padded_ids([2, 2], 1)
     _, memory = first_step(network)
     states, final = memory.states.detach().requires_grad_(), memory.final.hidden.detach().requires_grad_()
 
@@ -212,7 +224,7 @@ def unrolled_and_stepped(network: EncoderDecoder) -> list[tuple[Tensor, Tensor]]
 @pytest.mark.parametrize("layers", [1, 2])
 def test_dropout_is_applied_between_layers_and_before_the_head(layers: int) -> None:
     torch.manual_seed(1)
-    network = network_of(config_of({"decoder": {"dropout": 0.5, "num_layers": layers}}), 1)
+    network = make_network(make_config({"decoder": {"dropout": 0.5, "num_layers": layers}}), 1)
     network.decoder.table.dropout = 0.0
     evaluated = unrolled_and_stepped(network)
     network.decoder.train()
@@ -227,13 +239,13 @@ def test_dropout_is_applied_between_layers_and_before_the_head(layers: int) -> N
         assert torch.equal(again, kept)
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_the_decoder_stores_nothing_on_modules(config: Config, batch: Batch, seed: int) -> None:
-    network = network_of(config, seed)
-    before = contents(network)
+    network = make_network(config, seed)
+    before = collect_attributes(network)
     memory = memory_of(network, batch)
     state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     network.decoder.step(batch.target[:, 0], state, cache)
     network.decoder.unroll(batch.target, state, cache)
-    assert contents(network) == before
+    assert collect_attributes(network) == before

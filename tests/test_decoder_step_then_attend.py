@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import CELLS, SEEDS, batches, config_of, few, near, network_of
+from small_networks import CELLS, SEEDS, assert_tensors_close, batches, few_examples, make_config, make_network
 from test_decoder import memory_of
 from torch import Tensor, nn
 
@@ -70,11 +70,11 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
-@few
+@few_examples
 @given(SETTINGS, st.sampled_from(["additive", "location", "general"]), batches(), SEEDS)
 def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, batch: Batch, seed: int) -> None:
-    config = config_of({"decoder": {"order": "step-then-attend", **settings}, "attention": {"type": score}})
-    network = network_of(config, seed)
+    config = make_config({"decoder": {"order": "step-then-attend", **settings}, "attention": {"type": score}})
+    network = make_network(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
     assert isinstance(decoder, StepThenAttend)
     state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
@@ -82,16 +82,16 @@ def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, b
     for symbols in batch.target.unbind(dim=1):
         logits, vector = step_by_definition(decoder, symbols, state, cache)
         step = decoder.step(symbols, state, cache)
-        near(step.logits, logits)
+        assert_tensors_close(step.logits, logits)
         assert (step.state.input_feed is not None) == settings["input_feeding"]
         if step.state.input_feed is not None:
-            near(step.state.input_feed, vector)
+            assert_tensors_close(step.state.input_feed, vector)
         state = step.state
 
 
 def first_logits(override: Tensor | None, input_feeding: bool) -> tuple[Tensor, Tensor]:
     """Return the logits of the forced step and of the next one."""
-    network = network_of(config_of({"decoder": {"order": "step-then-attend", "input_feeding": input_feeding}}), 1)
+    network = make_network(make_config({"decoder": {"order": "step-then-attend", "input_feeding": input_feeding}}), 1)
     memory = network.encoder(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
     state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     one = network.decoder.step(torch.tensor([1]), state, cache, override)
@@ -108,9 +108,9 @@ def test_only_input_feeding_passes_the_attention_to_the_next_step(feeding: bool)
 
 def test_input_feeding_needs_this_order() -> None:
     with pytest.raises(ConfigError, match=r"decoder\.input_feeding = true needs decoder\.order = 'step-then-attend'"):
-        config_of({"decoder": {"input_feeding": True}})
+        make_config({"decoder": {"input_feeding": True}})
     with pytest.raises(
         ConfigError,
         match=r"decoder\.tie_embeddings = true needs an embedding to share: decoder\.embedding = 'learned' or 'frozen'",
     ):
-        config_of({"decoder": {"tie_embeddings": True, "embedding": "one-hot"}})
+        make_config({"decoder": {"tie_embeddings": True, "embedding": "one-hot"}})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from test_transducer import PLAIN
-from trained_runs import copies_run
+from trained_runs import copy_task_run
 
 from pellucid.errors import RunError
 from pellucid.model.device import check_process, prepare_for_forks, use_threads
@@ -53,7 +53,7 @@ print("the same", len(set(written)))
 @pytest.mark.parametrize("plain", ["0", "1"])
 def test_a_forked_process_predicts_the_same(plain: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FORKS, copies_run().run],
+        [sys.executable, "-c", FORKS, copy_task_run().run],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PELLUCID_PLAIN": plain},
         capture_output=True,
         text=True,

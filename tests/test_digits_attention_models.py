@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from digits_cases import digits_request
-from report_documents import parts_of, written_document
-from trained_runs import contents
+from digits_cases import make_digits_request
+from report_documents import read_report, select_parts
+from trained_runs import read_folder_state
 
 from pellucid.data.examples import read_examples
 from pellucid.decoding.trace import Trace
@@ -24,7 +24,7 @@ from pellucid.viewer.report_schema import ReportExamples, ReportFigure
 
 
 def test_extrapolation_is_measured_at_every_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = digits_request(tmp_path)
+    request = make_digits_request(tmp_path)
     small = {"EXTRAPOLATION_DEV_PAIRS": 10, "EXTRAPOLATION_TEST_PAIRS": 10, "PAIRS_PER_LENGTH": 4}
     for name, value in {**small, "TEST_LENGTHS": (1, 3), "ATTENTION_TYPES": ("location",)}.items():
         monkeypatch.setattr(attention_models, name, value)
@@ -47,7 +47,7 @@ def test_stationary_steps_are_counted() -> None:
 
 
 def test_samples_to_99_percent_are_none_without_reaching_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = digits_request(tmp_path)
+    request = make_digits_request(tmp_path)
     monkeypatch.setattr(attention_models, "FEWEST_DEV_PAIRS", 10)
     monkeypatch.setattr(attention_models, "FEWEST_TEST_PAIRS", 10)
     monkeypatch.setattr(
@@ -103,8 +103,8 @@ def test_report_of_digits_attention_agrees_with_the_runs(digits: tuple[Path, lis
         assert run["final"]["exact_match"] == pytest.approx(right / 30)
         assert len(run["per_position"]) == 4 and len(run["attention_mean"]) == 4
         assert 0 <= run["final"]["alignment_error"] <= 1 and 0 < run["final"]["alignment_mass"] < 1
-    document = written_document(out / "report.html")
-    assert len(parts_of(document, ReportFigure)) >= 2 and len(parts_of(document, ReportExamples)) >= 1
+    document = read_report(out / "report.html")
+    assert len(select_parts(document, ReportFigure)) >= 2 and len(select_parts(document, ReportExamples)) >= 1
 
 
 def test_lines_of_digits_attention(digits: tuple[Path, list[str]]) -> None:
@@ -116,6 +116,6 @@ def test_lines_of_digits_attention(digits: tuple[Path, list[str]]) -> None:
 
 def test_a_finished_recipe_is_not_trained_again(digits: tuple[Path, list[str]]) -> None:
     out, lines = digits
-    before = contents(out / "runs")
+    before = read_folder_state(out / "runs")
     assert list(find_recipe("digits-attention")(RecipeRequest(out, seeds=2, samples=120))) == lines
-    assert contents(out / "runs") == before
+    assert read_folder_state(out / "runs") == before

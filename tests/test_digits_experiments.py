@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from digits_cases import digits_request, result_with_curve
+from digits_cases import make_digits_request, make_result_with_curve
 
 from pellucid.recipes.digits import experiments
 from pellucid.recipes.digits import report as lesson
@@ -12,17 +12,17 @@ from pellucid.recipes.digits.report import DigitsRuns, ReferenceCurve
 
 
 def test_enclosed_fraction_counts_validations_within_the_range_of_the_seeds() -> None:
-    group = DigitsRuns("x", [result_with_curve(0.1, 0.2), result_with_curve(0.3, 0.4)])
+    group = DigitsRuns("x", [make_result_with_curve(0.1, 0.2), make_result_with_curve(0.3, 0.4)])
     assert experiments.enclosed_fraction(group, ReferenceCurve("notebook", [(5000, 0.2), (10000, 0.5)])) == 0.5
     assert group.median is group.results[0]
 
 
 def test_roughness_is_the_mean_change_over_the_last_third() -> None:
-    assert experiments.roughness(result_with_curve(0.0, 0.9, 0.0, 0.1, 0.4, 0.2)) == pytest.approx(0.2)
+    assert experiments.roughness(make_result_with_curve(0.0, 0.9, 0.0, 0.1, 0.4, 0.2)) == pytest.approx(0.2)
 
 
 def test_best_learning_rate_gets_all_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = digits_request(tmp_path)
+    request = make_digits_request(tmp_path)
     monkeypatch.setattr(lesson, "run_jobs", lambda task, jobs, request: iter([task(job) for _, job in jobs]))
     monkeypatch.setattr(experiments, "LEARNING_RATES", {"adam": (0.005, 0.0001, 10.0), "sgd": (0.3, 0.1, 0.01)})
     list(experiments.run_optimizers(request._replace(samples=3_000)))

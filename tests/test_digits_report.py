@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from digits_cases import digits_request
-from report_documents import parts_of, written_document
+from digits_cases import make_digits_request
+from report_documents import read_report, select_parts
 
 from pellucid.errors import DataError
 from pellucid.recipes.catalog import find_recipe
@@ -21,14 +21,14 @@ SHORT = ["digits-repeat", "digits-init", "digits-attention-faithful", "digits-va
 
 @pytest.mark.parametrize("name", SHORT)
 def test_lesson_writes_its_page_and_its_numbers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = digits_request(tmp_path)
+    request = make_digits_request(tmp_path)
     monkeypatch.setattr(lesson, "run_jobs", lambda task, jobs, request: iter([task(_short(job)) for _, job in jobs]))
     lines = list(find_recipe(name)(request))
     report = json.loads((request.out / "report.json").read_text())
     keys = {"name", "parameters", "samples", "seconds", "symbol_accuracy", "exact_match", "per_position", "reference"}
     assert keys | {"attention_mean", "runs"} <= set(report) and report["name"] == name and report["samples"] == 200
     assert len(report["symbol_accuracy"]) == len(report["exact_match"]) == len(report["validation_samples"])
-    assert len(parts_of(written_document(request.out / "report.html"), ReportFigure)) >= 2
+    assert len(select_parts(read_report(request.out / "report.html"), ReportFigure)) >= 2
     assert lines[-1] == f"report: {request.out / 'report.html'}"
 
 
@@ -43,7 +43,7 @@ def test_missing_curves_raise_data_error(tmp_path: Path) -> None:
 
 
 def test_damaged_curves_raise_data_error(tmp_path: Path) -> None:
-    request = digits_request(tmp_path)
+    request = make_digits_request(tmp_path)
     (request.data / "digits-curves" / "curves.json").write_text("{")
     with pytest.raises(DataError, match="does not hold the authors' curves"):
         load_reference_curves(request.data, "repeat")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from digits_cases import SMALL, digits_request
+from digits_cases import SMALL_PLAN, make_digits_request
 
 from pellucid.data.synthetic import draw_digits
 from pellucid.recipes.catalog import find_recipe
@@ -38,7 +38,7 @@ def test_gradients_are_clipped_by_value_then_by_norm() -> None:
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("decoder", ["repeat", "attention"])
 def test_study_is_reproducible(decoder: Any, masked: bool) -> None:  # noqa: ANN401
-    experiment = DigitsExperiment("small", DigitsArchitecture(decoder), SMALL._replace(masked=masked), 3)
+    experiment = DigitsExperiment("small", DigitsArchitecture(decoder), SMALL_PLAN._replace(masked=masked), 3)
     first, second = run_experiment(experiment), run_experiment(experiment)
     assert first._replace(seconds=0) == second._replace(seconds=0)
     assert [point.samples for point in first.curve] == [100, 200, 300]
@@ -47,13 +47,13 @@ def test_study_is_reproducible(decoder: Any, masked: bool) -> None:  # noqa: ANN
 
 
 def test_seed_and_optimizer_change_the_result() -> None:
-    experiment = DigitsExperiment("small", DigitsArchitecture(), SMALL, 3)
+    experiment = DigitsExperiment("small", DigitsArchitecture(), SMALL_PLAN, 3)
     losses = [
         [point.loss for point in run_experiment(changed).curve]
         for changed in (
             experiment,
             experiment._replace(seed=4),
-            experiment._replace(plan=SMALL._replace(optimizer="adagrad", learning_rate=0.05)),
+            experiment._replace(plan=SMALL_PLAN._replace(optimizer="adagrad", learning_rate=0.05)),
         )
     ]
     assert losses[0] != losses[1] != losses[2] != losses[0]
@@ -103,7 +103,7 @@ def test_lasagne_adam_adds_epsilon_before_the_bias_correction() -> None:
 
 
 def test_interrupted_training_keeps_its_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = digits_request(tmp_path)
+    request = make_digits_request(tmp_path)
 
     def interrupted_steps(
         network: SpelledDigitsNetwork, plan: DigitsTrainingPlan, seed: int
@@ -112,7 +112,7 @@ def test_interrupted_training_keeps_its_curve(tmp_path: Path, monkeypatch: pytes
         raise KeyboardInterrupt
 
     monkeypatch.setattr(study_module, "training_steps", interrupted_steps)
-    result = run_experiment(DigitsExperiment("x", DigitsArchitecture(), SMALL, 1))
+    result = run_experiment(DigitsExperiment("x", DigitsArchitecture(), SMALL_PLAN, 1))
     assert result.interrupted and [point.samples for point in result.curve] == [100, 200]
     lines = list(find_recipe("digits-repeat")(request))
     assert "; interrupted" in lines[0] and (request.out / "report.html").is_file()

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inspected import KINDS, PAIRS, made, traces_of
 from scipy.stats import entropy as scipy_entropy
-from small import SEEDS
+from small_networks import SEEDS
+from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 
 from pellucid.data.vocabulary import EOS, UNK
 from pellucid.decoding.ensemble import ensemble
@@ -16,10 +16,10 @@ from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.inspection.distributions import entropy, kl_divergence, step_distributions
 
 
-@pytest.mark.parametrize("kind", [*KINDS])
+@pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
 def test_distributions_sum_to_one_and_contain_the_candidates_of_the_trace(kind: str) -> None:
-    transducer = made(kind)
-    traces = [*traces_of(transducer, PAIRS), *transducer.predict(["abc", "", "cab"])]
+    transducer = make_transducer(kind)
+    traces = [*make_traces(transducer, PAIRS), *transducer.predict(["abc", "", "cab"])]
     for trace, found in zip(traces, step_distributions(transducer, traces), strict=True):
         assert found.shape == (len(trace.target), 9 + (kind == "copying"))
         np.testing.assert_allclose(np.exp(found).sum(axis=1), 1, rtol=1e-6)
@@ -34,17 +34,17 @@ def test_distributions_sum_to_one_and_contain_the_candidates_of_the_trace(kind: 
 
 
 def test_ensemble_distributions_are_the_mean() -> None:
-    models = [made(), made("lstm", 4)]
+    models = [make_transducer(), make_transducer("lstm", 4)]
     both = ensemble(models, ["a", "b"])
-    traces = traces_of(both, PAIRS)
+    traces = make_traces(both, PAIRS)
     apart = [step_distributions(model, traces) for model in models]
     for one, two, found in zip(*apart, step_distributions(both, traces), strict=True):
         np.testing.assert_allclose(np.exp(found), (np.exp(one) + np.exp(two)) / 2, atol=1e-6)
 
 
 def test_forced_attention_changes_the_distributions_from_its_step_on() -> None:
-    transducer = made()
-    trace = traces_of(transducer, [("abc", "vwx")])[0]
+    transducer = make_transducer()
+    trace = make_traces(transducer, [("abc", "vwx")])[0]
     painted = transducer.with_options(DecodingOptions(painted=(ForcedAttention(2, (1.0, 0.0, 0.0)),)))
     before, after = (step_distributions(each, [trace])[0] for each in (transducer, painted))
     change = kl_divergence(before, after)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from small import WIDTH, config_of, gru_step, near
+from small_networks import VOCABULARY_SIZE, assert_tensors_close, gru_step, make_config
 from torch import Tensor
 
 from pellucid.model.cells import LayerState, RecurrentCell
@@ -19,14 +19,14 @@ from pellucid.model.recurrence import Inputs, draw_mask, draw_recurrent_masks, r
 def test_a_mask_has_its_rate_and_keeps_the_mean() -> None:
     torch.manual_seed(0)
     mask = draw_mask(torch.zeros(1), (200, 500), 0.3)
-    near(torch.tensor(sorted(set(mask.flatten().tolist()))), torch.tensor([0.0, 1 / 0.7]), 1e-6)
+    assert_tensors_close(torch.tensor(sorted(set(mask.flatten().tolist()))), torch.tensor([0.0, 1 / 0.7]), 1e-6)
     assert abs(float((mask == 0).float().mean()) - 0.3) < 0.01
     assert abs(float(mask.mean()) - 1) < 0.01
 
 
 def masks_of(settings: dict[str, Any], cell: RecurrentCell) -> tuple[Tensor | None, Tensor | None]:
     torch.manual_seed(1)
-    [drawn] = draw_recurrent_masks([cell.hidden_weight], 3, config_of({"encoder": settings}).encoder)
+    [drawn] = draw_recurrent_masks([cell.hidden_weight], 3, make_config({"encoder": settings}).encoder)
     return drawn.weight, drawn.state
 
 
@@ -36,7 +36,7 @@ def test_recurrent_dropout_masks_weights_or_states() -> None:
     weight, state = masks_of({"recurrent_dropout": 0.5}, cell)
     assert state is None and weight is not None
     kept = weight != 0
-    near(weight[kept], 2 * cell.hidden_weight[kept], 1e-6)
+    assert_tensors_close(weight[kept], 2 * cell.hidden_weight[kept], 1e-6)
     assert 0.2 < float(kept.float().mean()) < 0.8
     weight, state = masks_of({"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}, cell)
     assert weight is None and state is not None and state.shape == (3, 4)
@@ -45,7 +45,7 @@ def test_recurrent_dropout_masks_weights_or_states() -> None:
 def test_a_state_mask_is_constant_and_applies_to_u_h_only() -> None:
     torch.manual_seed(0)
     cell, inputs, lengths = RecurrentCell("gru", 2, 4).double(), torch.randn(3, 5, 2).double(), torch.full((3,), 5)
-    config = config_of({"encoder": {"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}}).encoder
+    config = make_config({"encoder": {"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}}).encoder
     noise = draw_recurrent_masks([cell.hidden_weight], 3, config)
     mask = noise[0].state
     assert mask is not None
@@ -53,20 +53,20 @@ def test_a_state_mask_is_constant_and_applies_to_u_h_only() -> None:
     for step in range(5):
         recurrent = (hidden * mask) @ cell.hidden_weight.T + cell.hidden_bias
         hidden = gru_step(inputs[:, step] @ cell.input_weight.T + cell.input_bias, recurrent, hidden)
-    near(run_rnn([cell], Inputs(inputs), lengths, noise).last[:, 0], hidden)
+    assert_tensors_close(run_rnn([cell], Inputs(inputs), lengths, noise).last[:, 0], hidden)
 
 
 def test_masked_weights_equal_a_cell_with_those_weights() -> None:
     torch.manual_seed(0)
     cell, inputs, lengths = RecurrentCell("lstm", 2, 4).double(), torch.randn(3, 5, 2).double(), torch.tensor([5, 1, 3])
-    noise = draw_recurrent_masks([cell.hidden_weight], 3, config_of({"encoder": {"recurrent_dropout": 0.5}}).encoder)
+    noise = draw_recurrent_masks([cell.hidden_weight], 3, make_config({"encoder": {"recurrent_dropout": 0.5}}).encoder)
     actual = run_rnn([cell], Inputs(inputs), lengths, noise)
     state = LayerState(*(torch.randn(3, 4, dtype=torch.float64) for _ in range(2)))
     stepped = cell.step(cell.project(inputs[:, 0]), state, noise[0])
     assert noise[0].weight is not None
     cell.hidden_weight.data = noise[0].weight.detach()
-    near(actual.states, run_rnn([cell], Inputs(inputs), lengths).states)
-    near(stepped.hidden, cell.step(cell.project(inputs[:, 0]), state).hidden)
+    assert_tensors_close(actual.states, run_rnn([cell], Inputs(inputs), lengths).states)
+    assert_tensors_close(stepped.hidden, cell.step(cell.project(inputs[:, 0]), state).hidden)
 
 
 def test_output_masks_are_drawn_per_step_or_per_sequence() -> None:
@@ -74,7 +74,7 @@ def test_output_masks_are_drawn_per_step_or_per_sequence() -> None:
     for mask, varies in (("step", True), ("sequence", False)):
         torch.manual_seed(0)
         settings = {"dropout": 0.5, "dropout_mask": mask, "hidden_size": 20}
-        encoder = Encoder(config_of({"encoder": settings}).encoder, WIDTH).train()
+        encoder = Encoder(make_config({"encoder": settings}).encoder, VOCABULARY_SIZE).train()
         dropped = encoder(source, lengths).states == 0
         assert (dropped != dropped[:, :1]).any() == varies
         assert (dropped[0] != dropped[1]).any()
@@ -88,8 +88,8 @@ def test_dropped_symbols_are_zero_at_all_positions_and_others_are_rescaled() -> 
     read = table.embed(ids, missed).to_dense()
     gone = torch.tensor([[True, False, True], [False, False, True]])
     assert not read[gone].any()
-    near(read[~gone], table.weight[ids[~gone]] / 0.75, 1e-6)
-    near(table.embed(ids[:, 0], missed).to_dense(), read[:, 0], 0)
+    assert_tensors_close(read[~gone], table.weight[ids[~gone]] / 0.75, 1e-6)
+    assert_tensors_close(table.embed(ids[:, 0], missed).to_dense(), read[:, 0], 0)
 
 
 @pytest.mark.parametrize("training", [False, True])

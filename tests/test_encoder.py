@@ -11,7 +11,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import ENCODERS, LENGTHS, SEEDS, WIDTH, config_of, contents, few, littered, near, padded, shake
+from small_networks import (
+    ENCODER_SETTINGS,
+    LENGTHS,
+    SEEDS,
+    VOCABULARY_SIZE,
+    assert_tensors_close,
+    collect_attributes,
+    few_examples,
+    make_config,
+    make_padded_ids,
+    randomize_padding,
+    randomize_parameters,
+)
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -25,8 +37,8 @@ DROPPED = {"hidden_size": 3, "embedding_size": 2, "num_layers": 2, "dropout": 0.
 
 
 def encoder_of(settings: dict[str, Any], seed: int = 1) -> Encoder:
-    encoder = Encoder(config_of({"encoder": settings}).encoder, WIDTH).double().eval()
-    shake(encoder, seed)
+    encoder = Encoder(make_config({"encoder": settings}).encoder, VOCABULARY_SIZE).double().eval()
+    randomize_parameters(encoder, seed)
     return encoder
 
 
@@ -61,12 +73,12 @@ def merged(parts: Tensor, merge: str) -> Tensor:
     return parts.flatten(-2)
 
 
-@few
-@given(ENCODERS, LENGTHS, SEEDS)
+@few_examples
+@given(ENCODER_SETTINGS, LENGTHS, SEEDS)
 def test_states_and_finals_equal_those_of_pytorchs_packed_layers(
     settings: dict[str, Any], lengths: list[int], seed: int
 ) -> None:
-    encoder, source = encoder_of(settings, seed), padded(lengths, seed)
+    encoder, source = encoder_of(settings, seed), make_padded_ids(lengths, seed)
     memory = read(encoder, source, lengths)
     states: Tensor = encoder.table(source)
     for layer in range(encoder.config.num_layers):
@@ -74,8 +86,8 @@ def test_states_and_finals_equal_those_of_pytorchs_packed_layers(
         parts, finals = packed_layer(encoder.config.cell, cells, states, memory.lengths)
         merge = encoder.config.merge if len(cells) == 2 else "concatenate"
         states = merged(parts, merge)
-        near(memory.final.hidden[:, layer], merged(finals, merge))
-    near(memory.states, states)
+        assert_tensors_close(memory.final.hidden[:, layer], merged(finals, merge))
+    assert_tensors_close(memory.states, states)
     assert memory.final.cell is None
     assert memory.lengths.tolist() == lengths
 
@@ -91,22 +103,22 @@ def test_a_stack_equals_one_deep_module(kind: Cell, both: bool) -> None:
     for theirs, parameter in zip(module.parameters(), ours, strict=True):
         theirs.data.copy_(parameter.data)
     lengths = [4, 1, 6]
-    source = padded(lengths, 7)
+    source = make_padded_ids(lengths, 7)
     packed = pack_padded_sequence(encoder.table(source), torch.tensor(lengths), batch_first=True, enforce_sorted=False)
     states, _ = pad_packed_sequence(module(packed)[0], batch_first=True)
-    near(read(encoder, source, lengths).states, states)
+    assert_tensors_close(read(encoder, source, lengths).states, states)
 
 
-@few
-@given(ENCODERS, LENGTHS, SEEDS, st.integers(0, 3))
+@few_examples
+@given(ENCODER_SETTINGS, LENGTHS, SEEDS, st.integers(0, 3))
 def test_padding_changes_nothing(settings: dict[str, Any], lengths: list[int], seed: int, columns: int) -> None:
-    encoder, source = encoder_of(settings, seed), padded(lengths, seed)
+    encoder, source = encoder_of(settings, seed), make_padded_ids(lengths, seed)
     memory = read(encoder, source, lengths)
-    litter = littered(source, torch.tensor(lengths), seed, columns)
+    litter = randomize_padding(source, torch.tensor(lengths), seed, columns)
     other = read(encoder, litter, lengths)
     width = source.shape[1]
-    near(other.states[:, :width], memory.states)
-    near(other.final.hidden, memory.final.hidden)
+    assert_tensors_close(other.states[:, :width], memory.states)
+    assert_tensors_close(other.final.hidden, memory.final.hidden)
     for row, length in enumerate(lengths):
         assert not other.states[row, length:].any()
     for parameter in encoder.parameters():
@@ -114,24 +126,24 @@ def test_padding_changes_nothing(settings: dict[str, Any], lengths: list[int], s
             torch.autograd.grad(m.states.square().sum() + m.final.hidden.sum(), parameter, retain_graph=True)[0]
             for m in (memory, other)
         )
-        near(one, two)
+        assert_tensors_close(one, two)
 
 
-@few
-@given(ENCODERS, LENGTHS, SEEDS, st.randoms(use_true_random=False))
+@few_examples
+@given(ENCODER_SETTINGS, LENGTHS, SEEDS, st.randoms(use_true_random=False))
 def test_batch_composition_changes_nothing(
     settings: dict[str, Any], lengths: list[int], seed: int, random: Random
 ) -> None:
-    encoder, source = encoder_of(settings, seed), padded(lengths, seed)
+    encoder, source = encoder_of(settings, seed), make_padded_ids(lengths, seed)
     memory = read(encoder, source, lengths)
     order = list(range(len(lengths)))
     random.shuffle(order)
     shuffled = read(encoder, source[order], [lengths[row] for row in order])
-    near(shuffled.states, memory.states[order])
+    assert_tensors_close(shuffled.states, memory.states[order])
     for row, length in enumerate(lengths):
         single = read(encoder, source[row : row + 1, :length], [length])
-        near(single.states[0], memory.states[row, :length])
-        near(single.final.hidden[0], memory.final.hidden[row])
+        assert_tensors_close(single.states[0], memory.states[row, :length])
+        assert_tensors_close(single.final.hidden[0], memory.final.hidden[row])
 
 
 def test_a_symbol_in_padding_only_has_no_gradient() -> None:
@@ -143,7 +155,7 @@ def test_a_symbol_in_padding_only_has_no_gradient() -> None:
 
 def test_the_final_state_is_last_forward_and_first_backward() -> None:
     encoder = encoder_of({"hidden_size": 3})
-    memory = read(encoder, padded([4, 2, 1], 3), [4, 2, 1])
+    memory = read(encoder, make_padded_ids([4, 2, 1], 3), [4, 2, 1])
     for row, length in enumerate([4, 2, 1]):
         expected = torch.cat([memory.states[row, length - 1, :3], memory.states[row, 0, 3:]])
         assert torch.equal(memory.final.hidden[row, 0], expected)
@@ -153,16 +165,18 @@ def test_the_final_state_is_last_forward_and_first_backward() -> None:
 def test_float32_results_agree_alone_and_in_a_batch(kind: Cell) -> None:
     encoder = encoder_of({"cell": kind, "num_layers": 2, "hidden_size": 16, "embedding_size": 16}).float()
     lengths = [9, 1, 5, 9, 3]
-    source = padded(lengths, 4)
+    source = make_padded_ids(lengths, 4)
     memory = read(encoder, source, lengths)
     for row, length in enumerate(lengths):
-        near(read(encoder, source[row : row + 1, :length], [length]).states[0], memory.states[row, :length], 1e-5)
+        assert_tensors_close(
+            read(encoder, source[row : row + 1, :length], [length]).states[0], memory.states[row, :length], 1e-5
+        )
 
 
 def test_dropout_is_active_in_training_only() -> None:
     torch.manual_seed(1)
     encoder, lengths = encoder_of(DROPPED), [4, 2]
-    source = padded(lengths, 5)
+    source = make_padded_ids(lengths, 5)
     kept = read(encoder, source, lengths)
     assert torch.equal(read(encoder, source, lengths).states, kept.states)
     one, two = (read(encoder.train(), source, lengths) for _ in range(2))
@@ -174,9 +188,9 @@ def test_dropout_is_active_in_training_only() -> None:
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_the_encoder_stores_nothing_on_modules(bidirectional: bool) -> None:
     encoder = encoder_of({"bidirectional": bidirectional, "num_layers": 2})
-    before = contents(encoder)
-    read(encoder, padded([3, 1], 1), [3, 1])
-    assert contents(encoder) == before
+    before = collect_attributes(encoder)
+    read(encoder, make_padded_ids([3, 1], 1), [3, 1])
+    assert collect_attributes(encoder) == before
 
 
 TAGGED = torch.tensor([[5, 6, 2, 3, 4], [6, 1, 4, 0, 0], [2, 3, 4, 2, 0]])
@@ -186,8 +200,8 @@ TAGGED = torch.tensor([[5, 6, 2, 3, 4], [6, 1, 4, 0, 0], [2, 3, 4, 2, 0]])
 def summing_encoder(layers: int = 1) -> Encoder:
     """Return an encoder of 5 symbols and 2 features, which it sums."""
     settings = {"hidden_size": 3, "embedding_size": 2, "features": "sum", "num_layers": layers}
-    encoder = Encoder(config_of({"encoder": settings}).encoder, 7, 5).double().eval()
-    shake(encoder, 1)
+    encoder = Encoder(make_config({"encoder": settings}).encoder, 7, 5).double().eval()
+    randomize_parameters(encoder, 1)
     return encoder
 
 
@@ -204,8 +218,8 @@ def test_summed_features_have_no_positions(layers: int) -> None:
     without.load_state_dict(state)
     for row, ids in enumerate([[7, 8, 9], [10, 11], [2, 3, 4, 2]]):
         expected = read(without, torch.tensor([ids]), [len(ids)])
-        near(memory.states[row, : len(ids)], expected.states[0])
-        near(memory.final.hidden[row], expected.final.hidden[0])
+        assert_tensors_close(memory.states[row, : len(ids)], expected.states[0])
+        assert_tensors_close(memory.final.hidden[row], expected.final.hidden[0])
         assert not memory.states[row, len(ids) :].any()
         assert memory.source is not None
         assert memory.source[row, : len(ids)].tolist() == TAGGED[row, [2, 1, 0][row] :][: len(ids)].tolist()

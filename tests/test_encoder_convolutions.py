@@ -1,12 +1,12 @@
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import LENGTHS, SEEDS, few, near
+from small_networks import LENGTHS, SEEDS, assert_tensors_close, few_examples
 
 from pellucid.model.encoder import Convolutions
 
 
-@few
+@few_examples
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=3), LENGTHS, SEEDS)
 def test_padding_changes_nothing(widths: list[int], lengths: list[int], seed: int) -> None:
     torch.manual_seed(seed)
@@ -15,7 +15,9 @@ def test_padding_changes_nothing(widths: list[int], lengths: list[int], seed: in
     found = layer(vectors, torch.tensor(lengths))
     assert found.shape == (len(lengths), max(lengths) + 2, 3 * len(widths)) and layer.size == 3 * len(widths)
     for row, length in enumerate(lengths):
-        near(found[row : row + 1, :length], layer(vectors[row : row + 1, :length], torch.tensor([length])))
+        assert_tensors_close(
+            found[row : row + 1, :length], layer(vectors[row : row + 1, :length], torch.tensor([length]))
+        )
         assert not found[row, length:].any()
 
 

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from small import TARGET, config_of, shake, vocabularies, vocabulary
-from trained_runs import copies_run, digits_run
+from small_networks import TARGET_SYMBOLS, make_config, make_vocabularies, make_vocabulary, randomize_parameters
+from trained_runs import copy_task_run, digits_run
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
@@ -29,19 +29,19 @@ TEXTS = ["abc", "a", "", "cab?", "bbbb"]
 def member(seed: int, source: str = "abc", cell: str = "gru", score: str = "additive", width: int = 3) -> Transducer:
     """An untrained transducer."""
     search = {"max_length": 6, "beam_size": width}
-    config = config_of({"encoder": {"cell": cell}, "attention": {"type": score}, "search": search})
-    return untrained_transducer(config, vocabularies(source), seed)
+    config = make_config({"encoder": {"cell": cell}, "attention": {"type": score}, "search": search})
+    return untrained_transducer(config, make_vocabularies(source), seed)
 
 
 def untrained_transducer(config: Config, known: Vocabularies, seed: int) -> Transducer:
     network = build_network(config, known).eval()
-    shake(network, seed)
+    randomize_parameters(network, seed)
     return Transducer(config, known, network)
 
 
 def with_reordered_targets(model: Transducer, target: str) -> Transducer:
     """The very same model, its target symbols numbered in another order: its tables permuted by hand."""
-    known = msgspec.structs.replace(model.vocabularies, target=vocabulary(target))
+    known = msgspec.structs.replace(model.vocabularies, target=make_vocabulary(target))
     numbers = torch.tensor([*range(4), *model.vocabularies.target.encode(list(target))])
     network = build_network(model.config, known).eval()
     state = dict(model.network.state_dict())
@@ -102,8 +102,8 @@ def test_probabilities_and_attention_are_the_members_means() -> None:
 def test_members_may_have_target_symbols_in_another_order(copying: bool) -> None:
     """Nothing changes when a member's tables are permuted, whoever comes first; with copying neither."""
     settings = {"decoder": {"pointer_generator": copying}, "search": {"max_length": 6, "beam_size": 3}}
-    config = config_of(settings)
-    one, two = (untrained_transducer(config, vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
+    config = make_config(settings)
+    one, two = (untrained_transducer(config, make_vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
     texts, pairs = ["abvc", "w", "", "cab?Q"], [Example("abQ", "vQw"), Example("b", "z")]
     expected = ensemble([one, two], ["a", "b"])
     for members in (
@@ -147,11 +147,11 @@ def test_an_ensemble_keeps_the_training_mode_of_its_members() -> None:
 
 
 def test_incompatible_runs_are_named() -> None:
-    digits, copies = digits_run().run, copies_run().run
+    digits, copies = digits_run().run, copy_task_run().run
     with pytest.raises(RunError, match=rf"{digits} writes the symbol '\d' \(and 9 more\), which {copies} does not"):
         load([digits, copies])
     words = member(3)
-    more = untrained_transducer(words.config, vocabularies("abc", TARGET + "u"), 3)
+    more = untrained_transducer(words.config, make_vocabularies("abc", TARGET_SYMBOLS + "u"), 3)
     for pair, names in (([words, more], "ba"), ([more, words], "ab")):
         message = f"^{names[0]} writes the symbol 'u', which {names[1]} does not: members of an ensemble"
         with pytest.raises(RunError, match=message):
@@ -160,7 +160,7 @@ def test_incompatible_runs_are_named() -> None:
     summed = Transducer(msgspec.structs.replace(words.config, encoder=added), words.vocabularies, words.network)
     with pytest.raises(RunError, match=r"a and b differ in encoder\.features"):
         ensemble([words, summed], ["a", "b"])
-    cut = config_of({"data": {"source_symbols": "words"}})
+    cut = make_config({"data": {"source_symbols": "words"}})
     with pytest.raises(RunError, match=r"a and b differ in data\.source_symbols"):
         ensemble([words, Transducer(cut, words.vocabularies, words.network)], ["a", "b"])
     with pytest.raises(ArgumentError, match=r"^run: expected a path or a list of one path at least, got \[\]$"):

@@ -5,18 +5,18 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from command_line import complaint, ended, interrupt, pellucid, started, wait_until
+from command_line import run_pellucid, send_interrupt, start_command, usage_error_message, wait_for_exit, wait_until
 from trained_runs import (
-    assert_same_outcome,
-    contents,
-    copies_run,
-    copy_files,
-    copy_of,
-    flags,
-    records,
+    assert_runs_identical,
+    comparable_log_records,
+    copy_run_folder,
+    copy_task_run,
+    make_small_config,
+    read_folder_state,
     shared_folder,
-    small_config,
     train_to_end,
+    training_flags,
+    write_copy_files,
 )
 
 from pellucid.errors import ConfigError, RunError
@@ -28,15 +28,25 @@ from pellucid.training.training_data import TrainingFiles
 
 def train_arguments(run: Path, size: int) -> list[object]:
     """The command that makes an ensemble of the shared small run's settings."""
-    files = copies_run().files
-    return ["train", files.train, "--valid", files.valid, "--run", run, *flags(copies_run().config), "--ensemble", size]
+    files = copy_task_run().files
+    return [
+        "train",
+        files.train,
+        "--valid",
+        files.valid,
+        "--run",
+        run,
+        *training_flags(copy_task_run().config),
+        "--ensemble",
+        size,
+    ]
 
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """An ensemble of three, and what its making said."""
     folder = tmp_path_factory.mktemp("ensemble") / "run"
-    done = pellucid(*train_arguments(folder, 3), "--jobs", "2")
+    done = run_pellucid(*train_arguments(folder, 3), "--jobs", "2")
     assert done.code == 0, done
     return folder, done.err
 
@@ -45,10 +55,10 @@ def test_each_member_equals_the_run_of_its_seed_bit_for_bit(ensemble: tuple[Path
     folder, said = ensemble
     assert "3 runs, seeds 1 to 3, 2 in parallel" in said
     assert [path.name for path in member_folders(folder)] == ["seed-1", "seed-2", "seed-3"]
-    assert_same_outcome(folder / "seed-1", copies_run().run)
-    plan = plan_ensemble(copies_run().files, folder, copies_run().config, 3)
-    train_to_end(copies_run().files, tmp_path / "alone", plan[2].config)
-    assert_same_outcome(folder / "seed-3", tmp_path / "alone")
+    assert_runs_identical(folder / "seed-1", copy_task_run().run)
+    plan = plan_ensemble(copy_task_run().files, folder, copy_task_run().config, 3)
+    train_to_end(copy_task_run().files, tmp_path / "alone", plan[2].config)
+    assert_runs_identical(folder / "seed-3", tmp_path / "alone")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +67,7 @@ def test_each_member_equals_the_run_of_its_seed_bit_for_bit(ensemble: tuple[Path
 )
 def test_an_impossible_size_is_refused(tmp_path: Path, size: int, shown: str) -> None:
     with pytest.raises(ConfigError, match=f"^ensemble: expected 1 to 1,000 runs, got {shown}$"):
-        plan_ensemble(copies_run().files, tmp_path / "runs", copies_run().config, size)
+        plan_ensemble(copy_task_run().files, tmp_path / "runs", copy_task_run().config, size)
 
 
 def test_members_share_vocabularies_and_are_different_models(ensemble: tuple[Path, str]) -> None:
@@ -68,34 +78,36 @@ def test_members_share_vocabularies_and_are_different_models(ensemble: tuple[Pat
 
 
 def test_a_finished_ensemble_is_unchanged_and_can_get_more_members(ensemble: tuple[Path, str], tmp_path: Path) -> None:
-    folder = copy_of(ensemble[0], tmp_path / "run")
-    before = contents(folder / "seed-2")
-    assert pellucid(*train_arguments(folder, 4)).code == 0
-    assert contents(folder / "seed-2") == before
+    folder = copy_run_folder(ensemble[0], tmp_path / "run")
+    before = read_folder_state(folder / "seed-2")
+    assert run_pellucid(*train_arguments(folder, 4)).code == 0
+    assert read_folder_state(folder / "seed-2") == before
     assert len(member_folders(folder)) == 4 and member_folders(folder)[3].name == "seed-4"
 
 
 def test_an_error_of_one_training_is_raised_and_stops_all(ensemble: tuple[Path, str], tmp_path: Path) -> None:
-    message = complaint(pellucid(*train_arguments(ensemble[0], 3), "--training.clip-norm", "2"))
+    message = usage_error_message(run_pellucid(*train_arguments(ensemble[0], 3), "--training.clip-norm", "2"))
     assert "different configuration" in message and "training.clip_norm: 1.0 in the run, 2.0 now" in message
     (tmp_path / "dev.tsv").write_text("one column\n")
-    files = copies_run().files
+    files = copy_task_run().files
     asked = ("train", files.train, "--valid", tmp_path / "dev.tsv", "--run", tmp_path / "run", "--ensemble", "2")
-    assert "dev.tsv:1" in complaint(pellucid(*asked))
+    assert "dev.tsv:1" in usage_error_message(run_pellucid(*asked))
     assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
-    run = copy_of(copies_run().run, tmp_path / "run")
-    assert complaint(pellucid(*train_arguments(run, 2))).startswith(f"{run} holds a single run; name a new folder")
+    run = copy_run_folder(copy_task_run().run, tmp_path / "run")
+    assert usage_error_message(run_pellucid(*train_arguments(run, 2))).startswith(
+        f"{run} holds a single run; name a new folder"
+    )
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("Dear")
-    assert "(letter.txt)" in complaint(pellucid(*train_arguments(tmp_path / "other", 2)))
+    assert "(letter.txt)" in usage_error_message(run_pellucid(*train_arguments(tmp_path / "other", 2)))
 
 
 def test_closing_the_generator_stops_all_trainings(tmp_path: Path) -> None:
-    config = small_config({"epochs": 2000, "eval_interval": 50})
-    files = copy_files(tmp_path)
+    config = make_small_config({"epochs": 2000, "eval_interval": 50})
+    files = write_copy_files(tmp_path)
     trainings = plan_ensemble(files, tmp_path / "run", config, 2)
     events = train_ensemble(trainings, tmp_path / "run", 2)
     while not all((training.folder / "log.jsonl").exists() for training in trainings):
@@ -103,10 +115,10 @@ def test_closing_the_generator_stops_all_trainings(tmp_path: Path) -> None:
     events.close()
     for training in trainings:
         assert (training.folder / "training.safetensors").exists()
-        assert records(training.folder)[-1]["event"] != "stopped"
+        assert comparable_log_records(training.folder)[-1]["event"] != "stopped"
 
 
-LONG = small_config({"epochs": 60, "eval_interval": 0.9}, dropout=0.3)
+LONG = make_small_config({"epochs": 60, "eval_interval": 0.9}, dropout=0.3)
 
 
 @cache
@@ -114,7 +126,7 @@ def uninterrupted_members() -> tuple[TrainingFiles, dict[str, Path]]:
     """The files of an ensemble, and its members by their names, each trained by itself and never stopped."""
     folder = shared_folder() / "trained-without-stop"
     folder.mkdir()
-    files = copy_files(folder)
+    files = write_copy_files(folder)
     trainings = plan_ensemble(files, folder / "run", LONG, 2)
     for training in trainings:
         train_to_end(files, training.folder, training.config)
@@ -124,51 +136,63 @@ def uninterrupted_members() -> tuple[TrainingFiles, dict[str, Path]]:
 @pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
 def test_a_stopped_ensemble_resumes_bit_for_bit(tmp_path: Path, how: str) -> None:
     (files, alone), run = uninterrupted_members(), tmp_path / "run"
-    command = ["train", files.train, "--valid", files.valid, "--run", run, *flags(LONG), "--ensemble", 2, "--jobs", 2]
-    with started(*command) as process:
+    command = [
+        "train",
+        files.train,
+        "--valid",
+        files.valid,
+        "--run",
+        run,
+        *training_flags(LONG),
+        "--ensemble",
+        2,
+        "--jobs",
+        2,
+    ]
+    with start_command(*command) as process:
         wait_until(lambda: all((run / name / "model.safetensors").exists() for name in ("seed-1", "seed-2")), process)
         if how == "Ctrl-C":
-            interrupt(process)
-            done = ended(process)
+            send_interrupt(process)
+            done = wait_for_exit(process)
             assert done.code == 130 and "Traceback" not in done.err
             assert f"pellucid: interrupted; the same command resumes from {run}" in done.err
         else:
             process.kill()
-    assert any(records(run / name)[-1]["event"] != "stopped" for name in ("seed-1", "seed-2"))
-    assert pellucid(*command).code == 0
+    assert any(comparable_log_records(run / name)[-1]["event"] != "stopped" for name in ("seed-1", "seed-2"))
+    assert run_pellucid(*command).code == 0
     for name, whole in alone.items():
-        assert_same_outcome(run / name, whole)
+        assert_runs_identical(run / name, whole)
 
 
 def test_a_member_killed_at_its_first_validation_resumes_without_leftovers(
     ensemble: tuple[Path, str], tmp_path: Path
 ) -> None:
     """Before the list of members was written, and before one's model was; another had not begun."""
-    run = copy_of(ensemble[0], tmp_path / "run")
+    run = copy_run_folder(ensemble[0], tmp_path / "run")
     for path in (run / ENSEMBLE, *(run / "seed-1" / name for name in ("model.safetensors", "card.md"))):
         path.unlink()
     shutil.rmtree(run / "seed-2")
     temporaries = [run / f".{ENSEMBLE}.abcdefgh.tmp", run / "seed-1" / ".model.safetensors.abcdefgh.tmp"]
     for path in temporaries:
         path.write_bytes(b"part")
-    heard = list(train_ensemble(plan_ensemble(copies_run().files, run, copies_run().config, 3), run, 1))
+    heard = list(train_ensemble(plan_ensemble(copy_task_run().files, run, copy_task_run().config, 3), run, 1))
     built = [each.event.resumed for each in heard if each is not None and isinstance(each.event, ModelBuilt)]
     assert built == [True, False, True]
     assert not any(path.exists() for path in temporaries)
     for name in ("seed-1", "seed-2", "seed-3"):
-        assert_same_outcome(run / name, ensemble[0] / name)
+        assert_runs_identical(run / name, ensemble[0] / name)
     assert member_folders(run) == [run / name for name in ("seed-1", "seed-2", "seed-3")]
 
 
 def test_two_trainings_of_one_ensemble_at_once_are_refused(ensemble: tuple[Path, str]) -> None:
     with lock_run_folder(ensemble[0], ()):
-        assert complaint(pellucid(*train_arguments(ensemble[0], 3))) == (
+        assert usage_error_message(run_pellucid(*train_arguments(ensemble[0], 3))) == (
             f"{ensemble[0]} is in use: another training is writing to it"
         )
 
 
 def test_a_single_run_is_its_own_member(tmp_path: Path) -> None:
-    assert member_folders(copies_run().run) == [copies_run().run]
+    assert member_folders(copy_task_run().run) == [copy_task_run().run]
     assert member_folders(tmp_path / "nothing") == [tmp_path / "nothing"]
 
 
@@ -180,13 +204,13 @@ def test_an_invalid_member_list_is_refused(tmp_path: Path, listed: str) -> None:
 
 
 def test_seeds_beyond_the_maximum_are_refused(tmp_path: Path) -> None:
-    message = complaint(pellucid(*train_arguments(tmp_path / "run", 2), "--seed", 2**32 - 1))
+    message = usage_error_message(run_pellucid(*train_arguments(tmp_path / "run", 2), "--seed", 2**32 - 1))
     assert "leaves no room for the seeds of 2 runs" in message
     assert not (tmp_path / "run").exists()
 
 
 def test_a_single_training_needs_no_parallel_jobs(tmp_path: Path) -> None:
-    message = complaint(
-        pellucid("train", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", "--jobs", 2)
+    message = usage_error_message(
+        run_pellucid("train", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", "--jobs", 2)
     )
     assert "--jobs requires --ensemble" in message

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sample_answers import answered
-from sample_traces import made
+from invalid_calls import find_faults, function_name, list_arguments
+from sample_predictions import make_prediction_trace
+from sample_traces import make_trace
 from test_assessment import ROWS, tokenizers
 from test_assessment import build_assessment as assessment
-from wrong_calls import arguments, faults, name_of
 
 from pellucid.data.examples import Example
 from pellucid.decoding.trace import END, Trace
@@ -62,12 +62,12 @@ from pellucid.evaluation.significance import compare_outcomes
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 
 ATTENTION = [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]
-TRACE = made("abc", ["x", END], ATTENTION)
+TRACE = make_trace("abc", ["x", END], ATTENTION)
 SCORED = [ScoredExample(("a", "b"), (("a", "b"),), 3), ScoredExample(("a",), (("b",), ("a", "c")), 2)]
 TABLE = outcome_table(SCORED)
 TAGS = [ScoredExample(("B-x", "O"), (("B-x", "I-x"),), 2, True, (-0.1, -0.2))]
-TAGGED = [answered("tag", "ab", ["B-x", "O"])]
-POINTED = [answered("point", "ab", ["1"])]
+TAGGED = [make_prediction_trace("tag", "ab", ["B-x", "O"])]
+POINTED = [make_prediction_trace("point", "ab", ["1"])]
 SPANS = alignment.AlignmentSpans(np.array([[0, 1]]), np.array([[1, 2]]), np.array([[True, True]]))
 RUN = assessment(ROWS)
 GIVEN = RUN.decoded
@@ -132,15 +132,15 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("function", "name"), arguments(FUNCTIONS), ids=name_of)
+@pytest.mark.parametrize(("function", "name"), list_arguments(FUNCTIONS), ids=function_name)
 def test_an_invalid_argument_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
-    assert faults(function, FUNCTIONS[function], name) == []
+    assert find_faults(function, FUNCTIONS[function], name) == []
 
 
 def test_methods_refuse_invalid_arguments() -> None:
-    assert faults(lambda count: RUN.worst_examples(count), {}, "count") == []
+    assert find_faults(lambda count: RUN.worst_examples(count), {}, "count") == []
     found = count_confusions(SCORED)
-    assert faults(lambda max_symbols: found.matrix(max_symbols), {}, "max_symbols") == []
+    assert find_faults(lambda max_symbols: found.matrix(max_symbols), {}, "max_symbols") == []
 
 
 NOWHERE = np.zeros((2, 3))
@@ -161,7 +161,7 @@ def test_statistics_of_zero_weights_are_refused(name: str, weights: np.ndarray) 
 
 
 def test_corpora_without_attention_have_no_statistics() -> None:
-    nowhere, empty = made("abc", ["x", END], NOWHERE.tolist()), made("", [], [])
+    nowhere, empty = make_trace("abc", ["x", END], NOWHERE.tolist()), make_trace("", [], [])
     for traces in ([], [nowhere], [empty], [nowhere, empty]):
         assert alignment.summarize_attention(traces) == [] and alignment.mean_attention_map(traces) is None
         assert alignment.count_jumps(traces) == {}

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from published import DATA
+from published_data import PUBLISHED_DATA
 
 from pellucid.config.settings import DataConfig, Format
 from pellucid.data.examples import (
@@ -1031,7 +1031,7 @@ def test_importing_does_not_import_pyarrow() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-real = pytest.mark.skipif(not DATA.is_dir(), reason=f"no data in {DATA}: set PELLUCID_DATA")
+real = pytest.mark.skipif(not PUBLISHED_DATA.is_dir(), reason=f"no data in {PUBLISHED_DATA}: set PELLUCID_DATA")
 
 
 @real
@@ -1047,6 +1047,6 @@ real = pytest.mark.skipif(not DATA.is_dir(), reason=f"no data in {DATA}: set PEL
 )
 def test_published_files_are_read(name: str, count: int, bad: list[int], blank: int) -> None:
     config = DataConfig(target_symbols="words" if "g2p" in name else "characters", on_bad_line="skip")
-    reading = read_examples(DATA / name, config)
+    reading = read_examples(PUBLISHED_DATA / name, config)
     assert (len(reading.examples), [line.line for line in reading.bad], reading.blank) == (count, bad, blank)
     assert len(reading.lines) == count

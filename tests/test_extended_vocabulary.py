@@ -10,7 +10,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SCORES, SEEDS, alone, config_of, few, near, shake, vocabularies
+from small_networks import (
+    ATTENTION_TYPES,
+    SEEDS,
+    assert_tensors_close,
+    extract_unpadded_row,
+    few_examples,
+    make_config,
+    make_vocabularies,
+    randomize_parameters,
+)
 from torch import Tensor
 from trained_runs import train_to_end, write_pairs
 
@@ -33,9 +42,9 @@ from pellucid.tasks.registry import build_network
 from pellucid.training.run_folder import load
 from pellucid.training.session import TrainingFiles
 
-KNOWN = vocabularies("abcde", "abxyz", ["t"])
+KNOWN = make_vocabularies("abcde", "abxyz", ["t"])
 V, N = NUM_SPECIAL + 5, NUM_SPECIAL + 5 + NUM_SPECIAL + 1
-LOOKING = [score for score in SCORES if score != "none"]
+LOOKING = [score for score in ATTENTION_TYPES if score != "none"]
 EXAMPLES = st.lists(
     st.tuples(st.text("abcdeQR", min_size=1, max_size=6), st.text("abxyzcQR", min_size=1, max_size=5)),
     min_size=1,
@@ -47,12 +56,12 @@ def copy_config(score: str = "additive", cell: str = "gru") -> Config:
     sizes = {"hidden_size": 2, "embedding_size": 3}
     decoder = {"cell": cell, "hidden_size": 4, "embedding_size": 3, "pointer_generator": True}
     data = {"features_column": "3"}
-    return config_of({"encoder": sizes, "decoder": decoder, "attention": {"type": score, "size": 3}, "data": data})
+    return make_config({"encoder": sizes, "decoder": decoder, "attention": {"type": score, "size": 3}, "data": data})
 
 
 def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
     network = require_seq2seq(build_network(config, KNOWN)).to(dtype).eval()
-    shake(network, seed)
+    randomize_parameters(network, seed)
     return network
 
 
@@ -67,7 +76,7 @@ def network_outputs(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
     return unrolled
 
 
-@few
+@few_examples
 @given(SEEDS, st.integers(1, 3), st.integers(1, 5), st.booleans())
 def test_the_mixture_equals_its_definition_and_sums_to_one(seed: int, rows: int, positions: int, lost: bool) -> None:
     """The loop computes p_gen P_vocab(w) + (1 − p_gen) Σ α_i; weight on positions that are not copied generates."""
@@ -93,7 +102,7 @@ def test_the_mixture_equals_its_definition_and_sums_to_one(seed: int, rows: int,
             share = chosen if kept == 1.0 else 1 - (1 - chosen) * kept
             expected = (float(share * own[symbol]) if symbol < V else 0.0) + copied[symbol]
             assert float(found[0, row, symbol]) == pytest.approx(expected, abs=1e-12)
-    near(found.sum(dim=2), torch.ones(1, rows, dtype=torch.float64))
+    assert_tensors_close(found.sum(dim=2), torch.ones(1, rows, dtype=torch.float64))
 
 
 def test_symbols_have_their_target_id_or_their_first_position() -> None:
@@ -111,17 +120,17 @@ def test_symbols_have_their_target_id_or_their_first_position() -> None:
     assert batch.target.tolist()[0] == [V + 5, V + 2, 4, 6, V + 6, UNK, EOS]
 
 
-@few
+@few_examples
 @given(EXAMPLES, st.sampled_from(LOOKING), st.sampled_from(["gru", "lstm"]), SEEDS)
 def test_probabilities_sum_to_one_alone_and_in_a_batch(
     pairs: list[tuple[str, str]], score: str, cell: str, seed: int
 ) -> None:
     network, batch = network_of(copy_config(score, cell), seed), batch_of(pairs)
     many = network_outputs(network, batch)
-    near(many.logits.exp().sum(dim=2), torch.ones(batch.target.shape, dtype=torch.float64))
+    assert_tensors_close(many.logits.exp().sum(dim=2), torch.ones(batch.target.shape, dtype=torch.float64))
     for row, (source, target) in enumerate(pairs):
-        one = network_outputs(network, alone(batch, row))
-        near(one.logits[0], many.logits[row, : len(target) + 1, : V + len(source)])
+        one = network_outputs(network, extract_unpadded_row(batch, row))
+        assert_tensors_close(one.logits[0], many.logits[row, : len(target) + 1, : V + len(source)])
         assert (many.logits[row, :, V + len(source) :] == -torch.inf).all()
 
 
@@ -138,14 +147,14 @@ def stepped(network: EncoderDecoder, batch: Batch, hypotheses: int = 1) -> Tenso
     return torch.stack(found, dim=1)
 
 
-@few
+@few_examples
 @given(EXAMPLES, st.sampled_from(LOOKING), st.sampled_from(["gru", "lstm"]), SEEDS, st.integers(1, 3))
 def test_steps_equal_unrolled_steps(
     pairs: list[tuple[str, str]], score: str, cell: str, seed: int, hypotheses: int
 ) -> None:
     network, batch = network_of(copy_config(score, cell), seed), batch_of(pairs)
     many = network_outputs(network, batch).logits
-    near(stepped(network, batch, hypotheses), many.repeat_interleave(hypotheses, dim=0))
+    assert_tensors_close(stepped(network, batch, hypotheses), many.repeat_interleave(hypotheses, dim=0))
 
 
 @pytest.mark.parametrize("score", ["additive", "location", "general"])
@@ -158,12 +167,12 @@ def test_kernels_equal_pytorch(score: str) -> None:
         wanted = torch.autograd.grad(expected.gather(2, batch.target[:, :, None]).sum(), parameters, allow_unused=True)
     found = network_outputs(network, batch).logits
     gradients = torch.autograd.grad(found.gather(2, batch.target[:, :, None]).sum(), parameters, allow_unused=True)
-    near(found, expected, 1e-5)
+    assert_tensors_close(found, expected, 1e-5)
     for one, other in zip(gradients, wanted, strict=True):
         assert one is not None and other is not None and bool(one.any())
-        near(one, other, 1e-4)
+        assert_tensors_close(one, other, 1e-4)
     with torch.no_grad():
-        near(stepped(network, batch, 2), expected.detach().repeat_interleave(2, dim=0), 1e-5)
+        assert_tensors_close(stepped(network, batch, 2), expected.detach().repeat_interleave(2, dim=0), 1e-5)
 
 
 def test_a_search_that_drops_sources_keeps_their_copy_ids() -> None:
@@ -178,18 +187,18 @@ def test_a_search_that_drops_sources_keeps_their_copy_ids() -> None:
         whole = network.decoder.step(symbols, state, cache)
         for kept in (cache, cache.materialize()):
             taken = network.decoder.step(symbols[rows], state.index_select(rows), kept.index_select(rows))
-            near(taken.logits, whole.logits[rows], 1e-5)
+            assert_tensors_close(taken.logits, whole.logits[rows], 1e-5)
         forced = network.decoder.step(
             symbols[rows], state.index_select(rows), cache.index_select(rows), taken.attention.weights
         )
-        near(forced.logits, whole.logits[rows], 1e-5)
+        assert_tensors_close(forced.logits, whole.logits[rows], 1e-5)
 
 
 def test_copied_symbols_are_fed_back_as_unknown() -> None:
     network, batch = network_of(copy_config(), 1), batch_of([("acQ", "Qab")])
     assert int(batch.target[0, 0]) == V + 2
     other = batch._replace(target=torch.tensor([[UNK, 4, 5, EOS]]))
-    near(network_outputs(network, batch).logits, network_outputs(network, other).logits)
+    assert_tensors_close(network_outputs(network, batch).logits, network_outputs(network, other).logits)
 
 
 def test_copying_needs_attention() -> None:
@@ -214,7 +223,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Transducer:
         write_pairs(folder / "train.tsv", rare(300, 1, "abc")), write_pairs(folder / "dev.tsv", rare(40, 2, "abc"))
     )
     training = {"epochs": 14, "learning_rate": 0.01, "eval_interval": 7, "metric": "loss", "label_smoothing": 0.1}
-    config = config_of({"decoder": {"pointer_generator": True}, "training": training, "data": {"min_count": 5}})
+    config = make_config({"decoder": {"pointer_generator": True}, "training": training, "data": {"min_count": 5}})
     train_to_end(files, folder / "run", config)
     return require_transducer(load(folder / "run"), "the test")
 

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from sample_traces import HOSTILE, diagonal, made
+from sample_traces import HOSTILE_SYMBOLS, make_diagonal_trace, make_trace
 
 from pellucid.decoding.trace import END, Trace
 from pellucid.evaluation.metrics import GroupAccuracy
@@ -57,7 +57,7 @@ def settings_untouched() -> Iterator[None]:
 
 
 def small() -> Trace:
-    return made("abc", ["A", "B", END], [[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.0, 0.02, 0.98]], [0.93, 0.5, 0.001])
+    return make_trace("abc", ["A", "B", END], [[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.0, 0.02, 0.98]], [0.93, 0.5, 0.001])
 
 
 def ticks(axes: Axes) -> tuple[list[str], list[str]]:
@@ -98,7 +98,7 @@ def test_shades_darken_monotonically_in_grayscale() -> None:
 
 
 def test_missing_attention_is_reported() -> None:
-    axes = attention_figure(made("ab", ["A"], [[0, 0]])).axes[0]
+    axes = attention_figure(make_trace("ab", ["A"], [[0, 0]])).axes[0]
     assert "no attention" in [text.get_text() for text in axes.texts]
     assert "no attention" not in [text.get_text() for text in attention_figure(small()).axes[0].texts]
 
@@ -115,7 +115,7 @@ def test_unknown_symbols_are_underlined() -> None:
     assert "unknown" not in to_svg(attention_figure(small()))
 
 
-@pytest.mark.parametrize("trace", [made([], [END], []), made("ab", [], []), made([], [], [])])
+@pytest.mark.parametrize("trace", [make_trace([], [END], []), make_trace("ab", [], []), make_trace([], [], [])])
 def test_empty_sides_are_drawn(trace: Trace) -> None:
     figure = attention_figure(trace)
     assert to_png(figure).startswith(b"\x89PNG")
@@ -124,7 +124,7 @@ def test_empty_sides_are_drawn(trace: Trace) -> None:
 
 @pytest.mark.parametrize("script", ["աբգ", "ღმე", "سلم", "अंत", "가능성", "あ漢字", "😀👩", "𐎠𒀀\U0001f9ff"])
 def test_every_script_is_drawn_as_text_without_warnings(script: str) -> None:
-    figure = attention_figure(diagonal(list(script), [*script, END]))
+    figure = attention_figure(make_diagonal_trace(list(script), [*script, END]))
     assert to_png(figure).startswith(b"\x89PNG")
     assert {visible_symbol(symbol) for symbol in script} <= set(texts(to_svg(figure)))
     assert ticks(figure.axes[0])[0] == [visible_symbol(symbol) for symbol in script]
@@ -134,7 +134,7 @@ def test_characters_without_a_font_are_code_points(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         fonts, "_find_fonts", lambda characters: dict.fromkeys(set(characters) - {"अ", "ं", "␛"}, "DejaVu Sans")
     )
-    figure = attention_figure(diagonal(["अ", "ं", "xअ", "\x1b", "b"], [END]))
+    figure = attention_figure(make_diagonal_trace(["अ", "ं", "xअ", "\x1b", "b"], [END]))
     axes = figure.axes[0]
     with fonts.drawable_tick_labels(figure):
         assert ticks(axes)[0] == ["09\n05", "09\n02", "xU+0905", "00\n1B", "b"]
@@ -146,8 +146,8 @@ def test_placeholder_font_is_not_used() -> None:
 
 
 def test_markup_in_symbols_stays_text() -> None:
-    shown = texts(to_svg(attention_figure(diagonal(HOSTILE, [END]))))
-    assert {visible_symbol(symbol) for symbol in HOSTILE} <= set(shown)
+    shown = texts(to_svg(attention_figure(make_diagonal_trace(HOSTILE_SYMBOLS, [END]))))
+    assert {visible_symbol(symbol) for symbol in HOSTILE_SYMBOLS} <= set(shown)
 
 
 def test_equal_figures_give_equal_files() -> None:
@@ -225,15 +225,15 @@ def test_many_groups_have_readable_ticks() -> None:
 
 
 def test_mean_attention_averages_the_traces_with_that_many_symbols() -> None:
-    short = made("ab", ["A"], [[1, 0]])
-    long = made("abc", ["A", END], [[0, 0.5, 0.5], [0, 0, 1]])
+    short = make_trace("ab", ["A"], [[1, 0]])
+    long = make_trace("abc", ["A", END], [[0, 0.5, 0.5], [0, 0, 1]])
     mean = mean_attention([short, long])
     assert mean.tolist() == [[0.5, 0.25, 0.25], [0, 0, 1]]
     assert mean_attention([]).shape == (0, 0)
 
 
 def test_mean_attention_figure_shows_lines_and_image() -> None:
-    traces = [made("ab", ["A"], [[1, 0]]), made("abc", ["A", END], [[0, 0.5, 0.5], [0, 0, 1]])]
+    traces = [make_trace("ab", ["A"], [[1, 0]]), make_trace("abc", ["A", END], [[0, 0.5, 0.5], [0, 0, 1]])]
     upper, lower = mean_attention_figure(traces).axes[:2]
     assert lines(upper) == {"1": [(1, 0.5), (2, 0.25), (3, 0.25)], "2": [(1, 0), (2, 0), (3, 1)]}
     assert [text.get_text() for text in upper.texts] == ["1", "2"]
@@ -244,7 +244,7 @@ def test_mean_attention_figure_shows_lines_and_image() -> None:
 
 
 def test_long_symbols_fit_in_the_figure() -> None:
-    long = diagonal(["internationalisation" * 3], ["Subcellular localisation"])
+    long = make_diagonal_trace(["internationalisation" * 3], ["Subcellular localisation"])
     figure = attention_figure(long)
     axes = figure.axes[0]
     assert to_png(figure) and all(label.endswith("…") for label in ticks(axes)[0])

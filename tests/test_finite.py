@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from command_line import complaint, pellucid
-from tasks import TASKS, task_run
-from trained_runs import Trained, copies_run, copy_of, digits_run
+from command_line import run_pellucid, usage_error_message
+from task_cases import CLASSIFICATION_TASKS, task_run
+from trained_runs import TrainedRun, copy_run_folder, copy_task_run, digits_run
 
 from pellucid.config.settings import Task
 from pellucid.data.examples import Example
@@ -41,7 +41,7 @@ PAIRS = [Example("ab", "ab"), Example("dcba", "dcb"), Example("c", "c")]
 
 def scale_parameters(run: Path, to: Path, factor: float, names: Sequence[str] | None = None) -> Path:
     """A copy of a run whose parameters (None: all of them) are so many times as large."""
-    path = copy_of(run, to) / "model.safetensors"
+    path = copy_run_folder(run, to) / "model.safetensors"
     held = safetensors.torch.load(path.read_bytes())
     path.write_bytes(parameter_file({n: v * factor if names is None or n in names else v for n, v in held.items()}))
     return to
@@ -53,7 +53,7 @@ def saturate_parameters(run: Path, to: Path) -> Path:
     Logits then overflow whatever the order in which a processor adds products. With smaller parameters, some
     processors compute finite logits.
     """
-    path = copy_of(run, to) / "model.safetensors"
+    path = copy_run_folder(run, to) / "model.safetensors"
     tensors = safetensors.torch.load(path.read_bytes())
     largest = float(np.finfo(np.float32).max)
     path.write_bytes(parameter_file({name: tensor.sign() * largest for name, tensor in tensors.items()}))
@@ -74,7 +74,7 @@ WAYS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "kernels"])
 @pytest.mark.parametrize("way", WAYS)
 def test_every_decoding_names_the_run(tmp_path: Path, way: str, compiled: bool) -> None:
-    run = saturate_parameters(copies_run().run, tmp_path / "run")
+    run = saturate_parameters(copy_task_run().run, tmp_path / "run")
     if compiled:
         is_numba_available()  # once they are loaded, every search takes them
         with pytest.raises(RunError) as caught:
@@ -89,9 +89,9 @@ def test_every_decoding_names_the_run(tmp_path: Path, way: str, compiled: bool) 
 def test_outputs_are_finite_or_refused_with_and_without_kernels(tmp_path: Path, seed: int) -> None:
     """Of some parameters alone, up to where float32 ends."""
     random = np.random.default_rng(seed)
-    names = sorted(safetensors.torch.load((copies_run().run / "model.safetensors").read_bytes()))
+    names = sorted(safetensors.torch.load((copy_task_run().run / "model.safetensors").read_bytes()))
     chosen = random.choice(names, 1 + seed % 3, replace=False).tolist()
-    model = load(scale_parameters(copies_run().run, tmp_path / "run", 10.0 ** random.integers(4, 39), chosen))
+    model = load(scale_parameters(copy_task_run().run, tmp_path / "run", 10.0 ** random.integers(4, 39), chosen))
     is_numba_available()
     for way, decode in WAYS.items():
         for find in (decode, with_kernels_disabled(decode)):
@@ -115,7 +115,7 @@ def with_kernels_disabled(decode: Callable[[Predictor], list[list[Trace]]]) -> C
     return found
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_answers_name_the_run(tmp_path: Path, task: Task) -> None:
     run = saturate_parameters(task_run(task).run, tmp_path / "run")
     model = load(run)
@@ -126,8 +126,8 @@ def test_answers_name_the_run(tmp_path: Path, task: Task) -> None:
 
 
 def test_an_ensemble_names_its_members(tmp_path: Path) -> None:
-    copy_of(copies_run().run, tmp_path / "one")
-    saturate_parameters(copies_run().run, tmp_path / "other")
+    copy_run_folder(copy_task_run().run, tmp_path / "one")
+    saturate_parameters(copy_task_run().run, tmp_path / "other")
     (tmp_path / ENSEMBLE).write_text('{"members": ["one", "other"]}')
     for decode in WAYS.values():
         with pytest.raises(RunError) as caught:
@@ -153,7 +153,7 @@ INSPECTIONS: dict[str, Callable[[Predictor, Trace], object]] = {
 @pytest.mark.parametrize("name", INSPECTIONS)
 def test_every_inspection_names_the_run(tmp_path: Path, name: str, damage: str) -> None:
     """Once NaN without a word, for the parameters with which a prediction is refused."""
-    run = copies_run().run
+    run = copy_task_run().run
     (trace,) = load(run).predict(["dcba"])
     INSPECTIONS[name](load(run), trace)
     model = load(saturate_parameters(run, tmp_path / "run"))
@@ -196,7 +196,7 @@ def test_a_finite_model_is_not_affected() -> None:
     assert [np.isneginf(each).any() for each in step_distributions(model, model.predict(["one"]))] == [True]
 
 
-def commands(trained: Trained, run: Path, to: Path) -> list[list[object]]:
+def commands(trained: TrainedRun, run: Path, to: Path) -> list[list[object]]:
     """Every verb that decodes."""
     dev = trained.files.valid
     return [
@@ -211,9 +211,9 @@ def commands(trained: Trained, run: Path, to: Path) -> list[list[object]]:
 
 
 def test_every_subcommand_names_the_run_and_prints_no_score(tmp_path: Path) -> None:
-    run = saturate_parameters(copies_run().run, tmp_path / "run")
-    for command in commands(copies_run(), run, tmp_path):
-        done = pellucid(*command)
+    run = saturate_parameters(copy_task_run().run, tmp_path / "run")
+    for command in commands(copy_task_run(), run, tmp_path):
+        done = run_pellucid(*command)
         told = done._replace(err=done.err[done.err.rindex("pellucid: ") :])
-        assert complaint(told).startswith(f"{run} gives numbers that are not finite"), command
+        assert usage_error_message(told).startswith(f"{run} gives numbers that are not finite"), command
         assert done.out == "" and "nan" not in done.err and not (tmp_path / "a.html").exists()

@@ -13,8 +13,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, few, network_of, optioned, shake, vocabularies
-from small import config_of as config_from
+from small_networks import (
+    SEEDS,
+    VOCABULARY_SIZE,
+    batches,
+    configs_with_options,
+    few_examples,
+    make_network,
+    make_vocabularies,
+    randomize_parameters,
+)
+from small_networks import make_config as config_from
 from test_ensemble import member
 from test_transducer import transducer_of
 
@@ -112,15 +121,15 @@ def test_a_masked_position_has_no_weight_in_any_decoding(kind: str) -> None:
             assert not trace.lattice.attention[:, 1].any()
 
 
-@few
-@given(optioned(), batches(), SEEDS, st.integers(0, 5))
+@few_examples
+@given(configs_with_options(), batches(), SEEDS, st.integers(0, 5))
 def test_masking_is_a_softmax_with_minus_infinity_there(config: Config, batch: Batch, seed: int, place: int) -> None:
     """Of the same first look, the rest of the weights in proportion: for one head, and for each of several."""
     longer = batch.source_lengths > max(place, 1)
     if not longer.any() or config.attention.type in ("none", "monotonic"):
         return
     source, lengths = batch.source[longer], batch.source_lengths[longer]
-    network = network_of(config, seed)
+    network = make_network(config, seed)
     plain, hidden = (encode_and_initialize(network, source, lengths, masked) for masked in ((), (place,)))
     symbols = torch.full_like(lengths, BOS)
     steps = [each.decoder.step(symbols, each.state, each.cache).attention for each in (plain, hidden)]
@@ -324,9 +333,9 @@ def test_no_whole_search_kernel_is_used(name: str, monkeypatch: pytest.MonkeyPat
 def test_kernels_and_torch_agree_on_forced_attention() -> None:
     """float32 with compiled single steps, against float64 without."""
     config = config_from({"search": SEARCH})
-    known = vocabularies("abc")
+    known = make_vocabularies("abc")
     network = build_network(config, known).eval()
-    shake(network, 3)
+    randomize_parameters(network, 3)
     slow = Transducer(config, known, build_network(config, known).double().eval())
     slow.network.load_state_dict(network.state_dict())
     for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(1,))):
@@ -407,7 +416,7 @@ def test_prefixes_are_texts_or_symbols_and_are_recorded() -> None:
 
 
 def test_forced_rows_are_kept_when_hypotheses_are_selected() -> None:
-    network = network_of(config_from({}), 3)
+    network = make_network(config_from({}), 3)
     source = torch.tensor([[4, 5, 6], [6, 5, 4]])
     rows = {1: torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)}
     with torch.no_grad():
@@ -415,5 +424,5 @@ def test_forced_rows_are_kept_when_hypotheses_are_selected() -> None:
         first = running.step(torch.tensor([BOS, BOS]))
         second = first.after.take(torch.tensor([0, 0, 1, 1])).step(torch.tensor([4, 5, 6, 7]))
         third = second.after.take(torch.tensor([3]), torch.tensor([1])).step(torch.tensor([4]))
-    assert second.weights.tolist() == [[0, 1, 0]] * 4 and third.weights.shape == (1, 3) and WIDTH == 9
+    assert second.weights.tolist() == [[0, 1, 0]] * 4 and third.weights.shape == (1, 3) and VOCABULARY_SIZE == 9
     assert not torch.equal(third.weights, second.weights[:1])

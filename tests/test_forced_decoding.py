@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, batches, close, few
-from small_searches import KINDS, score_outputs, small_network
+from small_networks import SEEDS, assert_arrays_close, batches, few_examples
+from small_searches import NETWORK_KINDS, make_small_network, score_outputs
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
@@ -21,16 +21,16 @@ from pellucid.errors import DataError
 TRANSDUCER = transducer_of({"search": {"max_length": 6, "beam_size": 3}})
 
 
-@few
-@given(st.sampled_from(KINDS), batches(), SEEDS)
+@few_examples
+@given(st.sampled_from(NETWORK_KINDS), batches(), SEEDS)
 def test_scores_equal_those_of_the_search(kind: tuple[str, str], batch: Batch, seed: int) -> None:
-    network = small_network(kind, seed)
+    network = make_small_network(kind, seed)
     for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LengthLimits(0, 5), 3, 3)):
         for one, two in zip(
             outputs, score_outputs(network, batch, row, [each.ids.tolist() for each in outputs]), strict=True
         ):
             for first, second in zip(one, two, strict=True):
-                close(first, second, rtol=1e-4, atol=1e-5)
+                assert_arrays_close(first, second, rtol=1e-4, atol=1e-5)
 
 
 def test_predicted_outputs_have_equal_scores_in_any_batch() -> None:

@@ -12,22 +12,31 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from command_line import pellucid
+from command_line import run_pellucid
 from hypothesis import given
-from small import SEEDS, batches, config_of, configs, few, near, network_of, padded
+from small_networks import (
+    SEEDS,
+    assert_tensors_close,
+    batches,
+    configs,
+    few_examples,
+    make_config,
+    make_network,
+    make_padded_ids,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from trained_runs import (
-    assert_same_outcome,
-    copies,
-    copies_run,
-    copy_files,
-    copy_of,
-    flags,
-    records,
-    small_config,
-    tensors,
+    assert_runs_identical,
+    comparable_log_records,
+    copy_run_folder,
+    copy_task_run,
+    make_copy_examples,
+    make_small_config,
+    read_tensors,
     train_to_end,
+    training_flags,
+    write_copy_files,
 )
 
 from pellucid.config.settings import Cell, Config, Device
@@ -56,7 +65,7 @@ def with_device(config: Config, device: Device, **changes: object) -> Config:
 
 def odd_batch() -> Batch:
     source, target = torch.tensor([9, 2, 5]), torch.tensor([4, 1, 2])
-    return Batch(padded(source.tolist(), 1), source, padded(target.tolist(), 2), target)
+    return Batch(make_padded_ids(source.tolist(), 1), source, make_padded_ids(target.tolist(), 2), target)
 
 
 # What is refused, and what is found.
@@ -82,9 +91,18 @@ def test_a_gpu_that_is_not_there_is_told_and_auto_does_without() -> None:
     ],
 )
 def test_training_on_what_is_not_there_ends_with_code_2(tmp_path: Path, changes: list[str], message: str) -> None:
-    files = copy_files(tmp_path)
-    given = ["train", str(files.train), "--valid", str(files.valid), "--run", "run", *flags(small_config()), *changes]
-    done = pellucid(*given, folder=tmp_path)
+    files = write_copy_files(tmp_path)
+    given = [
+        "train",
+        str(files.train),
+        "--valid",
+        str(files.valid),
+        "--run",
+        "run",
+        *training_flags(make_small_config()),
+        *changes,
+    ]
+    done = run_pellucid(*given, folder=tmp_path)
     assert (done.code, done.out) == (2, "") and done.err.startswith(f"pellucid: {message}"), done.err
     assert not (tmp_path / "run").exists()
 
@@ -92,22 +110,24 @@ def test_training_on_what_is_not_there_ends_with_code_2(tmp_path: Path, changes:
 @needs_no_gpu
 @pytest.mark.parametrize("verb", ["predict", "evaluate", "look"])
 def test_decoding_on_what_is_not_there_ends_with_code_2(tmp_path: Path, verb: str) -> None:
-    done = pellucid(verb, str(copies_run().run), str(copies_run().files.valid), "--device", "cuda", folder=tmp_path)
+    done = run_pellucid(
+        verb, str(copy_task_run().run), str(copy_task_run().files.valid), "--device", "cuda", folder=tmp_path
+    )
     assert done.code == 2 and done.err.startswith("pellucid: device: expected cpu"), done.err
 
 
 @needs_no_gpu
 def test_auto_trains_as_the_processor_does_and_the_run_tells_which(tmp_path: Path) -> None:
-    files, straight, config = copies_run()
+    files, straight, config = copy_task_run()
     changed = with_device(config, "auto", deterministic=False)
     train_to_end(files, tmp_path / "run", changed)
     assert load_config(tmp_path / "run" / "config.toml").device == "cpu"
-    assert_same_outcome(straight, tmp_path / "run")
+    assert_runs_identical(straight, tmp_path / "run")
 
 
 def trained_elsewhere(folder: Path) -> Path:
     """A run whose settings say that a GPU trained it, in bf16: its tensors are as any others."""
-    run = copy_of(copies_run().run, folder / "run")
+    run = copy_run_folder(copy_task_run().run, folder / "run")
     text = (run / "config.toml").read_text("utf-8")
     for old, new in (
         ('device = "cpu"', 'device = "cuda"'),
@@ -121,8 +141,8 @@ def trained_elsewhere(folder: Path) -> Path:
 
 
 def test_a_run_of_a_gpu_loads_where_there_is_none(tmp_path: Path) -> None:
-    sources = [example.source for example in copies(10, seed=3)]
-    here, elsewhere = load(copies_run().run), load(trained_elsewhere(tmp_path))
+    sources = [example.source for example in make_copy_examples(10, seed=3)]
+    here, elsewhere = load(copy_task_run().run), load(trained_elsewhere(tmp_path))
     for trace, again in zip(here.predict(sources), elsewhere.predict(sources), strict=True):
         assert trace.log_probabilities.tobytes() == again.log_probabilities.tobytes()
 
@@ -131,7 +151,7 @@ def test_a_run_of_a_gpu_goes_on_only_on_one(tmp_path: Path) -> None:
     """What it would end in would not be what the GPU ends in."""
     run = trained_elsewhere(tmp_path)
     with pytest.raises(RunError, match=r"device: 'cuda' in the run, 'cpu' now"):
-        train_to_end(copies_run().files, run, with_device(copies_run().config, "auto" if not GPU else "cpu"))
+        train_to_end(copy_task_run().files, run, with_device(copy_task_run().config, "auto" if not GPU else "cpu"))
 
 
 def test_determinism_is_switched_on_for_a_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +161,7 @@ def test_determinism_is_switched_on_for_a_gpu_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
-    config = copies_run().config
+    config = copy_task_run().config
     for device, deterministic in (("cpu", True), ("cuda", False)):
         use_determinism(msgspec.structs.replace(config, device=device, deterministic=deterministic))
     assert asked == [] and "CUBLAS_WORKSPACE_CONFIG" not in os.environ
@@ -192,8 +212,8 @@ def test_an_update_stays_on_its_device_and_looks_at_no_number(
     encoder = {"cell": cell, "num_layers": 2, "dropout": 0.3, "merge": merge, "hidden_size": 8}
     memory = 16 if merge == "concatenate" else 8
     decoder = {"cell": cell, "init_hidden": start, "hidden_size": memory}
-    config = config_of({"encoder": encoder, "decoder": decoder, "attention": {"type": score}})
-    network = network_of(config, 0, torch.float32).train().to("meta")
+    config = make_config({"encoder": encoder, "decoder": decoder, "attention": {"type": score}})
+    network = make_network(config, 0, torch.float32).train().to("meta")
     batch = odd_batch().to(torch.device("meta"))
     monkeypatch.setattr(torch, "autocast", lambda *given, **named: contextlib.nullcontext())
     with disable_kernels(), OnlyOn("meta") as watch:
@@ -222,10 +242,10 @@ def named(network: EncoderDecoder, found: LossAndGradients) -> tuple[torch.Tenso
     return found.loss, {name: gradient for name, gradient in pairs if gradient is not None}
 
 
-@few
+@few_examples
 @given(configs(), SEEDS, batches())
 def test_bf16_rounds_products_and_nothing_that_lasts(config: Config, seed: int, batch: Batch) -> None:
-    network = network_of(config, seed, torch.float32)
+    network = make_network(config, seed, torch.float32)
     low = with_device(config, "cuda", precision="bf16")
     kept: list[torch.dtype] = []
     with disable_kernels(), autocast(torch.device("cpu"), "bf16"):
@@ -253,7 +273,7 @@ def test_laying_parameters_side_by_side_changes_none(cell: Cell) -> None:
     assert dict(layer.named_parameters()).keys() == before.keys()
     assert torch.equal(torch.get_rng_state(), state)
     for name, parameter in layer.named_parameters():
-        near(parameter, before[name], 0)
+        assert_tensors_close(parameter, before[name], 0)
 
 
 # What needs a GPU.
@@ -262,8 +282,8 @@ def test_laying_parameters_side_by_side_changes_none(cell: Cell) -> None:
 @needs_gpu
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_a_gpu_has_the_gradients_of_the_processor(cell: Cell) -> None:
-    config = config_of({"encoder": {"cell": cell, "num_layers": 2}, "decoder": {"cell": cell}})
-    network = network_of(config, 1, torch.float32)
+    config = make_config({"encoder": {"cell": cell, "num_layers": 2}, "decoder": {"cell": cell}})
+    network = make_network(config, 1, torch.float32)
     batch = odd_batch()
     exact, expected = losses(network, config, batch)
     device_module.move_to_device(network, find_device("cuda"))
@@ -276,8 +296,8 @@ def test_a_gpu_has_the_gradients_of_the_processor(cell: Cell) -> None:
 
 @needs_gpu
 def test_an_update_on_a_gpu_waits_for_nothing_on_its_way_back() -> None:
-    config = config_of({})
-    network = network_of(config, 1, torch.float32).train()
+    config = make_config({})
+    network = make_network(config, 1, torch.float32).train()
     device_module.move_to_device(network, find_device("cuda"))
     batch = odd_batch()
     gradients, there = Gradients(network, config), batch.to(find_device("cuda"))
@@ -293,48 +313,51 @@ def test_an_update_on_a_gpu_waits_for_nothing_on_its_way_back() -> None:
 @pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_training_on_a_gpu_is_as_good(tmp_path: Path, precision: str, graphs: bool) -> None:
-    config = small_config({"epochs": 3, "eval_interval": 0.5})
-    train_to_end(copies_run().files, tmp_path / "cpu", config)
+    config = make_small_config({"epochs": 3, "eval_interval": 0.5})
+    train_to_end(copy_task_run().files, tmp_path / "cpu", config)
     train_to_end(
-        copies_run().files, tmp_path / "gpu", with_device(config, "auto", precision=precision, cuda_graphs=graphs)
+        copy_task_run().files, tmp_path / "gpu", with_device(config, "auto", precision=precision, cuda_graphs=graphs)
     )
     assert load_config(tmp_path / "gpu" / "config.toml").device == "cuda"
-    ends = [[r["loss"] for r in records(tmp_path / name) if r["event"] == "validated"][-1] for name in ("cpu", "gpu")]
+    ends = [
+        [r["loss"] for r in comparable_log_records(tmp_path / name) if r["event"] == "validated"][-1]
+        for name in ("cpu", "gpu")
+    ]
     assert math.isclose(*ends, rel_tol=0.02)
 
 
 @needs_gpu
 @pytest.mark.parametrize("graphs", [False, True])
 def test_a_deterministic_training_on_a_gpu_goes_on_to_the_same_bits(tmp_path: Path, graphs: bool) -> None:
-    config = small_config({"epochs": 3, "eval_interval": 0.5}, dropout=0.3)
+    config = make_small_config({"epochs": 3, "eval_interval": 0.5}, dropout=0.3)
     config = with_device(config, "cuda", deterministic=True, cuda_graphs=graphs)
-    train_to_end(copies_run().files, tmp_path / "straight", config)
+    train_to_end(copy_task_run().files, tmp_path / "straight", config)
     for update in (1, 4, 9):
-        events = train_run(copies_run().files, tmp_path / "broken", config)
+        events = train_run(copy_task_run().files, tmp_path / "broken", config)
         for event in events:
             if isinstance(event, UpdateCompleted) and event.progress.update == update:
                 events.close()
                 break
-    train_to_end(copies_run().files, tmp_path / "broken", config)
-    assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+    train_to_end(copy_task_run().files, tmp_path / "broken", config)
+    assert_runs_identical(tmp_path / "straight", tmp_path / "broken")
 
 
 @needs_gpu
 def test_models_pass_between_the_devices(tmp_path: Path) -> None:
-    sources = [example.source for example in copies(10, seed=3)]
-    train_to_end(copies_run().files, tmp_path / "gpu", with_device(copies_run().config, "cuda"))
-    for run in (copies_run().run, tmp_path / "gpu"):
+    sources = [example.source for example in make_copy_examples(10, seed=3)]
+    train_to_end(copy_task_run().files, tmp_path / "gpu", with_device(copy_task_run().config, "cuda"))
+    for run in (copy_task_run().run, tmp_path / "gpu"):
         assert next(load(run, "cuda").network.parameters()).is_cuda
         for width in (1, 4):
             here, there = (load(run, device).with_beam(width).predict(sources) for device in ("cpu", "cuda"))
             assert [trace.output for trace in here] == [trace.output for trace in there]
-    assert json.loads(tensors(tmp_path / "gpu" / "training.safetensors")[1]["progress"])["update"] > 0
+    assert json.loads(read_tensors(tmp_path / "gpu" / "training.safetensors")[1]["progress"])["update"] > 0
 
 
 def test_a_session_draws_on_the_device_of_its_network() -> None:
-    transducer = load(copies_run().run)
-    encoded = encode_examples(copies(4, seed=1), transducer.tokenizers, transducer.vocabularies)
+    transducer = load(copy_task_run().run)
+    encoded = encode_examples(make_copy_examples(4, seed=1), transducer.tokenizers, transducer.vocabularies)
     optimizer = Adam(transducer.network)
-    session = TrainingState(replace(transducer), optimizer, encoded, copies(2, seed=2))
+    session = TrainingState(replace(transducer), optimizer, encoded, make_copy_examples(2, seed=2))
     assert session.gradients.device == torch.device("cpu")
     assert math.isfinite(float(session.gradients(collate(encoded, np.arange(4))).loss))

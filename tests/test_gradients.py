@@ -8,7 +8,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SCORES, SEEDS, batches, config_of, few, near, network_of, vocabularies
+from small_networks import (
+    ATTENTION_TYPES,
+    SEEDS,
+    assert_tensors_close,
+    batches,
+    few_examples,
+    make_config,
+    make_network,
+    make_vocabularies,
+)
 from torch import Tensor
 
 from pellucid.config.settings import Config
@@ -32,12 +41,12 @@ BATCH = Batch(
 
 def config_with(training: dict[str, Any], dropout: float = 0.0, **decoder: bool) -> Config:
     sizes: dict[str, Any] = {"hidden_size": 4, "embedding_size": 3, "dropout": dropout}
-    return config_of({"encoder": sizes, "decoder": {**sizes, **decoder}, "training": training})
+    return make_config({"encoder": sizes, "decoder": {**sizes, **decoder}, "training": training})
 
 
 def loss_and_gradients(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Tensor]]:
     """Return loss and gradients of the same network with the same random numbers."""
-    network = require_seq2seq(build_network(config, vocabularies())).train()
+    network = require_seq2seq(build_network(config, make_vocabularies())).train()
     torch.manual_seed(seed)
     loss, gradients = Gradients(network, config)(BATCH, share)
     return loss.item(), [each for each in gradients if each is not None]
@@ -62,8 +71,8 @@ def test_terms_with_weight_zero_change_no_bit() -> None:
     assert loss == base and all(torch.equal(*pair) for pair in zip(gradients, others, strict=True))
 
 
-@few
-@given(batches(), SEEDS, st.sampled_from([score for score in SCORES if score != "none"]), st.booleans())
+@few_examples
+@given(batches(), SEEDS, st.sampled_from([score for score in ATTENTION_TYPES if score != "none"]), st.booleans())
 def test_coverage_is_added_with_its_weight_with_and_without_copying(
     batch: Batch, seed: int, score: str, copying: bool
 ) -> None:
@@ -71,11 +80,11 @@ def test_coverage_is_added_with_its_weight_with_and_without_copying(
         "encoder": {"hidden_size": 2},
         "decoder": {"hidden_size": 4, "pointer_generator": copying},
     }
-    config = config_of({**settings, "attention": {"type": score}, "training": {"coverage_loss": 0.7}})
-    network = network_of(config, seed)
+    config = make_config({**settings, "attention": {"type": score}, "training": {"coverage_loss": 0.7}})
+    network = make_network(config, seed)
     unrolled = network(batch)
     expected = both_losses(network, unrolled, batch) + 0.7 * coverage_loss(unrolled.weights, batch.target)
-    near(Gradients(network, config).loss(batch), expected)
+    assert_tensors_close(Gradients(network, config).loss(batch), expected)
 
 
 def both_losses(network: EncoderDecoder, unrolled: Seq2SeqOutput, batch: Batch) -> Tensor:
@@ -93,8 +102,8 @@ def test_the_generator_loss_counts_symbols_that_the_copy_explains(
 ) -> None:
     """Its logits are those of the network without copying; its weights have gradients although the gate copies."""
     config = config_with({"label_smoothing": 0.0}, pointer_generator=True)
-    network = network_of(config, 2, torch.float32)
-    alone = require_seq2seq(build_network(config_with({"label_smoothing": 0.0}), vocabularies()))
+    network = make_network(config, 2, torch.float32)
+    alone = require_seq2seq(build_network(config_with({"label_smoothing": 0.0}), make_vocabularies()))
     with torch.no_grad():
         alone.load_state_dict({name: value for name, value in network.state_dict().items() if "copying" not in name})
         assert network.decoder.copying is not None
@@ -110,7 +119,7 @@ def test_the_generator_loss_counts_symbols_that_the_copy_explains(
 
 def test_kernels_have_the_gradient_of_the_weights() -> None:
     """The gradient of the coverage loss alone is equal through the kernel and through PyTorch."""
-    network = network_of(config_with({}), 2, torch.float32)
+    network = make_network(config_with({}), 2, torch.float32)
     parameters = list(network.parameters())
 
     def gradients() -> tuple[Tensor | None, ...]:
@@ -122,19 +131,19 @@ def test_kernels_have_the_gradient_of_the_weights() -> None:
     for one, other in zip(gradients(), expected, strict=True):
         assert (one is None or not one.any()) == (other is None or not other.any())
         if one is not None and other is not None:
-            near(one, other, 1e-4)
+            assert_tensors_close(one, other, 1e-4)
 
 
 @pytest.mark.parametrize("copying", [False, True])
 def test_the_rdrop_term_is_half_of_the_papers(copying: bool) -> None:
     config = config_with({"rdrop_alpha": 3.0}, 0.4, pointer_generator=copying)
-    network = require_seq2seq(build_network(config, vocabularies())).double().train()
+    network = require_seq2seq(build_network(config, make_vocabularies())).double().train()
     torch.manual_seed(3)
     loss = Gradients(network, config).loss(BATCH)
     torch.manual_seed(3)
     one, two = network(BATCH), network(BATCH)
     losses = [both_losses(network, each, BATCH) for each in (one, two)]
-    near(loss, 0.5 * (sum(losses) + 1.5 * symmetric_kl(one.logits, two.logits, BATCH.target)))
+    assert_tensors_close(loss, 0.5 * (sum(losses) + 1.5 * symmetric_kl(one.logits, two.logits, BATCH.target)))
     assert losses[0] != losses[1]
 
 
@@ -142,6 +151,6 @@ def test_invalid_combinations_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"training\.coverage_loss = .* needs attention, but attention\.type is 'none'"
     ):
-        config_of({"attention": {"type": "none"}, "training": {"coverage_loss": 1.0}})
+        make_config({"attention": {"type": "none"}, "training": {"coverage_loss": 1.0}})
     with pytest.raises(ConfigError, match=r"training\.scheduled_sampling = 'linear' needs cuda_graphs = false"):
-        config_of({"device": "cuda", "cuda_graphs": True, "training": {"scheduled_sampling": "linear"}})
+        make_config({"device": "cuda", "cuda_graphs": True, "training": {"scheduled_sampling": "linear"}})

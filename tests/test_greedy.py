@@ -13,7 +13,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, hasty, littered, network_of, padded, same
+from small_networks import (
+    SEEDS,
+    VOCABULARY_SIZE,
+    assert_outputs_close,
+    batches,
+    collect_attributes,
+    configs,
+    few_examples,
+    make_config,
+    make_network,
+    make_network_with_eos_bias,
+    make_padded_ids,
+    randomize_padding,
+)
 from torch import Tensor
 
 import pellucid.decoding.greedy as module
@@ -62,10 +75,10 @@ def plain_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> PlainOu
     return written
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_greedy_equals_a_loop_over_single_sentences(config: Config, batch: Batch, seed: int) -> None:
-    network = hasty(config, seed)
+    network = make_network_with_eos_bias(config, seed)
     decoded = greedy(network, batch.source, batch.source_lengths, LIMITS)
     assert len(decoded) == len(batch.source)
     for found, source, length in zip(decoded, batch.source, batch.source_lengths.tolist(), strict=True):
@@ -75,37 +88,37 @@ def test_greedy_equals_a_loop_over_single_sentences(config: Config, batch: Batch
         np.testing.assert_allclose(found.weights, plain.weights, rtol=1e-5, atol=1e-6)
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS, st.integers(0, 3), st.randoms(use_true_random=False))
 def test_batch_composition_padding_and_order_change_nothing(
     config: Config, batch: Batch, seed: int, columns: int, random: Random
 ) -> None:
-    network = hasty(config, seed)
+    network = make_network_with_eos_bias(config, seed)
     decoded = greedy(network, batch.source, batch.source_lengths, LIMITS)
     order = list(range(len(decoded)))
     random.shuffle(order)
-    source = littered(batch.source, batch.source_lengths, seed, columns)
+    source = randomize_padding(batch.source, batch.source_lengths, seed, columns)
     for row, other in zip(order, greedy(network, source[order], batch.source_lengths[order], LIMITS), strict=True):
-        same(other, decoded[row])
+        assert_outputs_close(other, decoded[row])
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS, st.sampled_from([0.0, 0.3, 0.999, 2.0]))
 def test_dropping_finished_rows_changes_nothing(config: Config, batch: Batch, seed: int, share: float) -> None:
-    network = hasty(config, seed)
+    network = make_network_with_eos_bias(config, seed)
     decoded = greedy(network, batch.source, batch.source_lengths, LIMITS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SHRINK", share)
         for one, two in zip(greedy(network, batch.source, batch.source_lengths, LIMITS), decoded, strict=True):
-            same(one, two)
+            assert_outputs_close(one, two)
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_log_probabilities_are_those_of_the_unrolled_network_forced_on_the_output(
     config: Config, batch: Batch, seed: int
 ) -> None:
-    network = hasty(config, seed)
+    network = make_network_with_eos_bias(config, seed)
     for row, decoded in enumerate(greedy(network, batch.source, batch.source_lengths, LIMITS)):
         target = torch.from_numpy(decoded.ids)[None]
         rows = slice(row, row + 1)
@@ -118,12 +131,12 @@ def test_log_probabilities_are_those_of_the_unrolled_network_forced_on_the_outpu
         np.testing.assert_allclose(decoded.weights, weights, rtol=1e-5, atol=1e-6)
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_candidates_are_the_most_probable_symbols_in_order_and_the_first_is_chosen(
     config: Config, batch: Batch, seed: int
 ) -> None:
-    network = hasty(config, seed)
+    network = make_network_with_eos_bias(config, seed)
     for row, decoded in enumerate(greedy(network, batch.source, batch.source_lengths, LIMITS)):
         assert decoded.top_ids.shape == decoded.top_log_probabilities.shape == (len(decoded.ids), CANDIDATES)
         assert decoded.top_ids[:, 0].tolist() == decoded.ids.tolist()
@@ -137,7 +150,7 @@ def test_candidates_are_the_most_probable_symbols_in_order_and_the_first_is_chos
 
 def logits_of(best: int) -> Tensor:
     """One symbol the likeliest of those that can be written, and the ones that cannot likelier still."""
-    logits = torch.zeros(WIDTH)
+    logits = torch.zeros(VOCABULARY_SIZE)
     logits[[PAD, BOS, UNK]] = 100.0
     logits[best] = 5.0
     return logits
@@ -166,10 +179,10 @@ class ScriptedDecoder:
 
 def run_script(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> tuple[list[list[int]], list[int]]:
     """What rows that write one symbol fewer than their source has become, and how many rows each step had."""
-    network, script = network_of(config_of({}), 1), ScriptedDecoder()
+    network, script = make_network(make_config({}), 1), ScriptedDecoder()
     patch.setattr(network.decoder, "init_hidden", script.start)
     patch.setattr(network.decoder, "step", script.step)
-    decoded = greedy(network, padded(lengths, 1), torch.tensor(lengths), LengthLimits(0, limit))
+    decoded = greedy(network, make_padded_ids(lengths, 1), torch.tensor(lengths), LengthLimits(0, limit))
     return [row.ids.tolist() for row in decoded], script.widths
 
 
@@ -203,11 +216,11 @@ def test_a_vocabulary_without_symbols_can_only_end() -> None:
     assert log_probabilities.exp().tolist() == [0.0, 0.0, 1.0, 0.0]
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_searching_stores_nothing_and_needs_no_gradient(config: Config, batch: Batch, seed: int) -> None:
-    network = hasty(config, seed)
-    before = contents(network)
+    network = make_network_with_eos_bias(config, seed)
+    before = collect_attributes(network)
     greedy(network, batch.source, batch.source_lengths, LIMITS)
-    assert contents(network) == before
+    assert collect_attributes(network) == before
     assert all(parameter.grad is None for parameter in network.parameters())

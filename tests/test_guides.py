@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import quick_commands
+from command_line import fast_command_environment
 from test_kernels_unroll import memory_of
 from trained_runs import train_to_end
 
@@ -51,7 +51,7 @@ def test_the_python_examples_run(tmp_path: Path) -> None:
 def test_the_commands_of_the_tasks_run(tmp_path: Path) -> None:
     (script,) = SHELL.findall((ROOT / "docs" / "guides" / "tagging-and-classifying.md").read_text("utf-8"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    with quick_commands() as environment:
+    with fast_command_environment() as environment:
         shown = run(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path, environment)
     for said in ("+-+++++-+", "even", "5", "sequence accuracy", "top-3 accuracy"):
         assert said in shown

@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from command_line import Done, complaint, outputs, pellucid
-from published import DATA
-from trained_runs import copies_run, copy_files, flags, small_config
+from command_line import CommandResult, output_lines, run_pellucid, usage_error_message
+from published_data import PUBLISHED_DATA
+from trained_runs import copy_task_run, make_small_config, training_flags, write_copy_files
 
 from pellucid.api import train as pellucid_train
 from pellucid.config.settings import DataConfig
@@ -253,7 +253,7 @@ HEADER = "word\tpronunciation\n"
 @pytest.fixture(scope="module")
 def headed(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
     """Write pairs of equal texts below a header."""
-    files = copy_files(tmp_path_factory.mktemp("headed"))
+    files = write_copy_files(tmp_path_factory.mktemp("headed"))
     for path in (files.train, files.valid):
         path.write_text(HEADER + path.read_text())
     return files
@@ -267,53 +267,57 @@ def run(headed: TrainingFiles) -> Path:
     return folder
 
 
-def train(training: Path, dev: Path, run: Path, *given: object) -> Done:
-    return pellucid("train", training, "--valid", dev, "--run", run, *flags(small_config({"epochs": 1})), *given)
+def train(training: Path, dev: Path, run: Path, *given: object) -> CommandResult:
+    return run_pellucid(
+        "train", training, "--valid", dev, "--run", run, *training_flags(make_small_config({"epochs": 1})), *given
+    )
 
 
 def test_training_asks_once_and_saves_the_answer(headed: TrainingFiles, run: Path, tmp_path: Path) -> None:
-    message = complaint(train(headed.train, headed.valid, tmp_path / "a"))
+    message = usage_error_message(train(headed.train, headed.valid, tmp_path / "a"))
     assert message.startswith(f"{headed.train}:1: the first line looks like a header") and "--no-header" in message
     assert "\n" not in message and not (tmp_path / "a").exists()
     assert train(headed.train, headed.valid, tmp_path / "a", "--no-header").code == 0
     assert load_config(tmp_path / "a" / CONFIG).data.header is False
-    assert load_config(run / CONFIG).data.header is True and load_config(copies_run().run / CONFIG).data.header is False
+    assert (
+        load_config(run / CONFIG).data.header is True and load_config(copy_task_run().run / CONFIG).data.header is False
+    )
     with pytest.raises(HeaderError):
-        pellucid_train(headed.train, headed.valid, tmp_path / "b", small_config({"epochs": 1}))
+        pellucid_train(headed.train, headed.valid, tmp_path / "b", make_small_config({"epochs": 1}))
     named = pellucid_train(
         headed.train,
         headed.valid,
         tmp_path / "b",
-        small_config({"epochs": 1}, data={"source_column": "word", "target_column": "pronunciation"}),
+        make_small_config({"epochs": 1}, data={"source_column": "word", "target_column": "pronunciation"}),
     )
     assert named.config.data.header is True and named.vocabularies.columns == 2
 
 
 def test_a_header_of_the_validation_file_only_is_reported(headed: TrainingFiles, tmp_path: Path) -> None:
-    message = complaint(train(copies_run().files.train, headed.valid, tmp_path / "a"))
+    message = usage_error_message(train(copy_task_run().files.train, headed.valid, tmp_path / "a"))
     assert message.startswith(f"{headed.valid}:1: the first line looks like a header")
-    assert message.endswith(f"; {copies_run().files.train}, which is read in the same way, seems to have none")
+    assert message.endswith(f"; {copy_task_run().files.train}, which is read in the same way, seems to have none")
 
 
 def test_training_notes_a_possible_header(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
-    path.write_text("word\tabc\n" + copies_run().files.train.read_text())
-    done = train(path, copies_run().files.valid, tmp_path / "run")
+    path.write_text("word\tabc\n" + copy_task_run().files.train.read_text())
+    done = train(path, copy_task_run().files.valid, tmp_path / "run")
     assert done.code == 0 and "the source 'word' is a usual column name; it is read as an example" in done.err
-    done = pellucid("evaluate", copies_run().run, "-", stdin=path.read_bytes())
+    done = run_pellucid("evaluate", copy_task_run().run, "-", stdin=path.read_bytes())
     assert "pellucid: note: standard input: the first line may be a header: the source 'word' " in done.err
 
 
 def counted(run: Path, *given: object) -> object:
-    done = pellucid("evaluate", run, "--json", *given)
+    done = run_pellucid("evaluate", run, "--json", *given)
     assert done.code == 0, done
     return json.loads(done.out)["lines"]
 
 
 def test_evaluation_reads_like_training_and_asks_if_unclear(headed: TrainingFiles, run: Path) -> None:
-    plain = copies_run()
+    plain = copy_task_run()
     assert counted(run, headed.valid) == 10 and counted(run, headed.valid, "--no-header") == 11
-    message = complaint(pellucid("evaluate", plain.run, headed.valid))
+    message = usage_error_message(run_pellucid("evaluate", plain.run, headed.valid))
     assert message.startswith(f"{headed.valid}:1: the first line looks like a header")
     assert counted(plain.run, headed.valid, "--header") == 10 and counted(plain.run, headed.valid, "--no-header") == 11
     assert counted(plain.run, plain.files.valid) == 10
@@ -321,48 +325,48 @@ def test_evaluation_reads_like_training_and_asks_if_unclear(headed: TrainingFile
 
 @pytest.mark.parametrize("verb", ["predict", "score"])
 def test_prediction_reads_like_training_and_asks_if_unclear(headed: TrainingFiles, run: Path, verb: str) -> None:
-    plain, lines = copies_run().run, headed.valid.read_bytes()
-    assert len(outputs(pellucid(verb, run, headed.valid).out)) == 10
-    assert len(outputs(pellucid(verb, run, headed.valid, "--no-header").out)) == 11
-    assert len(outputs(pellucid(verb, plain, headed.valid, "--header").out)) == 10
+    plain, lines = copy_task_run().run, headed.valid.read_bytes()
+    assert len(output_lines(run_pellucid(verb, run, headed.valid).out)) == 10
+    assert len(output_lines(run_pellucid(verb, run, headed.valid, "--no-header").out)) == 11
+    assert len(output_lines(run_pellucid(verb, plain, headed.valid, "--header").out)) == 10
     for given, stdin in (([headed.valid], b""), (["-"], lines)):
-        done = pellucid(verb, plain, *given, stdin=stdin)
-        assert ":1: the first line looks like a header" in complaint(done) and done.out == ""
-    assert len(outputs(pellucid(verb, plain, "-", "--header", stdin=lines).out)) == 10
-    assert len(outputs(pellucid(verb, plain, "-", "--no-header", stdin=lines).out)) == 11
+        done = run_pellucid(verb, plain, *given, stdin=stdin)
+        assert ":1: the first line looks like a header" in usage_error_message(done) and done.out == ""
+    assert len(output_lines(run_pellucid(verb, plain, "-", "--header", stdin=lines).out)) == 10
+    assert len(output_lines(run_pellucid(verb, plain, "-", "--no-header", stdin=lines).out)) == 11
 
 
 def test_look_reads_like_training_and_asks_if_unclear(headed: TrainingFiles, run: Path, tmp_path: Path) -> None:
     shown, told = tmp_path / "a.html", "the first line looks like a header"
-    assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--terminal"))
-    assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--export", shown))
-    assert "word →" not in pellucid("look", copies_run().run, headed.valid, "--terminal", "--header").out
-    assert "word →" in pellucid("look", copies_run().run, headed.valid, "--terminal", "--no-header").out
+    assert told in usage_error_message(run_pellucid("look", copy_task_run().run, headed.valid, "--terminal"))
+    assert told in usage_error_message(run_pellucid("look", copy_task_run().run, headed.valid, "--export", shown))
+    assert "word →" not in run_pellucid("look", copy_task_run().run, headed.valid, "--terminal", "--header").out
+    assert "word →" in run_pellucid("look", copy_task_run().run, headed.valid, "--terminal", "--no-header").out
     for given in ([], [headed.valid]):
-        done = pellucid("look", run, *given, "--terminal")
+        done = run_pellucid("look", run, *given, "--terminal")
         assert done.code == 0 and done.out.count(" → ") == 10 and "word →" not in done.out
 
 
 def test_the_header_flags_accept_a_value() -> None:
-    pairs, run = copies_run().files.valid, copies_run().run
+    pairs, run = copy_task_run().files.valid, copy_task_run().run
     for given, count in ((["--header=auto"], 10), (["--header", "false"], 10), (["--header", "true"], 9)):
         assert counted(run, *given, pairs) == count
     assert counted(run, "--header", pairs) == 9 and counted(run, "--no-header", pairs) == 10
-    message = complaint(pellucid("evaluate", run, pairs, "--header=maybe"))
+    message = usage_error_message(run_pellucid("evaluate", run, pairs, "--header=maybe"))
     assert message.startswith("--header: expected auto, true or false, got 'maybe'")
 
 
 def test_a_line_with_too_many_columns_stops_a_prediction(tmp_path: Path) -> None:
-    path, run = tmp_path / "a.tsv", copies_run().run
+    path, run = tmp_path / "a.tsv", copy_task_run().run
     path.write_text("a\nb\tb\nc\tc\tc\nd\n")
     for given, stdin in (([path], b""), (["-"], path.read_bytes())):
-        done = pellucid("predict", run, *given, stdin=stdin)
-        message = complaint(done)
+        done = run_pellucid("predict", run, *given, stdin=stdin)
+        message = usage_error_message(done)
         assert ":3: expected at most 2 columns, got 3 (tabs separate columns) (--on-bad-line skip" in message
         assert done.out.count("\n") == 2
-        done = pellucid("predict", run, *given, "--on-bad-line", "skip", stdin=stdin)
-        assert done.code == 0 and len(outputs(done.out)) == 4 and outputs(done.out)[2] == ""
-    assert len(outputs(pellucid("predict", run, path, "--input-format", "text").out)) == 4
+        done = run_pellucid("predict", run, *given, "--on-bad-line", "skip", stdin=stdin)
+        assert done.code == 0 and len(output_lines(done.out)) == 4 and output_lines(done.out)[2] == ""
+    assert len(output_lines(run_pellucid("predict", run, path, "--input-format", "text").out)) == 4
 
 
 # ---- files without a header, as they are and with any line first
@@ -370,11 +374,11 @@ def test_a_line_with_too_many_columns_stops_a_prediction(tmp_path: Path) -> None
 
 def tables() -> list[Path]:
     """Published files of pairs, none of which has a header."""
-    paths = [path for root in (DATA, ROOT / "examples") for path in root.rglob("*") if path.is_file()]
+    paths = [path for root in (PUBLISHED_DATA, ROOT / "examples") for path in root.rglob("*") if path.is_file()]
     return sorted(path for path in paths if path.suffix in (".tsv", ".txt", ".train", ".dev", ".test"))
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no data in {DATA}: set PELLUCID_DATA")
+@pytest.mark.skipif(not PUBLISHED_DATA.is_dir(), reason=f"no data in {PUBLISHED_DATA}: set PELLUCID_DATA")
 def test_no_published_file_is_refused() -> None:
     draws, files, lines, noted = random.Random(1), 0, 0, 0
     for path in tables():
@@ -394,20 +398,20 @@ def test_no_published_file_is_refused() -> None:
 
 def test_prediction_notes_a_possible_header_and_predicts_it(run: Path, tmp_path: Path) -> None:
     """Every input line has an output line: a list of sources may begin with a usual column name."""
-    plain, path = copies_run().run, tmp_path / "a.tsv"
+    plain, path = copy_task_run().run, tmp_path / "a.tsv"
     path.write_text("word\n" + "ab\ncd\n")
     told = "the first line may be a header: the source 'word' is a usual column name; it is read as an example ("
     for trained in (plain, run):
-        done = pellucid("predict", trained, path)
-        assert len(outputs(done.out)) == 3 and f"note: {path}:1: {told}" in done.err
-        assert len(outputs(pellucid("predict", trained, path, "--header").out)) == 2
-        done = pellucid("predict", trained, path, "--no-header")
-        assert len(outputs(done.out)) == 3 and "header" not in done.err
-        done = pellucid("predict", trained, "-", stdin=path.read_bytes())
-        assert len(outputs(done.out)) == 3 and f"standard input:1: {told}" in done.err
+        done = run_pellucid("predict", trained, path)
+        assert len(output_lines(done.out)) == 3 and f"note: {path}:1: {told}" in done.err
+        assert len(output_lines(run_pellucid("predict", trained, path, "--header").out)) == 2
+        done = run_pellucid("predict", trained, path, "--no-header")
+        assert len(output_lines(done.out)) == 3 and "header" not in done.err
+        done = run_pellucid("predict", trained, "-", stdin=path.read_bytes())
+        assert len(output_lines(done.out)) == 3 and f"standard input:1: {told}" in done.err
     path.write_text("\n日本\n" + "ab\ncd\n" * 15)
-    done = pellucid("predict", plain, path)
-    assert len(outputs(done.out)) == 32
+    done = run_pellucid("predict", plain, path)
+    assert len(output_lines(done.out)) == 32
     assert f"{path}:2: the first line may be a header: no character of the source '日本' occurs in the 30 " in done.err
 
 
@@ -415,15 +419,15 @@ def test_a_skipped_first_line_is_reported(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("ab\tab\ncd\tcd\n")
     for verb in ("predict", "score"):
-        done = pellucid(verb, run, path)
-        assert len(outputs(done.out)) == 1 and done.code == 0
+        done = run_pellucid(verb, run, path)
+        assert len(output_lines(done.out)) == 1 and done.code == 0
         assert (
             f"{path}:1: the first line is read as the names of the columns, as in the training file, but 'ab' is not "
             "what columns are usually named by; --no-header reads it as an example"
         ) in done.err
         for flag, count in (("--header", 1), ("--no-header", 2)):
-            done = pellucid(verb, run, path, flag)
-            assert len(outputs(done.out)) == count and "header" not in done.err and "names" not in done.err
+            done = run_pellucid(verb, run, path, flag)
+            assert len(output_lines(done.out)) == count and "header" not in done.err and "names" not in done.err
 
 
 @pytest.mark.parametrize("stdin", [False, True])
@@ -431,7 +435,9 @@ def test_scoring_stops_at_a_header_that_evaluation_stops_at(stdin: bool, tmp_pat
     path = tmp_path / "a.tsv"
     path.write_text("Wort\tLohn\n" + "ab\tab\ncd\tcd\n" * 15)
     messages = [
-        complaint(pellucid(verb, copies_run().run, *(["-"] if stdin else [path]), stdin=path.read_bytes()))
+        usage_error_message(
+            run_pellucid(verb, copy_task_run().run, *(["-"] if stdin else [path]), stdin=path.read_bytes())
+        )
         for verb in ("evaluate", "score")
     ]
     assert messages[0] == messages[1] and "the first line looks like a header: no character of the " in messages[0]

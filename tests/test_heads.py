@@ -4,7 +4,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, SIZES, config_of, few, near, network_of, shake
+from small_networks import (
+    SEEDS,
+    SIZES,
+    assert_tensors_close,
+    few_examples,
+    make_config,
+    make_network,
+    randomize_parameters,
+)
 from torch import Tensor
 
 from pellucid.model.heads import HeadInputs, OutputLayer, TiedOutputLayer
@@ -15,7 +23,7 @@ SHAPES = st.sampled_from([(1,), (3,), (1, 1), (2, 4)])
 
 def head_of(inputs: str, sizes: tuple[int, int, int], seed: int) -> OutputLayer:
     head = OutputLayer(inputs, *sizes).double()  # type: ignore[arg-type]
-    shake(head, seed)
+    randomize_parameters(head, seed)
     return head
 
 
@@ -25,7 +33,7 @@ def inputs_of(shape: tuple[int, ...], sizes: tuple[int, int, int], seed: int) ->
     return hidden, context
 
 
-@few
+@few_examples
 @given(st.sampled_from(READS), SHAPES, st.tuples(SIZES, SIZES, SIZES), SEEDS)
 def test_logits_are_the_weighted_sum_of_the_inputs_and_the_bias(
     inputs: str, shape: tuple[int, ...], sizes: tuple[int, int, int], seed: int
@@ -57,21 +65,21 @@ def test_inputs_that_are_not_read_change_nothing(inputs: str, hears: tuple[bool,
 def test_tied_weights_have_an_adapter_if_sizes_differ(inputs: HeadInputs, size: int) -> None:
     vectors, (hidden, context) = torch.randn(6, size), (torch.randn(5, 2), torch.randn(5, 3))
     head = TiedOutputLayer(inputs, (2, 3), vectors)
-    shake(head, 1)
+    randomize_parameters(head, 1)
     read = {"state": [hidden], "context": [context], "state-and-context": [hidden, context]}[inputs]
     joined = torch.cat(read, dim=1)
     assert (head.adapter is None) == (joined.shape[1] == size)
     adapted = joined if head.adapter is None else joined @ head.adapter.weight.T
-    near(head(hidden, context, vectors), adapted @ vectors.T + head.bias, 1e-5)
+    assert_tensors_close(head(hidden, context, vectors), adapted @ vectors.T + head.bias, 1e-5)
     parts = head.kernel_parameters(vectors)
     logits = parts.bias.expand(5, -1)
     for weight, values in ((parts.state, hidden), (parts.context, context)):
         logits = logits + values @ weight.T if len(weight) else logits
-    near(logits, head(hidden, context, vectors), 1e-5)
+    assert_tensors_close(logits, head(hidden, context, vectors), 1e-5)
 
 
 def test_tied_vectors_are_one_parameter_with_both_gradients() -> None:
-    network = network_of(config_of({"decoder": {"tie_embeddings": True}}), 1)
+    network = make_network(make_config({"decoder": {"tie_embeddings": True}}), 1)
     names = [name for name, value in network.state_dict().items() if value is network.decoder.table.weight.data]
     shared = [name for name, each in network.named_parameters() if each is network.decoder.table.weight]
     assert shared == ["decoder.table.weight"] and len(names) <= 1

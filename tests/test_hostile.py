@@ -7,16 +7,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import Done, complaint, pellucid, shell
+from command_line import CommandResult, run_pellucid, run_shell, usage_error_message
 from trained_runs import (
-    assert_same_outcome,
-    contents,
-    copies,
-    copies_run,
-    copy_of,
+    assert_runs_identical,
+    copy_run_folder,
+    copy_task_run,
     digits_run,
-    flags,
-    small_config,
+    make_copy_examples,
+    make_small_config,
+    read_folder_state,
+    training_flags,
     write_pairs,
 )
 
@@ -27,16 +27,18 @@ from pellucid.training.session import FileSaved, train_run
 LONG = "a" * 200_000
 
 
-def train(run: Path, file: Path, dev: Path | None = None) -> Done:
+def train(run: Path, file: Path, dev: Path | None = None) -> CommandResult:
     """The settings of the small run on another file."""
-    _, _, config = copies_run()
-    return pellucid("train", file, "--valid", dev or copies_run().files.valid, "--run", run, *flags(config))
+    _, _, config = copy_task_run()
+    return run_pellucid(
+        "train", file, "--valid", dev or copy_task_run().files.valid, "--run", run, *training_flags(config)
+    )
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A copy of a finished run."""
-    return copy_of(copies_run().run, tmp_path / "run")
+    return copy_run_folder(copy_task_run().run, tmp_path / "run")
 
 
 FILES: dict[str, tuple[bytes | None, str]] = {
@@ -63,18 +65,18 @@ FILES: dict[str, tuple[bytes | None, str]] = {
 @pytest.mark.parametrize("verb", ["train", "dev", "evaluate"])
 def test_a_file_that_cannot_be_pairs(tmp_path: Path, run: Path, verb: str, kind: str) -> None:
     content, message = FILES[kind]
-    file, before = tmp_path / "odd.tsv", contents(run)
+    file, before = tmp_path / "odd.tsv", read_folder_state(run)
     if content is not None:
         file.write_bytes(content)
     match verb:
         case "train":
             done = train(run, file)
         case "dev":
-            done = train(run, copies_run().files.train, file)
+            done = train(run, copy_task_run().files.train, file)
         case _:
-            done = pellucid("evaluate", run, file)
-    assert complaint(done).startswith(message.format(file=file)) and done.out == ""
-    assert contents(run) == before
+            done = run_pellucid("evaluate", run, file)
+    assert usage_error_message(done).startswith(message.format(file=file)) and done.out == ""
+    assert read_folder_state(run) == before
 
 
 @pytest.mark.parametrize("kind", ["missing", "binary", "utf-8", "utf-16", "nul", "long"])
@@ -84,80 +86,90 @@ def test_a_file_that_cannot_be_sources(tmp_path: Path, kind: str) -> None:
     if content is not None:
         file.write_bytes(content)
     for verb in ("predict", "look"):
-        done = pellucid(verb, copies_run().run, file)
-        assert message.format(file=file) in complaint(done)
+        done = run_pellucid(verb, copy_task_run().run, file)
+        assert message.format(file=file) in usage_error_message(done)
         answered = 1 if verb == "predict" and ":2: " in message else 0
         assert done.out.count("\n") == answered, "the lines before the bad one are answered, none after it"
 
 
 def test_nothing_but_blank_lines_has_empty_outputs(tmp_path: Path) -> None:
     content = FILES["blank"][0]
-    assert pellucid("predict", copies_run().run, stdin=content or b"") == (0, "\n\n\n\n", "")
+    assert run_pellucid("predict", copy_task_run().run, stdin=content or b"") == (0, "\n\n\n\n", "")
 
 
 def test_a_folder_is_no_file(tmp_path: Path, run: Path) -> None:
     for done in (
         train(run, tmp_path),
-        pellucid("predict", run, tmp_path),
-        pellucid("evaluate", run, tmp_path),
-        pellucid("train", copies_run().files.train, "--valid", tmp_path, "--run", run, *flags(copies_run().config)),
+        run_pellucid("predict", run, tmp_path),
+        run_pellucid("evaluate", run, tmp_path),
+        run_pellucid(
+            "train",
+            copy_task_run().files.train,
+            "--valid",
+            tmp_path,
+            "--run",
+            run,
+            *training_flags(copy_task_run().config),
+        ),
     ):
-        assert complaint(done) == f"cannot read {tmp_path}: is a directory"
+        assert usage_error_message(done) == f"cannot read {tmp_path}: is a directory"
 
 
 def test_development_data_that_is_the_training_data(tmp_path: Path) -> None:
-    file = copies_run().files.train
+    file = copy_task_run().files.train
     again = Path(shutil.copy(file, tmp_path / "dev.tsv"))
     for dev in (file, again):
-        message = complaint(train(tmp_path / "run", file, dev))
+        message = usage_error_message(train(tmp_path / "run", file, dev))
         assert message.startswith(f"{dev} holds the same examples as {file}")
 
 
 def test_a_run_path_that_is_a_file_stays_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
-    file = copies_run().files.train
-    assert str(tmp_path / "file") in complaint(train(tmp_path / "file", file))
-    assert str(tmp_path / "file" / "run") in complaint(train(tmp_path / "file" / "run", file))
+    file = copy_task_run().files.train
+    assert str(tmp_path / "file") in usage_error_message(train(tmp_path / "file", file))
+    assert str(tmp_path / "file" / "run") in usage_error_message(train(tmp_path / "file" / "run", file))
     for verb in ("predict", "evaluate", "look"):
-        assert "it is a file" in complaint(pellucid(verb, tmp_path / "file", file))
+        assert "it is a file" in usage_error_message(run_pellucid(verb, tmp_path / "file", file))
     assert (tmp_path / "file").read_text() == "precious"
 
 
 def test_a_run_folder_that_cannot_be_written() -> None:
     """/proc takes no folders, from root neither."""
-    assert complaint(train(Path("/proc/run"), copies_run().files.train)).startswith("cannot create /proc/run: ")
+    assert usage_error_message(train(Path("/proc/run"), copy_task_run().files.train)).startswith(
+        "cannot create /proc/run: "
+    )
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
 def test_a_run_folder_without_permission(run: Path) -> None:
     run.chmod(0o500)
-    assert "permission denied" in complaint(train(run, copies_run().files.train))
+    assert "permission denied" in usage_error_message(train(run, copy_task_run().files.train))
     run.chmod(0o700)
 
 
 @pytest.mark.parametrize("verb", ["predict", "evaluate", "look"])
 def test_a_model_that_is_not_there_or_not_whole(tmp_path: Path, run: Path, verb: str) -> None:
-    file = copies_run().files.valid
-    assert complaint(pellucid(verb, tmp_path / "none", file)) == (
+    file = copy_task_run().files.valid
+    assert usage_error_message(run_pellucid(verb, tmp_path / "none", file)) == (
         f"{tmp_path / 'none'} is not a run folder: there is no such folder"
     )
-    assert "it holds no config.toml" in complaint(pellucid(verb, tmp_path, file))
+    assert "it holds no config.toml" in usage_error_message(run_pellucid(verb, tmp_path, file))
     for name in ("model.safetensors", "vocabulary.json", "config.toml"):
         whole = (run / name).read_bytes()
         (run / name).write_bytes(whole[: len(whole) // 2].rpartition(b"\n")[0] + b"\n= =")
-        assert str(run / name) in complaint(pellucid(verb, run, file)), name
+        assert str(run / name) in usage_error_message(run_pellucid(verb, run, file)), name
         (run / name).write_bytes(whole)
     (run / "model.safetensors").unlink()
     missing = f"{run / 'model.safetensors'} is missing: give the training command again"
-    assert missing in complaint(pellucid(verb, run, file))
+    assert missing in usage_error_message(run_pellucid(verb, run, file))
 
 
 def test_a_checkpoint_that_is_not_whole_is_named_and_left_alone(run: Path) -> None:
     (run / "training.safetensors").write_bytes((run / "training.safetensors").read_bytes()[:-100])
-    before = contents(run)
-    message = complaint(train(run, copies_run().files.train))
+    before = read_folder_state(run)
+    message = usage_error_message(train(run, copy_task_run().files.train))
     assert message.startswith(f"{run / 'training.safetensors'} is not a whole safetensors file")
-    assert contents(run) == before
+    assert read_folder_state(run) == before
 
 
 @pytest.mark.parametrize(
@@ -167,73 +179,77 @@ def test_a_checkpoint_that_is_not_whole_is_named_and_left_alone(run: Path) -> No
 )
 def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(tmp_path: Path, largest: str, saved: int) -> None:
     """The limit lets the small files pass and checkpoints not; before it, so many checkpoints were written."""
-    files, straight, config = copies_run()
+    files, straight, config = copy_task_run()
     events = (event for event in train_run(files, tmp_path / "run", config) if isinstance(event, FileSaved))
     for _ in range(saved):
         next(events)
-    kept = contents(tmp_path / "run") if saved else {}
-    command = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config)]
+    kept = read_folder_state(tmp_path / "run") if saved else {}
+    command = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *training_flags(config)]
     events.close()
-    limit = max((copies_run().run / name).stat().st_size for name in (largest, "config.toml")) + 500
-    message = complaint(pellucid(*command, limit=limit))
+    limit = max((copy_task_run().run / name).stat().st_size for name in (largest, "config.toml")) + 500
+    message = usage_error_message(run_pellucid(*command, max_file_size=limit))
     assert message.startswith(f"cannot write {tmp_path / 'run'}/") and message.endswith("safetensors: file too large")
-    after = contents(tmp_path / "run")
+    after = read_folder_state(tmp_path / "run")
     small = {"config.toml", "vocabulary.json", "log.jsonl"}
     # A snapshot may be small enough; written in a place of its own, it is there whole or not at all.
     apart = {name for name in {**after, **kept} if name.startswith("snapshots")}
     assert set(after) - apart == small | (set(kept) - apart), "no part of a file stays"
     assert not saved or after["model.safetensors"] == kept["model.safetensors"]
-    assert pellucid(*command).code == 0
-    assert_same_outcome(straight, tmp_path / "run")
+    assert run_pellucid(*command).code == 0
+    assert_runs_identical(straight, tmp_path / "run")
 
 
 @pytest.mark.parametrize("verb", ["predict", "evaluate"])
 def test_an_output_without_space_is_told(verb: str) -> None:
-    done = pellucid(verb, copies_run().run, copies_run().files.valid, stdout=Path("/dev/full"))
-    assert complaint(done) == "system error: no space left on device"
+    done = run_pellucid(verb, copy_task_run().run, copy_task_run().files.valid, stdout=Path("/dev/full"))
+    assert usage_error_message(done) == "system error: no space left on device"
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.html"])
 def test_a_picture_without_space_leaves_the_old_one(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("old")
-    done = pellucid("look", digits_run().run, digits_run().files.valid, "--export", tmp_path / name, limit=500)
+    done = run_pellucid(
+        "look", digits_run().run, digits_run().files.valid, "--export", tmp_path / name, max_file_size=500
+    )
     assert done.code == 2 and "Traceback" not in done.err
     assert done.err.splitlines()[-1] == f"pellucid: cannot write {tmp_path / name}: file too large"
     assert (tmp_path / name).read_text() == "old" and [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_closed_standard_input_is_told() -> None:
-    for command in (["predict", copies_run().run], ["look", copies_run().run, "-"]):
-        assert "is closed" in complaint(shell('"$@" <&-', *command))
+    for command in (["predict", copy_task_run().run], ["look", copy_task_run().run, "-"]):
+        assert "is closed" in usage_error_message(run_shell('"$@" <&-', *command))
 
 
 @pytest.mark.parametrize("verb", ["predict", "score", "evaluate", "look"])
 def test_standard_input_may_be_compressed(verb: str) -> None:
     pairs = "".join(f"{each.source}\t{each.target}\n" for each in spelled_digits(5, 1, 4, seed=11)).encode()
     plain, packed, damaged = (
-        pellucid(verb, digits_run().run, "-", *(["--json"] if verb == "evaluate" else []), stdin=stdin)
+        run_pellucid(verb, digits_run().run, "-", *(["--json"] if verb == "evaluate" else []), stdin=stdin)
         for stdin in (pairs, gzip.compress(pairs), gzip.compress(pairs)[:-9])
     )
     assert plain.code == packed.code == 0 and re.sub(r'"seconds":[^,]*', "", plain.out) == re.sub(
         r'"seconds":[^,]*', "", packed.out
     )
     told = r"cannot read standard input( beyond line \d)?: the gzip file is damaged or cut short \("
-    assert re.match(told, complaint(damaged))
+    assert re.match(told, usage_error_message(damaged))
 
 
 def test_a_closed_output_ends_without_a_traceback() -> None:
-    done = shell('"$@" >&-', "predict", copies_run().run, copies_run().files.valid)
+    done = run_shell('"$@" >&-', "predict", copy_task_run().run, copy_task_run().files.valid)
     assert done.code in (0, 2) and "Traceback" not in done.err and "Exception ignored" not in done.err
 
 
 def test_a_disk_that_is_full_when_python_ends_is_told_once() -> None:
     """From the start to the very end of a process, which flushes what is left."""
-    done = shell('"$@" > /dev/full', "predict", copies_run().run, copies_run().files.valid)
-    assert complaint(done) == "system error: no space left on device" and "Exception ignored" not in done.err
+    done = run_shell('"$@" > /dev/full', "predict", copy_task_run().run, copy_task_run().files.valid)
+    assert usage_error_message(done) == "system error: no space left on device" and "Exception ignored" not in done.err
 
 
 def test_an_odd_locale_changes_no_byte() -> None:
-    done = shell('echo "aé" | LC_ALL=C PYTHONIOENCODING=ascii "$@" --output-format tsv', "predict", copies_run().run)
+    done = run_shell(
+        'echo "aé" | LC_ALL=C PYTHONIOENCODING=ascii "$@" --output-format tsv', "predict", copy_task_run().run
+    )
     assert done.code == 0 and done.out.startswith("aé\t") and "Traceback" not in done.err
 
 
@@ -242,8 +258,10 @@ def test_source_and_options_in_any_script(tmp_path: Path) -> None:
     folder = tmp_path / "каталог 'x' ⟨é⟩ [red]"
     folder.mkdir()
     texts = ("שלום", "e\u0301", "\u200fا", "😀", "a b")
-    odd = [*copies(15, seed=4), *(Example(text, text) for text in texts)]
+    odd = [*make_copy_examples(15, seed=4), *(Example(text, text) for text in texts)]
     train_file, dev = write_pairs(folder / "t r.tsv", odd), write_pairs(folder / "d.tsv", odd[12:])
-    done = pellucid("train", train_file, "--valid", dev, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    done = run_pellucid(
+        "train", train_file, "--valid", dev, "--run", folder / "run", *training_flags(make_small_config({"epochs": 1}))
+    )
     assert done.code == 0 and str(folder / "run") in done.err
-    assert pellucid("predict", folder / "run", dev).out.count("\n") == len(odd[12:])
+    assert run_pellucid("predict", folder / "run", dev).out.count("\n") == len(odd[12:])

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from inspected import PAIRS, made, traces_of
-from tasks import answerer_of, config_of, examples
-from wrong_calls import arguments, faults, name_of
+from invalid_calls import find_faults, function_name, list_arguments
+from task_cases import make_examples, make_task_config, make_untrained_predictor
+from untrained_models import PAIRS, make_traces, make_transducer
 
 from pellucid.config.settings import Task
 from pellucid.data.examples import Example
@@ -36,8 +36,8 @@ from pellucid.inspection.state_space import (
 )
 from pellucid.inspection.states import trace_states
 
-MODEL = made()
-TRACES = traces_of(MODEL, PAIRS)
+MODEL = make_transducer()
+TRACES = make_traces(MODEL, PAIRS)
 GATHERED = collect_states(MODEL, TRACES)
 POINTS = np.array([[0.0, 1.0], [2.0, 0.5], [1.0, 1.0]])
 LIKELY = np.log([[0.5, 0.5], [0.1, 0.9]])
@@ -64,14 +64,14 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("function", "name"), arguments(FUNCTIONS), ids=name_of)
+@pytest.mark.parametrize(("function", "name"), list_arguments(FUNCTIONS), ids=function_name)
 def test_an_invalid_argument_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
-    assert faults(function, FUNCTIONS[function], name) == []
+    assert find_faults(function, FUNCTIONS[function], name) == []
 
 
 def test_planes_refuse_vectors_of_another_size() -> None:
     found = pca(POINTS)
-    assert faults(lambda vectors: found.project(vectors), {}, "vectors") == []
+    assert find_faults(lambda vectors: found.project(vectors), {}, "vectors") == []
     with pytest.raises(ArgumentError, match=r"^vectors: expected vectors of 2 numbers, got .* of shape \(1, 3\)$"):
         found.project(np.zeros((1, 3)))
 
@@ -198,7 +198,7 @@ def test_planes_refuse_vectors_of_another_size() -> None:
         (
             permute_attention,
             (
-                made("none"),
+                make_transducer("none"),
                 TRACES[0],
             ),
             "transducer: expected a model with attention",
@@ -206,7 +206,7 @@ def test_planes_refuse_vectors_of_another_size() -> None:
         (
             decompose_scores,
             (
-                made("none"),
+                make_transducer("none"),
                 TRACES,
             ),
             "transducer: expected a model with attention by a softmax",
@@ -307,8 +307,8 @@ def test_the_trace_that_does_not_fit_is_named_by_its_index() -> None:
 def test_models_of_other_tasks_and_their_traces_are_used_or_refused(
     call: Callable[[Any, Trace], Any], task: Task
 ) -> None:
-    known = examples(task, 9, 1)
-    other = answerer_of(config_of(task), known)
+    known = make_examples(task, 9, 1)
+    other = make_untrained_predictor(make_task_config(task), known)
     trace = other.predict([known[0].source])[0]
     for model, own in ((MODEL, trace), (other, TRACE)):
         with pytest.raises(InputError):
@@ -341,7 +341,7 @@ NOTHING = replace(
 @pytest.mark.parametrize("call", RE_READ[:5])
 @pytest.mark.parametrize("kind", ["gru", "none", "copying", "heads"])
 def test_traces_without_source_or_output_are_accepted(call: Callable[[Any, Trace], Any], kind: str) -> None:
-    model = made(kind)
+    model = make_transducer(kind)
     for trace in (*model.predict([""]), NOTHING):
         if kind == "none" and call is permute_attention:
             continue
@@ -349,7 +349,7 @@ def test_traces_without_source_or_output_are_accepted(call: Callable[[Any, Trace
 
 
 def test_an_ensemble_has_no_states() -> None:
-    both = ensemble([MODEL, made(seed=4)], ["a", "b"])
+    both = ensemble([MODEL, make_transducer(seed=4)], ["a", "b"])
     for call in (
         lambda: trace_states(both, TRACES),
         lambda: collect_states(both, TRACES),

@@ -5,7 +5,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, gradients_of, lengths_within, run_with_and_without_kernels
+from kernel_cases import (
+    CELLS,
+    SEEDS,
+    SIZES,
+    assert_named_tensors_close,
+    compute_gradients,
+    draw_lengths,
+    run_with_and_without_kernels,
+)
 from test_kernels_unroll import memory_of, small_decoder
 
 from pellucid.config.settings import Cell
@@ -20,7 +28,7 @@ from pellucid.kernels.types import LOCATION_SENSITIVE, LSTM, DecoderParameters
 def test_keys_and_gradients_equal_pytorch(
     rows: int, positions: int, size: int, units: int, seed: int, biased: bool
 ) -> None:
-    assert_equal(*_both(rows, (positions, size, units), seed, biased))
+    assert_named_tensors_close(*_both(rows, (positions, size, units), seed, biased))
 
 
 def test_keys_of_several_threads_equal_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +36,7 @@ def test_keys_of_several_threads_equal_pytorch(monkeypatch: pytest.MonkeyPatch) 
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert_equal(*_both(5, (7, 6, 4), 1, True))
+        assert_named_tensors_close(*_both(5, (7, 6, 4), 1, True))
     finally:
         torch.set_num_threads(threads)
 
@@ -43,9 +51,9 @@ def _both(
     weight = torch.randn(units, size, requires_grad=True)
     bias = torch.randn(units, requires_grad=True) if biased else None
     inputs = {"memory": memory, "weight": weight} | ({"bias": bias} if bias is not None else {})
-    actual = gradients_of(lambda: [project_keys(memory.transpose(0, 1), weight, bias)], inputs, seed)
+    actual = compute_gradients(lambda: [project_keys(memory.transpose(0, 1), weight, bias)], inputs, seed)
     plain = torch.nn.functional.linear
-    return actual, gradients_of(lambda: [plain(memory.transpose(0, 1), weight, bias)], inputs, seed)
+    return actual, compute_gradients(lambda: [plain(memory.transpose(0, 1), weight, bias)], inputs, seed)
 
 
 def location_scorer(energy: np.ndarray, projection: np.ndarray, filters: np.ndarray) -> Scorer:
@@ -96,7 +104,7 @@ def test_the_initial_weights_are_read_and_have_a_gradient(
     rows, positions, steps = (data.draw(st.integers(1, top)) for top in (5, 40, 4))
     torch.manual_seed(seed)
     decoder = small_decoder("location", cell, size, 3, data.draw(SIZES)).eval()
-    lengths, symbols = lengths_within(data, rows, positions), torch.randint(0, 6, (rows, steps))
+    lengths, symbols = draw_lengths(data, rows, positions), torch.randint(0, 6, (rows, steps))
     inputs = {"states": torch.randn(rows, positions, 3), "looked": torch.randn(positions, rows)}
 
     def outputs() -> list[torch.Tensor]:
@@ -108,4 +116,4 @@ def test_the_initial_weights_are_read_and_have_a_gradient(
 
     for tensor in inputs.values():
         tensor.requires_grad_()
-    assert_equal(*run_with_and_without_kernels(decoder, outputs, inputs, seed), tolerance=2e-5)
+    assert_named_tensors_close(*run_with_and_without_kernels(decoder, outputs, inputs, seed), tolerance=2e-5)

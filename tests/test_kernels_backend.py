@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from covering import Row, covering_array, pairs_of
-from small import config_of, network_of, padded, vocabularies
+from covering_arrays import Row, covering_array, list_pairs
+from small_networks import make_config, make_network, make_padded_ids, make_vocabularies
 
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, EncoderConfig, SearchConfig, memory_size
 from pellucid.config.validation import check_consistency
@@ -105,7 +105,7 @@ def factors() -> dict[str, Sequence[Hashable]]:
 @cache
 def base_config() -> Config:
     """Return the tiny configuration."""
-    return config_of({})
+    return make_config({})
 
 
 def configured(row: Row) -> Config:
@@ -216,7 +216,7 @@ def stepwise() -> Iterator[None]:
 
 def pair_of_networks(config: Config, seed: int) -> tuple[EncoderDecoder, EncoderDecoder]:
     """Return one network in float32 and in float64."""
-    single = network_of(config, seed, torch.float32)
+    single = make_network(config, seed, torch.float32)
     return single, deepcopy(single).double()
 
 
@@ -249,7 +249,7 @@ def assert_near(actual: Mapping[str, torch.Tensor], expected: Mapping[str, torch
 
 def test_rows_contain_every_valid_pair_of_values() -> None:
     """A pair of values is missing from all rows only if it is invalid."""
-    many, held = factors(), {pair for row in networks() for pair in pairs_of(row)}
+    many, held = factors(), {pair for row in networks() for pair in list_pairs(row)}
     for one, other in combinations(many, 2):
         for pair in product(many[one], many[other]):
             row = {one: pair[0], other: pair[1]}
@@ -262,7 +262,7 @@ def test_an_update_equals_the_reference_in_double_precision() -> None:
     """For every pair of settings, a kernel computes the results of PyTorch or declines the request."""
     taken = set[tuple[str, str]]()
     lengths = torch.tensor([5, 2, 4])
-    batch = Batch(padded([5, 2, 4], 1), lengths, padded([3, 4, 1], 2), torch.tensor([3, 4, 1]))
+    batch = Batch(make_padded_ids([5, 2, 4], 1), lengths, make_padded_ids([3, 4, 1], 2), torch.tensor([3, 4, 1]))
     for seed, row in enumerate(networks()):
         config = configured(row)
         single, double = pair_of_networks(config, seed)
@@ -285,7 +285,7 @@ def outputs_of(row: Row, network: EncoderDecoder) -> list[list[Trace]]:
     options["lexicon"] = Lexicon({"bbed": ("xyz",)}) if options["lexicon"] else None
     config = configured(row)
     config = msgspec.structs.replace(config, search=msgspec.structs.replace(config.search, **search))
-    model = Transducer(config, vocabularies(), network, DecodingOptions(**options))  # type: ignore[arg-type]
+    model = Transducer(config, make_vocabularies(), network, DecodingOptions(**options))  # type: ignore[arg-type]
     return model.hypotheses(EXAMPLES, 1 if config.search.beam_size == 1 else 2)  # a list of two needs a beam
 
 
@@ -323,12 +323,12 @@ def test_a_search_equals_the_reference_in_double_precision() -> None:
 
 def asked(network: EncoderDecoder) -> Request:
     """Return the request to a backend that unrolls a network's decoder."""
-    memory = network.encoder(padded([2], 1), torch.tensor([2]))
+    memory = network.encoder(make_padded_ids([2], 1), torch.tensor([2]))
     return network.decoder.request("unroll", network.decoder.prepare(memory))
 
 
 def test_a_backend_declines_unlisted_properties() -> None:
-    request = asked(network_of(config_of({}), 1, torch.float32))
+    request = asked(make_network(make_config({}), 1, torch.float32))
     assert choose_backend(request) is NUMBA and NUMBA.unsupported_properties(request) == ()
     for backend, fact in product((NUMBA, TORCH), [("decoder.new_setting", 0), ("memory.new_part", False)]):
         more = replace(request, properties=(*request.properties, fact))
@@ -342,11 +342,11 @@ def test_a_backend_declines_unlisted_properties() -> None:
 
 
 def test_every_setting_and_every_optional_part_is_a_fact() -> None:
-    names = {name for name, _ in asked(network_of(config_of({}), 1)).properties}
+    names = {name for name, _ in asked(make_network(make_config({}), 1)).properties}
     for section, struct in (("decoder", DecoderConfig), ("attention", AttentionConfig)):
         assert names >= {f"{section}.{field.name}" for field in msgspec.structs.fields(struct)}
     assert names >= {f"memory.{name}" for name in Memory._field_defaults}
-    model = Transducer(config_of({}), vocabularies(), network_of(config_of({}), 1))
+    model = Transducer(make_config({}), make_vocabularies(), make_network(make_config({}), 1))
     search = {name for name, _ in model._request(Constraints()).properties}
     assert search >= {f"search.{field.name}" for field in msgspec.structs.fields(SearchConfig)}
     assert search >= {f"options.{field.name}" for field in fields(DecodingOptions)}
@@ -361,7 +361,7 @@ def test_a_part_is_present_unless_it_is_empty_or_the_default() -> None:
     }
     assert not any(given for _, given in present_fields("constraints", Constraints()))
     assert dict(present_fields("constraints", Constraints(required=np.ones(1, np.int64))))["constraints.required"]
-    assert ("search.beam_size", 1) in settings_of("search", config_of({}).search)
+    assert ("search.beam_size", 1) in settings_of("search", make_config({}).search)
 
 
 def test_a_subclass_does_not_inherit_its_kind() -> None:
@@ -372,7 +372,7 @@ def test_a_subclass_does_not_inherit_its_kind() -> None:
     class OtherCell(RecurrentCell):
         pass
 
-    network = network_of(config_of({}), 1, torch.float32)
+    network = make_network(make_config({}), 1, torch.float32)
     attention = network.decoder.attention
     assert isinstance(attention, AdditiveAttention) and kind_of(attention) == "additive"
     assert kind_of(OtherCell("gru", 1, 1)) != "recurrent" == kind_of(RecurrentCell("gru", 1, 1))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, batches, config_of, configs, few, near, network_of
+from small_networks import SEEDS, assert_tensors_close, batches, configs, few_examples, make_config, make_network
 from torch import Tensor
 
 from pellucid.config.settings import Config
@@ -55,7 +55,7 @@ def test_there_are_few_buckets() -> None:
 
 def gradients(config: Config, seed: int, batch: Batch) -> dict[str, Tensor]:
     """Return the loss of a batch and all gradients in double precision."""
-    network = network_of(config, seed)
+    network = make_network(config, seed)
     return named(network, Gradients(network, config)(batch))
 
 
@@ -66,7 +66,7 @@ def named(network: Network, found: LossAndGradients) -> dict[str, Tensor]:
     return {"loss": found.loss, **{name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}}
 
 
-@few
+@few_examples
 @given(configs(), SEEDS, batches())
 def test_a_bucketed_batch_has_the_same_loss_and_gradients(config: Config, seed: int, batch: Batch) -> None:
     padded = pad_to_bucket(batch)
@@ -75,7 +75,7 @@ def test_a_bucketed_batch_has_the_same_loss_and_gradients(config: Config, seed: 
     expected, actual = gradients(config, seed, batch), gradients(config, seed, padded)
     assert actual.keys() == expected.keys() and len(actual) > 5
     for name, tensor in expected.items():
-        near(actual[name], tensor)
+        assert_tensors_close(actual[name], tensor)
 
 
 def test_a_computation_is_recorded_once_per_shape(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,24 +85,24 @@ def test_a_computation_is_recorded_once_per_shape(monkeypatch: pytest.MonkeyPatc
     for size in (3, 4, 3, 5, 4, 5):
         given = torch.randn(size)
         doubled, total = replayed([given])
-        near(doubled, given * 2)
-        near(total, given.sum())
+        assert_tensors_close(doubled, given * 2)
+        assert_tensors_close(total, given.sum())
     assert [shapes[0].numel() for shapes in replayed.recordings] == [3, 4]
 
 
-@few
+@few_examples
 @given(st.lists(batches(), min_size=1, max_size=3), SEEDS)
 def test_gradients_by_replay_equal_direct_gradients(given: list[Batch], seed: int) -> None:
     """One network serves all batches, so that a replay overwrites old gradients."""
-    config = config_of({"device": "cuda", "cuda_graphs": True})
+    config = make_config({"device": "cuda", "cuda_graphs": True})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CUDAGraphRunner, "record", record)
-        network = network_of(config, seed)
+        network = make_network(config, seed)
         replayed = Gradients(network, config)
         for batch in [*given, *given]:
-            actual, expected = named(network, replayed(batch)), gradients(config_of({}), seed, batch)
+            actual, expected = named(network, replayed(batch)), gradients(make_config({}), seed, batch)
             assert actual.keys() == expected.keys()
             for name, tensor in expected.items():
-                near(actual[name], tensor)
+                assert_tensors_close(actual[name], tensor)
     shapes = {tuple(ids.shape for ids in pad_to_bucket(batch)) for batch in given}
     assert replayed.graph_runner is not None and replayed.graph_runner.recordings.keys() == shapes

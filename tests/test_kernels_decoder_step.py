@@ -5,8 +5,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, lengths_within
-from small import batches, configs, few, network_of
+from kernel_cases import CELLS, SEEDS, SIZES, assert_named_tensors_close, draw_lengths
+from small_networks import batches, configs, few_examples, make_network
 from test_kernels_unroll import SCORES, Score, memory_of, small_decoder
 
 from pellucid.config.settings import Cell, Config
@@ -55,7 +55,7 @@ def test_steps_equal_pytorch(
     memory_size = size if score in ("dot", "scaled-dot") else data.draw(SIZES)
     torch.manual_seed(seed)
     decoder = small_decoder(score, cell, size, memory_size, data.draw(SIZES)).eval()
-    lengths = lengths_within(data, sources, positions)
+    lengths = draw_lengths(data, sources, positions)
     compiled, uncompiled = prepared_caches(decoder, memory_of(torch.randn(sources, positions, memory_size), lengths))
     kept = torch.tensor(data.draw(st.lists(st.integers(0, sources - 1), min_size=1, max_size=sources, unique=True)))
     before, rows = torch.get_num_threads(), runtime.MIN_ROWS
@@ -69,7 +69,7 @@ def test_steps_equal_pytorch(
         finally:
             torch.set_num_threads(before)
             runtime.MIN_ROWS = rows
-        assert_equal(actual, parts(decoder.step(symbols, state, uncompiled)), 2e-5)
+        assert_named_tensors_close(actual, parts(decoder.step(symbols, state, uncompiled)), 2e-5)
         if rounds == 0:
             compiled, uncompiled = compiled.index_select(kept), uncompiled.index_select(kept)
 
@@ -105,14 +105,14 @@ def test_forced_weights_apply_to_selected_rows() -> None:
     override[:, 1] = 1
     given_ = (torch.tensor([4, 5]), random_state(decoder, 2, 5))
     actual = parts(decoder.step(*given_, compiled.index_select(rows), override))
-    assert_equal(actual, parts(decoder.step(*given_, uncompiled.index_select(rows), override)))
+    assert_named_tensors_close(actual, parts(decoder.step(*given_, uncompiled.index_select(rows), override)))
     assert torch.equal(actual["weights"], override)
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS, st.integers(1, 5))
 def test_searches_with_kernels_equal_pytorch(config: Config, batch: Batch, seed: int, width: int) -> None:
-    network = network_of(config, seed, torch.float32)
+    network = make_network(config, seed, torch.float32)
     given_ = (network, batch.source, batch.source_lengths, LengthLimits(0, 6))
 
     def searched() -> list[DecodedOutput]:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import given, settings
-from kernel_cases import CELLS, SEEDS, assert_equal, run_with_and_without_kernels
-from small import batches, config_of, network_of
+from kernel_cases import CELLS, SEEDS, assert_named_tensors_close, run_with_and_without_kernels
+from small_networks import batches, make_config, make_network
 from test_kernels_unroll import memory_of, small_decoder
 from torch import Tensor
 
@@ -60,7 +60,7 @@ def build_network(cell: str, more: dict[str, Any], seed: int) -> Network:
         "encoder": {"cell": cell, "num_layers": 2, **more},
         "decoder": {"cell": cell, "tie_embeddings": True, **more},
     }
-    return network_of(config_of(sides), seed, torch.float32)
+    return make_network(make_config(sides), seed, torch.float32)
 
 
 @given(batches(), CELLS, SEEDS)
@@ -73,7 +73,7 @@ def test_a_training_update_equals_pytorch(batch: Batch, cell: str, seed: int) ->
         return [unrolled.logits, unrolled.weights, unrolled.state.hidden]
 
     # Layer normalization divides by the deviation of a state's units and so enlarges rounding errors.
-    assert_equal(*run_with_and_without_kernels(network, outputs, {}, seed), tolerance=1e-3)
+    assert_named_tensors_close(*run_with_and_without_kernels(network, outputs, {}, seed), tolerance=1e-3)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])

@@ -4,7 +4,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, gradients_of, lengths_within, run_with_and_without_kernels
+from kernel_cases import (
+    CELLS,
+    SEEDS,
+    SIZES,
+    assert_named_tensors_close,
+    compute_gradients,
+    draw_lengths,
+    run_with_and_without_kernels,
+)
 
 from pellucid.config.settings import Cell, EncoderConfig
 from pellucid.kernels import runtime
@@ -23,7 +31,7 @@ def test_states_and_gradients_equal_pytorch(
     data: st.DataObject, cell: Cell, size: int, embedding: int, seed: int, directions: int, by_symbols: bool
 ) -> None:
     rows, positions, symbols = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 12)), data.draw(SIZES)
-    lengths = lengths_within(data, rows, positions)
+    lengths = draw_lengths(data, rows, positions)
     torch.manual_seed(seed)
     cells = torch.nn.ModuleList(RecurrentCell(cell, embedding, size) for _ in range(directions))
     for name, parameter in cells.named_parameters():
@@ -40,11 +48,11 @@ def test_states_and_gradients_equal_pytorch(
         return [*run_rnn([*cells], inputs, lengths)]
 
     actual, expected = run_with_and_without_kernels(cells, states, {"vectors": vectors}, seed)
-    assert_equal(actual, expected)
+    assert_named_tensors_close(actual, expected)
     with torch.no_grad():
         answers = dict(zip(("output 0", "output 1"), states(), strict=True))
     # Inference is another compiled version than training: the last bits may differ.
-    assert_equal(answers, {name: actual[name] for name in answers}, tolerance=1e-6)
+    assert_named_tensors_close(answers, {name: actual[name] for name in answers}, tolerance=1e-6)
 
 
 @given(st.data(), CELLS, SEEDS)
@@ -61,14 +69,14 @@ def test_encoders_equal_pytorch(data: st.DataObject, cell: Cell, seed: int) -> N
         dropout=0.3,
     )
     torch.manual_seed(seed)
-    encoder, lengths = Encoder(config, 7).train(), lengths_within(data, 4, 6)
+    encoder, lengths = Encoder(config, 7).train(), draw_lengths(data, 4, 6)
     source = torch.randint(0, 7, (4, 6))
 
     def memory() -> list[torch.Tensor]:
         read = encoder(source, lengths)
         return [read.states, read.final.hidden]
 
-    assert_equal(*run_with_and_without_kernels(encoder, memory, {}, seed))
+    assert_named_tensors_close(*run_with_and_without_kernels(encoder, memory, {}, seed))
 
 
 @pytest.mark.parametrize("gates", [3, 4])
@@ -89,8 +97,8 @@ def test_padding_changes_nothing(gates: int) -> None:
                 *run_recurrence([Direction(GRU if gates == 3 else LSTM, values, weight, bias)] * 2, symbols, lengths)
             ]
 
-        results.append(gradients_of(states, inputs, 1))
-    assert_equal(results[1], results[0], tolerance=0)
+        results.append(compute_gradients(states, inputs, 1))
+    assert_named_tensors_close(results[1], results[0], tolerance=0)
     assert (results[0]["output 0"][beyond] == 0).all()
     assert (results[0]["table"][symbols[beyond]] == 0).all()
 
@@ -113,11 +121,13 @@ def test_the_number_of_threads_changes_nothing(cell: Cell, monkeypatch: pytest.M
     for count in (1, 3, 9):
         torch.set_num_threads(count)
         try:
-            results.append(gradients_of(lambda: [encoder(source, lengths).states], dict(encoder.named_parameters()), 0))
+            results.append(
+                compute_gradients(lambda: [encoder(source, lengths).states], dict(encoder.named_parameters()), 0)
+            )
         finally:
             torch.set_num_threads(threads)
-    assert_equal(results[1], results[0], 1e-6)
-    assert_equal(results[2], results[0], 1e-6)
+    assert_named_tensors_close(results[1], results[0], 1e-6)
+    assert_named_tensors_close(results[2], results[0], 1e-6)
 
 
 def test_double_precision_runs_in_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:

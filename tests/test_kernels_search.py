@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import CELLS, SEEDS
-from small import WIDTH, config_of, head_of, network_of, padded
+from small_networks import VOCABULARY_SIZE, make_config, make_network, make_padded_ids, output_projection
 from test_kernels_unroll import SCORES, Score
 from torch import Tensor
 
@@ -85,16 +85,16 @@ def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> Enc
     """Return a network that a kernel supports, of odd sizes, with a random bias towards EOS."""
     size, half = data.draw(st.sampled_from([2, 6, 10, 34])), data.draw(st.sampled_from([1, 5, 16]))
     equal = score in ("dot", "scaled-dot")
-    config = config_of(
+    config = make_config(
         {
             "encoder": {"cell": cell, "hidden_size": size // 2 if equal else half},
             "decoder": {"cell": cell, "hidden_size": size, "output": data.draw(OUTPUTS)},
             "attention": {"type": score, "size": data.draw(st.integers(1, 20))},
         }
     )
-    network = network_of(config, seed, torch.float32)
+    network = make_network(config, seed, torch.float32)
     with torch.no_grad():
-        head_of(network.decoder).bias[EOS] += data.draw(st.sampled_from([-1.0, 0.0, 1.0, 50.0]))
+        output_projection(network.decoder).bias[EOS] += data.draw(st.sampled_from([-1.0, 0.0, 1.0, 50.0]))
     return network
 
 
@@ -138,13 +138,13 @@ def assert_same(actual: list[list[DecodedOutput]], expected: list[list[DecodedOu
             assert (one.top_ids == two.top_ids).all()
 
 
-@given(st.data(), CELLS, SCORES, LENGTHS, LIMITS, SEEDS, st.integers(0, WIDTH))
+@given(st.data(), CELLS, SCORES, LENGTHS, LIMITS, SEEDS, st.integers(0, VOCABULARY_SIZE))
 @settings(max_examples=120, deadline=None)
 def test_whole_batch_searches_equal_stepwise_searches(
     data: st.DataObject, cell: Cell, score: Score, lengths: list[int], limits: LengthLimits, seed: int, width: int
 ) -> None:
     network = network_for(data, cell, score, seed)
-    given_ = (network, padded(lengths, seed), torch.tensor(lengths), limits, width)
+    given_ = (network, make_padded_ids(lengths, seed), torch.tensor(lengths), limits, width)
     assert_same(compiled(*given_), stepwise(*given_))
 
 
@@ -153,7 +153,7 @@ def test_whole_batch_searches_equal_stepwise_searches(
 def test_batch_composition_and_threads_change_nothing(
     data: st.DataObject, cell: Cell, lengths: list[int], limits: LengthLimits, seed: int, width: int, threads: int
 ) -> None:
-    network, source = network_for(data, cell, "additive", seed), padded(lengths, seed)
+    network, source = network_for(data, cell, "additive", seed), make_padded_ids(lengths, seed)
     alone = [
         compiled(network, source[row : row + 1, :length], torch.tensor([length]), limits, width)[0]
         for row, length in enumerate(lengths)
@@ -171,7 +171,7 @@ def test_batch_composition_and_threads_change_nothing(
 
 @pytest.mark.parametrize("width", [0, 1, 3])
 def test_no_python_runs_between_steps(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    network = network_of(config_of({}), 1, torch.float32)
+    network = make_network(make_config({}), 1, torch.float32)
     monkeypatch.setattr(network.decoder, "step", None)
-    found = compiled(network, padded([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), width)
+    found = compiled(network, make_padded_ids([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), width)
     assert [len(outputs[0].ids) in (4, 5) for outputs in found] == [True, True]

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import SEEDS, SIZES
-from small import few
+from small_networks import few_examples
 
 from pellucid.data.vocabulary import PAD
 from pellucid.kernels import autograd
@@ -52,7 +52,7 @@ def test_non_finite_logits_give_a_non_finite_loss(bad: float) -> None:
     assert not math.isfinite(float(cross_entropy(logits, torch.ones(1, 2, dtype=torch.int64), 0.1)))
 
 
-@few
+@few_examples
 @given(st.integers(0, 300), st.integers(0, 9), st.floats(1e-6, 1e3), st.floats(-1.0, 1.0), SEEDS)
 def test_adam_equals_the_reference(size: int, offset: int, scale: float, step: float, seed: int) -> None:
     """The arrays may be slices of others, with any offset."""

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import SEEDS, SIZES, assert_equal, gradients_of, lengths_within
+from kernel_cases import SEEDS, SIZES, assert_named_tensors_close, compute_gradients, draw_lengths
 
 from pellucid.kernels.dispatch import MAX_POSITIONS, disable_kernels, is_triton_available, use_kernel
 from pellucid.model import attention
@@ -44,7 +44,7 @@ def test_attention_and_gradients_equal_pytorch(data: st.DataObject, units: int, 
     rows, positions, queries = (data.draw(st.integers(1, top)) for top in (4, 70, 9))
     torch.manual_seed(seed)
     attend = AdditiveAttention(queries, memory, units).to(DEVICE)
-    lengths = lengths_within(data, rows, positions).to(DEVICE)
+    lengths = draw_lengths(data, rows, positions).to(DEVICE)
     inputs = {
         "query": torch.randn(rows, queries, device=DEVICE),
         "states": torch.randn(positions, rows, memory, device=DEVICE),
@@ -60,12 +60,12 @@ def test_attention_and_gradients_equal_pytorch(data: st.DataObject, units: int, 
     for tensor in inputs.values():
         tensor.requires_grad_()
     everything = {**inputs, **{name: p for name, p in attend.named_parameters() if "key" not in name}}
-    expected = gradients_of(outputs, everything, seed)
+    expected = compute_gradients(outputs, everything, seed)
     with kernel():
-        actual = gradients_of(outputs, everything, seed)
+        actual = compute_gradients(outputs, everything, seed)
     # If only the weights are used, the states are not read: PyTorch then returns no gradient instead of zeros.
     expected.setdefault("states", torch.zeros_like(inputs["states"]))
-    assert_equal(actual, expected)
+    assert_named_tensors_close(actual, expected)
 
 
 @needs_triton
@@ -80,8 +80,8 @@ def test_padding_is_never_read() -> None:
         inputs = {"states": states.masked_fill(beyond, filling), "keys": keys.masked_fill(beyond, filling)}
         looked = cache_of(inputs["states"].requires_grad_(), inputs["keys"].requires_grad_(), lengths)
         with kernel():
-            results.append(gradients_of(lambda looked=looked: list(attend(query, looked, None)[:2]), inputs, 0))  # type: ignore[misc]
-    assert_equal(results[1], results[0], tolerance=0)
+            results.append(compute_gradients(lambda looked=looked: list(attend(query, looked, None)[:2]), inputs, 0))  # type: ignore[misc]
+    assert_named_tensors_close(results[1], results[0], tolerance=0)
     for name in ("states", "keys"):
         assert (results[0][name][beyond.expand_as(results[0][name])] == 0).all()
     assert (results[0]["output 1"][beyond[:, :, 0]] == 0).all()
@@ -101,15 +101,15 @@ def test_sums_are_in_float32_for_all_input_types() -> None:
         asked, energy, keys, states = (tensor.requires_grad_() for tensor in tensors)
         inputs = {"asked": asked, "energy": energy, "keys": keys, "states": states}
         context, weights = attend(asked, energy, keys, states, lengths)
-        results.append(gradients_of(lambda looked=(context, weights): looked, inputs, 0))  # type: ignore[misc]
+        results.append(compute_gradients(lambda looked=(context, weights): looked, inputs, 0))  # type: ignore[misc]
     kinds = {name: tensor.dtype for name, tensor in results[0].items()}
     low, full = torch.bfloat16, torch.float32
     assert list(kinds.values()) == [full, full, low, full, low, full]
     near = {name: tensor.float() for name, tensor in results[0].items() if tensor.dtype == low}
     # The interpreter truncates to bfloat16, a GPU rounds.
-    assert_equal(near, {name: results[1][name] for name in near}, tolerance=2**-7)
+    assert_named_tensors_close(near, {name: results[1][name] for name in near}, tolerance=2**-7)
     same = {name: tensor for name, tensor in results[0].items() if tensor.dtype == full}
-    assert_equal(same, {name: results[1][name] for name in same}, tolerance=0)
+    assert_named_tensors_close(same, {name: results[1][name] for name in same}, tolerance=0)
 
 
 @needs_triton
@@ -165,7 +165,7 @@ def test_several_queries_attend_to_one_source(data: st.DataObject, units: int, s
     """Beam search has several queries a source; gradients exist for one only."""
     sources, width, positions, memory = (data.draw(st.integers(1, top)) for top in (3, 5, 20, 9))
     torch.manual_seed(seed)
-    attend, lengths = AdditiveAttention(3, memory, units).to(DEVICE), lengths_within(data, sources, positions)
+    attend, lengths = AdditiveAttention(3, memory, units).to(DEVICE), draw_lengths(data, sources, positions)
     states = torch.randn(sources, positions, memory, device=DEVICE)
     looked = cache_of(states, attend.key_projection(states).detach(), lengths.to(DEVICE))
     query = torch.randn(sources * width, 3, device=DEVICE)
@@ -174,7 +174,7 @@ def test_several_queries_attend_to_one_source(data: st.DataObject, units: int, s
         expected = {"context": plain_one.context, "weights": plain_one.weights}
     with torch.no_grad(), kernel():
         actual = attend(query, looked, None)
-    assert_equal({"context": actual.context, "weights": actual.weights}, expected)
+    assert_named_tensors_close({"context": actual.context, "weights": actual.weights}, expected)
     if width > 1:
         with kernel(), pytest.raises(NotImplementedError, match="one query a source"):
             attend(query, looked, None).context.sum().backward()

@@ -7,8 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, gradients_of, lengths_within, run_with_and_without_kernels
-from trained_runs import copies
+from kernel_cases import (
+    CELLS,
+    SEEDS,
+    SIZES,
+    assert_named_tensors_close,
+    compute_gradients,
+    draw_lengths,
+    run_with_and_without_kernels,
+)
+from trained_runs import make_copy_examples
 
 from pellucid.config.settings import AttentionConfig, Cell, DecoderConfig
 from pellucid.config.toml import build_config
@@ -51,7 +59,7 @@ def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Sc
     memory_size = size if score in ("dot", "scaled-dot") else data.draw(SIZES)
     torch.manual_seed(seed)
     decoder = small_decoder(score, cell, size, memory_size, data.draw(SIZES)).train()
-    lengths = lengths_within(data, rows, positions)
+    lengths = draw_lengths(data, rows, positions)
     states = torch.randn(positions, rows, memory_size, requires_grad=True)
     symbols = torch.randint(0, 6, (steps, rows)).T
 
@@ -61,7 +69,9 @@ def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Sc
         last = [unrolled.state.hidden] + ([] if unrolled.state.cell is None else [unrolled.state.cell])
         return [unrolled.logits, unrolled.weights, *last]
 
-    assert_equal(*run_with_and_without_kernels(decoder, outputs, {"states": states}, seed), tolerance=2e-5)
+    assert_named_tensors_close(
+        *run_with_and_without_kernels(decoder, outputs, {"states": states}, seed), tolerance=2e-5
+    )
 
 
 @given(st.floats(-40, 40), SEEDS)
@@ -79,7 +89,7 @@ def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -
         looked = AttentionInputs(keys, torch.zeros(2, 5, 1), lengths)
         return [unroll_decoder(parameters, torch.ones(2, 1, dtype=torch.int64), looked, torch.ones(2, 1), None).weights]
 
-    actual = gradients_of(weights, {name: tensor.requires_grad_() for name, tensor in inputs.items()}, seed)
+    actual = compute_gradients(weights, {name: tensor.requires_grad_() for name, tensor in inputs.items()}, seed)
     exact = {name: tensor.detach().double().requires_grad_() for name, tensor in inputs.items()}
 
     def exact_weights() -> list[torch.Tensor]:
@@ -115,8 +125,8 @@ def test_padding_is_never_read(score: Score) -> None:
             unrolled = decoder.unroll(symbols, start, cache)
             return [unrolled.logits, unrolled.weights]
 
-        results.append(gradients_of(outputs, {"keys": keys, "memory": soiled}, 0))
-    assert_equal(results[1], results[0], tolerance=0)
+        results.append(compute_gradients(outputs, {"keys": keys, "memory": soiled}, 0))
+    assert_named_tensors_close(results[1], results[0], tolerance=0)
     assert (results[0]["output 1"][0, :, 2:] == 0).all()
 
 
@@ -136,11 +146,11 @@ def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch, 
     for count in (1, 2, 9):
         torch.set_num_threads(count)
         try:
-            results.append(gradients_of(outputs, {**dict(decoder.named_parameters()), "states": states}, 0))
+            results.append(compute_gradients(outputs, {**dict(decoder.named_parameters()), "states": states}, 0))
         finally:
             torch.set_num_threads(threads)
-    assert_equal(results[1], results[0], 1e-6)
-    assert_equal(results[2], results[0], 1e-6)
+    assert_named_tensors_close(results[1], results[0], 1e-6)
+    assert_named_tensors_close(results[2], results[0], 1e-6)
 
 
 def losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
@@ -151,7 +161,7 @@ def losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
         sizes = {"hidden_size": 6 if part == "encoder" else 12, "embedding_size": 6}
         parts[part] = {"cell": cell, "dropout": dropout, **sizes}
     config = build_config(parts, origin="test")
-    examples = copies(40, seed=1)
+    examples = make_copy_examples(40, seed=1)
     cut = build_tokenizers(config.data)
     vocabularies = learn_vocabularies(examples, cut, 1)
     network = build_network(config, vocabularies)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small import config_of, network_of, padded
+from small_networks import make_config, make_network, make_padded_ids
 
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
@@ -136,10 +136,10 @@ def assert_written(arrays: dict[str, np.ndarray], prefix: str, expected: list[De
 
 def test_the_kernels_run_on_arrays_without_pytorch(tmp_path: Path) -> None:
     assert is_numba_available()
-    source, lengths = padded(LENGTHS, 1), torch.tensor(LENGTHS)
+    source, lengths = make_padded_ids(LENGTHS, 1), torch.tensor(LENGTHS)
     networks = [
-        network_of(
-            config_of({"encoder": {"cell": cell}, "decoder": {"cell": cell}, "attention": {"type": score}}),
+        make_network(
+            make_config({"encoder": {"cell": cell}, "decoder": {"cell": cell}, "attention": {"type": score}}),
             seed,
             torch.float32,
         )

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import command, environment, pellucid
+from command_line import build_command, build_environment, run_pellucid
 from trained_runs import (
     RUN_FILES,
-    assert_same_outcome,
-    copies_run,
-    copy_files,
-    flags,
-    own_files,
-    records,
-    small_config,
+    assert_runs_identical,
+    comparable_log_records,
+    copy_task_run,
+    list_run_files,
+    make_small_config,
     train_to_end,
+    training_flags,
+    write_copy_files,
 )
 
 from pellucid.config.settings import Config
@@ -113,8 +113,8 @@ def partial_states(states: list[Path], to: Path) -> Iterator[Path]:
 
 def assert_complete(folder: Path, straight: Path) -> None:
     """A folder holds the outcome of the training that nobody disturbed, and no more."""
-    assert_same_outcome(straight, folder)
-    assert own_files(folder) == RUN_FILES
+    assert_runs_identical(straight, folder)
+    assert list_run_files(folder) == RUN_FILES
     assert {name for name in _files(folder) if Path(name).name.startswith(".")} == {".lock"}
 
 
@@ -137,7 +137,9 @@ def tiny_training(
     monkeypatch.setattr(session_module, "LOSS_WINDOW", 2)
     monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", 2)
     monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", 0 if save_seconds > 0 else 1 << 20)
-    return copy_files(tmp_path / "data", 16, 6), small_config({"lr_schedule": "constant", **training}, dropout=0.2)
+    return write_copy_files(tmp_path / "data", 16, 6), make_small_config(
+        {"lr_schedule": "constant", **training}, dropout=0.2
+    )
 
 
 def test_killed_between_any_two_changes_of_the_folder(
@@ -150,7 +152,7 @@ def test_killed_between_any_two_changes_of_the_folder(
         train_to_end(files, straight, config)
     assert_complete(straight, straight)
     assert {".lock"} in [set(_files(state)) for state in states]
-    best = [record["best"] for record in records(straight) if record["event"] == "validated"]
+    best = [record["best"] for record in comparable_log_records(straight) if record["event"] == "validated"]
     assert len(best) > 2 and any(best[1:])
     for state in [*states, *partial_states(states, tmp_path / "torn")]:
         train_to_end(files, state, config)
@@ -174,12 +176,12 @@ def test_killed_again_while_it_continues(tmp_path: Path, tiny_training: tuple[Tr
 
 @pytest.mark.parametrize("name", ["training.safetensors", "model.safetensors"])
 def test_a_killed_process_resumes(tmp_path: Path, name: str) -> None:
-    files, straight, config = copies_run()
-    given = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config)]
-    program = [sys.executable, "-c", KILLER, name, *command(*given)[3:]]
-    assert subprocess.run(program, env=environment(), capture_output=True, check=False).returncode == -9
+    files, straight, config = copy_task_run()
+    given = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *training_flags(config)]
+    program = [sys.executable, "-c", KILLER, name, *build_command(*given)[3:]]
+    assert subprocess.run(program, env=build_environment(), capture_output=True, check=False).returncode == -9
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert ("training.safetensors" in left) == (name == "model.safetensors") and "model.safetensors" not in left
     assert any(each.startswith(f".{name}.") for each in left)
-    assert pellucid(*given).code == 0
+    assert run_pellucid(*given).code == 0
     assert_complete(tmp_path / "run", straight)

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from recipe_data import RecipeRun, write_places, write_snips, write_structure
-from report_documents import parts_of, titles_of, written_document
-from trained_runs import contents, right_here, small_config
+from recipe_data import RecipeRun, write_locations, write_snips, write_structure
+from report_documents import read_report, section_titles, select_parts
+from trained_runs import make_small_config, read_folder_state, run_jobs_serially
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
@@ -31,7 +31,7 @@ def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
     """Return a configuration with the smallest sizes and 12 epochs, with the recipe's task, data and attention."""
     config = load_recipe_config(name, overrides)
     training = {"epochs": 12, "learning_rate": 0.02, "eval_interval": 6, "metric": config.training.metric}
-    small = small_config(training)
+    small = make_small_config(training)
     attention = msgspec.structs.replace(
         small.attention, type=config.attention.type, num_heads=config.attention.num_heads
     )
@@ -44,7 +44,7 @@ def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
 WRITERS: Mapping[str, Callable[[Path], None]] = {
     "snips": write_snips,
     "protein-structure": write_structure,
-    "protein-place": write_places,
+    "protein-place": write_locations,
 }
 
 
@@ -53,7 +53,7 @@ def quick() -> Iterator[None]:
     """Small networks, no worker processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "load_recipe_config", quick_config)
-        patch.setattr(label_experiments, "run_jobs", right_here)
+        patch.setattr(label_experiments, "run_jobs", run_jobs_serially)
         yield
 
 
@@ -103,17 +103,17 @@ def test_scores_are_computed_on_the_written_files(recipe_run: RecipeRun) -> None
 
 
 def test_page_has_the_table_of_all_runs(recipe_run: RecipeRun) -> None:
-    document = written_document(recipe_run.request.out / "report.html")
-    titles = titles_of(document)
-    assert "All runs" in titles and "seed 1" in str(parts_of(document, ReportTable, "All runs"))
-    assert len(parts_of(document, ReportSettings)) == 1
+    document = read_report(recipe_run.request.out / "report.html")
+    titles = section_titles(document)
+    assert "All runs" in titles and "seed 1" in str(select_parts(document, ReportTable, "All runs"))
+    assert len(select_parts(document, ReportSettings)) == 1
     assert ("Published" in titles) == (recipe_run.name == "snips")
     drawn = {"snips": ("Slot F1", "Sentence accuracy"), "protein-structure": ("Q3",)}.get(
         recipe_run.name, ("Accuracy",)
     )
-    (curves,) = parts_of(document, ReportCharts)
+    (curves,) = select_parts(document, ReportCharts)
     assert [chart.title for chart in curves.charts] == ["Loss", *drawn]
-    tagged = [example for part in parts_of(document, ReportExamples) for example in part.examples]
+    tagged = [example for part in select_parts(document, ReportExamples) for example in part.examples]
     assert (bool(tagged) and tagged[0].outputs[0].traces[0].task == "tag") == (recipe_run.name == "snips")
     assert "Confusion matrix" in titles
 
@@ -131,7 +131,7 @@ def test_attention_is_reported_if_present(recipe_run: RecipeRun) -> None:
 def test_second_call_trains_nothing_and_repeats_the_report(recipe_run: RecipeRun) -> None:
     def unchanged_files() -> dict[str, tuple[bytes, int]]:
         """Return all files except the report and its figures, which are written anew."""
-        return {name: file for name, file in contents(recipe_run.request.out).items() if "/" in name}
+        return {name: file for name, file in read_folder_state(recipe_run.request.out).items() if "/" in name}
 
     before = unchanged_files()
     assert list(find_recipe(recipe_run.name)(recipe_run.request)) == recipe_run.lines

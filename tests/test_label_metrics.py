@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_answers import answered
+from sample_predictions import make_prediction_trace
 
 from pellucid.evaluation.label_metrics import macro_f1, matthews_correlation, score_labels, score_positions
 from pellucid.evaluation.metrics import ScoredExample, evaluate_examples
@@ -40,7 +40,7 @@ def test_macro_f1_gives_labels_equal_weights() -> None:
 
 
 def test_a_class_never_seen_counts_as_wrong() -> None:
-    traces = [answered("classify", "abc", ["yes"]), answered("classify", "abc", ["no"])]
+    traces = [make_prediction_trace("classify", "abc", ["yes"]), make_prediction_trace("classify", "abc", ["no"])]
     scored = [ScoredExample(("yes",), (("yes",),), 3, True), ScoredExample(("no",), (("perhaps",),), 3, True)]
     found = score_labels(scored, traces)
     assert found.accuracy == 50.0 and found.labels == ["no", "perhaps", "yes"]
@@ -51,22 +51,22 @@ def test_a_class_never_seen_counts_as_wrong() -> None:
 
 def test_secondary_structure_tags_have_q3() -> None:
     tags = [("HHEC", "HHEE"), ("CC", "CC")]
-    traces = [answered("tag", output, list(output)) for output, _ in tags]
+    traces = [make_prediction_trace("tag", output, list(output)) for output, _ in tags]
     found = score_labels([ScoredExample(tuple(a), (tuple(b),), len(a), True) for a, b in tags], traces)
     assert found.accuracy == found.q3 == pytest.approx(100 * 5 / 6) and found.spans is None
-    others = score_labels([ScoredExample(("X",), (("X",),), 1, True)], [answered("tag", "a", ["X"])])
+    others = score_labels([ScoredExample(("X",), (("X",),), 1, True)], [make_prediction_trace("tag", "a", ["X"])])
     assert others.q3 is None and "q3" not in others.to_dict()
 
 
 def test_slots_have_span_f1_with_an_intent_tag_in_front() -> None:
     scored = [ScoredExample(("Play", "B-a", "I-a"), (("Book", "B-a", "I-a"),), 3, True)]
-    found = score_labels(scored, [answered("tag", "abc", ["Play", "B-a", "I-a"])])
+    found = score_labels(scored, [make_prediction_trace("tag", "abc", ["Play", "B-a", "I-a"])])
     assert found.spans is not None and found.spans.f1 == 100.0 and found.accuracy == pytest.approx(200 / 3)
 
 
 def test_positions_have_top_3_accuracy() -> None:
     tops = (["1", "2", "3", "4"], ["1", "5", "2"], ["1", "2", "3", "4"])
-    traces = [answered("point", "abcde", ["1"], top) for top in tops]
+    traces = [make_prediction_trace("point", "abcde", ["1"], top) for top in tops]
     scored = [ScoredExample(("1",), ((wanted,),), 5, True) for wanted in ("1", "2", "4")]
     found = score_positions(scored, traces)
     assert found.accuracy == pytest.approx(100 / 3) and found.top_k_accuracy == pytest.approx(200 / 3)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, SIZES, few, near, shake
+from small_networks import SEEDS, SIZES, assert_tensors_close, few_examples, randomize_parameters
 from torch import Tensor
 
 from pellucid.config.settings import Cell
@@ -20,7 +20,7 @@ from pellucid.model.recurrence import Inputs, output_norms, run_forward, run_rnn
 def cell_of(kind: Cell, sizes: tuple[int, int], seed: int) -> NormalizedCell:
     torch.manual_seed(seed)
     cell = NormalizedCell(kind, *sizes).double()
-    shake(cell, seed)
+    randomize_parameters(cell, seed)
     return cell
 
 
@@ -70,7 +70,7 @@ def step_by_definition(
     return [logistic(o[j]) * math.tanh(seen[j]) for j in range(H)], cell
 
 
-@few
+@few_examples
 @given(st.sampled_from(["gru", "lstm"]), SIZES, SIZES, SEEDS)
 def test_a_step_equals_the_published_equations(kind: Cell, size: int, units: int, seed: int) -> None:
     cell = cell_of(kind, (size, units), seed)
@@ -97,8 +97,8 @@ def test_both_directions_stay_within_the_lengths(kind: Cell) -> None:
     inputs, lengths = torch.randn(2, 4, 2, dtype=torch.float64), torch.tensor([4, 2])
     ran = run_rnn(cells, Inputs(inputs), lengths)
     alone = run_rnn(cells, Inputs(inputs[1:, :2]), lengths[1:])
-    near(ran.states[1:, :2], alone.states)
-    near(ran.last[1:], alone.last)
+    assert_tensors_close(ran.states[1:, :2], alone.states)
+    assert_tensors_close(ran.last[1:], alone.last)
     assert not ran.states[1, 2:].any()
 
 
@@ -110,7 +110,7 @@ def test_the_scale_of_the_weights_changes_nothing(units: int, scale: float, seed
     one = cell.step(cell.project(x), LayerState(h, None)).hidden
     with torch.no_grad():
         cell.input_weight.mul_(scale)
-    near(cell.step(cell.project(x), LayerState(h, None)).hidden, one, 1e-4)
+    assert_tensors_close(cell.step(cell.project(x), LayerState(h, None)).hidden, one, 1e-4)
 
 
 def test_the_setting_selects_the_class() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small import few
+from small_networks import few_examples
 
 from pellucid.errors import DataError
 from pellucid.recipes.proteins.localization import (
@@ -82,7 +82,7 @@ def test_kmers_of_many_proteins_are_ignored() -> None:
     assert len(set(assign_families(texts).tolist())) > MAX_KMER_PROTEINS / 2
 
 
-@few
+@few_examples
 @given(st.lists(st.text("ACD", min_size=1, max_size=40), min_size=1, max_size=12), st.randoms())
 def test_the_order_of_the_proteins_does_not_matter(texts: list[str], shuffler: random.Random) -> None:
     order = list(range(len(texts)))

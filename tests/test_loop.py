@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from trained_runs import copies, small_config
+from trained_runs import make_copy_examples, make_small_config
 
 from pellucid.config.settings import Config, Metric, SearchConfig, TrainingConfig
 from pellucid.data.batches import collate, encode_examples, sample_batches
@@ -41,8 +41,8 @@ from pellucid.training.loop import (
     validation_rank,
 )
 
-TRAINING = copies(20, seed=1)
-DEVELOPMENT = copies(7, seed=2)
+TRAINING = make_copy_examples(20, seed=1)
+DEVELOPMENT = make_copy_examples(7, seed=2)
 
 
 def new_session(config: Config, examples: Sequence[Example] = TRAINING) -> TrainingState:
@@ -85,7 +85,7 @@ def validations_of(events: Iterator[Event]) -> list[ValidationCompleted]:
 )
 def test_updates_and_validations_come_when_they_are_due(epochs: float, every: float, at: list[int]) -> None:
     """20 examples in batches of 8 are 3 updates an epoch."""
-    events = list(fit(new_session(small_config({"epochs": epochs, "eval_interval": every}))))
+    events = list(fit(new_session(make_small_config({"epochs": epochs, "eval_interval": every}))))
     assert isinstance(events[0], TrainingStarted) and events[0].updates == math.ceil(3 * epochs)
     assert (
         isinstance(events[-1], TrainingStopped)
@@ -98,7 +98,7 @@ def test_updates_and_validations_come_when_they_are_due(epochs: float, every: fl
 
 def test_training_ends_however_many_validations_there_were() -> None:
     """The last one but one is due so close to the end that rounding takes it for the last one."""
-    session = new_session(small_config({"epochs": 1e6, "eval_interval": 1e6}))
+    session = new_session(make_small_config({"epochs": 1e6, "eval_interval": 1e6}))
     session.progress = Progress(epoch=999_999, batch=2, update=2_999_999, validations=1)
     events = list(islice(fit(session), 9))
     assert [type(event) for event in events] == [TrainingStarted, UpdateCompleted, ValidationCompleted, TrainingStopped]
@@ -132,7 +132,7 @@ def extreme_values(kind: type) -> st.SearchStrategy[Any]:
 def test_training_ends_or_is_refused_for_all_settings(training: dict[str, Any]) -> None:
     """At most 20 updates, a validation after each, and the two ends; made-up pairs are made before."""
     try:
-        config = small_config({"batch_size": 8, **training}, dropout=0.2)
+        config = make_small_config({"batch_size": 8, **training}, dropout=0.2)
         events = list(islice(fit(new_session(config)), 50))
     except (ConfigError, DivergenceError):
         return
@@ -140,7 +140,7 @@ def test_training_ends_or_is_refused_for_all_settings(training: dict[str, Any]) 
 
 
 def test_every_example_is_used_once_per_epoch() -> None:
-    events = list(fit(new_session(small_config({"epochs": 3, "batch_size": 7}))))
+    events = list(fit(new_session(make_small_config({"epochs": 3, "batch_size": 7}))))
     assert [e.progress.samples for e in events if isinstance(e, ValidationCompleted)] == [20, 40, 60]
 
 
@@ -168,14 +168,14 @@ def test_a_validation_is_best_when_the_chosen_metric_says_so(
     monkeypatch: pytest.MonkeyPatch, metric: Metric, best: list[bool]
 ) -> None:
     script(monkeypatch, losses=[2.0, 1.0, 1.0, 3.0], exact=[10.0, 5.0, 10.0, 20.0])
-    events = list(fit(new_session(small_config({"epochs": 4, "metric": metric}))))
+    events = list(fit(new_session(make_small_config({"epochs": 4, "metric": metric}))))
     assert [event.best for event in validations_of(iter(events))] == best
     assert events[-1].progress.best_update == 3 * (1 + max(at for at, right in enumerate(best) if right))
 
 
 def test_patience_ends_training_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     script(monkeypatch, losses=[3.0, 2.0, 2.0, 2.5, 1.0])
-    events = list(fit(new_session(small_config({"epochs": 9, "metric": "loss", "patience": 2}))))
+    events = list(fit(new_session(make_small_config({"epochs": 9, "metric": "loss", "patience": 2}))))
     assert events[-1].progress.update == 4 * 3
     assert events[-1].progress.finished == "loss did not get better in 2 validations"
     assert events[-1].progress.best_update == 2 * 3
@@ -183,7 +183,7 @@ def test_patience_ends_training_with_its_reason(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: pytest.MonkeyPatch) -> None:
     script(monkeypatch, losses=[1.0] * 8)
-    config = small_config(
+    config = make_small_config(
         {"epochs": 8, "lr_schedule": "plateau", "warmup_ratio": 0, "learning_rate": 0.01, "metric": "loss"}
     )
     rates = [event.learning_rate for event in fit(new_session(config)) if isinstance(event, UpdateCompleted)]
@@ -191,7 +191,7 @@ def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: py
 
 
 def test_validation_scores_the_decoded_outputs() -> None:
-    session = new_session(small_config({"epochs": 30, "learning_rate": 0.02, "eval_interval": 15}, dropout=0.2))
+    session = new_session(make_small_config({"epochs": 30, "learning_rate": 0.02, "eval_interval": 15}, dropout=0.2))
     events = fit(session)
     for event in events:
         if isinstance(event, ValidationCompleted):
@@ -210,7 +210,7 @@ def cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
 
 @pytest.mark.parametrize("together", [1, 3, 128])
 def test_the_development_loss_is_the_mean_over_symbols_without_smoothing(together: int) -> None:
-    config = small_config({"epochs": 0.1, "label_smoothing": 0.3}, dropout=0.5)
+    config = make_small_config({"epochs": 0.1, "label_smoothing": 0.3}, dropout=0.5)
     session = new_session(msgspec.structs.replace(config, search=SearchConfig(batch_size=together)))
     (event,) = validations_of(fit(session))
     encoded = encode_examples(DEVELOPMENT, session.transducer.tokenizers, session.transducer.vocabularies)
@@ -223,7 +223,7 @@ def test_the_development_loss_is_the_mean_over_symbols_without_smoothing(togethe
 
 @pytest.mark.parametrize(("value", "norm"), [(0.0, 0.0), (0.01, 0.0), (0.0, 0.05), (0.01, 0.05)])
 def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: float) -> None:
-    config = small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
+    config = make_small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
     session, twin = new_session(config), new_session(config).transducer.network
     batch = collate(session.training, sample_batches(session.training, 8, "examples", config.seed, 0)[0])
     loss = cross_entropy(twin(batch).logits, batch.target, 0.2).mean()
@@ -243,7 +243,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: flo
 
 
 def test_the_first_update_of_adam_has_the_size_of_the_learning_rate() -> None:
-    session = new_session(small_config({"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}))
+    session = new_session(make_small_config({"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}))
     before = [parameter.detach().clone() for parameter in session.transducer.network.parameters()]
     event = next(event for event in fit(session) if isinstance(event, UpdateCompleted))
     after = [parameter.detach() for parameter in session.transducer.network.parameters()]
@@ -253,7 +253,7 @@ def test_the_first_update_of_adam_has_the_size_of_the_learning_rate() -> None:
 
 
 def test_divergence_names_the_key_and_leaves_the_parameters_finite() -> None:
-    session = new_session(small_config({"epochs": 4, "learning_rate": 1e30}))
+    session = new_session(make_small_config({"epochs": 4, "learning_rate": 1e30}))
     with pytest.raises(RunError, match=r"^training diverged at update \d+: .*training\.learning_rate \(now 1e\+30\)"):
         list(fit(session))
     assert all(bool(parameter.isfinite().all()) for parameter in session.transducer.network.parameters())
@@ -261,7 +261,7 @@ def test_divergence_names_the_key_and_leaves_the_parameters_finite() -> None:
 
 @pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1])
 def test_every_allowed_seed_trains(seed: int) -> None:
-    config = msgspec.structs.replace(small_config({"epochs": 0.1}, dropout=0.5), seed=seed)
+    config = msgspec.structs.replace(make_small_config({"epochs": 0.1}, dropout=0.5), seed=seed)
     assert isinstance(list(fit(new_session(config)))[-1], TrainingStopped)
 
 
@@ -274,7 +274,7 @@ def test_the_randomness_of_updates_differs_between_updates_and_seeds(monkeypatch
 
     monkeypatch.setattr(loop, "_update_parameters", draw)
     for seed in (1, 2):
-        events = fit(new_session(msgspec.structs.replace(small_config({"epochs": 4}), seed=seed)))
+        events = fit(new_session(msgspec.structs.replace(make_small_config({"epochs": 4}), seed=seed)))
         list(islice(events, 4))
     assert len(drawn) == len(set(drawn)) == 6
 
@@ -324,7 +324,7 @@ def test_a_state_saved_at_any_event_resumes_bit_for_bit(
         "batch_size": size,
         "eval_interval": 0.5,
     }
-    config = small_config({**training, "learning_rate": 0.01}, dropout=0.4)
+    config = make_small_config({**training, "learning_rate": 0.01}, dropout=0.4)
     events, session = [], new_session(config, TRAINING[:10])
     for event in fit(session):
         events.append(event)
@@ -337,7 +337,7 @@ def test_a_state_saved_at_any_event_resumes_bit_for_bit(
 
 def train_once(ahead: bool) -> tuple[list[float], list[Tensor]]:
     """The losses and the parameters of a training whose batches are prepared in one way or the other."""
-    session = new_session(small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
+    session = new_session(make_small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
     session.prefetch = ahead
     losses = [event.loss for event in fit(session) if isinstance(event, UpdateCompleted)]
     return losses, [parameter.detach() for parameter in session.transducer.network.parameters()]
@@ -356,7 +356,7 @@ def test_batches_prepared_ahead_change_no_bit() -> None:
 
 @pytest.mark.parametrize("kind", [TrainingStarted, UpdateCompleted, ValidationCompleted])
 def test_closing_the_generator_leaves_no_thread(kind: type[Event]) -> None:
-    session = new_session(small_config({"epochs": 2, "eval_interval": 0.5}))
+    session = new_session(make_small_config({"epochs": 2, "eval_interval": 0.5}))
     assert not session.prefetch, "nothing is gained on a processor"
     session.prefetch = True
     events = fit(session)
@@ -367,7 +367,7 @@ def test_closing_the_generator_leaves_no_thread(kind: type[Event]) -> None:
 
 
 def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = new_session(small_config({"epochs": 2}))
+    session = new_session(make_small_config({"epochs": 2}))
     session.prefetch = True
 
     def fail(*given: object) -> None:
@@ -396,6 +396,8 @@ def test_the_default_epochs_fall_with_the_number_of_examples() -> None:
 
 
 def test_an_unset_batch_size_is_derived() -> None:
-    derived, said = (new_session(small_config({"epochs": 1, "batch_size": each})).plan_batches(0) for each in (0, 5))
+    derived, said = (
+        new_session(make_small_config({"epochs": 1, "batch_size": each})).plan_batches(0) for each in (0, 5)
+    )
     assert max(map(len, derived)) == 8
     assert max(map(len, said)) == 5

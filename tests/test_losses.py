@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import LENGTHS, SEEDS, few, padded
+from small_networks import LENGTHS, SEEDS, few_examples, make_padded_ids
 from torch import Tensor
 
 from pellucid.data.vocabulary import PAD
@@ -38,21 +38,21 @@ def loss_by_definition(logits: list[list[list[float]]], target: list[list[int]],
     return math.fsum(losses) / len(losses)
 
 
-@few
+@few_examples
 @given(LENGTHS, SEEDS, SMOOTHING)
 def test_the_loss_equals_its_definition(lengths: list[int], seed: int, smoothing: float) -> None:
-    target = padded(lengths, seed)
+    target = make_padded_ids(lengths, seed)
     logits = logits_for(target, seed)
     loss = cross_entropy(logits, target, smoothing)
     assert loss.item() == pytest.approx(loss_by_definition(logits.tolist(), target.tolist(), smoothing), abs=1e-12)
 
 
-@few
+@few_examples
 @given(LENGTHS, SEEDS, SMOOTHING)
 def test_logits_at_padding_change_neither_the_loss_nor_a_gradient(
     lengths: list[int], seed: int, smoothing: float
 ) -> None:
-    target = padded(lengths, seed)
+    target = make_padded_ids(lengths, seed)
     logits = logits_for(target, seed).requires_grad_()
     gradient = torch.autograd.grad(cross_entropy(logits, target, smoothing), logits)[0]
     assert not gradient[target == PAD].any()
@@ -62,7 +62,7 @@ def test_logits_at_padding_change_neither_the_loss_nor_a_gradient(
 
 
 def test_uniform_logits_cost_log_v_with_any_smoothing() -> None:
-    target = padded([3, 1], 1)
+    target = make_padded_ids([3, 1], 1)
     for smoothing in (0.0, 0.1):
         loss = cross_entropy(torch.zeros(2, 3, 9, dtype=torch.float64), target, smoothing)
         assert loss.item() == pytest.approx(math.log(9), abs=1e-12)
@@ -75,21 +75,21 @@ def test_the_mean_is_over_symbols() -> None:
     assert cross_entropy(logits, target, 0.0).item() == pytest.approx(math.log(9) / 4, abs=1e-12)
 
 
-@few
+@few_examples
 @given(LENGTHS, SEEDS)
 def test_more_padding_changes_nothing(lengths: list[int], seed: int) -> None:
-    target = padded(lengths, seed)
+    target = make_padded_ids(lengths, seed)
     wider = torch.nn.functional.pad(target, (0, 2), value=PAD)
     logits = logits_for(wider, seed)
     narrow = cross_entropy(logits[:, : target.shape[1]], target, 0.1)
     assert cross_entropy(logits, wider, 0.1).item() == pytest.approx(narrow.item(), abs=1e-12)
 
 
-@few
+@few_examples
 @given(LENGTHS, st.integers(1, 5), SEEDS)
 def test_coverage_loss_equals_its_definition(lengths: list[int], positions: int, seed: int) -> None:
     """The loss equals Σ_t Σ_i min(a_i^t, c_i^t) over real targets, and is zero if attention moves on."""
-    target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
+    target, generator = make_padded_ids(lengths, seed), torch.Generator().manual_seed(seed)
     shape = (*target.shape, positions)
     weights = torch.randn(shape, generator=generator, dtype=torch.float64).softmax(dim=2).requires_grad_()
     total = 0.0
@@ -107,11 +107,11 @@ def test_coverage_loss_equals_its_definition(lengths: list[int], positions: int,
     assert coverage_loss(moved, target).item() == 0
 
 
-@few
+@few_examples
 @given(LENGTHS, SEEDS, st.sampled_from([0.0, 0.3]))
 def test_smoothing_excludes_copied_positions(lengths: list[int], seed: int, smoothing: float) -> None:
     """Without copied positions it equals the other cross-entropy; impossible positions cost nothing."""
-    target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
+    target, generator = make_padded_ids(lengths, seed), torch.Generator().manual_seed(seed)
     logits = torch.randn(*target.shape, 9, generator=generator, dtype=torch.float64).log_softmax(dim=2)
     wide = torch.nn.functional.pad(logits, (0, 3), value=-torch.inf)
     expected = cross_entropy(logits, target, smoothing).item()
@@ -123,10 +123,10 @@ def test_smoothing_excludes_copied_positions(lengths: list[int], seed: int, smoo
     assert found == pytest.approx((1 - smoothing) * math.log(2) + smoothing * spread, abs=1e-12)
 
 
-@few
+@few_examples
 @given(LENGTHS, SEEDS, SMOOTHING)
 def test_copied_targets_do_not_count_for_the_generator(lengths: list[int], seed: int, smoothing: float) -> None:
-    target = padded(lengths, seed)
+    target = make_padded_ids(lengths, seed)
     logits = logits_for(target, seed)
     assert generated_cross_entropy(logits, target, smoothing) == cross_entropy(logits, target, smoothing)
     copied = torch.where(torch.arange(target.shape[1]) == 0, 9, target)
@@ -134,10 +134,10 @@ def test_copied_targets_do_not_count_for_the_generator(lengths: list[int], seed:
         assert generated_cross_entropy(logits, copied, smoothing) == cross_entropy(logits, rest, smoothing)
 
 
-@few
+@few_examples
 @given(LENGTHS, SEEDS)
 def test_symmetric_kl_ignores_impossible_symbols(lengths: list[int], seed: int) -> None:
-    target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
+    target, generator = make_padded_ids(lengths, seed), torch.Generator().manual_seed(seed)
     one, other = torch.randn(2, *target.shape, 5, generator=generator, dtype=torch.float64).requires_grad_()
     total = 0.0
     for row, length in enumerate(lengths):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import safetensors.torch
-from trained_runs import copies_run, digits_run
+from trained_runs import copy_task_run, digits_run
 
 from pellucid.config.settings import Task
 from pellucid.tasks.registry import get_task
@@ -47,9 +47,9 @@ def test_the_card_is_markdown_without_local_paths() -> None:
 
 def test_the_best_validation_need_not_be_the_last() -> None:
     """The small run's validations go up and down; its card must show the best, which the log marks."""
-    validations = [record for record in read_log(copies_run().run) if record["event"] == "validated"]
+    validations = [record for record in read_log(copy_task_run().run) if record["event"] == "validated"]
     best = [record for record in validations if record["best"]][-1]
-    assert f"at update {best['update']:,}:" in (copies_run().run / "card.md").read_text("utf-8")
+    assert f"at update {best['update']:,}:" in (copy_task_run().run / "card.md").read_text("utf-8")
     assert best["exact_match"] == max(record["exact_match"] for record in validations)
 
 

@@ -11,19 +11,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import (
+from small_networks import (
     SEEDS,
-    WIDTH,
-    alone,
+    VOCABULARY_SIZE,
+    assert_tensors_close,
     batches,
-    config_of,
+    collect_attributes,
     configs,
-    contents,
-    few,
-    littered,
-    near,
-    network_of,
-    vocabularies,
+    extract_unpadded_row,
+    few_examples,
+    make_config,
+    make_network,
+    make_vocabularies,
+    randomize_padding,
 )
 from torch import Tensor
 from torch.nn.functional import pad
@@ -49,36 +49,36 @@ def gradients(network: EncoderDecoder, batch: Batch) -> list[Tensor]:
     return list(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS, st.integers(0, 3))
 def test_source_padding_changes_no_output_weight_or_gradient(
     config: Config, batch: Batch, seed: int, columns: int
 ) -> None:
-    network = network_of(config, seed)
-    source = littered(batch.source, batch.source_lengths, seed, columns)
+    network = make_network(config, seed)
+    source = randomize_padding(batch.source, batch.source_lengths, seed, columns)
     other = batch._replace(source=source, target=pad(batch.target, (0, columns), value=PAD))
     one, two = through(network, batch), through(network, other)
     T, S = one.weights.shape[1:]
-    near(two.logits[:, :T], one.logits)
-    near(two.weights[:, :T, :S], one.weights)
+    assert_tensors_close(two.logits[:, :T], one.logits)
+    assert_tensors_close(two.weights[:, :T, :S], one.weights)
     for row, length in enumerate(batch.source_lengths.tolist()):
         assert not two.weights[row, :, length:].any()
     for first, second in zip(gradients(network, batch), gradients(network, other), strict=True):
-        near(second, first)
+        assert_tensors_close(second, first)
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_target_padding_changes_nothing(config: Config, batch: Batch, seed: int) -> None:
-    network = network_of(config, seed)
+    network = make_network(config, seed)
     one = through(network, batch)
-    two = through(network, batch._replace(target=littered(batch.target, batch.target_lengths, seed, 2)))
+    two = through(network, batch._replace(target=randomize_padding(batch.target, batch.target_lengths, seed, 2)))
     for row, length in enumerate(batch.target_lengths.tolist()):
-        near(two.logits[row, :length], one.logits[row, :length])
-        near(two.weights[row, :length], one.weights[row, :length])
+        assert_tensors_close(two.logits[row, :length], one.logits[row, :length])
+        assert_tensors_close(two.weights[row, :length], one.weights[row, :length])
 
 
-@few
+@few_examples
 @given(
     configs(),
     batches(),
@@ -90,24 +90,24 @@ def test_batch_composition_changes_nothing(
     config: Config, batch: Batch, seed: int, random: Random, precision: tuple[torch.dtype, float]
 ) -> None:
     dtype, tolerance = precision
-    network = network_of(config, seed, dtype)
+    network = make_network(config, seed, dtype)
     many = through(network, batch)
     order = list(range(len(batch.source)))
     random.shuffle(order)
     shuffled = through(network, Batch(*(tensor[order] for tensor in batch)))
-    near(shuffled.logits, many.logits[order], tolerance)
-    near(shuffled.weights, many.weights[order], tolerance)
+    assert_tensors_close(shuffled.logits, many.logits[order], tolerance)
+    assert_tensors_close(shuffled.weights, many.weights[order], tolerance)
     for row in order:
-        one = through(network, alone(batch, row))
+        one = through(network, extract_unpadded_row(batch, row))
         T, S = one.weights.shape[1:]
-        near(one.logits[0], many.logits[row, :T], tolerance)
-        near(one.weights[0], many.weights[row, :T, :S], tolerance)
+        assert_tensors_close(one.logits[0], many.logits[row, :T], tolerance)
+        assert_tensors_close(one.weights[0], many.weights[row, :T, :S], tolerance)
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_teacher_forcing_feeds_the_target_shifted_by_one(config: Config, batch: Batch, seed: int) -> None:
-    network = network_of(config, seed)
+    network = make_network(config, seed)
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
     fed = torch.tensor([[BOS, *row[:-1]] for row in batch.target.tolist()])
     expected = network.decoder.unroll(fed, network.decoder.init_hidden(memory), network.decoder.prepare(memory))
@@ -115,7 +115,7 @@ def test_teacher_forcing_feeds_the_target_shifted_by_one(config: Config, batch: 
 
 
 def test_no_step_reads_its_own_symbol_or_a_later_one() -> None:
-    network = network_of(config_of({}), 1)
+    network = make_network(make_config({}), 1)
     batch = Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 5, 6, EOS]]), torch.tensor([4]))
     logits = through(network, batch).logits[0]
     for t in range(4):
@@ -126,20 +126,20 @@ def test_no_step_reads_its_own_symbol_or_a_later_one() -> None:
         assert not torch.isclose(other[t + 1 :], logits[t + 1 :]).all(dim=1).any()
 
 
-@few
+@few_examples
 @given(configs(), batches(), SEEDS)
 def test_a_forward_pass_stores_nothing(config: Config, batch: Batch, seed: int) -> None:
-    network = network_of(config, seed)
-    before = contents(network)
+    network = make_network(config, seed)
+    before = collect_attributes(network)
     through(network, batch)
-    assert contents(network) == before
+    assert collect_attributes(network) == before
 
 
 @pytest.mark.parametrize("score", ["additive", "location", "dot", "general", "scaled-dot"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_every_parameter_is_trained(score: str, cell: str) -> None:
     sides = {"encoder": {"cell": cell, "num_layers": 2}, "decoder": {"cell": cell, "num_layers": 2}}
-    network = network_of(config_of({**sides, "attention": {"type": score}}), 1)
+    network = make_network(make_config({**sides, "attention": {"type": score}}), 1)
     batch = Batch(torch.tensor([[4, 5, 6]]), torch.tensor([3]), torch.tensor([[4, 5, EOS]]), torch.tensor([3]))
     for (name, _), gradient in zip(network.named_parameters(), gradients(network, batch), strict=True):
         assert gradient.any(), name
@@ -151,25 +151,26 @@ def same_parameters(one: EncoderDecoder, two: EncoderDecoder) -> bool:
 
 @given(st.integers(0, 2**32 - 1), SEEDS)
 def test_parameters_are_a_function_of_the_seed(seed: int, noise: int) -> None:
-    config = config_of({"seed": seed, "encoder": {"embedding": "frozen"}})
-    one = require_seq2seq(build_network(config, vocabularies()))
+    config = make_config({"seed": seed, "encoder": {"embedding": "frozen"}})
+    one = require_seq2seq(build_network(config, make_vocabularies()))
     torch.manual_seed(noise)
     torch.rand(noise % 7)
-    assert same_parameters(one, require_seq2seq(build_network(config, vocabularies())))
+    assert same_parameters(one, require_seq2seq(build_network(config, make_vocabularies())))
     other = msgspec.structs.replace(config, seed=seed ^ 1)
-    assert not same_parameters(one, require_seq2seq(build_network(other, vocabularies())))
+    assert not same_parameters(one, require_seq2seq(build_network(other, make_vocabularies())))
 
 
 @given(st.integers(0, 62))
 def test_different_seeds_give_different_parameters(bit: int) -> None:
     """PyTorch's CPU generator reads only 32 bits of its seed."""
-    one = config_of({})
+    one = make_config({})
     try:
-        two = config_of({"seed": one.seed ^ (1 << bit)})
+        two = make_config({"seed": one.seed ^ (1 << bit)})
     except ConfigError:
         return
     assert not same_parameters(
-        require_seq2seq(build_network(one, vocabularies())), require_seq2seq(build_network(two, vocabularies()))
+        require_seq2seq(build_network(one, make_vocabularies())),
+        require_seq2seq(build_network(two, make_vocabularies())),
     )
 
 
@@ -177,23 +178,23 @@ def test_building_does_not_change_the_global_generator() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    require_seq2seq(build_network(config_of({}), vocabularies()))
+    require_seq2seq(build_network(make_config({}), make_vocabularies()))
     assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.parametrize(("column", "rows"), [("", WIDTH), ("tags", WIDTH + 4 + 2)])
+@pytest.mark.parametrize(("column", "rows"), [("", VOCABULARY_SIZE), ("tags", VOCABULARY_SIZE + 4 + 2)])
 def test_features_have_vectors_if_a_column_is_set(column: str, rows: int) -> None:
-    config = config_of({"data": {"features_column": column}})
-    network = require_seq2seq(build_network(config, vocabularies(features=["V", "PST"])))
+    config = make_config({"data": {"features_column": column}})
+    network = require_seq2seq(build_network(config, make_vocabularies(features=["V", "PST"])))
     assert network.encoder.table.weight.shape[0] == rows
-    assert network.decoder.table.weight.shape[0] == WIDTH
+    assert network.decoder.table.weight.shape[0] == VOCABULARY_SIZE
 
 
 def closed_form(config: Config) -> int:
     """Return the parameter count: one layer each, bidirectional, additive attention, bridge, learned embeddings."""
     e, a, d = config.encoder, config.attention.size, config.decoder
     gates, parts = {"gru": (3, 1), "lstm": (4, 2)}[d.cell]
-    V, H, D, G = WIDTH, e.hidden_size, 2 * e.hidden_size, gates * d.hidden_size
+    V, H, D, G = VOCABULARY_SIZE, e.hidden_size, 2 * e.hidden_size, gates * d.hidden_size
     encoder = V * e.embedding_size + 2 * gates * H * (e.embedding_size + H + 2)
     attention = d.hidden_size * a + D * a + a + a
     cell = V * d.embedding_size + G * (d.embedding_size + D + d.hidden_size + 2)
@@ -203,21 +204,21 @@ def closed_form(config: Config) -> int:
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_the_parameter_count_equals_the_closed_form(cell: str) -> None:
     settings = {"cell": cell, "embedding_size": 3, "hidden_size": 5}
-    config = config_of({"encoder": settings, "decoder": {**settings, "hidden_size": 7}, "attention": {"size": 11}})
-    assert parameter_count(require_seq2seq(build_network(config, vocabularies()))) == closed_form(config)
+    config = make_config({"encoder": settings, "decoder": {**settings, "hidden_size": 7}, "attention": {"size": 11}})
+    assert parameter_count(require_seq2seq(build_network(config, make_vocabularies()))) == closed_form(config)
 
 
 @pytest.mark.parametrize("kind", ["frozen", "one-hot"])
 def test_only_trainable_parameters_are_counted(kind: str) -> None:
     def count(side: dict[str, Any]) -> int:
-        config = config_of({"encoder": {"embedding_size": WIDTH, **side}})
-        return parameter_count(require_seq2seq(build_network(config, vocabularies())))
+        config = make_config({"encoder": {"embedding_size": VOCABULARY_SIZE, **side}})
+        return parameter_count(require_seq2seq(build_network(config, make_vocabularies())))
 
-    assert count({}) - count({"embedding": kind}) == WIDTH * WIDTH
+    assert count({}) - count({"embedding": kind}) == VOCABULARY_SIZE * VOCABULARY_SIZE
 
 
 def test_frozen_parameters_are_not_counted() -> None:
-    network = require_seq2seq(build_network(config_of({}), vocabularies()))
+    network = require_seq2seq(build_network(make_config({}), make_vocabularies()))
     whole, decoder = parameter_count(network), parameter_count(network.decoder)
     network.encoder.requires_grad_(False)
     assert parameter_count(network) == decoder < whole

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import complaint, pellucid
+from command_line import run_pellucid, usage_error_message
 from hypothesis import given
-from small import WIDTH, config_of, configs, few, vocabularies
-from trained_runs import copies_run, copy_of, flags, train_to_end
+from small_networks import VOCABULARY_SIZE, configs, few_examples, make_config, make_vocabularies
+from trained_runs import copy_run_folder, copy_task_run, train_to_end, training_flags
 
 from pellucid.config.settings import Config
 from pellucid.errors import ConfigError
@@ -32,14 +32,14 @@ KINDS = ("learned", "one-hot")
 
 def error_message(config: Config) -> str:
     with pytest.raises(ConfigError) as caught:
-        check_memory(config, build_meta_network(config, vocabularies()), "train", CPU)
+        check_memory(config, build_meta_network(config, make_vocabularies()), "train", CPU)
     return str(caught.value)
 
 
-@few
+@few_examples
 @given(configs())
 def test_a_meta_network_has_names_and_shapes_only(config: Config) -> None:
-    meta, real = build_meta_network(config, vocabularies()), build_network(config, vocabularies())
+    meta, real = build_meta_network(config, make_vocabularies()), build_network(config, make_vocabularies())
     for one, other in (
         (meta.named_parameters(), real.named_parameters()),
         (meta.named_buffers(), real.named_buffers()),
@@ -61,8 +61,8 @@ def test_a_meta_network_has_names_and_shapes_only(config: Config) -> None:
 def test_training_memory_counts_gradients_moments_averages_and_a_checkpoint(
     training: dict[str, Any], cpu: int, cuda: int
 ) -> None:
-    config = config_of({"training": training})
-    network = build_meta_network(config, vocabularies())
+    config = make_config({"training": training})
+    network = build_meta_network(config, make_vocabularies())
     assert min_training_memory(config, network, CPU) == cpu * network_memory(network)
     assert min_training_memory(config, network, torch.device("cuda")) == cuda * network_memory(network)
     assert loading_memory(network, CPU) == 3 * network_memory(network)
@@ -70,9 +70,11 @@ def test_training_memory_counts_gradients_moments_averages_and_a_checkpoint(
 
 
 def test_frozen_vectors_count_once() -> None:
-    learned, fixed = (config_of({"encoder": {"embedding": kind, "embedding_size": WIDTH}}) for kind in KINDS)
-    size = 4 * WIDTH * WIDTH
-    networks = [build_meta_network(config, vocabularies()) for config in (learned, fixed)]
+    learned, fixed = (
+        make_config({"encoder": {"embedding": kind, "embedding_size": VOCABULARY_SIZE}}) for kind in KINDS
+    )
+    size = 4 * VOCABULARY_SIZE * VOCABULARY_SIZE
+    networks = [build_meta_network(config, make_vocabularies()) for config in (learned, fixed)]
     assert network_memory(networks[0]) == network_memory(networks[1])
     assert min_training_memory(learned, networks[0], CPU) - min_training_memory(fixed, networks[1], CPU) == 10 * size
 
@@ -80,13 +82,13 @@ def test_frozen_vectors_count_once() -> None:
 def test_the_error_names_settings_required_and_available_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footprint, "available_memory", lambda device: 3 * 2**30)
     sizes = {"encoder": {"hidden_size": 2**14}, "decoder": {"num_layers": 2}}
-    told = error_message(config_of(sizes))
-    network = build_meta_network(config_of(sizes), vocabularies())
-    need = f"{min_training_memory(config_of(sizes), network, CPU) / 2**30:,.1f}"
+    told = error_message(make_config(sizes))
+    network = build_meta_network(make_config(sizes), make_vocabularies())
+    need = f"{min_training_memory(make_config(sizes), network, CPU) / 2**30:,.1f}"
     assert "GiB of memory to train, but 3.0 GiB are available: lower encoder.hidden_size (now 16384) or " in told
     assert told.endswith("decoder.num_layers (now 2)") and f"needs at least {need} GiB" in told and "\n" not in told
     monkeypatch.setattr(footprint, "available_memory", lambda device: 0)
-    assert error_message(config_of({"size": "base"})).endswith("lower size or the number of symbols")
+    assert error_message(make_config({"size": "base"})).endswith("lower size or the number of symbols")
 
 
 def test_available_memory_is_that_of_machine_or_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,16 +118,16 @@ def test_available_memory_is_that_of_machine_or_container(tmp_path: Path, monkey
     ],
 )  # fmt: skip
 def test_the_command_line_refuses_a_large_network(tmp_path: Path, setting: tuple[object, ...], told: str) -> None:
-    files, _, config = copies_run()
-    given = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config), *setting)
-    assert told in complaint(pellucid(*given))
+    files, _, config = copy_task_run()
+    given = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *training_flags(config), *setting)
+    assert told in usage_error_message(run_pellucid(*given))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_refused_training_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the run folder nor its new parents remain; an existing folder stays empty."""
     monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
-    files, _, config = copies_run()
+    files, _, config = copy_task_run()
     (tmp_path / "there").mkdir()
     for folder in (tmp_path / "a" / "b" / "run", tmp_path / "there"):
         with pytest.raises(ConfigError, match="to train, but"):
@@ -134,10 +136,10 @@ def test_a_refused_training_leaves_no_folder(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_refused_ensemble_leaves_no_folder(tmp_path: Path) -> None:
-    files, _, config = copies_run()
-    given = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "a" / "run", *flags(config))
-    assert "lower encoder.hidden_size" in complaint(
-        pellucid(*given, "--encoder.hidden-size", 2**20, "--ensemble", 2, "--jobs", 2)
+    files, _, config = copy_task_run()
+    given = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "a" / "run", *training_flags(config))
+    assert "lower encoder.hidden_size" in usage_error_message(
+        run_pellucid(*given, "--encoder.hidden-size", 2**20, "--ensemble", 2, "--jobs", 2)
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -150,7 +152,7 @@ def test_a_refused_ensemble_leaves_no_folder(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_with_too_large_sizes_is_not_loaded(tmp_path: Path, old: str, new: str, told: str) -> None:
-    run = copy_of(copies_run().run, tmp_path / "run")
+    run = copy_run_folder(copy_task_run().run, tmp_path / "run")
     settings = (run / "config.toml").read_text()
     assert old in settings
     (run / "config.toml").write_text(settings.replace(old, new, 1))
@@ -161,7 +163,7 @@ def test_a_run_with_too_large_sizes_is_not_loaded(tmp_path: Path, old: str, new:
 def test_a_run_without_enough_memory_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
     with pytest.raises(ConfigError, match="to load, but"):
-        load(copies_run().run)
+        load(copy_task_run().run)
 
 
 def limited(script: str, gibibytes: int) -> str:
@@ -177,7 +179,7 @@ def test_the_address_space_limit_is_respected(tmp_path: Path) -> None:
     assert address_space() > 2**20
     told = limited("from pellucid.model.device import use_threads\nuse_threads(1024)", 6)
     assert "ConfigError: threads = 1024: their stacks need " in told and "(ulimit -v): lower threads" in told
-    files, _, _ = copies_run()
+    files, _, _ = copy_task_run()
     settings = {"size": "tiny", "encoder": {"convolutions": [9], "filters": 2**20}}
     given = f"{str(files.train)!r}, {str(files.valid)!r}, {str(tmp_path / 'run')!r}, {settings!r}"
     told = limited(f"import pellucid\npellucid.train({given})", 6)

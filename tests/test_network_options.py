@@ -12,10 +12,21 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from small import SEEDS, alone, batches, config_of, contents, few, near, network_of, optioned, vocabularies
+from small_networks import (
+    SEEDS,
+    assert_tensors_close,
+    batches,
+    collect_attributes,
+    configs_with_options,
+    extract_unpadded_row,
+    few_examples,
+    make_config,
+    make_network,
+    make_vocabularies,
+)
 from test_decoder import memory_of, same_states
 from torch import Tensor
-from trained_runs import copies, digit_files, train_to_end
+from trained_runs import make_copy_examples, train_to_end, write_digit_files
 
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
@@ -65,80 +76,82 @@ def assert_stepped_equals_unrolled(network: EncoderDecoder, batch: Batch, tolera
     unrolled = decoder.unroll(batch.target, state, cache)
     for t, symbols in enumerate(batch.target.unbind(dim=1)):
         step = decoder.step(symbols, state, cache)
-        near(unrolled.logits[:, t], step.logits, tolerance)
-        near(unrolled.weights[:, t], step.attention.weights, tolerance)
+        assert_tensors_close(unrolled.logits[:, t], step.logits, tolerance)
+        assert_tensors_close(unrolled.weights[:, t], step.attention.weights, tolerance)
         assert (unrolled.heads is None) == (step.attention.heads is None)
         if unrolled.heads is not None and step.attention.heads is not None:
-            near(unrolled.heads[:, t], step.attention.heads, tolerance)
-            near(step.attention.heads.mean(dim=1), step.attention.weights, tolerance)
+            assert_tensors_close(unrolled.heads[:, t], step.attention.heads, tolerance)
+            assert_tensors_close(step.attention.heads.mean(dim=1), step.attention.weights, tolerance)
         state = step.state
     same_states(unrolled.state, state, tolerance)
     assert (unrolled.state.input_feed is None) == (state.input_feed is None)
     if unrolled.state.input_feed is not None and state.input_feed is not None:
-        near(unrolled.state.input_feed, state.input_feed, tolerance)
+        assert_tensors_close(unrolled.state.input_feed, state.input_feed, tolerance)
 
 
-@few
-@given(optioned(), batches(), SEEDS, st.sampled_from([(torch.float64, 1e-12), (torch.float32, 2e-4)]))
+@few_examples
+@given(configs_with_options(), batches(), SEEDS, st.sampled_from([(torch.float64, 1e-12), (torch.float32, 2e-4)]))
 def test_unrolled_steps_equal_single_steps(
     config: Config, batch: Batch, seed: int, precision: tuple[torch.dtype, float]
 ) -> None:
-    network = network_of(config, seed, precision[0])
+    network = make_network(config, seed, precision[0])
     assert_stepped_equals_unrolled(network, batch, precision[1])
     with torch.inference_mode():
         assert_stepped_equals_unrolled(network, batch, precision[1])
 
 
-@few
-@given(optioned(), batches(), SEEDS)
+@few_examples
+@given(configs_with_options(), batches(), SEEDS)
 def test_steps_equal_unrolled_steps_in_training_with_sequence_masks(config: Config, batch: Batch, seed: int) -> None:
     assume(config.decoder.dropout_mask == "sequence" and config.attention.type != "monotonic")
-    network = network_of(config, seed).train()
+    network = make_network(config, seed).train()
     network.decoder.table.dropout = 0.0  # which is drawn anew at each access of the table
     torch.manual_seed(seed)
     assert_stepped_equals_unrolled(network, batch, 1e-12)
 
 
-@few
-@given(optioned(), batches(), SEEDS)
+@few_examples
+@given(configs_with_options(), batches(), SEEDS)
 def test_batch_composition_and_padding_change_nothing(config: Config, batch: Batch, seed: int) -> None:
-    network = network_of(config, seed)
+    network = make_network(config, seed)
     many, order = network_outputs(network, batch), list(range(len(batch.source)))
     Random(seed).shuffle(order)
-    near(network_outputs(network, Batch(*(tensor[order] for tensor in batch))).logits, many.logits[order])
+    assert_tensors_close(
+        network_outputs(network, Batch(*(tensor[order] for tensor in batch))).logits, many.logits[order]
+    )
     for row in order:
-        one = network_outputs(network, alone(batch, row))
+        one = network_outputs(network, extract_unpadded_row(batch, row))
         T, S = one.weights.shape[1:]
-        near(one.logits[0], many.logits[row, :T])
-        near(one.weights[0], many.weights[row, :T, :S])
+        assert_tensors_close(one.logits[0], many.logits[row, :T])
+        assert_tensors_close(one.weights[0], many.weights[row, :T, :S])
         assert not many.weights[row, :, S:].any()
 
 
-@few
-@given(optioned(), batches(), SEEDS, st.data())
+@few_examples
+@given(configs_with_options(), batches(), SEEDS, st.data())
 def test_a_step_of_selected_rows_equals_selected_rows_of_the_step(
     config: Config, batch: Batch, seed: int, data: st.DataObject
 ) -> None:
-    network = network_of(config, seed)
+    network = make_network(config, seed)
     memory, symbols, decoder = memory_of(network, batch), batch.target[:, 0], network.decoder
     state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, len(symbols) - 1), min_size=1, max_size=7)))
     state = decoder.step(symbols, state, cache).state
     whole = decoder.step(symbols, state, cache)
     taken = decoder.step(symbols[rows], state.index_select(rows), cache.index_select(rows))
-    near(taken.logits, whole.logits[rows])
+    assert_tensors_close(taken.logits, whole.logits[rows])
     same_states(taken.state, whole.state.index_select(rows))
 
 
-@few
-@given(optioned(), batches(), SEEDS)
+@few_examples
+@given(configs_with_options(), batches(), SEEDS)
 def test_nothing_is_stored_and_equal_seeds_give_equal_results(config: Config, batch: Batch, seed: int) -> None:
-    network = network_of(config, seed).train()
-    before, results = contents(network), []
+    network = make_network(config, seed).train()
+    before, results = collect_attributes(network), []
     for _ in range(2):
         torch.manual_seed(seed)
         results.append(network_outputs(network, batch).logits)
-    assert contents(network) == before
+    assert collect_attributes(network) == before
     assert torch.equal(*results)
 
 
@@ -159,7 +172,7 @@ def test_each_dropout_changes_the_gradients_and_nothing_outside_training(side: s
     value = "states" if key == "recurrent_dropout_on" else DRAWN[key]
     found = []
     for settings in (base, {**base, key: value}):
-        network = network_of(config_of({side: settings}), 1)
+        network = make_network(make_config({side: settings}), 1)
         calm = network_outputs(network, BATCH).logits
         torch.manual_seed(3)
         found.append((calm, gradients_of(network.train(), BATCH)))
@@ -192,7 +205,7 @@ def test_each_part_changes_the_output_and_all_its_parameters_are_trained(
     }
     outputs = []
     for more in ({}, settings):
-        network = network_of(config_of({**base, side: {**base.get(side, {}), **more}}), 1)
+        network = make_network(make_config({**base, side: {**base.get(side, {}), **more}}), 1)
         outputs.append(network_outputs(network, BATCH).logits)
         for (name, _), gradient in zip(network.named_parameters(), gradients_of(network, BATCH), strict=True):
             assert gradient.any(), name
@@ -200,7 +213,7 @@ def test_each_part_changes_the_output_and_all_its_parameters_are_trained(
 
 
 def test_a_run_saves_every_option_and_resumes_bit_for_bit(tmp_path: Path) -> None:
-    files = digit_files(tmp_path / "data")
+    files = write_digit_files(tmp_path / "data")
     config = build_config({"size": "tiny", "training": {"epochs": 2, "batch_size": 8}, **RICH}, "test")
     train_to_end(files, tmp_path / "whole", config)
     events = train_run(files, tmp_path / "parted", config)
@@ -212,12 +225,12 @@ def test_a_run_saves_every_option_and_resumes_bit_for_bit(tmp_path: Path) -> Non
     assert (whole.config.encoder, whole.config.decoder) == (config.encoder, config.decoder)
     for name, tensor in whole.network.state_dict().items():
         assert torch.equal(tensor, parted.network.state_dict()[name]), name
-    sources = [example.source for example in copies(4, 1)]
+    sources = [example.source for example in make_copy_examples(4, 1)]
     assert [trace.score for trace in whole.predict(sources)] == [trace.score for trace in parted.predict(sources)]
 
 
 def test_parameters_are_a_function_of_the_seed() -> None:
-    one, two = (require_seq2seq(build_network(config_of(RICH), vocabularies())).state_dict() for _ in range(2))
+    one, two = (require_seq2seq(build_network(make_config(RICH), make_vocabularies())).state_dict() for _ in range(2))
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, few
+from small_networks import SEEDS, few_examples
 from torch import Tensor, nn
 
 from pellucid.kernels.dispatch import disable_kernels
@@ -46,7 +46,7 @@ def update_sequences(draw: st.DrawFn) -> tuple[list[list[int]], Steps]:
     return shapes, draw(st.lists(marks, min_size=1, max_size=12))
 
 
-@few
+@few_examples
 @given(update_sequences(), st.sampled_from([0.0, 0.1]), st.sampled_from([disable_kernels, nullcontext]), SEEDS)
 def test_every_update_equals_that_of_pytorch(
     course: tuple[list[list[int]], Steps], weight_decay: float, way: Way, seed: int

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from trained_runs import copies, copy_files, small_config, tensors, train_to_end
+from trained_runs import make_copy_examples, make_small_config, read_tensors, train_to_end, write_copy_files
 
 from pellucid.errors import RunError
 from pellucid.evaluation.assessment import score_traces
@@ -75,19 +75,21 @@ def test_the_context_uses_the_average_and_restores_the_weights_bit_for_bit(
 
 @pytest.mark.parametrize("kind", ["ema", "last"])
 def test_the_average_is_validated_and_saved_without_effect_on_training(tmp_path: Path, kind: str) -> None:
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     settings = {"epochs": 3, "metric": "loss", "ema_decay": 0.9, "averaged_checkpoints": 2}
-    plainly = train_to_end(files, tmp_path / "none", small_config(settings, dropout=0.2))
-    events = train_to_end(files, tmp_path / kind, small_config({**settings, "weight_averaging": kind}, dropout=0.2))
-    own, average = (tensors(tmp_path / name / "training.safetensors")[0] for name in ("none", kind))
+    plainly = train_to_end(files, tmp_path / "none", make_small_config(settings, dropout=0.2))
+    events = train_to_end(
+        files, tmp_path / kind, make_small_config({**settings, "weight_averaging": kind}, dropout=0.2)
+    )
+    own, average = (read_tensors(tmp_path / name / "training.safetensors")[0] for name in ("none", kind))
     assert all(average[name] == value for name, value in own.items())
     assert any(name.startswith("average.") for name in average) and not any(n.startswith("average.") for n in own)
     best = next(event for event in reversed(events) if isinstance(event, ValidationCompleted) and event.best)
     assert best.metrics != [event for event in plainly if isinstance(event, ValidationCompleted)][-1].metrics
     model = load(tmp_path / kind)
-    traces = model.trace(copies(10, seed=2))
+    traces = model.trace(make_copy_examples(10, seed=2))
     assert [trace.output for trace in traces] == [trace.output for trace in best.traces]
-    scored = score_traces(traces, [(each.target,) for each in copies(10, seed=2)], model.tokenizers)
+    scored = score_traces(traces, [(each.target,) for each in make_copy_examples(10, seed=2)], model.tokenizers)
     assert metrics_for_log(evaluate_examples(scored))["symbol_error_rate"] == best.metrics["symbol_error_rate"]
     own_network = load(tmp_path / "none").network
     with pytest.raises(RunError):
@@ -95,7 +97,7 @@ def test_the_average_is_validated_and_saved_without_effect_on_training(tmp_path:
 
 
 def test_another_averaging_is_another_configuration(tmp_path: Path) -> None:
-    files: TrainingFiles = copy_files(tmp_path)
-    train_to_end(files, tmp_path / "run", small_config({"epochs": 1}))
+    files: TrainingFiles = write_copy_files(tmp_path)
+    train_to_end(files, tmp_path / "run", make_small_config({"epochs": 1}))
     with pytest.raises(RunError, match=r"training\.weight_averaging: 'none' in the run, 'ema' now"):
-        train_to_end(files, tmp_path / "run", small_config({"epochs": 1, "weight_averaging": "ema"}))
+        train_to_end(files, tmp_path / "run", make_small_config({"epochs": 1, "weight_averaging": "ema"}))

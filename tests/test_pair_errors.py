@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tasks import config_of
+from task_cases import make_task_config
 
 from pellucid.config.settings import DataConfig, Task
 from pellucid.data.examples import pair_error, read_examples
@@ -43,11 +43,11 @@ def error_of(config: DataConfig, source: str, target: str) -> str:
     ],
 )
 def test_the_reason_is_stated(task: Task, source: str, target: str, reason: str) -> None:
-    assert error_of(config_of(task).data, source, target) == reason
+    assert error_of(make_task_config(task).data, source, target) == reason
 
 
 def test_lengths_count_words() -> None:
-    data = config_of("tag", data={"source_symbols": "words", "target_symbols": "words"}).data
+    data = make_task_config("tag", data={"source_symbols": "words", "target_symbols": "words"}).data
     assert error_of(data, "play  some jazz", "O O B-genre") == ""
     assert "3 symbols and the target has 2" in error_of(data, "play some jazz", "O O")
 
@@ -56,12 +56,12 @@ def test_a_bad_line_is_reported_with_file_and_number(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("ab\tCC\nabc\tCC\n")
     with pytest.raises(DataError, match=r"pairs\.tsv:2: the source has 3 symbols and the target has 2"):
-        read_examples(path, config_of("tag").data)
+        read_examples(path, make_task_config("tag").data)
 
 
 def test_a_position_with_thousands_of_digits_is_a_bad_line(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text(f"abc\t1\nabc\t{'2' * 5000}\n")
-    reading = read_examples(path, config_of("point", data={"on_bad_line": "skip"}).data)
+    reading = read_examples(path, make_task_config("point", data={"on_bad_line": "skip"}).data)
     assert len(reading.examples) == 1 and [line.line for line in reading.bad] == [2]
     assert len(str(reading.bad[0])) < 300

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from inspected import ATTENDING, made, traces_of
+from untrained_models import KINDS_WITH_ATTENTION, make_traces, make_transducer
 
 from pellucid.decoding.ensemble import ensemble
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
@@ -14,8 +14,8 @@ from pellucid.inspection.permutation import permute_attention, row_and_permutati
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "copying"])
 def test_the_change_equals_that_of_forcing_the_shuffled_row(kind: str) -> None:
-    transducer = made(kind)
-    trace = traces_of(transducer, [("abca", "vw")])[0]
+    transducer = make_transducer(kind)
+    trace = make_traces(transducer, [("abca", "vw")])[0]
     found, generator = permute_attention(transducer, trace, permutations=5, seed=7), np.random.default_rng(7)
     before = np.exp(step_distributions(transducer, [trace])[0])
     for t, row in enumerate(trace.attention):
@@ -32,9 +32,9 @@ def test_the_change_equals_that_of_forcing_the_shuffled_row(kind: str) -> None:
     np.testing.assert_allclose(found.max_weights, trace.attention.max(axis=1), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ATTENDING)
+@pytest.mark.parametrize("kind", KINDS_WITH_ATTENTION)
 def test_it_is_a_distance_and_the_seed_repeats_it(kind: str) -> None:
-    transducer = made(kind)
+    transducer = make_transducer(kind)
     trace = transducer.predict(["abcab"])[0]
     one, two = (permute_attention(transducer, trace, permutations=20) for _ in range(2))
     assert one.change.shape == (len(trace.target),) and np.array_equal(one.change, two.change)
@@ -42,20 +42,20 @@ def test_it_is_a_distance_and_the_seed_repeats_it(kind: str) -> None:
 
 
 def test_one_position_or_even_weights_cannot_change() -> None:
-    transducer = made()
-    assert permute_attention(transducer, traces_of(transducer, [("a", "vw")])[0]).change.max() < 1e-12
+    transducer = make_transducer()
+    assert permute_attention(transducer, make_traces(transducer, [("a", "vw")])[0]).change.max() < 1e-12
     even = tuple(ForcedAttention(step, (1.0, 1.0, 1.0)) for step in range(3))
     painted = transducer.with_options(DecodingOptions(painted=even))
-    assert permute_attention(painted, traces_of(transducer, [("abc", "vw")])[0]).change.max() < 1e-12
+    assert permute_attention(painted, make_traces(transducer, [("abc", "vw")])[0]).change.max() < 1e-12
 
 
 def test_ensembles_are_permuted_and_models_without_attention_refused() -> None:
-    alone = made()
-    trace = traces_of(alone, [("abc", "vw")])[0]
+    alone = make_transducer()
+    trace = make_traces(alone, [("abc", "vw")])[0]
     both = permute_attention(ensemble([alone, alone], ["a", "b"]), trace, 10)
     np.testing.assert_allclose(both.change, permute_attention(alone, trace, 10).change, atol=1e-6)
     with pytest.raises(InputError, match="whose weights can be permuted"):
-        permute_attention(made("none"), trace)
+        permute_attention(make_transducer("none"), trace)
 
 
 def test_rows_keep_their_weights() -> None:

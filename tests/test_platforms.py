@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from command_line import environment
+from command_line import build_environment
 
 from pellucid import file_lock, files
 from pellucid.errors import RunError
@@ -28,13 +28,13 @@ def test_everything_runs_without_posix(tmp_path: Path) -> None:
     folder.mkdir()
     site.mkdir()
     if IS_LINUX:
-        shutil.copy(TESTS / "other_platform.py", site / "sitecustomize.py")
+        shutil.copy(TESTS / "windows_emulation.py", site / "sitecustomize.py")
     paths = [str(site), str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run(
         [sys.executable, str(TESTS / "platform_program.py"), str(TESTS.parent / "examples" / "roman")],
         cwd=folder,
-        env=environment({**ascii_only, "PYTHONPATH": os.pathsep.join(paths)}),
+        env=build_environment({**ascii_only, "PYTHONPATH": os.pathsep.join(paths)}),
         capture_output=True,
         stdin=subprocess.DEVNULL,
         timeout=300,

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from trained_runs import copies_run, copy_files, train_to_end
+from trained_runs import copy_task_run, train_to_end, write_copy_files
 
 from pellucid.config.settings import Task
 from pellucid.data.readers import BadLine
@@ -126,7 +126,7 @@ def test_terminal_shows_a_transient_bar(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_training_prints_one_line_per_validation(tmp_path: Path) -> None:
-    events = train_to_end(copy_files(tmp_path), tmp_path / "run", copies_run().config)
+    events = train_to_end(write_copy_files(tmp_path), tmp_path / "run", copy_task_run().config)
     lines = told(*events).splitlines()
     assert [line.partition(":")[0].rpartition("/")[2] for line in lines[:3]] == ["train.tsv", "dev.tsv", "  note"]
     assert sum(line.startswith("epoch") for line in lines) == 6

@@ -3,20 +3,20 @@
 from pathlib import Path
 
 import pytest
-from command_line import complaint, pellucid
+from command_line import run_pellucid, usage_error_message
 
 from pellucid.errors import InputError
 from pellucid.recipes.catalog import RECIPES, find_recipe
 
 
 def test_recipe_list_has_every_recipe() -> None:
-    done = pellucid("recipe", "list")
+    done = run_pellucid("recipe", "list")
     assert done.code == 0 and done.err == ""
     assert [line.split()[0] for line in done.out.splitlines()] == list(RECIPES)
 
 
 def test_error_for_misspelled_recipe_suggests_nearest(tmp_path: Path) -> None:
-    message = complaint(pellucid("recipe", "digits-atention", "--run", tmp_path / "out"))
+    message = usage_error_message(run_pellucid("recipe", "digits-atention", "--run", tmp_path / "out"))
     assert message.startswith("there is no recipe 'digits-atention'; did you mean 'digits-attention'?")
     assert not (tmp_path / "out").exists()
 

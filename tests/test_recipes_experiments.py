@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from command_line import pellucid
-from trained_runs import copies
+from command_line import run_pellucid
+from trained_runs import make_copy_examples
 
 from pellucid.recipes.experiments import MIN_DEV_PAIRS, DataSplits, Experiment, sample_evenly, write_splits
 from pellucid.training.loop import derived_epochs
 
 
 def test_validation_pairs_are_reduced_in_proportion_with_a_message(tmp_path: Path) -> None:
-    train, dev = copies(400, seed=1), copies(100, seed=2)
+    train, dev = make_copy_examples(400, seed=1), make_copy_examples(100, seed=2)
     experiment = Experiment("copies", lambda folder: DataSplits(train, dev, dev))
     paths = write_splits(experiment, tmp_path, tmp_path / "pairs", 120)
     counts = [len(path.read_text().splitlines()) for path in paths[:3] if isinstance(path, Path)]
@@ -26,7 +26,7 @@ def test_validation_pairs_are_reduced_in_proportion_with_a_message(tmp_path: Pat
 
 def test_recipe_reports_progress_of_training(tmp_path: Path) -> None:
     for part, count in {"train": 3600, "dev": 30, "test": 8}.items():  # 30 epochs by default for this number of pairs
-        lines = "".join(f"{each.source}\t{each.target}\n" for each in copies(count, seed=count))
+        lines = "".join(f"{each.source}\t{each.target}\n" for each in make_copy_examples(count, seed=count))
         (tmp_path / "spelling-codespell").mkdir(exist_ok=True)
         (tmp_path / "spelling-codespell" / f"{part}.tsv").write_text(lines)
     arguments = (
@@ -39,7 +39,7 @@ def test_recipe_reports_progress_of_training(tmp_path: Path) -> None:
         "--data",
         tmp_path,
     )
-    done = pellucid(*arguments)
+    done = run_pellucid(*arguments)
     assert done.code == 0
     assert "codespell: 24 of 3,600 training pairs, 20 of 30 validation pairs, at most 30 epochs\n" in done.err
     first = "codespell, seed 1 (1 of 2)"

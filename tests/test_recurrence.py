@@ -9,7 +9,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import CELLS, SEEDS, SIZES, few, gru_step, lstm_step, near, shake
+from small_networks import (
+    CELLS,
+    SEEDS,
+    SIZES,
+    assert_tensors_close,
+    few_examples,
+    gru_step,
+    lstm_step,
+    randomize_parameters,
+)
 from torch import Tensor, nn
 
 from pellucid.config.settings import Cell
@@ -28,7 +37,7 @@ def random(*shape: int, seed: int) -> Tensor:
 
 def random_cell(cell: Cell, input_size: int, hidden_size: int, seed: int) -> RecurrentCell:
     made = RecurrentCell(cell, input_size, hidden_size).double()
-    shake(made, seed)
+    randomize_parameters(made, seed)
     return made
 
 
@@ -42,7 +51,7 @@ def pytorch_module(cell: RecurrentCell, module: nn.Module, suffix: str = "") -> 
     return module
 
 
-@few
+@few_examples
 @given(st.tuples(SIZES, SIZES), SEEDS)
 def test_gru_step_equals_the_published_equations(sizes: tuple[int, int], seed: int) -> None:
     B, H = sizes
@@ -56,7 +65,7 @@ def test_gru_step_equals_the_published_equations(sizes: tuple[int, int], seed: i
             assert new[b, j].item() == pytest.approx((1 - z) * n + z * h, abs=1e-12)
 
 
-@few
+@few_examples
 @given(st.tuples(SIZES, SIZES), SEEDS)
 def test_lstm_step_equals_the_published_equations(sizes: tuple[int, int], seed: int) -> None:
     B, H = sizes
@@ -70,18 +79,18 @@ def test_lstm_step_equals_the_published_equations(sizes: tuple[int, int], seed: 
             assert hidden[b, j].item() == pytest.approx(sigmoid(o) * math.tanh(c), abs=1e-12)
 
 
-@few
+@few_examples
 @given(st.tuples(SIZES, SIZES, SIZES), SEEDS)
 def test_one_step_equals_pytorchs_gru_cell(sizes: tuple[int, int, int], seed: int) -> None:
     B, E, H = sizes
     cell = random_cell("gru", E, H, seed)
     x, h = random(B, E, seed=seed), random(B, H, seed=seed + 1)
     new = cell.step(x @ cell.input_weight.T + cell.input_bias, LayerState(h, None))
-    near(new.hidden, pytorch_module(cell, nn.GRUCell(E, H))(x, h))
+    assert_tensors_close(new.hidden, pytorch_module(cell, nn.GRUCell(E, H))(x, h))
     assert new.cell is None
 
 
-@few
+@few_examples
 @given(st.tuples(SIZES, SIZES, SIZES), SEEDS)
 def test_one_step_equals_pytorchs_lstm_cell(sizes: tuple[int, int, int], seed: int) -> None:
     B, E, H = sizes
@@ -89,12 +98,12 @@ def test_one_step_equals_pytorchs_lstm_cell(sizes: tuple[int, int, int], seed: i
     x, h, c = random(B, E, seed=seed), random(B, H, seed=seed + 1), random(B, H, seed=seed + 2)
     new = cell.step(x @ cell.input_weight.T + cell.input_bias, LayerState(h, c))
     hidden, kept = pytorch_module(cell, nn.LSTMCell(E, H))(x, (h, c))
-    near(new.hidden, hidden)
+    assert_tensors_close(new.hidden, hidden)
     assert new.cell is not None
-    near(new.cell, kept)
+    assert_tensors_close(new.cell, kept)
 
 
-@few
+@few_examples
 @given(CELLS, st.tuples(SIZES, SIZES, SIZES, SIZES), SEEDS)
 def test_a_whole_sequence_equals_single_steps_and_pytorchs_module(
     kind: Cell, sizes: tuple[int, int, int, int], seed: int
@@ -106,9 +115,9 @@ def test_a_whole_sequence_equals_single_steps_and_pytorchs_module(
     state = LayerState(zero, zero if kind == "lstm" else None)
     for s in range(S):
         state = cell.step(inputs[:, s] @ cell.input_weight.T + cell.input_bias, state)
-        near(states[:, s], state.hidden)
+        assert_tensors_close(states[:, s], state.hidden)
     module = (nn.GRU if kind == "gru" else nn.LSTM)(E, H, batch_first=True)
-    near(states, pytorch_module(cell, module, suffix="_l0")(inputs)[0])
+    assert_tensors_close(states, pytorch_module(cell, module, suffix="_l0")(inputs)[0])
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -156,7 +165,7 @@ def test_new_cells_are_orthogonal_with_zero_biases_and_an_open_forget_gate(kind:
     cell = RecurrentCell(kind, E, H)
     for gate in range(len(SPECS[kind].gates)):
         block = slice(gate * H, (gate + 1) * H)
-        near(cell.hidden_weight[block] @ cell.hidden_weight[block].T, torch.eye(H), tolerance=1e-5)
+        assert_tensors_close(cell.hidden_weight[block] @ cell.hidden_weight[block].T, torch.eye(H), tolerance=1e-5)
         largest = float(cell.input_weight[block].detach().abs().max())
         bound = math.sqrt(6 / (E + H))
         assert bound / 2 < largest <= bound

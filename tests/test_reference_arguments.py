@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sample_answers import answered
-from sample_traces import small
-from trained_runs import copies_run
-from wrong_calls import arguments, faults, name_of
+from invalid_calls import find_faults, function_name, list_arguments
+from sample_predictions import make_prediction_trace
+from sample_traces import make_small_trace
+from trained_runs import copy_task_run
 
 from pellucid.config import settings, toml, validation
 from pellucid.data import examples, headers, lines, readers, synthetic, tokenizers, vectors, vocabulary
@@ -22,12 +22,12 @@ from pellucid.reporting import display_text, figures, terminal
 from pellucid.training import checkpoint, run_folder, session, snapshots
 from pellucid.tuning import space
 
-RUN = copies_run()
+RUN = copy_task_run()
 CONFIG = RUN.config
 DATA = CONFIG.data
 PAIRS = [Example("ab", "b"), Example("c", "c")]
 KNOWN = run_folder.load_run_vocabularies(RUN.run, CONFIG)
-TAGS = answered("tag", "ab", ["B-x", "O"])
+TAGS = make_prediction_trace("tag", "ab", ["B-x", "O"])
 SPLIT = tokenizers.build_tokenizers(DATA)
 LOG = run_folder.read_log(RUN.run)
 VECTORS = RUN.run.parent / "vectors.txt"
@@ -89,15 +89,15 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     display_text.wrap_columns: {"text": "ab cd", "width": 3},
     display_text.truncate_columns: {"text": "abcd", "max_width": 3},
     display_text.format_fraction: {"value": 0.5},
-    figures.attention_figure: {"trace": small()},
+    figures.attention_figure: {"trace": make_small_trace()},
     figures.curves_figure: {"log": LOG},
     figures.tag_labels: {"trace": TAGS},
     figures.tags_figure: {"trace": TAGS},
-    figures.mean_attention: {"traces": [small()]},
-    figures.mean_attention_figure: {"traces": [small()]},
+    figures.mean_attention: {"traces": [make_small_trace()]},
+    figures.mean_attention_figure: {"traces": [make_small_trace()]},
     figures.mean_weights_figure: {"mean": np.eye(2)},
-    terminal.attention_caption: {"trace": small()},
-    terminal.render_trace: {"trace": small()},
+    terminal.attention_caption: {"trace": make_small_trace()},
+    terminal.render_trace: {"trace": make_small_trace()},
     terminal.shade_legend: {},
     run_folder.member_folders: {"folder": RUN.run},
     run_folder.load_run_config: {"folder": RUN.run},
@@ -114,21 +114,21 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
 }
 
 
-ARGUMENTS = [pair for pair in arguments(FUNCTIONS) if pair[1] not in ("lines", "sequences")]
-"""Lines and sequences are checked item by item, after the check of types under pytest; see `wrong_arguments.py`."""
+ARGUMENTS = [pair for pair in list_arguments(FUNCTIONS) if pair[1] not in ("lines", "sequences")]
+"""Lines and sequences are checked item by item, after the check of types under pytest; see `invalid_arguments.py`."""
 
 
-@pytest.mark.parametrize(("function", "name"), ARGUMENTS, ids=name_of)
+@pytest.mark.parametrize(("function", "name"), ARGUMENTS, ids=function_name)
 def test_an_invalid_argument_is_one_error_that_names_it(
     function: Callable[..., Any], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # values such as "x" are paths, which some functions write
-    assert faults(function, FUNCTIONS[function], name) == []
+    assert find_faults(function, FUNCTIONS[function], name) == []
 
 
 EXCEPTIONS = {
-    "config.toml.size_preset": "converts its argument, which `wrong_arguments.py` calls",
-    "config.toml.load_config": "converts its arguments, which `wrong_arguments.py` calls",
+    "config.toml.size_preset": "converts its argument, which `invalid_arguments.py` calls",
+    "config.toml.load_config": "converts its arguments, which `invalid_arguments.py` calls",
     "config.toml.build_config": "reports wrong settings as ConfigError, which test_arguments.py calls",
     "config.toml.is_section": "accepts any type",
     "config.toml.setting_choices": "accepts any type",
@@ -149,7 +149,7 @@ EXCEPTIONS = {
     "data.synthetic.reverse_inputs": "samples of the experiments with digits",
     "data.target_encoding": "encodes targets for the training loop",
     "data.vocabulary.code_points": "counts the characters of a column",
-    "reporting.display_text.format_probability": "accepts NaN; `wrong_arguments.py` calls it",
+    "reporting.display_text.format_probability": "accepts NaN; `invalid_arguments.py` calls it",
     "reporting.figures": "draws parts of figures with Matplotlib's objects, except figures of traces, weights and logs",
     "reporting.progress": "prints the events of a training",
     "reporting.tables": "formats the results of an evaluation, which checks its arguments",
@@ -160,7 +160,7 @@ EXCEPTIONS = {
     "training.model_card": "is part of a training",
     "training.optimizer": "is part of an update",
     "training.progress_check": "is part of resuming a training",
-    "training.run_folder.load": "converts its arguments, which `wrong_arguments.py` calls",
+    "training.run_folder.load": "converts its arguments, which `invalid_arguments.py` calls",
     "training.run_folder": "writes the run folder of a training that holds its lock, except what reads a run folder",
     "training.scheduled_sampling": "is part of an update",
     "training.snapshots": "writes the snapshots of a training, except what reads them",
@@ -192,7 +192,9 @@ def test_every_public_function_is_called_with_invalid_arguments_or_is_an_excepti
     assert sorted(name for name in EXCEPTIONS if not any(f"{each}.".startswith(f"{name}.") for each in found)) == []
 
 
-@pytest.mark.parametrize("function", [function for function in FUNCTIONS if "path" in FUNCTIONS[function]], ids=name_of)
+@pytest.mark.parametrize(
+    "function", [function for function in FUNCTIONS if "path" in FUNCTIONS[function]], ids=function_name
+)
 def test_paths_may_be_text(function: Callable[..., Any]) -> None:
     given = FUNCTIONS[function]
     if function in (synthetic.read_words, space.load_space):

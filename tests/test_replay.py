@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from inspected import KINDS, PAIRS, made, traces_of
+from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 
 from pellucid.decoding.ensemble import ensemble
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
@@ -14,11 +14,11 @@ from pellucid.inspection.distributions import step_distributions
 from pellucid.inspection.replay import build_replays, evaluation_context, replay_steps, start_replay, target_ids
 
 
-@pytest.mark.parametrize("kind", [*KINDS])
+@pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
 def test_replayed_steps_have_the_attention_of_the_trace(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replaying, "MAX_POSITIONS", 6)
-    transducer = made(kind)
-    traces = [*transducer.predict(["abc", "", "cab?", "b"]), *traces_of(transducer, PAIRS)]
+    transducer = make_transducer(kind)
+    traces = [*transducer.predict(["abc", "", "cab?", "b"]), *make_traces(transducer, PAIRS)]
     seen: list[int] = []
     with torch.inference_mode(), evaluation_context(transducer, 9):
         for replay in build_replays(transducer, traces):
@@ -32,22 +32,22 @@ def test_replayed_steps_have_the_attention_of_the_trace(kind: str, monkeypatch: 
 
 
 def test_a_copied_symbol_has_the_id_of_its_source_position() -> None:
-    transducer = made("copying")
-    trace = traces_of(transducer, [("ab?!", "v!q")])[0]
+    transducer = make_transducer("copying")
+    trace = make_traces(transducer, [("ab?!", "v!q")])[0]
     assert target_ids(transducer, trace) == [4, 9 + 3, 3, 2]
     found = step_distributions(transducer, [trace])[0]
     assert found.shape == (4, 10) and np.isfinite(trace.log_probabilities).all()
 
 
 def test_unfinished_outputs_have_no_eos() -> None:
-    transducer = made()
+    transducer = make_transducer()
     cut = next(each for each in transducer.predict(["abc", "cab", "ccc", "bab"]) if not each.finished)
     assert len(target_ids(transducer, cut)) == len(cut.target) == 6
 
 
 def test_forced_attention_stays_forced() -> None:
-    transducer = made().with_options(DecodingOptions(painted=(ForcedAttention(1, (0.0, 0.0, 1.0)),)))
-    trace = traces_of(transducer, [("abc", "vw")])[0]
+    transducer = make_transducer().with_options(DecodingOptions(painted=(ForcedAttention(1, (0.0, 0.0, 1.0)),)))
+    trace = make_traces(transducer, [("abc", "vw")])[0]
     with torch.inference_mode():
         (replay,) = build_replays(transducer, [trace])
         alone, guide = start_replay(transducer, replay)
@@ -56,7 +56,7 @@ def test_forced_attention_stays_forced() -> None:
 
 
 def test_an_ensemble_has_no_states() -> None:
-    both = ensemble([made(), made(seed=4)], ["a", "b"])
+    both = ensemble([make_transducer(), make_transducer(seed=4)], ["a", "b"])
     traces: list[Trace] = both.predict(["abc"])
     (replay,) = build_replays(both, traces)
     with pytest.raises(InputError, match="an ensemble has no states"):

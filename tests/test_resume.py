@@ -9,15 +9,15 @@ import msgspec
 import pytest
 import torch
 from trained_runs import (
-    assert_same_outcome,
-    copies,
-    copies_run,
-    copy_files,
-    outcome,
-    records,
-    small_config,
-    tensors,
+    assert_runs_identical,
+    comparable_log_records,
+    comparable_run_contents,
+    copy_task_run,
+    make_copy_examples,
+    make_small_config,
+    read_tensors,
     train_to_end,
+    write_copy_files,
     write_pairs,
 )
 
@@ -60,12 +60,14 @@ def at_update(number: int, kind: type[RunEvent] = UpdateCompleted) -> Stop:
 def test_interruptions_at_any_update_change_no_bit(tmp_path: Path, schedule: str, batch_type: str, size: int) -> None:
     """After the first update, in mid-epoch, right before a validation, at one, at the end of an epoch, at the end."""
     every = {"epochs": 13, "eval_interval": 1.7, "metric": "loss"}
-    config = small_config({**every, "lr_schedule": schedule, "batch_type": batch_type, "batch_size": size}, dropout=0.4)
-    files = copy_files(tmp_path)
+    config = make_small_config(
+        {**every, "lr_schedule": schedule, "batch_type": batch_type, "batch_size": size}, dropout=0.4
+    )
+    files = write_copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)
     validations = [event.progress.update for event in straight if isinstance(event, ValidationCompleted)]
     updates = straight[-1].progress.update if isinstance(straight[-1], TrainingStopped) else validations[-1]
-    assert updates > 60 and "stepped" in {record["event"] for record in records(tmp_path / "straight")}
+    assert updates > 60 and "stepped" in {record["event"] for record in comparable_log_records(tmp_path / "straight")}
     places = [
         *(at_update(0, TrainingStarted), at_update(1), at_update(7), at_update(validations[1])),
         *(
@@ -78,7 +80,7 @@ def test_interruptions_at_any_update_change_no_bit(tmp_path: Path, schedule: str
     for place in places:
         train_until(files, tmp_path / "broken", config, place)
     train_to_end(files, tmp_path / "broken", config)
-    assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+    assert_runs_identical(tmp_path / "straight", tmp_path / "broken")
 
 
 MORE: dict[str, dict[str, dict[str, Any]]] = {
@@ -103,11 +105,11 @@ MORE: dict[str, dict[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("settings", MORE.values(), ids=MORE)
 def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: dict[str, dict[str, Any]]) -> None:
     """Stopped in mid-epoch, before a validation and at one, each way of training ends as though it never was."""
-    base = msgspec.to_builtins(small_config({"epochs": 4, "eval_interval": 0.7}, dropout=0.3))
+    base = msgspec.to_builtins(make_small_config({"epochs": 4, "eval_interval": 0.7}, dropout=0.3))
     config = build_config(
         {key: {**base[key], **settings[key]} for key in settings} | _without_keys(base, settings), "test"
     )
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)
     validation = [event.progress.update for event in straight if isinstance(event, ValidationCompleted)][1]
     places = [
@@ -120,7 +122,7 @@ def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: di
     for place in places:
         train_until(files, tmp_path / "broken", config, place)
     train_to_end(files, tmp_path / "broken", config)
-    assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+    assert_runs_identical(tmp_path / "straight", tmp_path / "broken")
     load(tmp_path / "broken").predict(["abc"])
 
 
@@ -144,7 +146,7 @@ def test_a_process_killed_at_any_event_resumes_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_seconds: float, skipped: int, worth: int
 ) -> None:
     """Whether the examples are read again or mapped, the run that was never interrupted had them in memory."""
-    files, straight, config = copies_run()
+    files, straight, config = copy_task_run()
     monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
     monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", worth)
     events = train_run(files, tmp_path / "run", config)
@@ -152,43 +154,47 @@ def test_a_process_killed_at_any_event_resumes_bit_for_bit(
     assert len(left) > 20 and any((folder / "corpus.arrow").exists() for folder in left) == (not worth)
     for folder in left[::skipped]:
         train_to_end(files, folder, config)
-        assert_same_outcome(straight, folder)
-        said = [(record["event"], record.get("path"), record.get("update")) for record in records(folder)]
+        assert_runs_identical(straight, folder)
+        said = [
+            (record["event"], record.get("path"), record.get("update")) for record in comparable_log_records(folder)
+        ]
         assert len(said) == len(set(said)), folder.name
 
 
 def test_a_log_line_cut_by_a_crash_is_forgotten(tmp_path: Path) -> None:
-    files, straight, config = copies_run()
+    files, straight, config = copy_task_run()
     train_until(files, tmp_path / "run", config, at_update(9))
     with open(tmp_path / "run" / "log.jsonl", "a", encoding="utf-8") as file:
         file.write('{"event": "validated", "update": 10, "loss": 1.0}\n{"event": "vali')
     train_to_end(files, tmp_path / "run", config)
-    assert_same_outcome(straight, tmp_path / "run")
+    assert_runs_identical(straight, tmp_path / "run")
 
 
 def test_closing_at_the_best_validation_keeps_its_model(tmp_path: Path) -> None:
-    files, _, config = copies_run()
+    files, _, config = copy_task_run()
     for _ in range(3):
         event = train_until(files, tmp_path / "run", config, lambda event: isinstance(event, ValidationCompleted))
         assert isinstance(event, ValidationCompleted)
-        model, (state, notes) = (tensors(tmp_path / "run" / f"{name}.safetensors") for name in ("model", "training"))
+        model, (state, notes) = (
+            read_tensors(tmp_path / "run" / f"{name}.safetensors") for name in ("model", "training")
+        )
         assert msgspec.json.decode(notes["progress"])["update"] == event.progress.update
         if event.best:
             parameters = {n.removeprefix("network."): v for n, v in state.items() if n.startswith("network.")}
-            outputs = [trace.output for trace in load(tmp_path / "run").trace(copies(10, seed=2))]
+            outputs = [trace.output for trace in load(tmp_path / "run").trace(make_copy_examples(10, seed=2))]
             assert model[0] == parameters and outputs == [trace.output for trace in event.traces]
 
 
 def test_a_run_without_a_checkpoint_accepts_other_data(tmp_path: Path) -> None:
-    config = copies_run().config
-    train_until(copies_run().files, tmp_path / "run", config, lambda event: isinstance(event, ModelBuilt))
+    config = copy_task_run().config
+    train_until(copy_task_run().files, tmp_path / "run", config, lambda event: isinstance(event, ModelBuilt))
     examples = [Example("xyz"[: 1 + n % 3], "zyxw"[n % 4]) for n in range(20)]
     files = TrainingFiles(
         write_pairs(tmp_path / "a.tsv", examples[:15]), write_pairs(tmp_path / "b.tsv", examples[12:])
     )
     train_to_end(files, tmp_path / "run", config)
     train_to_end(files, tmp_path / "fresh", config)
-    assert_same_outcome(tmp_path / "run", tmp_path / "fresh")
+    assert_runs_identical(tmp_path / "run", tmp_path / "fresh")
     assert load(tmp_path / "run").predict(["x"])[0].unknown == ()
 
 
@@ -198,14 +204,17 @@ def test_an_interrupted_start_can_be_repeated(tmp_path: Path, monkeypatch: pytes
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr("pellucid.training.run_folder.write_text", interrupt)
-        train_to_end(copies_run().files, tmp_path / "run", copies_run().config)
+        train_to_end(copy_task_run().files, tmp_path / "run", copy_task_run().config)
     assert (tmp_path / "run" / "vocabulary.json").exists() and not (tmp_path / "run" / "config.toml").exists()
-    train_to_end(copies_run().files, tmp_path / "run", copies_run().config)
-    assert_same_outcome(copies_run().run, tmp_path / "run")
+    train_to_end(copy_task_run().files, tmp_path / "run", copy_task_run().config)
+    assert_runs_identical(copy_task_run().run, tmp_path / "run")
 
 
 def test_two_seeds_differ_and_one_seed_does_not(tmp_path: Path) -> None:
     for name, seed in (("again", 1), ("other", 2)):
-        train_to_end(copies_run().files, tmp_path / name, msgspec.structs.replace(copies_run().config, seed=seed))
-    assert_same_outcome(copies_run().run, tmp_path / "again")
-    assert outcome(copies_run().run)["moments"] != outcome(tmp_path / "other")["moments"]
+        train_to_end(copy_task_run().files, tmp_path / name, msgspec.structs.replace(copy_task_run().config, seed=seed))
+    assert_runs_identical(copy_task_run().run, tmp_path / "again")
+    assert (
+        comparable_run_contents(copy_task_run().run)["moments"]
+        != comparable_run_contents(tmp_path / "other")["moments"]
+    )

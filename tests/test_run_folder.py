@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trained_runs import copies_run, copy_of, digits_run, train_to_end
+from trained_runs import copy_run_folder, copy_task_run, digits_run, train_to_end
 
 import pellucid
 from pellucid.config.toml import flatten_config
@@ -39,13 +39,13 @@ def test_a_loaded_model_predicts_what_it_did_when_saved() -> None:
 
 
 def test_a_moved_run_is_the_same_run(tmp_path: Path) -> None:
-    moved = copy_of(digits_run().run, tmp_path / "elsewhere" / "run")
+    moved = copy_run_folder(digits_run().run, tmp_path / "elsewhere" / "run")
     outputs = [trace.output for trace in load(moved).predict(SOURCES)]
     assert outputs == [trace.output for trace in load(digits_run().run).predict(SOURCES)]
 
 
 def test_the_model_alone_needs_neither_log_nor_checkpoint_nor_card(tmp_path: Path) -> None:
-    moved = copy_of(digits_run().run, tmp_path / "run")
+    moved = copy_run_folder(digits_run().run, tmp_path / "run")
     for name in ("log.jsonl", "training.safetensors", "card.md"):
         (moved / name).unlink()
     assert load(moved).predict(["nine"])[0].output
@@ -61,7 +61,7 @@ def test_other_folders_and_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_validation_has_no_model_yet(tmp_path: Path) -> None:
-    folder = copy_of(copies_run().run, tmp_path / "run")
+    folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     for name in ("model.safetensors", "training.safetensors", "log.jsonl"):
         (folder / name).unlink()
     assert message(folder) == f"{folder} holds no model yet: its training has not reached a first validation"
@@ -69,19 +69,19 @@ def test_a_run_without_a_validation_has_no_model_yet(tmp_path: Path) -> None:
 
 def test_a_log_ahead_of_the_checkpoint_does_not_claim_a_model(tmp_path: Path) -> None:
     """A training killed between the log and the checkpoint of its first validation, after an earlier checkpoint."""
-    files, _, config = copies_run()
+    files, _, config = copy_task_run()
     training = train_run(files, tmp_path / "run", config)
     next(event for event in training if isinstance(event, UpdateCompleted))
     training.close()
-    shutil.copy(copies_run().run / "log.jsonl", tmp_path / "run")
+    shutil.copy(copy_task_run().run / "log.jsonl", tmp_path / "run")
     assert message(tmp_path / "run").endswith("run holds no model yet: its training has not reached a first validation")
 
 
 @pytest.mark.parametrize("left", ["nothing", "a link to nowhere"])
 def test_a_model_that_the_training_command_writes_from_the_checkpoint(tmp_path: Path, left: str) -> None:
     """The state of a training killed between its checkpoint and its model."""
-    files, whole, config = copies_run()
-    folder = copy_of(whole, tmp_path / "run")
+    files, whole, config = copy_task_run()
+    folder = copy_run_folder(whole, tmp_path / "run")
     (folder / "model.safetensors").unlink()
     if left != "nothing":
         (folder / "model.safetensors").symlink_to(tmp_path / "nowhere")
@@ -94,7 +94,7 @@ def test_a_model_that_the_training_command_writes_from_the_checkpoint(tmp_path: 
 
 
 def test_a_model_of_an_earlier_validation_must_be_restored(tmp_path: Path) -> None:
-    files, _, config = copies_run()
+    files, _, config = copy_task_run()
     training = train_run(files, tmp_path / "run", config)
     next(event for event in training if isinstance(event, ValidationCompleted))
     next(event for event in training if isinstance(event, UpdateCompleted))
@@ -107,8 +107,8 @@ def test_a_model_of_an_earlier_validation_must_be_restored(tmp_path: Path) -> No
 
 
 def test_a_run_with_its_log_alone_can_be_trained_again(tmp_path: Path) -> None:
-    files, whole, config = copies_run()
-    folder = copy_of(whole, tmp_path / "run")
+    files, whole, config = copy_task_run()
+    folder = copy_run_folder(whole, tmp_path / "run")
     for name in ("model.safetensors", "training.safetensors"):
         (folder / name).unlink()
     assert message(folder) == (
@@ -139,7 +139,7 @@ def replace_by_a_folder(path: Path) -> None:
 @pytest.mark.parametrize("spoil", [cut, garble, empty, replace_by_a_folder])
 @pytest.mark.parametrize("name", ["config.toml", "vocabulary.json", "model.safetensors"])
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, spoil: Callable[[Path], None]) -> None:
-    folder = copy_of(copies_run().run, tmp_path / "run")
+    folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     spoil(folder / name)
     if (name, spoil) == ("config.toml", cut):
         (folder / name).write_text("size = [")
@@ -147,20 +147,20 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, spoil: Callable[[Pat
 
 
 def test_a_missing_vocabulary_is_named(tmp_path: Path) -> None:
-    folder = copy_of(copies_run().run, tmp_path / "run")
+    folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     (folder / "vocabulary.json").unlink()
     assert message(folder) == f"cannot read {folder / 'vocabulary.json'}: no such file or directory"
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"source": 3}', '"\\ud800"', "nul"])
 def test_json_without_a_vocabulary_is_refused(tmp_path: Path, content: str) -> None:
-    folder = copy_of(copies_run().run, tmp_path / "run")
+    folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     (folder / "vocabulary.json").write_text(content)
     assert message(folder).startswith(f"{folder / 'vocabulary.json'} is not a vocabulary: ")
 
 
 def test_a_model_of_other_sizes_is_refused(tmp_path: Path) -> None:
-    folder = copy_of(copies_run().run, tmp_path / "run")
+    folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     settings = (folder / "config.toml").read_text()
     (folder / "config.toml").write_text(settings.replace("\nsize = 8\n", "\nsize = 9\n"))
     assert message(folder).startswith(f"{folder / 'model.safetensors'} does not fit the run's configuration")
@@ -249,7 +249,7 @@ def test_no_log_is_an_empty_log(tmp_path: Path) -> None:
 
 
 def test_the_saved_settings_contain_every_key() -> None:
-    text = (copies_run().run / "config.toml").read_text("utf-8")
+    text = (copy_task_run().run / "config.toml").read_text("utf-8")
     assert all(f"[{name}]" in text for name in ("data", "encoder", "attention", "decoder", "training", "search"))
     keys = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
-    assert len(keys) == f"\n{text}".count("\n# ") == len(flatten_config(copies_run().config))
+    assert len(keys) == f"\n{text}".count("\n# ") == len(flatten_config(copy_task_run().config))

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from tasks import task_run
-from trained_runs import assert_same_outcome, copies_run, copy_of, digits_run
+from task_cases import task_run
+from trained_runs import assert_runs_identical, copy_run_folder, copy_task_run, digits_run
 
 from pellucid.config.toml import flatten_config, load_config
 from pellucid.errors import ConfigError, InputError, RunError
@@ -45,7 +45,7 @@ LONG = "a" * 5_000
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A copy of a finished run."""
-    return copy_of(copies_run().run, tmp_path / "run")
+    return copy_run_folder(copy_task_run().run, tmp_path / "run")
 
 
 def refusal(act: Callable[[], object]) -> str:
@@ -57,7 +57,7 @@ def refusal(act: Callable[[], object]) -> str:
 
 def resume(run: Path) -> None:
     """The command that made the run, given again."""
-    list(train_run(copies_run().files, run, copies_run().config))
+    list(train_run(copy_task_run().files, run, copy_task_run().config))
 
 
 def snapshot(run: Path) -> Path:
@@ -137,7 +137,7 @@ def test_a_training_writes_nothing_through_a_link(run: Path, name: str, finished
     if finished:
         (run / ".lock").touch()
     else:
-        events = train_run(copies_run().files, run.parent / "begun", copies_run().config)
+        events = train_run(copy_task_run().files, run.parent / "begun", copy_task_run().config)
         next(event for event in events if isinstance(event, FileSaved))
         events.close()
         run = run.parent / "begun"
@@ -152,7 +152,7 @@ def test_a_training_writes_nothing_through_a_link(run: Path, name: str, finished
     (run / name).unlink()
     (run.parent / "old").rename(run / name)
     resume(run)
-    assert_same_outcome(copies_run().run, run)
+    assert_runs_identical(copy_task_run().run, run)
 
 
 @pytest.mark.parametrize("name", [".lock", "log.jsonl"])
@@ -235,7 +235,7 @@ def test_a_configuration_that_lacks_settings_is_refused_and_the_training_command
     config.write_text(without_settings(whole.decode(), kind), "utf-8")
     told = f"{config} lacks {first}{others}: restore the file, or give the training command again"
     assert refusal(lambda: load(run)) == refusal(lambda: load_run_config(run)) == told
-    (built,) = (event for event in train_run(*copies_run()._replace(run=run)) if isinstance(event, ModelBuilt))
+    (built,) = (event for event in train_run(*copy_task_run()._replace(run=run)) if isinstance(event, ModelBuilt))
     assert f"{config} lacked settings: it is written anew" in built.warnings and config.read_bytes() == whole
     load(run)
 
@@ -261,7 +261,7 @@ def test_a_vocabulary_with_too_long_training_texts_is_refused(run: Path, key: st
 @pytest.mark.parametrize("damage", ["longer", "shorter", "swapped", "tags"])
 def test_positions_other_than_those_of_the_configuration_are_refused(tmp_path: Path, damage: str) -> None:
     """The symbols of a pointer are the positions of the longest source, in order."""
-    run = copy_of(task_run("point").run, tmp_path / "run")
+    run = copy_run_folder(task_run("point").run, tmp_path / "run")
     config, vocabulary = run / "config.toml", run / "vocabulary.json"
     content, size = json.loads(vocabulary.read_text("utf-8")), load_config(config).data.max_sequence_length
     symbols = content["target"]["symbols"]
@@ -493,7 +493,7 @@ def test_a_log_beyond_the_bound_is_refused(run: Path, monkeypatch: pytest.Monkey
 
 def test_a_log_without_the_best_validation_is_reported_on_resume(run: Path) -> None:
     def known() -> tuple[str, ...]:
-        events = train_run(copies_run().files, run, copies_run().config)
+        events = train_run(copy_task_run().files, run, copy_task_run().config)
         return next(event.warnings for event in events if isinstance(event, ModelBuilt))
 
     assert not any("lacks" in line for line in known())
@@ -627,7 +627,7 @@ def test_a_damaged_card_is_reported_and_written_again(run: Path, kind: str) -> N
     card.write_bytes(CARDS[kind](whole))
     told = [
         event.warnings
-        for event in train_run(copies_run().files, run, copies_run().config)
+        for event in train_run(copy_task_run().files, run, copy_task_run().config)
         if isinstance(event, ModelBuilt)
     ]
     assert f"{card} was damaged: it is written anew at the end of the training" in told[0]
@@ -667,19 +667,19 @@ def test_a_card_never_gives_the_scores_of_another_validation(run: Path, card_lef
 
 def test_a_damaged_model_is_reported_and_written_again_from_the_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    events = train_run(copies_run().files, run, copies_run().config)
+    events = train_run(copy_task_run().files, run, copy_task_run().config)
     next(event for event in events if isinstance(event, FileSaved) and event.best)
     events.close()
     model = run / "model.safetensors"
     whole = model.read_bytes()
     model.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    events = train_run(copies_run().files, run, copies_run().config)
+    events = train_run(copy_task_run().files, run, copy_task_run().config)
     known = next(event.warnings for event in events if isinstance(event, ModelBuilt))
     events.close()
     assert f"{model} was damaged: it is written anew from the checkpoint" in known
     assert model.read_bytes() == whole
     resume(run)
-    assert_same_outcome(copies_run().run, run)
+    assert_runs_identical(copy_task_run().run, run)
 
 
 @pytest.mark.parametrize("value", [DEEP, DIGITS, "", "null"])

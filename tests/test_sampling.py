@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from small import SEEDS, batches, few, padded
-from small_searches import KINDS, all_outputs, score_outputs, small_network
+from small_networks import SEEDS, batches, few_examples, make_padded_ids
+from small_searches import NETWORK_KINDS, enumerate_outputs, make_small_network, score_outputs
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
@@ -22,7 +22,7 @@ from pellucid.decoding.sampling import SamplingConfig, draw_symbols, sample
 from pellucid.model.network import Network
 
 LONGEST = 5
-KIND = st.sampled_from(KINDS)
+KIND = st.sampled_from(NETWORK_KINDS)
 
 
 def samples(
@@ -42,22 +42,25 @@ def sample_numbered(
         return sample(running, batch.source_lengths, np.array(numbers), wanted, drawing)
 
 
-@few
+@few_examples
 @given(KIND, batches(), SEEDS)
 def test_sampling_from_one_candidate_is_greedy(kind: tuple[str, str], batch: Batch, seed: int) -> None:
-    network = small_network(kind, seed)
+    network = make_small_network(kind, seed)
     likeliest = greedy(network, batch.source, batch.source_lengths, LengthLimits(0, LONGEST))
     for drawing in (SamplingConfig(samples=2, top_k=1), SamplingConfig(samples=2, top_p=1e-6)):
         for outputs, one in zip(samples(network, batch, drawing), likeliest, strict=True):
             assert [each.ids.tolist() for each in outputs] == [one.ids.tolist()] * 2
 
 
-@few
+@few_examples
 @given(KIND, batches(), SEEDS, st.integers(0, 5), st.sampled_from([1.0, 0.7]))
 def test_batch_composition_changes_no_sample(
     kind: tuple[str, str], batch: Batch, seed: int, first: int, temperature: float
 ) -> None:
-    network, drawing = small_network(kind, seed), SamplingConfig(samples=3, seed=seed % 99, temperature=temperature)
+    network, drawing = (
+        make_small_network(kind, seed),
+        SamplingConfig(samples=3, seed=seed % 99, temperature=temperature),
+    )
     numbers = [first + row for row in range(len(batch.source))]
     for row, outputs in enumerate(sample_numbered(network, batch, numbers, drawing)):
         length, rows = int(batch.source_lengths[row]), slice(row, row + 1)
@@ -71,13 +74,13 @@ def test_batch_composition_changes_no_sample(
             np.testing.assert_allclose(each.weights, told.weights, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("kind", NETWORK_KINDS[:2])
 def test_outputs_are_sampled_by_their_probability(kind: tuple[str, str]) -> None:
-    network, count = small_network(kind, 3), 1024
-    batch = Batch(padded([3], 1), torch.tensor([3]), padded([1], 2), torch.tensor([1]))
+    network, count = make_small_network(kind, 3), 1024
+    batch = Batch(make_padded_ids([3], 1), torch.tensor([3]), make_padded_ids([1], 2), torch.tensor([1]))
     lists = [samples(network, batch, SamplingConfig(samples=count, seed=seed), 2)[0] for seed in range(4)]
     found = [tuple(each.ids.tolist()) for outputs in lists for each in outputs]
-    every = all_outputs(2)
+    every = enumerate_outputs(2)
     scores = np.array([each.log_probabilities.sum() for each in score_outputs(network, batch, 0, every)])
     wanted = np.exp(scores) * len(found)
     counted = np.array([found.count(ids) for ids in every])

@@ -10,7 +10,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, config_of, few, head_of, near, network_of
+from small_networks import (
+    SEEDS,
+    VOCABULARY_SIZE,
+    assert_tensors_close,
+    batches,
+    few_examples,
+    make_config,
+    make_network,
+    output_projection,
+)
 
 from pellucid.config.settings import SamplingSchedule, TrainingConfig
 from pellucid.data.batches import Batch
@@ -21,7 +30,7 @@ from pellucid.training.scheduled_sampling import sample_symbols, sampling_probab
 
 
 def schedule_config(kind: SamplingSchedule, end: float) -> TrainingConfig:
-    return config_of({"training": {"scheduled_sampling": kind, "sampling_probability": end}}).training
+    return make_config({"training": {"scheduled_sampling": kind, "sampling_probability": end}}).training
 
 
 @given(st.sampled_from(["linear", "exponential", "inverse-sigmoid"]), st.floats(0.01, 0.99))
@@ -72,9 +81,9 @@ def fed_symbols(
 
 def test_each_symbol_is_replaced_independently(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that always writes one symbol: it stands where the coin fell so, and the truth everywhere else."""
-    network = network_of(config_of({}), 1)
+    network = make_network(make_config({}), 1)
     with torch.no_grad():
-        head_of(network.decoder).bias[7] += 1000
+        output_projection(network.decoder).bias[7] += 1000
     target = torch.full((40, 50), 5)
     batch = Batch(torch.full((40, 3), 4), torch.full((40,), 3), target, torch.full((40,), 50))
     torch.manual_seed(1)
@@ -86,12 +95,12 @@ def test_each_symbol_is_replaced_independently(monkeypatch: pytest.MonkeyPatch) 
     assert counts.min() < counts.max()  # a coin for each symbol, not for each row
 
 
-@few
+@few_examples
 @given(batches(), SEEDS)
 def test_probability_0_is_teacher_forcing_and_probability_1_is_not(batch: Batch, seed: int) -> None:
-    network = network_of(config_of({}), seed)
+    network = make_network(make_config({}), seed)
     torch.manual_seed(seed)
-    near(unroll_sampled(network, batch, 0.0).logits, network(batch).logits)
+    assert_tensors_close(unroll_sampled(network, batch, 0.0).logits, network(batch).logits)
     found = unroll_sampled(network, batch, 1.0).logits
-    near(found[:, 0], network(batch).logits[:, 0])
-    assert found.shape == (*batch.target.shape, WIDTH) and found.requires_grad
+    assert_tensors_close(found[:, 0], network(batch).logits[:, 0])
+    assert found.shape == (*batch.target.shape, VOCABULARY_SIZE) and found.requires_grad

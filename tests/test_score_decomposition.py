@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from inspected import made, traces_of
+from untrained_models import make_traces, make_transducer
 
 from pellucid.decoding.ensemble import ensemble
 from pellucid.errors import InputError
@@ -55,8 +55,8 @@ def test_components_are_the_defined_means() -> None:
 
 def test_fractions_equal_those_of_the_component_products() -> None:
     """General attention, e = qᵀ W h, whose queries are the decoder's states before: in NumPy."""
-    transducer = made("general")
-    traces = traces_of(transducer, PAIRS)
+    transducer = make_transducer("general")
+    traces = make_traces(transducer, PAIRS)
     own = trace_states(transducer, traces)
     weight = transducer.network.state_dict()["decoder.attention.key_projection.weight"].numpy()
     starts = []
@@ -90,21 +90,21 @@ def test_fractions_equal_those_of_the_component_products() -> None:
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "heads", "copying", "general"])
 def test_fractions_sum_to_one_for_every_softmax_attention(kind: str) -> None:
-    transducer = made(kind)
-    found = decompose_scores(transducer, traces_of(transducer, PAIRS))
+    transducer = make_transducer(kind)
+    found = decompose_scores(transducer, make_traces(transducer, PAIRS))
     assert sum(found) == pytest.approx(1) and np.isfinite(found).all()
 
 
 def test_a_repeated_source_is_fully_temporal() -> None:
     """Every state is the mean of its place."""
-    transducer = made()
-    found = decompose_scores(transducer, traces_of(transducer, [("abc", "vwx")] * 3))
+    transducer = make_transducer()
+    found = decompose_scores(transducer, make_traces(transducer, [("abc", "vwx")] * 3))
     np.testing.assert_allclose(found, [1, 0, 0], atol=1e-6)
 
 
 def test_states_that_depend_on_their_symbol_only_are_input_driven() -> None:
     """An encoder that forgets all before, and a query that never changes: e depends on the symbol alone."""
-    transducer = made("general")
+    transducer = make_transducer("general")
     parameters = dict(transducer.network.named_parameters())
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -117,7 +117,7 @@ def test_states_that_depend_on_their_symbol_only_are_input_driven() -> None:
         parameters["decoder.bridge.bias"].fill_(0.5)
         parameters["decoder.context_projection.weight"].zero_()
     # Each symbol stands equally often at each of two places, so that no place has a mean of its own.
-    traces = traces_of(transducer, [("ab", ""), ("ba", ""), ("bc", ""), ("cb", ""), ("ca", ""), ("ac", "")])
+    traces = make_traces(transducer, [("ab", ""), ("ba", ""), ("bc", ""), ("cb", ""), ("ca", ""), ("ac", "")])
     found = decompose_scores(transducer, traces)
     np.testing.assert_allclose(found, [0, 1, 0], atol=1e-6)
 
@@ -128,7 +128,7 @@ def test_a_linear_network_with_known_components(monkeypatch: pytest.MonkeyPatch)
     Each row is ±(a + σ b + γ d), σ and γ ±1 as often with each other, so the products between the parts sum to zero
     and the parts of the variance are a² : b² : d².
     """
-    transducer, place, symbol, rest = made("general"), 1.0, 2.0, 3.0
+    transducer, place, symbol, rest = make_transducer("general"), 1.0, 2.0, 3.0
     with torch.no_grad():
         weight = dict(transducer.network.named_parameters())["decoder.attention.key_projection.weight"]
         weight.zero_()[0, 0] = 1.0
@@ -147,19 +147,19 @@ def test_a_linear_network_with_known_components(monkeypatch: pytest.MonkeyPatch)
         return result
 
     monkeypatch.setattr("pellucid.inspection.score_decomposition._trace_attention", trace_attention)
-    found = decompose_scores(transducer, traces_of(transducer, [(source, "v") for source, _ in rows]))
+    found = decompose_scores(transducer, make_traces(transducer, [(source, "v") for source, _ in rows]))
     total = place**2 + symbol**2 + rest**2
     np.testing.assert_allclose(found, [place**2 / total, symbol**2 / total, rest**2 / total], atol=1e-9)
 
 
 def test_models_without_softmax_scores_are_refused() -> None:
     for kind in ("monotonic", "none"):
-        model = made(kind)
+        model = make_transducer(kind)
         with pytest.raises(InputError, match="by a softmax"):
-            decompose_scores(model, traces_of(model, PAIRS))
-    model = made()
+            decompose_scores(model, make_traces(model, PAIRS))
+    model = make_transducer()
     with pytest.raises(InputError, match=r"^traces: expected attention that varies"):
-        decompose_scores(model, traces_of(model, [("a", "v")]))
-    both = ensemble([model, made(seed=4)], ["a", "b"])
+        decompose_scores(model, make_traces(model, [("a", "v")]))
+    both = ensemble([model, make_transducer(seed=4)], ["a", "b"])
     with pytest.raises(InputError, match="ensemble"):
         decompose_scores(both, both.predict(["abc"]))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, batches, few
-from small_searches import KINDS, SCORES, SearchCase, run_search, score_outputs, small_network
+from small_networks import SEEDS, batches, few_examples
+from small_searches import CANDIDATE_SCORERS, NETWORK_KINDS, SearchCase, make_small_network, run_search, score_outputs
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
@@ -25,12 +25,12 @@ def path(tree: SearchTreeIds, node: int) -> list[int]:
     return ids
 
 
-@few
-@given(st.sampled_from(KINDS), batches(), SEEDS, SCORES, st.integers(1, 4))
+@few_examples
+@given(st.sampled_from(NETWORK_KINDS), batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4))
 def test_every_node_has_the_log_probability_of_its_path(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int
 ) -> None:
-    network, asked = small_network(kind, seed), SearchCase(beam_size=width, nbest=width, score=score, lattice=True)
+    network, asked = make_small_network(kind, seed), SearchCase(beam_size=width, nbest=width, score=score, lattice=True)
     without = run_search(network, batch, asked._replace(lattice=False))
     for row, found in enumerate(run_search(network, batch, asked)):
         assert [each.decoded.ids.tolist() for each in found] == [each.decoded.ids.tolist() for each in without[row]]

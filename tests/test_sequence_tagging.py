@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from recipe_data import write, write_snips
+from recipe_data import write_lines, write_snips
 
 from pellucid.data.examples import Example
 from pellucid.errors import DataError
@@ -12,9 +12,9 @@ from pellucid.recipes import sequence_tagging as tagging
 
 def test_rare_words_are_replaced_by_their_signature(tmp_path: Path) -> None:
     write_snips(tmp_path)
-    write(tmp_path / "train" / "seq.in", ["play paris", "play xylophone", "play 1984", "rain paris"])
-    write(tmp_path / "train" / "seq.out", ["O B-city"] * 4)
-    write(tmp_path / "train" / "label", ["Play"] * 3 + ["Rain"])
+    write_lines(tmp_path / "train" / "seq.in", ["play paris", "play xylophone", "play 1984", "rain paris"])
+    write_lines(tmp_path / "train" / "seq.out", ["O B-city"] * 4)
+    write_lines(tmp_path / "train" / "label", ["Play"] * 3 + ["Rain"])
     splits = tagging.read_snips(tmp_path)
     sources = [example.source for example in splits.train]
     assert sources == ["<intent> play paris", "<intent> play <ne>", "<intent> play <number>", "<intent> <in> paris"]
@@ -24,10 +24,10 @@ def test_rare_words_are_replaced_by_their_signature(tmp_path: Path) -> None:
 
 def test_mismatched_lines_raise_data_error(tmp_path: Path) -> None:
     write_snips(tmp_path)
-    write(tmp_path / "valid" / "label", ["Play"])
+    write_lines(tmp_path / "valid" / "label", ["Play"])
     with pytest.raises(DataError, match=r"valid: seq\.in, seq\.out and label have 8, 8, 1 lines"):
         tagging.read_snips(tmp_path)
-    write(tmp_path / "valid" / "label", ["Play"] * 7 + ["Play Rain"])
+    write_lines(tmp_path / "valid" / "label", ["Play"] * 7 + ["Play Rain"])
     with pytest.raises(DataError, match=r"valid, line 8: expected a tag .* got 4 words, 4 tags and 2 labels"):
         tagging.read_snips(tmp_path)
     (tmp_path / "valid" / "label").write_bytes(b"\xff\n" * 8)
@@ -37,9 +37,9 @@ def test_mismatched_lines_raise_data_error(tmp_path: Path) -> None:
 
 def test_unresolved_residues_are_not_scored(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv.gz"
-    write(path, ["a\tMKL\tCHE\t011", "b\tMK\tCH\t00", "c\tM\tC\t1"])
+    write_lines(path, ["a\tMKL\tCHE\t011", "b\tMK\tCH\t00", "c\tM\tC\t1"])
     assert list(tagging.read_structure_split(path)) == [Example("MKL", "-HE"), Example("M", "C")]
-    write(path, ["a\tMKL\tCH\t011"])
+    write_lines(path, ["a\tMKL\tCH\t011"])
     with pytest.raises(DataError, match=r"x\.tsv\.gz, line 1: expected id, residues, structure and mask"):
         list(tagging.read_structure_split(path))
     path.write_bytes(b"plain")

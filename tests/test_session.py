@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from trained_runs import (
     RUN_FILES,
-    contents,
-    copies,
-    copies_run,
-    copy_files,
-    own_files,
-    small_config,
-    tensors,
+    copy_task_run,
+    list_run_files,
+    make_copy_examples,
+    make_small_config,
+    read_folder_state,
+    read_tensors,
     train_to_end,
+    write_copy_files,
     write_pairs,
 )
 
@@ -39,22 +39,22 @@ def refusal(files: TrainingFiles, folder: Path, config: Config, kind: type[Excep
 
 
 def test_a_run_holds_its_files_and_no_pickle() -> None:
-    assert own_files(copies_run().run) == RUN_FILES
-    for name, (content, _) in contents(copies_run().run).items():
+    assert list_run_files(copy_task_run().run) == RUN_FILES
+    for name, (content, _) in read_folder_state(copy_task_run().run).items():
         assert b"\x80\x04" not in content[:2] and not content.startswith(b"PK"), name
         if name.endswith(".safetensors"):
-            assert tensors(copies_run().run / name)[0]
+            assert read_tensors(copy_task_run().run / name)[0]
         else:
             content.decode("utf-8")
 
 
 def test_the_saved_settings_are_those_given() -> None:
     """But for the format and the header, which may have been found out by then."""
-    saved = load_config(copies_run().run / "config.toml")
+    saved = load_config(copy_task_run().run / "config.toml")
     found = {"input_format": saved.data.input_format, "header": saved.data.header}
     assert found == {"input_format": "tsv", "header": False}
-    given = msgspec.structs.replace(copies_run().config.data, **found)
-    assert saved == msgspec.structs.replace(copies_run().config, data=given)
+    given = msgspec.structs.replace(copy_task_run().config.data, **found)
+    assert saved == msgspec.structs.replace(copy_task_run().config, data=given)
 
 
 def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,14 +63,14 @@ def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatc
     monkeypatch.setattr(
         session, "is_numba_available", lambda: told.extend(each["event"] for each in read_log(tmp_path / "run"))
     )
-    train_to_end(copy_files(tmp_path), tmp_path / "run", small_config({"epochs": 1}))
+    train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1}))
     assert told == ["compiling"]
     assert [each["event"] for each in read_log(tmp_path / "run")][:4] == ["compiling", "read", "read", "started"]
 
 
 def test_the_order_of_events(tmp_path: Path) -> None:
-    files = copy_files(tmp_path)
-    events = train_to_end(files, tmp_path / "run", small_config({"epochs": 2}))
+    files = write_copy_files(tmp_path)
+    events = train_to_end(files, tmp_path / "run", make_small_config({"epochs": 2}))
     assert [type(event) for event in events[:4]] == [FileRead, FileRead, ModelBuilt, TrainingStarted]
     assert [event.examples for event in events if isinstance(event, FileRead)] == [40, 10]
     assert [event.resumed for event in events if isinstance(event, ModelBuilt)] == [False]
@@ -80,23 +80,23 @@ def test_the_order_of_events(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_stays_unchanged() -> None:
-    before = contents(copies_run().run)
-    events = train_to_end(copies_run().files, copies_run().run, copies_run().config)
+    before = read_folder_state(copy_task_run().run)
+    events = train_to_end(copy_task_run().files, copy_task_run().run, copy_task_run().config)
     assert [type(event) for event in events] == [FileRead, FileRead, ModelBuilt, TrainingStopped]
-    assert contents(copies_run().run) == before
+    assert read_folder_state(copy_task_run().run) == before
 
 
 def test_a_run_of_another_configuration_is_refused_with_the_differences() -> None:
-    before = contents(copies_run().run)
-    other = small_config({"epochs": 4, "eval_interval": 0.5}, dropout=0.3)
-    assert refusal(copies_run().files, copies_run().run, other).splitlines() == [
-        f"{copies_run().run} holds a run with a different configuration:",
+    before = read_folder_state(copy_task_run().run)
+    other = make_small_config({"epochs": 4, "eval_interval": 0.5}, dropout=0.3)
+    assert refusal(copy_task_run().files, copy_task_run().run, other).splitlines() == [
+        f"{copy_task_run().run} holds a run with a different configuration:",
         "  encoder.dropout: 0.4 in the run, 0.3 now",
         "  decoder.dropout: 0.4 in the run, 0.3 now",
         "  training.epochs: 3.0 in the run, 4.0 now",
         "name another run folder",
     ]
-    assert contents(copies_run().run) == before
+    assert read_folder_state(copy_task_run().run) == before
 
 
 def replace_letters(examples: Sequence[Example]) -> list[Example]:
@@ -107,51 +107,51 @@ def replace_letters(examples: Sequence[Example]) -> list[Example]:
 @pytest.mark.parametrize(
     ("training", "development"),
     [
-        (copies(41, seed=1), copies(10, seed=2)),
-        (list(reversed(copies(40, seed=1))), copies(10, seed=2)),
-        (copies(40, seed=1), copies(9, seed=2)),
-        (replace_letters(copies(40, seed=1)), copies(10, seed=2)),
+        (make_copy_examples(41, seed=1), make_copy_examples(10, seed=2)),
+        (list(reversed(make_copy_examples(40, seed=1))), make_copy_examples(10, seed=2)),
+        (make_copy_examples(40, seed=1), make_copy_examples(9, seed=2)),
+        (replace_letters(make_copy_examples(40, seed=1)), make_copy_examples(10, seed=2)),
     ],
     ids=["one more", "another order", "other development data", "other symbols"],
 )
 def test_a_run_of_other_data_is_refused(tmp_path: Path, training: list[Example], development: list[Example]) -> None:
-    before = contents(copies_run().run)
+    before = read_folder_state(copy_task_run().run)
     files = TrainingFiles(write_pairs(tmp_path / "a.tsv", training), write_pairs(tmp_path / "b.tsv", development))
-    assert "is of a training on other data" in refusal(files, copies_run().run, copies_run().config)
-    assert contents(copies_run().run) == before
+    assert "is of a training on other data" in refusal(files, copy_task_run().run, copy_task_run().config)
+    assert read_folder_state(copy_task_run().run) == before
 
 
 def test_a_model_without_its_training_state_is_not_overwritten(tmp_path: Path) -> None:
-    shutil.copytree(copies_run().run, tmp_path / "run")
+    shutil.copytree(copy_task_run().run, tmp_path / "run")
     (tmp_path / "run" / "training.safetensors").unlink()
-    before = contents(tmp_path / "run")
-    assert str(tmp_path / "run") in refusal(copies_run().files, tmp_path / "run", copies_run().config)
-    assert contents(tmp_path / "run") == before
+    before = read_folder_state(tmp_path / "run")
+    assert str(tmp_path / "run") in refusal(copy_task_run().files, tmp_path / "run", copy_task_run().config)
+    assert read_folder_state(tmp_path / "run") == before
 
 
 def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> None:
     folder = tmp_path / "thesis"
     folder.mkdir()
     (folder / "chapter.tex").write_text("hello")
-    assert refusal(copies_run().files, folder, copies_run().config) == (
+    assert refusal(copy_task_run().files, folder, copy_task_run().config) == (
         f"{folder} is not empty and holds no run (chapter.tex); name a new folder"
     )
     assert [path.name for path in folder.iterdir()] == ["chapter.tex"]
 
 
 def test_two_trainings_at_once_are_refused() -> None:
-    with lock_run_folder(copies_run().run):
-        assert refusal(copies_run().files, copies_run().run, copies_run().config) == (
-            f"{copies_run().run} is in use: another training is writing to it"
+    with lock_run_folder(copy_task_run().run):
+        assert refusal(copy_task_run().files, copy_task_run().run, copy_task_run().config) == (
+            f"{copy_task_run().run} is in use: another training is writing to it"
         )
-    train_to_end(copies_run().files, copies_run().run, copies_run().config)
+    train_to_end(copy_task_run().files, copy_task_run().run, copy_task_run().config)
 
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_development_data_that_is_the_training_data_is_refused(tmp_path: Path, copied: bool) -> None:
-    train = write_pairs(tmp_path / "train.tsv", copies(20, seed=1))
-    dev = write_pairs(tmp_path / "dev.tsv", list(reversed(copies(20, seed=1)))) if copied else train
-    message = refusal(TrainingFiles(train, dev), tmp_path / "run", small_config(), DataError)
+    train = write_pairs(tmp_path / "train.tsv", make_copy_examples(20, seed=1))
+    dev = write_pairs(tmp_path / "dev.tsv", list(reversed(make_copy_examples(20, seed=1)))) if copied else train
+    message = refusal(TrainingFiles(train, dev), tmp_path / "run", make_small_config(), DataError)
     assert message.startswith(f"{dev} holds the same examples as {train}")
     assert not (tmp_path / "run" / "config.toml").exists()
 
@@ -160,7 +160,7 @@ def test_the_files_read_are_reported(tmp_path: Path) -> None:
     train, dev = tmp_path / "train.tsv", tmp_path / "dev.tsv"
     train.write_text("a\ta\n\nab\tab\nbad line\nb\tb\n\n")
     dev.write_text("a\ta\nc\tc\n")
-    config = small_config({"epochs": 1}, data={"on_bad_line": "skip"})
+    config = make_small_config({"epochs": 1}, data={"on_bad_line": "skip"})
     first, second = [
         e for e in train_to_end(TrainingFiles(train, dev), tmp_path / "run", config) if isinstance(e, FileRead)
     ]
@@ -171,8 +171,8 @@ def test_the_files_read_are_reported(tmp_path: Path) -> None:
 
 def test_training_imports_no_compiler_of_graphs(tmp_path: Path) -> None:
     """torch.optim and torch.manual_seed would import one, which takes longer than a small training."""
-    write_pairs(tmp_path / "train.tsv", copies(8, seed=1))
-    write_pairs(tmp_path / "dev.tsv", copies(4, seed=2))
+    write_pairs(tmp_path / "train.tsv", make_copy_examples(8, seed=1))
+    write_pairs(tmp_path / "dev.tsv", make_copy_examples(4, seed=2))
     program = """
 import sys
 from pathlib import Path
@@ -192,15 +192,15 @@ print(len(events), "torch._dynamo" in sys.modules)
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_training_whose_folder_is_gone_writes_nothing_into_another(tmp_path: Path, replaced: bool) -> None:
-    files, folder = copy_files(tmp_path), tmp_path / "run"
-    events = session.train_run(files, folder, small_config({"epochs": 6}))
+    files, folder = write_copy_files(tmp_path), tmp_path / "run"
+    events = session.train_run(files, folder, make_small_config({"epochs": 6}))
     for event in events:
         if isinstance(event, FileSaved):
             break
     folder.rename(tmp_path / "moved")
     if replaced:
-        train_to_end(files, folder, small_config({"epochs": 1}, dropout=0.3))
-    before = contents(folder) if replaced else None
+        train_to_end(files, folder, make_small_config({"epochs": 1}, dropout=0.3))
+    before = read_folder_state(folder) if replaced else None
     with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
         list(events)
-    assert (contents(folder) if folder.exists() else None) == before
+    assert (read_folder_state(folder) if folder.exists() else None) == before

@@ -13,7 +13,7 @@ import torch
 from beartype import beartype
 from beartype.roar import BeartypeCallHintViolation
 from jaxtyping import Float, Int
-from small import vocabulary
+from small_networks import make_vocabulary
 from torch import Tensor, zeros
 
 LONG = torch.int64
@@ -166,7 +166,7 @@ def test_methods_of_every_kind_are_checked(by: Callable[..., Any]) -> None:
 
 def test_the_package_is_checked() -> None:
     assert jaxtyping.jaxtyped is shape_checks.jaxtyped
-    known = vocabulary("ab")
+    known = make_vocabulary("ab")
     wrong: list[Callable[[], object]] = [
         lambda: known.encode(5),  # type: ignore[arg-type]
         lambda: known.encode_points(np.zeros(3)),

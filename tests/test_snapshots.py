@@ -10,9 +10,9 @@ import pytest
 import safetensors
 import safetensors.numpy
 import torch
-from page_data import begun_run, resume
-from tasks import task_run
-from trained_runs import copies_run, copy_of, digits_run, train_to_end
+from page_data import make_interrupted_run, resume_training
+from task_cases import task_run
+from trained_runs import copy_run_folder, copy_task_run, digits_run, train_to_end
 
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import VERSION
@@ -58,12 +58,12 @@ def test_the_best_snapshot_has_the_outputs_and_embeddings_of_the_model() -> None
 
 
 def test_an_interrupted_training_has_the_same_snapshots(tmp_path: Path) -> None:
-    folder = begun_run(tmp_path / "run")
+    folder = make_interrupted_run(tmp_path / "run")
     assert len(snapshot_names(folder)) == 2
     save_snapshot(
         folder, load(folder), read_snapshots(folder)[0].traces, SnapshotNumber(99, 99_999)
     )  # beyond the checkpoint
-    resume(folder)
+    resume_training(folder)
     assert snapshot_names(folder) == snapshot_names(digits_run().run)
     for name in snapshot_names(folder):
         assert (folder / SNAPSHOTS / name).read_bytes() == (digits_run().run / SNAPSHOTS / name).read_bytes()
@@ -72,7 +72,7 @@ def test_an_interrupted_training_has_the_same_snapshots(tmp_path: Path) -> None:
 def test_snapshots_can_be_disabled_without_other_changes(tmp_path: Path) -> None:
     from msgspec.structs import replace
 
-    trained = copies_run()
+    trained = copy_task_run()
     config = replace(trained.config, training=replace(trained.config.training, snapshots=False))
     train_to_end(trained.files, tmp_path / "run", config)
     assert not (tmp_path / "run" / SNAPSHOTS).exists() and read_snapshots(tmp_path / "run") == []
@@ -138,7 +138,7 @@ def test_snapshots_after_the_checkpoint_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_damaged_snapshot_is_reported(tmp_path: Path) -> None:
-    folder = copy_of(digits_run().run, tmp_path / "run")
+    folder = copy_run_folder(digits_run().run, tmp_path / "run")
     path = folder / SNAPSHOTS / snapshot_names(folder)[0]
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(RunError, match="is not a whole safetensors file"):
@@ -146,10 +146,10 @@ def test_a_damaged_snapshot_is_reported(tmp_path: Path) -> None:
 
 
 def test_embeddings_beyond_float16_are_clipped(tmp_path: Path) -> None:
-    model = load(copies_run().run)
+    model = load(copy_task_run().run)
     with torch.no_grad():
         model.network.encoder.table.weight.fill_(1e30)
-    save_snapshot(tmp_path, model, read_snapshots(copies_run().run)[0].traces, SnapshotNumber(1, 1))
+    save_snapshot(tmp_path, model, read_snapshots(copy_task_run().run)[0].traces, SnapshotNumber(1, 1))
     (kept,) = (tmp_path / SNAPSHOTS).iterdir()
     vectors = safetensors.numpy.load_file(kept)["source"]
     assert vectors.size and (vectors == np.finfo(np.float16).max).all()

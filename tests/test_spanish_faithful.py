@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from report_documents import parts_of, titles_of, written_document
-from spanish_cases import SMALL
+from report_documents import read_report, section_titles, select_parts
+from spanish_cases import SMALL_ARCHITECTURE
 
 from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.recipe import RecipeRequest
@@ -18,8 +18,8 @@ from pellucid.viewer.report_schema import ReportText
 
 def test_recipe_reports_its_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     two_experiments = (
-        SpanishExperiment("attention", SMALL),
-        SpanishExperiment("plain encoder-decoder", SMALL._replace(decoder="plain")),
+        SpanishExperiment("attention", SMALL_ARCHITECTURE),
+        SpanishExperiment("plain encoder-decoder", SMALL_ARCHITECTURE._replace(decoder="plain")),
     )
     monkeypatch.setattr(faithful, "EXPERIMENTS", two_experiments)
     lines = list(find_recipe("spanish-faithful")(RecipeRequest(tmp_path / "out", samples=32)))
@@ -27,6 +27,6 @@ def test_recipe_reports_its_trainings(tmp_path: Path, monkeypatch: pytest.Monkey
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [len(run["validation_loss"]) for run in report["runs"]] == [2, 2]
     assert report["overfitting"] == lines[2]
-    document = written_document(tmp_path / "out" / "report.html")
-    assert "Training and validation loss" in titles_of(document)
-    assert any("height'" in part.text for part in parts_of(document, ReportText, "Shapes"))
+    document = read_report(tmp_path / "out" / "report.html")
+    assert "Training and validation loss" in section_titles(document)
+    assert any("height'" in part.text for part in select_parts(document, ReportText, "Shapes"))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from spanish_cases import DATA, SMALL, small_network
+from spanish_cases import SMALL_ARCHITECTURE, TENSORS, make_small_network
 from torch import Tensor, nn
 
 from pellucid.model.network import parameter_count
@@ -55,8 +55,8 @@ def test_number_of_parameters_with_the_authors_vocabularies(plain: bool, paramet
 
 
 def test_decoder_step_equals_its_equations() -> None:
-    network = small_network(SMALL._replace(heads=2))
-    batch = slice_rows(DATA, 0, 3)
+    network = make_small_network(SMALL_ARCHITECTURE._replace(heads=2))
+    batch = slice_rows(TENSORS, 0, 3)
     encoded = network.encode(batch.source, batch.lengths)
     initial, features = network.init_decoder(encoded)
     assert features is not None and network.attention is not None
@@ -117,7 +117,7 @@ def test_padding_is_attended_or_masked(normalize: Callable[[Tensor, Tensor], Ten
 
 
 def test_encoder_outputs_on_padding_are_zero_and_the_state_is_copied() -> None:
-    network, batch = small_network(), slice_rows(DATA, 0, 4)
+    network, batch = make_small_network(), slice_rows(TENSORS, 0, 4)
     encoded = network.encode(batch.source, batch.lengths)
     unpadded = network.encode(batch.source[1:2, : int(batch.lengths[1])], batch.lengths[1:2])
     torch.testing.assert_close(encoded.state[1:2], unpadded.state)
@@ -126,15 +126,18 @@ def test_encoder_outputs_on_padding_are_zero_and_the_state_is_copied() -> None:
 
 @pytest.mark.parametrize(("padding", "same"), [("masked", True), ("attended", False)])
 def test_outputs_are_independent_of_padding_only_with_a_mask(padding: PaddingMode, same: bool) -> None:
-    network, batch = small_network(SMALL._replace(padding=padding)), slice_rows(DATA, 1, 2)
+    network, batch = make_small_network(SMALL_ARCHITECTURE._replace(padding=padding)), slice_rows(TENSORS, 1, 2)
     wide = network(network.encode(batch.source, batch.lengths), batch.inputs).outputs
     narrow = network(network.encode(batch.source[:, : int(batch.lengths[0])], batch.lengths), batch.inputs).outputs
     assert torch.allclose(wide, narrow, atol=1e-6) == same
 
 
 def test_initial_state_attention_sets_the_context_of_the_first_step() -> None:
-    batch = slice_rows(DATA, 0, 2)
-    zero_context, attending = small_network(), small_network(SMALL._replace(initial_state_attention=True))
+    batch = slice_rows(TENSORS, 0, 2)
+    zero_context, attending = (
+        make_small_network(),
+        make_small_network(SMALL_ARCHITECTURE._replace(initial_state_attention=True)),
+    )
     attending.load_state_dict(zero_context.state_dict())
     for network, zero in ((zero_context, True), (attending, False)):
         encoded = network.encode(batch.source, batch.lengths)
@@ -146,7 +149,7 @@ def test_initial_state_attention_sets_the_context_of_the_first_step() -> None:
 
 @pytest.mark.parametrize("updating", [False, True])
 def test_predicted_words_train_the_embedding_only_if_requested(updating: bool) -> None:
-    network, batch = small_network(), slice_rows(DATA, 0, 4)
+    network, batch = make_small_network(), slice_rows(TENSORS, 0, 4)
     output = network.feed_previous(network.encode(batch.source, batch.lengths), 6, updating)
     torch.autograd.backward(output.outputs.square().sum())
     gradient = network.target_embedding.grad
@@ -157,7 +160,7 @@ def test_predicted_words_train_the_embedding_only_if_requested(updating: bool) -
 
 
 def test_teacher_forcing_with_the_predicted_words_equals_free_running() -> None:
-    network, batch = small_network(), slice_rows(DATA, 0, 2)
+    network, batch = make_small_network(), slice_rows(TENSORS, 0, 2)
     encoded = network.encode(batch.source, batch.lengths)
     free_running = network.feed_previous(encoded, 5, False)
     teacher_forcing = network(encoded, free_running.inputs)
@@ -184,7 +187,7 @@ def test_initial_parameters_are_those_of_tensorflow() -> None:
 
 
 def test_dropout_sets_half_of_the_outputs_to_zero_and_keeps_the_state() -> None:
-    network, batch = small_network(), slice_rows(DATA, 0, 4)
+    network, batch = make_small_network(), slice_rows(TENSORS, 0, 4)
     expected = network.encode(batch.source, batch.lengths)
     torch.manual_seed(0)
     dropped = network.train().encode(batch.source, batch.lengths)
@@ -197,7 +200,7 @@ def test_dropout_sets_half_of_the_outputs_to_zero_and_keeps_the_state() -> None:
 
 
 def test_steps_do_not_change_their_state() -> None:
-    network, batch = small_network(), slice_rows(DATA, 0, 2)
+    network, batch = make_small_network(), slice_rows(TENSORS, 0, 2)
     encoded = network.encode(batch.source, batch.lengths)
     state, features = network.init_decoder(encoded)
     embedded = network.target_embedding[batch.inputs[:, 0]]

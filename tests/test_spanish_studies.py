@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from report_documents import parts_of, written_document
+from report_documents import read_report, select_parts
 from torch import nn
 
 from pellucid.data.examples import Example
@@ -174,4 +174,4 @@ def test_recipe_reports_its_measurements(tmp_path: Path, monkeypatch: pytest.Mon
     assert [run["loss"] for run in report["sampled_softmax"]] == ["full", "sampled"]
     assert len(report["batching"]) == 6 and report["sentences"] == 20
     assert lines[-1].startswith("report: ")
-    assert len(parts_of(written_document(tmp_path / "out" / "report.html"), ReportTable)) == 2
+    assert len(select_parts(read_report(tmp_path / "out" / "report.html"), ReportTable)) == 2

@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import complaint, pellucid
+from command_line import run_pellucid, usage_error_message
 from hypothesis import given
 from hypothesis import strategies as st
-from report_documents import titles_of, written_document
-from trained_runs import right_here
+from report_documents import read_report, section_titles
+from trained_runs import run_jobs_serially
 
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, InputError
@@ -87,7 +87,7 @@ def test_recipe_trains_evaluates_and_reports(data: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(
         tatoeba, "load_recipe_config", lambda name, settings: load_recipe_config(name, {**settings, **small})
     )
-    monkeypatch.setattr(tatoeba, "run_jobs", right_here)
+    monkeypatch.setattr(tatoeba, "run_jobs", run_jobs_serially)
     out = tmp_path / "out"
     lines = list(find_recipe("spanish-tatoeba")(RecipeRequest(out, data=data)))
     assert [line.split(",")[0] for line in lines[:2]] == ["words", "subwords"]
@@ -100,7 +100,7 @@ def test_recipe_trains_evaluates_and_reports(data: Path, tmp_path: Path, monkeyp
     (trace,) = subwords.predict(["My cat sleeps."])
     assert "".join(trace.source) == "My cat sleeps."
     assert attention_links([trace], 3)[0].frequency >= 1
-    titles = titles_of(written_document(out / "report.html"))
+    titles = section_titles(read_report(out / "report.html"))
     assert {"Attention as alignment: words, seed 1", "Attention as alignment: subwords, seed 1"} <= set(titles)
 
 
@@ -109,7 +109,9 @@ def test_one_system_can_be_selected_and_unknown_ones_are_refused(data: Path, tmp
         InputError, match=r"has no system 'word'; did you mean 'words'\? \(there are: words, subwords\)"
     ):
         list(find_recipe("spanish-tatoeba")(RecipeRequest(tmp_path / "out", data=data, only=["word"])))
-    message = complaint(pellucid("recipe", "spanish-faithful", "--run", tmp_path / "out", "--only", "words"))
+    message = usage_error_message(
+        run_pellucid("recipe", "spanish-faithful", "--run", tmp_path / "out", "--only", "words")
+    )
     assert "has only one experiment" in message
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from spanish_cases import CORPUS, DATA, SMALL, small_network
+from spanish_cases import CORPUS, SMALL_ARCHITECTURE, TENSORS, make_small_network
 from torch import nn
 
 from pellucid.recipes.spanish.networks import (
@@ -48,20 +48,25 @@ def test_global_gradient_norm_is_at_most_five(norm: float, expected: float) -> N
 
 
 def test_shapes_are_those_of_the_post_except_for_its_convolution() -> None:
-    network = small_network()
+    network = make_small_network()
     letters = {"N": 4, "H": 8, "C": len(CORPUS.target_vocabulary.words), "1": 1}
-    for shape in tensor_shapes(network, slice_rows(DATA, 0, 4)):
+    for shape in tensor_shapes(network, slice_rows(TENSORS, 0, 4)):
         for letter, size in zip(filter(None, shape.symbolic.split(", ")), shape.sizes, strict=True):
             if letter in letters:
                 assert size == letters[letter], shape.name
     features = next(
-        shape for shape in tensor_shapes(network, slice_rows(DATA, 0, 4)) if shape.name.startswith("features")
+        shape for shape in tensor_shapes(network, slice_rows(TENSORS, 0, 4)) if shape.name.startswith("features")
     )
     assert features.sizes == (4, 32, 1, 8)
 
 
 @pytest.mark.parametrize(
-    "architecture", [SMALL, SMALL._replace(decoder="plain"), SMALL._replace(cell="lstm", embedding=5)]
+    "architecture",
+    [
+        SMALL_ARCHITECTURE,
+        SMALL_ARCHITECTURE._replace(decoder="plain"),
+        SMALL_ARCHITECTURE._replace(cell="lstm", embedding=5),
+    ],
 )
 def test_short_training_learns_and_is_reproducible(architecture: SpanishArchitecture) -> None:
     first, again = (run_experiment(SpanishExperiment("short", architecture, seed=2, epochs=4)) for _ in range(2))
@@ -71,13 +76,13 @@ def test_short_training_learns_and_is_reproducible(architecture: SpanishArchitec
 
 
 def test_translation_has_attention_on_padding() -> None:
-    network = small_network()
+    network = make_small_network()
     trace = translate(network, CORPUS, PAIRS[0][0])
     assert len(trace.source) == 32 and trace.source[-1] == SPECIAL[PAD]
     assert trace.attention.shape == (len(trace.target), 32)
     np.testing.assert_allclose(trace.attention.sum(axis=1), 1, rtol=1e-5)
-    masked = small_network(SMALL._replace(padding="masked"))
-    assert attention_on_padding(network, DATA) > 0.05 and attention_on_padding(masked, DATA) == 0
+    masked = make_small_network(SMALL_ARCHITECTURE._replace(padding="masked"))
+    assert attention_on_padding(network, TENSORS) > 0.05 and attention_on_padding(masked, TENSORS) == 0
 
 
 def test_batches_have_the_columns_of_the_corpus() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from inspected import PAIRS, made, traces_of
+from untrained_models import PAIRS, make_traces, make_transducer
 
 from pellucid.inspection import state_space as module
 from pellucid.inspection.state_space import StateVectors, collect_states, nearest_states
@@ -13,8 +13,8 @@ from pellucid.inspection.states import trace_states
 @pytest.mark.parametrize("at_once", [1, 2, 256])
 def test_the_nearest_states_have_the_largest_cosines(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TRACES_PER_CHUNK", at_once)
-    transducer = made()
-    traces = traces_of(transducer, PAIRS)
+    transducer = make_transducer()
+    traces = make_traces(transducer, PAIRS)
     gathered, own = collect_states(transducer, traces), trace_states(transducer, traces)
     for side, each in ((gathered.encoder, [s.encoder for s in own]), (gathered.decoder, [s.decoder for s in own])):
         vector = each[2][1]
@@ -28,8 +28,8 @@ def test_the_nearest_states_have_the_largest_cosines(at_once: int, monkeypatch: 
 
 
 def test_collection_stops_at_the_maximum_and_neighbors_are_at_most_all_states() -> None:
-    transducer = made()
-    traces = traces_of(transducer, PAIRS)
+    transducer = make_transducer()
+    traces = make_traces(transducer, PAIRS)
     gathered = collect_states(transducer, traces, max_states=4)
     assert gathered.encoder.traces.tolist() == [0, 0, 0, 1] and gathered.decoder.traces.tolist() == [0] * 4
     assert len(nearest_states(gathered.encoder, np.ones(gathered.encoder.vectors.shape[1]), 99)) == 4
@@ -41,8 +41,8 @@ def test_collection_stops_at_the_maximum_and_neighbors_are_at_most_all_states() 
 def test_each_side_is_collected_until_it_has_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first source has five states already, its output only two."""
     monkeypatch.setattr(module, "TRACES_PER_CHUNK", 1)
-    transducer = made()
-    gathered = collect_states(transducer, traces_of(transducer, [("abcab", "v")] * 4), max_states=5)
+    transducer = make_transducer()
+    gathered = collect_states(transducer, make_traces(transducer, [("abcab", "v")] * 4), max_states=5)
     assert gathered.encoder.traces.tolist() == [0] * 5
     assert gathered.decoder.traces.tolist() == [0, 0, 1, 1, 2, 2]
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
-from small import SEEDS
+from small_networks import SEEDS
 
 from pellucid.inspection.state_space import pca, procrustes
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from inspected import KINDS, PAIRS, made, traces_of
+from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 
 from pellucid.decoding.ensemble import ensemble
 from pellucid.errors import InputError
@@ -13,10 +13,10 @@ from pellucid.model.network import require_seq2seq
 GATES = {"gru": ["reset", "update", "candidate"], "lstm": ["input", "forget", "output", "candidate"]}
 
 
-@pytest.mark.parametrize("kind", [*KINDS])
+@pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
 def test_states_equal_those_of_the_network(kind: str) -> None:
-    transducer = made(kind)
-    traces = traces_of(transducer, PAIRS)
+    transducer = make_transducer(kind)
+    traces = make_traces(transducer, PAIRS)
     found, network = trace_states(transducer, traces), require_seq2seq(transducer.network)
     for trace, own in zip(traces, found, strict=True):
         ids = torch.tensor([transducer.vocabularies.source.encode(trace.source)])
@@ -31,10 +31,10 @@ def test_states_equal_those_of_the_network(kind: str) -> None:
         assert own.decoder.shape[0] == len(trace.target) and own.gates == {}
 
 
-@pytest.mark.parametrize("kind", [*KINDS])
+@pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
 def test_gates_have_their_names_and_shapes_in_any_batch(kind: str) -> None:
-    transducer = made(kind)
-    config, traces = transducer.config, traces_of(transducer, PAIRS)
+    transducer = make_transducer(kind)
+    config, traces = transducer.config, make_traces(transducer, PAIRS)
     ways = ["forwards", "backwards"] if config.encoder.bidirectional else ["forwards"]
     layers = [f"layer {at + 1} " for at in range(2)] if config.encoder.num_layers > 1 else [""]
     encoder = {f"encoder {at}{way} {gate}" for at in layers for way in ways for gate in GATES[config.encoder.cell]}
@@ -53,8 +53,8 @@ def test_gates_have_their_names_and_shapes_in_any_batch(kind: str) -> None:
 
 def test_a_grus_states_follow_from_its_gates() -> None:
     """h' = (1 − z) n + z h, in both directions and in the decoder, from h = 0 and the bridge."""
-    transducer = made()
-    trace = traces_of(transducer, [("cabba", "zyx")])[0]
+    transducer = make_transducer()
+    trace = make_traces(transducer, [("cabba", "zyx")])[0]
     own = trace_states(transducer, [trace], gates=True)[0]
     size = transducer.config.encoder.hidden_size
     for way, columns in (("forwards", slice(0, size)), ("backwards", slice(size, None))):
@@ -71,8 +71,8 @@ def test_a_grus_states_follow_from_its_gates() -> None:
 
 def test_an_lstms_states_follow_from_its_gates() -> None:
     """c' = f c + i g, h' = o tanh c'."""
-    transducer = made("lstm")
-    trace = traces_of(transducer, [("cabba", "zyx")])[0]
+    transducer = make_transducer("lstm")
+    trace = make_traces(transducer, [("cabba", "zyx")])[0]
     own = trace_states(transducer, [trace], gates=True)[0]
     size = transducer.config.encoder.hidden_size
     for way, columns in (("forwards", slice(0, size)), ("backwards", slice(size, None))):
@@ -88,8 +88,8 @@ def test_an_lstms_states_follow_from_its_gates() -> None:
 
 
 def test_the_reset_gate_is_that_of_the_equation() -> None:
-    transducer = made()
-    own = trace_states(transducer, traces_of(transducer, [("ab", "v")]), gates=True)[0]
+    transducer = make_transducer()
+    own = trace_states(transducer, make_traces(transducer, [("ab", "v")]), gates=True)[0]
     weight = {name: tensor.numpy() for name, tensor in transducer.network.state_dict().items()}
     name, size = "encoder.forward_cells.layers.0", transducer.config.encoder.hidden_size
     vector = weight["encoder.table.weight"][transducer.vocabularies.source.ids["b"]]
@@ -99,10 +99,10 @@ def test_the_reset_gate_is_that_of_the_equation() -> None:
 
 
 def test_empty_sources_and_ensembles_have_no_states() -> None:
-    transducer = made()
+    transducer = make_transducer()
     one, two = trace_states(transducer, transducer.predict(["", "ab"]), gates=True)
     assert one.encoder.shape == (0, two.encoder.shape[1]) and one.decoder.shape == (0, two.decoder.shape[1])
     assert trace_states(transducer, []) == []
-    both = ensemble([transducer, made(seed=4)], ["a", "b"])
+    both = ensemble([transducer, make_transducer(seed=4)], ["a", "b"])
     with pytest.raises(InputError, match="use one of its models"):
         trace_states(both, both.predict(["abc"]))

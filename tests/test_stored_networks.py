@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command_line import complaint, pellucid
-from published import DATA
+from command_line import run_pellucid, usage_error_message
+from published_data import PUBLISHED_DATA
 from torch import nn
 
 from pellucid.model.cells import Peepholes, PeepholeState, peephole_step
@@ -20,7 +20,7 @@ from pellucid.recipes.proteins.stored_networks import (
     run_masked_lstm,
 )
 
-FOLDER = DATA / "protein-golden"
+FOLDER = PUBLISHED_DATA / "protein-golden"
 has_weights = pytest.mark.skipif(
     not FOLDER.is_dir(), reason=f"{FOLDER} does not exist: the weights of 2016 are missing"
 )
@@ -28,7 +28,7 @@ has_weights = pytest.mark.skipif(
 
 @has_weights
 def test_every_published_number_is_reproduced(tmp_path: Path) -> None:
-    done = pellucid("recipe", "protein-golden", "--run", tmp_path / "out", "--data", DATA)
+    done = run_pellucid("recipe", "protein-golden", "--run", tmp_path / "out", "--data", PUBLISHED_DATA)
     assert done.code == 0 and done.err == "" and done.out.count(" equal\n") == 28
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     attention = report["networks"][ATTENTION]
@@ -48,13 +48,15 @@ def test_differing_number_fails_and_is_named(tmp_path: Path) -> None:
     rows = {"X_val": slice(0, 40), "y_val": slice(0, 40), "mask_val": slice(0, 40)}
     with np.load(FOLDER / "reduced_val.npz") as stored:
         np.savez(folder / "reduced_val.npz", **{name: stored[name][part] for name, part in rows.items()})
-    done = pellucid("recipe", "protein-golden", "--run", tmp_path / "out", "--data", tmp_path / "data")
+    done = run_pellucid("recipe", "protein-golden", "--run", tmp_path / "out", "--data", tmp_path / "data")
     assert done.code == 1 and "correct predictions, port: 3" in done.err and ", not 527" in done.err
     assert "Traceback" not in done.err and (tmp_path / "out" / "report.html").exists()
 
 
 def test_missing_weights_error_names_the_source(tmp_path: Path) -> None:
-    message = complaint(pellucid("recipe", "protein-golden", "--run", tmp_path / "out", "--data", tmp_path))
+    message = usage_error_message(
+        run_pellucid("recipe", "protein-golden", "--run", tmp_path / "out", "--data", tmp_path)
+    )
     assert "reduced_val.npz does not exist: the weights are from github.com/JJAlmagro" in message
 
 

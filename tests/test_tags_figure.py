@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.lines import Line2D
-from sample_traces import HOSTILE, made
+from sample_traces import HOSTILE_SYMBOLS, make_trace
 
 from pellucid.decoding.trace import Trace
 from pellucid.reporting.display_text import visible_symbol
@@ -16,7 +16,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def tagged(source: list[str], tags: list[str], chances: list[float] | None = None) -> Trace:
-    return replace(made(source, tags, np.eye(len(tags)).tolist(), chances), task="tag")
+    return replace(make_trace(source, tags, np.eye(len(tags)).tolist(), chances), task="tag")
 
 
 def texts(document: str) -> list[str]:
@@ -68,7 +68,7 @@ def test_unknown_symbols_are_underlined_in_their_line() -> None:
 
 
 def test_markup_stays_text_and_an_empty_trace_is_drawn() -> None:
-    trace = tagged([*HOSTILE], ["$x$"] * len(HOSTILE))
-    assert {visible_symbol(symbol) for symbol in HOSTILE} <= set(texts(to_svg(tags_figure(trace))))
-    assert tag_labels(trace)[1] == ["$x$"] * len(HOSTILE)
+    trace = tagged([*HOSTILE_SYMBOLS], ["$x$"] * len(HOSTILE_SYMBOLS))
+    assert {visible_symbol(symbol) for symbol in HOSTILE_SYMBOLS} <= set(texts(to_svg(tags_figure(trace))))
+    assert tag_labels(trace)[1] == ["$x$"] * len(HOSTILE_SYMBOLS)
     assert to_png(tags_figure(tagged([], []))).startswith(b"\x89PNG")

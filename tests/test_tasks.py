@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import complaint, outputs, pellucid
-from report_documents import parts_of, written_document
-from tasks import TASKS, config_of, examples, task_run
-from trained_runs import assert_same_outcome, train_to_end, write_pairs
+from command_line import output_lines, run_pellucid, usage_error_message
+from report_documents import read_report, select_parts
+from task_cases import CLASSIFICATION_TASKS, make_examples, make_task_config, task_run
+from trained_runs import assert_runs_identical, train_to_end, write_pairs
 
 from pellucid.config.settings import Task
 from pellucid.config.toml import build_config
@@ -37,12 +37,14 @@ def page_data_of(task: Task, served: bool = True) -> PageData:
     )
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
-    files = TrainingFiles(*(write_pairs(tmp_path / f"{name}.tsv", examples(task, 60, 7)) for name in ("train", "dev")))
-    files = files._replace(valid=write_pairs(tmp_path / "dev.tsv", examples(task, 20, 8)))
+    files = TrainingFiles(
+        *(write_pairs(tmp_path / f"{name}.tsv", make_examples(task, 60, 7)) for name in ("train", "dev"))
+    )
+    files = files._replace(valid=write_pairs(tmp_path / "dev.tsv", make_examples(task, 20, 8)))
     dropout: dict[str, Any] = {"dropout": 0.3, "convolutions": [1, 3], "filters": 4}
-    config = config_of(
+    config = make_task_config(
         task,
         training={"epochs": 3, "batch_size": 8, "weight_averaging": "ema"},
         encoder=dropout,
@@ -55,7 +57,7 @@ def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
             break
     events.close()
     train_to_end(files, tmp_path / "broken", config)
-    assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+    assert_runs_identical(tmp_path / "straight", tmp_path / "broken")
 
 
 def test_a_log_without_span_f1_is_continued_with_it(tmp_path: Path) -> None:
@@ -67,7 +69,7 @@ def test_a_log_without_span_f1_is_continued_with_it(tmp_path: Path) -> None:
         write_pairs(tmp_path / "dev.tsv", [*pairs[:3], Example("a song", "O B-what")]),
     )
     words: dict[str, Any] = {"source_symbols": "words", "target_symbols": "words"}
-    config = config_of("tag", training={"epochs": 3, "batch_size": 8, "learning_rate": 0.03}, data=words)
+    config = make_task_config("tag", training={"epochs": 3, "batch_size": 8, "learning_rate": 0.03}, data=words)
     train_to_end(files, tmp_path / "straight", config)
     for event in (events := train_run(files, tmp_path / "broken", config)):
         if isinstance(event, UpdateCompleted) and event.progress.update == 7:
@@ -86,21 +88,22 @@ def test_a_log_without_span_f1_is_continued_with_it(tmp_path: Path) -> None:
     assert all(0 <= record["span_f1"] <= 100 for record in straight)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_each_line_has_its_output(task: Task) -> None:
     run, sources = task_run(task).run, ["axb", "", "b", "dcax"]
     text = "".join(f"{source}\n" for source in sources).encode()
     wanted = [trace.output for trace in load(run).predict(sources)]
-    done = pellucid("predict", run, stdin=text)
-    assert done.code == 0 and outputs(done.out) == wanted
+    done = run_pellucid("predict", run, stdin=text)
+    assert done.code == 0 and output_lines(done.out) == wanted
     traces = [
-        json.loads(line) for line in outputs(pellucid("predict", run, "--output-format", "jsonl", stdin=text).out)
+        json.loads(line)
+        for line in output_lines(run_pellucid("predict", run, "--output-format", "jsonl", stdin=text).out)
     ]
     assert [trace["output"] for trace in traces] == wanted and all(trace["task"] == task for trace in traces)
 
 
 def test_nbest_lists_and_refused_operations() -> None:
-    done = pellucid("predict", task_run("point").run, "--nbest", 2, stdin=b"ax\n")
+    done = run_pellucid("predict", task_run("point").run, "--nbest", 2, stdin=b"ax\n")
     assert sorted(done.out.strip().split("\t")) == ["1", "2"]
     for task, flag, what in (
         (
@@ -112,9 +115,11 @@ def test_nbest_lists_and_refused_operations() -> None:
         ("classify", ("--prefix", "a"), "prefix: "),
         ("point", ("--sample", 2), "--sample: "),
     ):
-        assert what in complaint(pellucid("predict", task_run(task).run, *flag, stdin=b"ax\n"))
+        assert what in usage_error_message(run_pellucid("predict", task_run(task).run, *flag, stdin=b"ax\n"))
     files = task_run("tag").files
-    assert "--multi-reference" in complaint(pellucid("evaluate", task_run("tag").run, files.valid, "--multi-reference"))
+    assert "--multi-reference" in usage_error_message(
+        run_pellucid("evaluate", task_run("tag").run, files.valid, "--multi-reference")
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,27 +132,27 @@ def test_nbest_lists_and_refused_operations() -> None:
 )
 def test_evaluate_has_the_scores_of_the_task(task: Task, keys: set[str], tmp_path: Path) -> None:
     trained = task_run(task)
-    done = pellucid("evaluate", trained.run, trained.files.valid, "--json", "--html", tmp_path / "page.html")
+    done = run_pellucid("evaluate", trained.run, trained.files.valid, "--json", "--html", tmp_path / "page.html")
     found = json.loads(done.out)
     assert keys <= found.keys() and found["task"] == task and found["accuracy"] > 90
     name = "sequence accuracy" if task == "tag" else "accuracy"
-    assert name in [each.label for each in written_document(tmp_path / "page.html").summary]
-    text = pellucid("evaluate", trained.run, trained.files.valid).out
+    assert name in [each.label for each in read_report(tmp_path / "page.html").summary]
+    text = run_pellucid("evaluate", trained.run, trained.files.valid).out
     assert "word error rate" not in text and name in text
     assert found.keys().isdisjoint(ERROR_RATE_KEYS) and "exact_match" in found
     other = shutil.copytree(trained.run, tmp_path / "other")
-    both = pellucid("evaluate", trained.run, other, trained.files.valid)
+    both = run_pellucid("evaluate", trained.run, other, trained.files.valid)
     assert both.code == 0 and "error rate" not in both.out and name in both.out
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_groups_and_comparisons_report_accuracy(task: Task, tmp_path: Path) -> None:
     trained, page = task_run(task), tmp_path / "page.html"
     lines = trained.files.valid.read_text("utf-8").splitlines()
     grouped = tmp_path / "grouped.tsv"
     grouped.write_text("".join(f"{line}\t{'pq'[at % 2]}\n" for at, line in enumerate(lines)))
     asked = ("evaluate", trained.run, grouped, "--group", 3)
-    found = json.loads(pellucid(*asked, "--json", "--html", page).out)
+    found = json.loads(run_pellucid(*asked, "--json", "--html", page).out)
     rates = {"accuracy", "accuracy_ci95"} | ({"exact_match", "exact_match_ci95"} if task == "tag" else set())
     assert [row.keys() - {"group", "examples"} for row in found["groups"]] == [rates, rates]
     assert found["macro"].keys() == rates and found["macro"]["accuracy_ci95"][0] <= found["macro"]["accuracy"]
@@ -155,37 +160,37 @@ def test_groups_and_comparisons_report_accuracy(task: Task, tmp_path: Path) -> N
     if task != "tag":
         assert found["accuracy"] == pytest.approx(sum(each * n for each, n in counted) / len(lines))
     first = "tag accuracy" if task == "tag" else "accuracy"
-    text = pellucid(*asked).out
+    text = run_pellucid(*asked).out
     assert "WER" not in text and "SER" not in text and f"{first} %" in text
     other = shutil.copytree(trained.run, tmp_path / "other")
     both = ("evaluate", other, *asked[1:], "--json", "--html", tmp_path / "b.html")
-    (compared,) = json.loads(pellucid(*both).out)["comparisons"]
+    (compared,) = json.loads(run_pellucid(*both).out)["comparisons"]
     assert compared["accuracy"]["difference"] == 0 and "symbol_error_rate" not in compared
     for html in (page, tmp_path / "b.html"):
-        told = str(written_document(html)).lower()
+        told = str(read_report(html)).lower()
         assert "error rate" not in told and "symbol errors" not in told and first in told
 
 
 def test_the_error_page_has_words_with_their_tags(tmp_path: Path) -> None:
     trained = task_run("tag")
     wrong = write_pairs(tmp_path / "wrong.tsv", [Example("abcd", "CC-V")])
-    done = pellucid("evaluate", trained.run, wrong, "--html", tmp_path / "page.html")
+    done = run_pellucid("evaluate", trained.run, wrong, "--html", tmp_path / "page.html")
     assert done.code == 0
-    (errors,) = parts_of(written_document(tmp_path / "page.html"), ReportExamples, "Errors")
+    (errors,) = select_parts(read_report(tmp_path / "page.html"), ReportExamples, "Errors")
     output = load(trained.run).predict(["abcd"])[0].output
     item = errors.examples[0].outputs[0]
     marked = [item.traces[0].target[each.step or 0] for each in item.edits if each.kind != "same"]
     assert marked == [answer for answer, tag in zip(output, "CC-V", strict=True) if tag not in ("-", answer)] != []
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_score_prints_the_probability_of_pairs(task: Task) -> None:
     trained = task_run(task)
-    done = pellucid("score", trained.run, trained.files.valid)
-    assert done.code == 0 and all(float(line) <= 0 for line in outputs(done.out))
+    done = run_pellucid("score", trained.run, trained.files.valid)
+    assert done.code == 0 and all(float(line) <= 0 for line in output_lines(done.out))
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_the_page_shows_each_task(task: Task) -> None:
     page = page_data_of(task, served=False).contents
     assert page.card is not None and page.card.task == task and page.card.has_attention == (task != "tag")
@@ -196,7 +201,7 @@ def test_the_page_shows_each_task(task: Task) -> None:
         assert len(item.traces[0].target) == len(item.edits)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_the_page_server_answers_requests(task: Task) -> None:
     there = page_data_of(task)
     assert (
@@ -243,5 +248,5 @@ def test_settings_that_contradict_a_task_are_refused(settings: dict[str, Any], m
 
 def test_runs_of_different_tasks_are_not_compared() -> None:
     tagger, pointer = task_run("tag"), task_run("point")
-    message = complaint(pellucid("evaluate", tagger.run, pointer.run, tagger.files.valid))
+    message = usage_error_message(run_pellucid("evaluate", tagger.run, pointer.run, tagger.files.valid))
     assert message.startswith("runs of different tasks cannot be compared: ") and message.endswith("'point'")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from sample_traces import HOSTILE, diagonal, made
+from sample_traces import HOSTILE_SYMBOLS, make_diagonal_trace, make_trace
 
 from pellucid.decoding.trace import END, Trace
 from pellucid.reporting.display_text import (
@@ -28,7 +28,7 @@ COLOR = re.compile(r"\x1b\[48;2;(\d+);(\d+);(\d+)m( +)\x1b\[0m")
 
 
 def small() -> Trace:
-    return made("abc", ["A", "B", END], [[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.0, 0.02, 0.98]], [0.93, 0.5, 0.001])
+    return make_trace("abc", ["A", "B", END], [[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.0, 0.02, 0.98]], [0.93, 0.5, 0.001])
 
 
 def shown_at(line: str, column: int) -> str:
@@ -74,7 +74,7 @@ def test_color_shades_the_same_cells() -> None:
 
 def test_columns_align_with_wide_and_combining_symbols() -> None:
     source = ["한", "e\u0301", "\u0301", "t\u0361\u0283", "x"]
-    lines = render_trace(made(source, ["국", "a\u0303", "b", "c", END], np.eye(5).tolist())).splitlines()
+    lines = render_trace(make_trace(source, ["국", "a\u0303", "b", "c", END], np.eye(5).tolist())).splitlines()
     header, rows = lines[3], lines[4:]
     assert cell_len(header) == cell_len(rows[0]) > len("output ↓")
     assert len({cell_len(row) for row in rows}) == 1
@@ -99,7 +99,9 @@ def test_columns_align_with_wide_and_combining_symbols() -> None:
 def test_lines_respect_the_width_and_controls_are_escaped(
     source: list[str], target: list[str], width: int, ascii_only: bool
 ) -> None:
-    picture = render_trace(diagonal(source, target) if source else made([], target, []), width, ascii_only=ascii_only)
+    picture = render_trace(
+        make_diagonal_trace(source, target) if source else make_trace([], target, []), width, ascii_only=ascii_only
+    )
     for line in picture.split("\n"):
         assert cell_len(line) <= width
         assert not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in line)
@@ -109,7 +111,7 @@ def test_lines_respect_the_width_and_controls_are_escaped(
 
 
 def test_control_characters_are_visible() -> None:
-    picture = render_trace(diagonal(HOSTILE, [*HOSTILE, END]), 200)
+    picture = render_trace(make_diagonal_trace(HOSTILE_SYMBOLS, [*HOSTILE_SYMBOLS, END]), 200)
     assert "\x1b" not in picture and "\t" not in picture and "\u202e" not in picture
     for shown in ("</script><b>", "⟨U+202E⟩", "⇥", "␛[31m", "␣", "$x$", "⟨U+D800⟩"):
         assert shown in picture
@@ -118,7 +120,7 @@ def test_control_characters_are_visible() -> None:
 
 def test_long_source_is_split_into_panels_after_spaces() -> None:
     text = "six six zero four eight seven six four seven five nine three eight two four two one nine four eight"
-    trace = diagonal(list(text), [*"66048764759382421948", END])
+    trace = make_diagonal_trace(list(text), [*"66048764759382421948", END])
     lines = render_trace(trace, 80).splitlines()
     headers = [line for line in lines if line.endswith(" p")]
     shown = [line[10:].removesuffix("p").strip() for line in headers]
@@ -131,19 +133,21 @@ def test_long_source_is_split_into_panels_after_spaces() -> None:
 
 
 def test_words_are_separated_and_truncated() -> None:
-    lines = render_trace(diagonal(["the", "old", "railway-station-yard"], ["x", END])).splitlines()
+    lines = render_trace(make_diagonal_trace(["the", "old", "railway-station-yard"], ["x", END])).splitlines()
     assert "the old railway-stati…" in lines[3]
 
 
 def test_unknown_symbols_are_marked() -> None:
-    lines = render_trace(made("aжb", ["A"], [[0, 1, 0]], unknown=(1,))).splitlines()
+    lines = render_trace(make_trace("aжb", ["A"], [[0, 1, 0]], unknown=(1,))).splitlines()
     assert "? not in the vocabulary: ж" in lines
     header = next(line for line in lines if line.startswith("output"))
     assert lines[lines.index(header) + 1].index("?") == header.index("ж")
 
 
 def test_tags_are_listed_beside_their_symbols() -> None:
-    trace = replace(made(["in", "kazoo"], ["O", "MUSIC"], [[1, 0], [0, 1]], [0.93, 0.5], unknown=(1,)), task="tag")
+    trace = replace(
+        make_trace(["in", "kazoo"], ["O", "MUSIC"], [[1, 0], [0, 1]], [0.93, 0.5], unknown=(1,)), task="tag"
+    )
     assert render_trace(trace).splitlines()[-3:] == [
         "source ↓    tag ↓  p",
         "in          O      0.93",
@@ -154,7 +158,7 @@ def test_tags_are_listed_beside_their_symbols() -> None:
 
 def test_features_are_separated_by_a_bar() -> None:
     lines = render_trace(
-        made(["V", "PST", "g", "o"], ["w", END], [[0, 0, 1, 0], [0, 1, 0, 0]], features=2)
+        make_trace(["V", "PST", "g", "o"], ["w", END], [[0, 0, 1, 0], [0, 1, 0, 0]], features=2)
     ).splitlines()
     assert "V PST │ g o" in lines[3]
     assert lines[3].index("│") == lines[4].index("│") == lines[5].index("│")
@@ -163,23 +167,23 @@ def test_features_are_separated_by_a_bar() -> None:
 
 
 def test_missing_attention_is_reported_once() -> None:
-    picture = render_trace(made("cat", ["k", "æ", END], [[0.0] * 3] * 3, [0.9, 0.8, 0.7]))
+    picture = render_trace(make_trace("cat", ["k", "æ", END], [[0.0] * 3] * 3, [0.9, 0.8, 0.7]))
     assert picture.count(NO_ATTENTION) == 1
     assert "reads" not in picture
     assert re.search(r"æ +0\.80$", picture, re.MULTILINE)
 
 
 def test_empty_and_truncated_outputs_are_reported() -> None:
-    assert "The source is empty." in render_trace(made([], [END], []))
-    assert NO_ATTENTION not in render_trace(made([], [END], []))
-    assert "⟨empty⟩ → ⟨empty⟩" in render_trace(made([], [END], []))
-    nothing = render_trace(made("abc", [], []))
+    assert "The source is empty." in render_trace(make_trace([], [END], []))
+    assert NO_ATTENTION not in render_trace(make_trace([], [END], []))
+    assert "⟨empty⟩ → ⟨empty⟩" in render_trace(make_trace([], [END], []))
+    nothing = render_trace(make_trace("abc", [], []))
     assert "The output is empty." in nothing and "truncated at the maximum length" in nothing
     assert "truncated at the maximum length" not in render_trace(small())
 
 
 def test_nan_is_rendered() -> None:
-    trace = made("ab", ["A"], [[np.nan, np.nan]], [np.nan])
+    trace = make_trace("ab", ["A"], [[np.nan, np.nan]], [np.nan])
     assert "unknown" in render_trace(trace)
     assert "█" not in render_trace(trace)
 
@@ -196,7 +200,7 @@ def test_legend_and_caption_have_one_line_each() -> None:
     [(0.0, " "), (0.019, " "), (0.02, "·"), (0.1, "░"), (0.25, "▒"), (0.5, "▓"), (0.749, "▓"), (0.75, "█"), (1.0, "█")],
 )
 def test_shades_start_at_the_bounds_of_the_legend(weight: float, shade: str) -> None:
-    trace = made("ab", ["A"], [[weight, 0.9]])
+    trace = make_trace("ab", ["A"], [[weight, 0.9]])
     row = render_trace(trace).splitlines()[-1]
     assert row[10:12] == shade * 2
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small import TEXTS
+from small_networks import TEXTS
 
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from sample_traces import HOSTILE, small
+from sample_traces import HOSTILE_SYMBOLS, make_small_trace
 from test_trace import empty, trace_of
 
 from pellucid.config.settings import Task
@@ -42,7 +42,9 @@ from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.schema import PageTrace
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "guides" / "decoding.md"
-SYMBOLS = st.sampled_from(["a", "b", "⟨end⟩", "", "two words", "ü🙂", *(each for each in HOSTILE if each != "\ud800")])
+SYMBOLS = st.sampled_from(
+    ["a", "b", "⟨end⟩", "", "two words", "ü🙂", *(each for each in HOSTILE_SYMBOLS if each != "\ud800")]
+)
 WEIGHTS = st.floats(0, 1, width=32)
 LOGS = st.one_of(st.floats(-50, 0, width=32), st.just(-math.inf))
 
@@ -153,15 +155,15 @@ def test_traces_of_all_tasks_are_restored(drawn: dict[str, Any], compact: bool) 
 
 
 def test_either_form_can_be_read_field_by_field() -> None:
-    mixed = json.loads(small().to_json())
-    mixed["attention"] = json.loads(small().to_json(compact=True))["attention"]
-    assert_same(Trace.from_json(json.dumps(mixed)).attention, small().attention, 0)
+    mixed = json.loads(make_small_trace().to_json())
+    mixed["attention"] = json.loads(make_small_trace().to_json(compact=True))["attention"]
+    assert_same(Trace.from_json(json.dumps(mixed)).attention, make_small_trace().attention, 0)
 
 
 def test_a_trace_of_the_page_is_read() -> None:
-    told = page_trace_without_model(small())
+    told = page_trace_without_model(make_small_trace())
     again = Trace.from_json(msgspec.json.encode(told))
-    assert again.to_json(compact=True) == small().to_json(compact=True)
+    assert again.to_json(compact=True) == make_small_trace().to_json(compact=True)
     assert TraceRecord.__struct_fields__ == PageTrace.__struct_fields__[: len(TraceRecord.__struct_fields__)]
 
 
@@ -173,7 +175,7 @@ def test_no_character_of_a_line_of_json_acts_on_a_terminal() -> None:
 
 
 def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
-    assert Trace.from_json(replace(small(), text="a\ud800").to_json()).text == "a\ufffd"
+    assert Trace.from_json(replace(make_small_trace(), text="a\ud800").to_json()).text == "a\ufffd"
 
 
 def trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
@@ -267,7 +269,7 @@ def test_rows_without_numbers_are_bounded(name: str, rest: list[int], rows: int)
 
 def test_a_record_of_other_types_is_refused() -> None:
     for changes in ({"target": None}, {"source": [1]}, {"rank": "1"}, {"top": 5}, {"text": object()}):
-        record = msgspec.structs.replace(small().to_record(), **changes)
+        record = msgspec.structs.replace(make_small_trace().to_record(), **changes)
         with pytest.raises(DataError, match="this is not a trace of schema version 1"):
             Trace.from_record(record)
 
@@ -304,7 +306,7 @@ def test_tags_of_a_long_source_take_little_memory() -> None:
 def test_copies_of_tags_take_little_memory(again: Callable[[Trace], Trace]) -> None:
     for count, features in ((100_000, 0), (3, 2)):
         tags = replace(
-            small(),
+            make_small_trace(),
             task="tag",
             features=features,
             source=("s",) * (count + features),
@@ -335,7 +337,7 @@ def test_a_trace_is_written_as_it_was_read(values: np.ndarray) -> None:
     """`score` is the sum of the numbers that stand beside it, so it does not change when these are read."""
     count = len(values)
     trace = replace(
-        small(),
+        make_small_trace(),
         target=("a",) * count,
         log_probabilities=values,
         attention=np.zeros((count, 3), np.float32),
@@ -350,7 +352,10 @@ def test_a_trace_is_written_as_it_was_read(values: np.ndarray) -> None:
 
 def test_a_pickled_trace_is_written_as_before() -> None:
     for compact in (False, True):
-        for trace in (small(), replace(small(), origin="sample", task="classify", finished=False)):
+        for trace in (
+            make_small_trace(),
+            replace(make_small_trace(), origin="sample", task="classify", finished=False),
+        ):
             assert pickle.loads(pickle.dumps(trace)).to_json(compact) == trace.to_json(compact)
 
 

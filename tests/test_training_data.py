@@ -11,7 +11,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from trained_runs import assert_same_outcome, contents, copies, copies_run, copy_files, small_config, train_to_end
+from trained_runs import (
+    assert_runs_identical,
+    copy_task_run,
+    make_copy_examples,
+    make_small_config,
+    read_folder_state,
+    train_to_end,
+    write_copy_files,
+)
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
@@ -23,7 +31,7 @@ from pellucid.training.run_folder import load
 from pellucid.training.session import FileRead, RunEvent, train_run
 from pellucid.training.training_data import TrainingFiles, encode_training_data, read_files, save_corpus
 
-CONFIG = small_config({"epochs": 2}, data={"on_bad_line": "skip"})
+CONFIG = make_small_config({"epochs": 2}, data={"on_bad_line": "skip"})
 DATA = CONFIG.data
 
 
@@ -47,7 +55,7 @@ def parsed_files(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def damaged_files(folder: Path) -> TrainingFiles:
     """Files with bad lines, blank lines and examples that stand in both."""
-    files = copy_files(folder)
+    files = write_copy_files(folder)
     files.train.write_text("a\ta\n\nonly one\n" + files.train.read_text() + "b\t\n\n")
     files.valid.write_text("a\ta\nbad\n" + files.valid.read_text())
     return files
@@ -84,28 +92,28 @@ def test_a_second_start_does_not_read_the_training_file_and_reports_the_same(
 
 
 def test_a_corpus_lasts_as_long_as_its_training(tmp_path: Path) -> None:
-    files, straight, config = copies_run()
+    files, straight, config = copy_task_run()
     start_training(files, tmp_path / "run", config)
     assert stat.S_IMODE((tmp_path / "run" / "corpus.arrow").stat().st_mode) == stat.S_IMODE(
         (tmp_path / "run" / "config.toml").stat().st_mode
     )
     (tmp_path / "run" / ".corpus.arrow.k1lled00.tmp").write_bytes(b"half")
     train_to_end(files, tmp_path / "run", config)
-    assert sorted(contents(tmp_path / "run")) == sorted(contents(straight))
-    assert_same_outcome(straight, tmp_path / "run")
-    before = contents(tmp_path / "run")
+    assert sorted(read_folder_state(tmp_path / "run")) == sorted(read_folder_state(straight))
+    assert_runs_identical(straight, tmp_path / "run")
+    before = read_folder_state(tmp_path / "run")
     train_to_end(files, tmp_path / "run", config)
-    assert contents(tmp_path / "run") == before
+    assert read_folder_state(tmp_path / "run") == before
 
 
 def test_small_data_has_no_corpus_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", 1 << 20)
-    start_training(copy_files(tmp_path), tmp_path / "run")
+    start_training(write_copy_files(tmp_path), tmp_path / "run")
     assert not (tmp_path / "run" / "corpus.arrow").exists()
 
 
 def test_training_is_on_pages_of_the_file(tmp_path: Path) -> None:
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     (tmp_path / "run").mkdir()
     data = read_files(files, DATA, tmp_path / "none")
     corpus = encode_training_data(data, CONFIG)
@@ -128,21 +136,21 @@ def rewrite_file(path: Path, change: Callable[[str], str]) -> None:
 @pytest.mark.parametrize("worth", [0, 1 << 20])
 def test_changed_data_are_refused(tmp_path: Path, which: str, worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", worth)
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     start_training(files, tmp_path / "run")
     rewrite_file(getattr(files, which), lambda text: text + "a\tb\n")
-    before = contents(tmp_path / "run")
+    before = read_folder_state(tmp_path / "run")
     with pytest.raises(RunError) as caught:
         start_training(files, tmp_path / "run")
     assert str(caught.value) == (
         f"{tmp_path / 'run' / 'training.safetensors'} is of a training on other data (its fingerprint differs); name "
         "another run folder, or give the same data"
     )
-    assert contents(tmp_path / "run") == before
+    assert read_folder_state(tmp_path / "run") == before
 
 
 def test_a_changed_byte_of_the_same_length_and_time_is_seen(tmp_path: Path) -> None:
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     start_training(files, tmp_path / "run")
     moment = files.train.stat()
     rewrite_file(files.train, lambda text: text.replace("a", "b", 1))
@@ -152,7 +160,7 @@ def test_a_changed_byte_of_the_same_length_and_time_is_seen(tmp_path: Path) -> N
 
 
 def test_a_changed_vocabulary_is_refused(tmp_path: Path) -> None:
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     start_training(files, tmp_path / "run")
     rewrite_file(tmp_path / "run" / "vocabulary.json", lambda text: text.replace('"a"', '"z"'))
     with pytest.raises(RunError, match=r"vocabulary\.json is not the vocabulary of the training data"):
@@ -176,7 +184,7 @@ def empty(path: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [cut, flip, empty])
 def test_a_damaged_corpus_is_reported_and_written_again(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
-    files, straight, config = copies_run()
+    files, straight, config = copy_task_run()
     start_training(files, tmp_path / "run", config)
     corpus = tmp_path / "run" / "corpus.arrow"
     whole = corpus.read_bytes()
@@ -185,23 +193,23 @@ def test_a_damaged_corpus_is_reported_and_written_again(tmp_path: Path, spoil: C
     (note,) = [event.note for event in told if isinstance(event, FileRead) and event.path == files.train]
     assert note.startswith(f"{corpus} is not used, for it is damaged") and corpus.read_bytes() == whole
     train_to_end(files, tmp_path / "run", config)
-    assert_same_outcome(straight, tmp_path / "run")
+    assert_runs_identical(straight, tmp_path / "run")
 
 
 def test_a_corpus_of_another_run_is_not_used(tmp_path: Path) -> None:
-    files, straight, config = copies_run()
-    start_training(copy_files(tmp_path, training=50), tmp_path / "other", config)
+    files, straight, config = copy_task_run()
+    start_training(write_copy_files(tmp_path, num_training=50), tmp_path / "other", config)
     start_training(files, tmp_path / "run", config)
     shutil.copy(tmp_path / "other" / "corpus.arrow", tmp_path / "run" / "corpus.arrow")
     told = train_to_end(files, tmp_path / "run", config)
     notes = [event.note for event in told if isinstance(event, FileRead)]
     assert notes[0] == f"{tmp_path / 'run' / 'corpus.arrow'} is not used, for it was built from other files or settings"
-    assert_same_outcome(straight, tmp_path / "run")
+    assert_runs_identical(straight, tmp_path / "run")
 
 
 def test_settings_and_names_belong_to_the_key(tmp_path: Path) -> None:
     """Another name would be in other messages; other settings would give other ids."""
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     both = files._replace(train_target=files.train, valid_target=files.valid)
     moved = TrainingFiles(files.train.rename(tmp_path / "moved.tsv"), files.valid)
     shutil.copy(moved.train, files.train)
@@ -226,7 +234,7 @@ def test_settings_and_names_belong_to_the_key(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_read_once_and_its_corpus_never_found_again(tmp_path: Path) -> None:
-    files, config = copy_files(tmp_path), small_config({"epochs": 2})
+    files, config = write_copy_files(tmp_path), make_small_config({"epochs": 2})
     os.mkfifo(tmp_path / "pipe")
     piped = TrainingFiles(tmp_path / "pipe", files.valid)
     for _ in range(2):
@@ -239,7 +247,7 @@ def test_a_pipe_is_read_once_and_its_corpus_never_found_again(tmp_path: Path) ->
 
 
 def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     data = read_files(files, DATA, tmp_path / "none")
     rewrite_file(files.train, lambda text: text + "a\tb\n")
     save_corpus(tmp_path / "corpus.arrow", encode_training_data(data, CONFIG), files, DATA)
@@ -252,35 +260,35 @@ def test_without_memory_mapping_the_corpus_stays_in_memory(tmp_path: Path, monke
         raise OSError(19, "No such device")
 
     monkeypatch.setattr("pellucid.data.corpus.mmap.mmap", refuse)
-    files, straight, config = copies_run()
+    files, straight, config = copy_task_run()
     start_training(files, tmp_path / "run", config)
     assert not (tmp_path / "run" / "corpus.arrow").exists()
     train_to_end(files, tmp_path / "run", config)
-    assert_same_outcome(straight, tmp_path / "run")
+    assert_runs_identical(straight, tmp_path / "run")
 
 
 def test_a_full_disk_does_not_stop_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: object) -> None:
         raise OSError(28, "No space left on device")
 
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr("pyarrow.RecordBatchFileWriter.write_batch", refuse)
         start_training(files, tmp_path / "run")
     assert not [path for path in (tmp_path / "run").iterdir() if "corpus" in path.name]
     train_to_end(files, tmp_path / "run", CONFIG)
     train_to_end(files, tmp_path / "fresh", CONFIG)
-    assert_same_outcome(tmp_path / "run", tmp_path / "fresh")
+    assert_runs_identical(tmp_path / "run", tmp_path / "fresh")
 
 
 def test_a_run_with_a_corpus_is_a_run_folder(tmp_path: Path) -> None:
-    files, config = copy_files(tmp_path), small_config({"epochs": 3})
+    files, config = write_copy_files(tmp_path), make_small_config({"epochs": 3})
     start_training(files, tmp_path / "run", config, updates=6)
     assert (tmp_path / "run" / "corpus.arrow").exists() and load(tmp_path / "run").predict(["a"])[0].source == ("a",)
 
 
 def test_the_overlap_is_counted_without_a_copy_of_the_training_data() -> None:
-    training, files = copies(30, seed=1), TrainingFiles(Path("a"), Path("b"))
-    for development in (copies(30, seed=2), training[:3], [*training[:3], training[0]]):
+    training, files = make_copy_examples(30, seed=1), TrainingFiles(Path("a"), Path("b"))
+    for development in (make_copy_examples(30, seed=2), training[:3], [*training[:3], training[0]]):
         known = set(training)
         assert reading._count_shared(training, development, files) == sum(example in known for example in development)

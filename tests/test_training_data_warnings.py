@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from command_line import pellucid
-from trained_runs import small_config
+from command_line import run_pellucid
+from trained_runs import make_small_config
 
 from pellucid.config.settings import Task
 from pellucid.data.examples import Example
@@ -18,7 +18,7 @@ from pellucid.training.training_data import data_warnings
 def warnings_of(task: Task, train: list[Example], development: list[Example], copying: bool = False) -> list[str]:
     """What is foreseen of a small training."""
     symbols = "characters" if task == "transduce" else "words"
-    config = msgspec.structs.replace(small_config(data={"target_symbols": symbols}), task=task)
+    config = msgspec.structs.replace(make_small_config(data={"target_symbols": symbols}), task=task)
     config = msgspec.structs.replace(config, decoder=msgspec.structs.replace(config.decoder, pointer_generator=copying))
     vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
     return list(data_warnings(Transducer(config, vocabularies, build_network(config, vocabularies)), development))
@@ -46,7 +46,9 @@ def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("ab\tA\n" * 20, "utf-8")
     (tmp_path / "dev.tsv").write_text("ab\tB\n" * 5, "utf-8")
     task = ("--task", "classify", "--size", "tiny", "--training.epochs", "1")
-    done = pellucid("train", tmp_path / "train.tsv", "--valid", tmp_path / "dev.tsv", "--run", tmp_path / "run", *task)
+    done = run_pellucid(
+        "train", tmp_path / "train.tsv", "--valid", tmp_path / "dev.tsv", "--run", tmp_path / "run", *task
+    )
     assert done.code == 0
     assert "note: every training example has the same class, 'A'" in done.err
     assert "note: 5 of 5 development examples cannot be right: no training target contains 'B'" in done.err

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import config_of, few, head_of, shake, vocabularies
+from small_networks import few_examples, make_config, make_vocabularies, output_projection, randomize_parameters
 from torch import Tensor
 
 import pellucid.decoding.transducer as module
@@ -34,9 +34,9 @@ from pellucid.training.loop import TrainingState, build_optimizer, fit
 
 def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: str = "") -> Transducer:
     """An untrained transducer from abc; what it writes is arbitrary, but some of it ends early and some late."""
-    config, known = config_of(settings), vocabularies("abc", target, features=features)
+    config, known = make_config(settings), make_vocabularies("abc", target, features=features)
     network = require_seq2seq(build_network(config, known)).double().eval()
-    shake(network, 3)
+    randomize_parameters(network, 3)
     return Transducer(config, known, network)
 
 
@@ -51,7 +51,7 @@ def assert_same_trace(one: Trace, two: Trace) -> None:
     np.testing.assert_allclose(one.attention, two.attention, rtol=1e-4, atol=1e-5)
 
 
-@few
+@few_examples
 @given(TEXTS, st.integers(1, 4))
 def test_every_source_has_one_trace_in_order_for_any_batch_size(texts: list[str], size: int) -> None:
     search = msgspec.structs.replace(PLAIN.config.search, batch_size=size)
@@ -89,7 +89,7 @@ def test_outputs_keep_the_length_limits(width: int) -> None:
         transducer_of({"search": {"min_length": 99}}).predict(["a"])
 
 
-@few
+@few_examples
 @given(
     st.lists(st.text(alphabet="abc", min_size=1, max_size=5), min_size=1, max_size=4),
     st.sampled_from([{"min_length": 5}, {"min_length_ratio": 1.0, "min_length_offset": 1}]),
@@ -110,7 +110,7 @@ def test_outputs_of_a_minimum_length_have_the_log_probabilities_of_forced_decodi
     }
     transducer = transducer_of({"search": search, "decoder": {"pointer_generator": copying}})
     with torch.no_grad():
-        head_of(require_seq2seq(transducer.network).decoder).bias[EOS] += 6.0
+        output_projection(require_seq2seq(transducer.network).decoder).bias[EOS] += 6.0
     if single:
         transducer.network.float()
     lists = [[trace] for trace in transducer.predict(texts)]
@@ -142,7 +142,7 @@ def test_near_equal_lengths_are_decoded_together(monkeypatch: pytest.MonkeyPatch
     assert seen == [[1, 1], [2, 3], [4]]
 
 
-@few
+@few_examples
 @given(TEXTS)
 def test_the_fields_of_a_trace_agree(texts: list[str]) -> None:
     for trace in PLAIN.predict(texts):
@@ -164,7 +164,7 @@ def test_the_fields_of_a_trace_agree(texts: list[str]) -> None:
 def test_an_output_is_cut_at_the_maximum_length_and_unfinished() -> None:
     transducer = transducer_of({"search": {"max_length": 3}})
     with torch.no_grad():
-        head_of(require_seq2seq(transducer.network).decoder).bias[2] = -1e4
+        output_projection(require_seq2seq(transducer.network).decoder).bias[2] = -1e4
     trace = transducer.predict(["ab"])[0]
     assert not trace.finished
     assert len(trace.target) == len(trace.output) == 3
@@ -259,7 +259,7 @@ def words(count: int, seed: int) -> list[Example]:
 def test_copying_is_learned_and_attention_is_the_diagonal() -> None:
     sizes = {"cell": "gru", "hidden_size": 16, "embedding_size": 8}
     training = {"epochs": 10, "eval_interval": 10, "learning_rate": 0.01, "label_smoothing": 0.0}
-    config = config_of(
+    config = make_config(
         {"encoder": sizes, "decoder": {**sizes, "hidden_size": 32}, "attention": {"size": 16}, "training": training}
     )
     pairs, transducer = words(1200, 1), transducer_of({})

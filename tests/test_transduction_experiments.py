@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from command_line import complaint, pellucid
-from recipe_data import SIZES, RecipeRun, write_codespell, write_g2p, write_histnorm, write_scan, write_translit
-from report_documents import parts_of, titles_of, written_document
-from trained_runs import contents, right_here, small_config
+from command_line import run_pellucid, usage_error_message
+from recipe_data import SPLIT_SIZES, RecipeRun, write_codespell, write_g2p, write_histnorm, write_scan, write_translit
+from report_documents import read_report, section_titles, select_parts
+from trained_runs import make_small_config, read_folder_state, run_jobs_serially
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
@@ -28,7 +28,7 @@ def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
     """Return a configuration with the smallest sizes and 20 epochs, with the tokenization of the recipe."""
     config = load_recipe_config(name, overrides)
     data = {"source_symbols": config.data.source_symbols, "target_symbols": config.data.target_symbols}
-    small = small_config({"epochs": 20, "learning_rate": 0.02, "eval_interval": 10}, data=data)
+    small = make_small_config({"epochs": 20, "learning_rate": 0.02, "eval_interval": 10}, data=data)
     decoder = msgspec.structs.replace(small.decoder, pointer_generator=config.decoder.pointer_generator)
     return msgspec.structs.replace(small, seed=config.seed, search=config.search, decoder=decoder)
 
@@ -70,7 +70,7 @@ def quick() -> Iterator[None]:
     """Small networks, no worker processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "load_recipe_config", quick_config)
-        patch.setattr(transduction_experiments, "run_jobs", right_here)
+        patch.setattr(transduction_experiments, "run_jobs", run_jobs_serially)
         yield
 
 
@@ -133,8 +133,8 @@ def test_report_json_has_all_numbers(recipe_run: RecipeRun) -> None:
                 assert scores["wer"] == pytest.approx(100 - scores["exact_match"])
                 assert scores["wer_ci95"][0] <= scores["wer"] <= scores["wer_ci95"][1]
                 assert scores["k_best"][0]["accuracy"] == pytest.approx(scores["exact_match"])
-    document = written_document(recipe_run.request.out / "report.html")
-    assert parts_of(document, ReportExamples, "Attention") and "All runs" in titles_of(document)
+    document = read_report(recipe_run.request.out / "report.html")
+    assert select_parts(document, ReportExamples, "Attention") and "All runs" in section_titles(document)
 
 
 def test_scores_are_computed_with_beam_search_on_the_written_files(recipe_run: RecipeRun) -> None:
@@ -147,19 +147,23 @@ def test_scores_are_computed_with_beam_search_on_the_written_files(recipe_run: R
     split = transducer.tokenizers.target.split
     right = sum(split(trace.output) == split(one.target) for trace, one in zip(traces, examples, strict=True))
     assert each["runs"][0]["test"]["exact_match"] == pytest.approx(100 * right / len(examples))
-    assert each["runs"][0]["test"]["examples"] == len(examples) == SIZES["test"]
+    assert each["runs"][0]["test"]["examples"] == len(examples) == SPLIT_SIZES["test"]
 
 
 def test_samples_reduce_only_the_training_set(recipe_run: RecipeRun) -> None:
     folder = recipe_run.request.out / "data" / names_of(recipe_run)[0]
-    counts = {part: len((folder / f"{part}.tsv").read_text("utf-8").splitlines()) for part in SIZES}
-    assert counts == {"train": 16, "dev": 6 if recipe_run.name == "scan" else SIZES["dev"], "test": SIZES["test"]}
+    counts = {part: len((folder / f"{part}.tsv").read_text("utf-8").splitlines()) for part in SPLIT_SIZES}
+    assert counts == {
+        "train": 16,
+        "dev": 6 if recipe_run.name == "scan" else SPLIT_SIZES["dev"],
+        "test": SPLIT_SIZES["test"],
+    }
 
 
 def test_second_call_trains_nothing_and_repeats_the_report(recipe_run: RecipeRun) -> None:
     def unchanged_files() -> dict[str, tuple[bytes, int]]:
         """Return all files except the pages, which are written anew."""
-        files = contents(recipe_run.request.out)
+        files = read_folder_state(recipe_run.request.out)
         return {name: file for name, file in files.items() if not Path(name).name.startswith("report.")}
 
     before = unchanged_files()
@@ -190,8 +194,8 @@ def test_macro_averages_cover_sets_with_a_published_number(recipe_run: RecipeRun
 
 
 def test_attention_is_shown_for_every_experiment_if_requested(recipe_run: RecipeRun) -> None:
-    document = written_document(recipe_run.request.out / "report.html")
-    assert ("Attention: copying, seed 1" in titles_of(document)) == (names_of(recipe_run) == VARIANTS)
+    document = read_report(recipe_run.request.out / "report.html")
+    assert ("Attention: copying, seed 1" in section_titles(document)) == (names_of(recipe_run) == VARIANTS)
     assert ("macro" in str(document.summary)) == (names_of(recipe_run) != VARIANTS)
 
 
@@ -235,9 +239,9 @@ def test_error_for_unknown_experiment_lists_all(tmp_path: Path) -> None:
 
 
 def test_only_requires_a_recipe_with_experiments(tmp_path: Path) -> None:
-    message = complaint(pellucid("recipe", "digits-data", "--only", "arm", "--run", tmp_path / "out"))
+    message = usage_error_message(run_pellucid("recipe", "digits-data", "--only", "arm", "--run", tmp_path / "out"))
     assert message.startswith("digits-data has only one experiment")
-    message = complaint(pellucid("recipe", "scan", "--only", "simple,x", "--run", tmp_path / "out"))
+    message = usage_error_message(run_pellucid("recipe", "scan", "--only", "simple,x", "--run", tmp_path / "out"))
     assert message.startswith("scan has no experiment 'x' (there are: simple, length)")
 
 

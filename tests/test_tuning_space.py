@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small import config_of, few
+from small_networks import few_examples, make_config
 
 from pellucid.config.settings import Config
 from pellucid.config.toml import flatten_config, size_preset
@@ -21,7 +21,7 @@ from pellucid.tuning.space import (
     load_space,
 )
 
-BASE = config_of({"training": {"epochs": 10.0}})
+BASE = make_config({"training": {"epochs": 10.0}})
 
 
 def space_of(folder: Path, text: str) -> object:
@@ -118,7 +118,7 @@ def test_links_may_form_a_chain() -> None:
 
 
 def test_explicit_settings_are_not_searched_and_links_follow_them() -> None:
-    base = config_of({"encoder": {"hidden_size": 20}, "training": {"epochs": 10.0}})
+    base = make_config({"encoder": {"hidden_size": 20}, "training": {"epochs": 10.0}})
     space = default_space(base, {"encoder.hidden_size", "training.epochs"})
     assert not {"encoder.hidden_size", "training.epochs"} & {each.key for each in space.searched}
     config = apply_values(base, space, initial_values(base, space), "a trial")
@@ -128,7 +128,7 @@ def test_explicit_settings_are_not_searched_and_links_follow_them() -> None:
 def test_contradictory_values_raise_config_error(tmp_path: Path) -> None:
     space = load_space(_written(tmp_path, '[attention]\ntype = {choices = ["dot"]}\n'), BASE)
     with pytest.raises(ConfigError, match="a trial: attention\\.type"):
-        apply_values(config_of({"decoder": {"hidden_size": 7}}), space, {"attention.type": "dot"}, "a trial")
+        apply_values(make_config({"decoder": {"hidden_size": 7}}), space, {"attention.type": "dot"}, "a trial")
 
 
 def _written(folder: Path, text: str) -> Path:
@@ -138,7 +138,7 @@ def _written(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("size", ["tiny", "small", "base", "large"])
 def test_default_space_contains_the_preset(size: str) -> None:
-    base: Config = config_of({"size": size, "training": {"epochs": 30.0}})
+    base: Config = make_config({"size": size, "training": {"epochs": 30.0}})
     space = default_space(base, ())
     assert set(initial_values(base, space)) == {each.key for each in space.searched}
     assert apply_values(base, space, initial_values(base, space), "a trial") == base
@@ -146,7 +146,7 @@ def test_default_space_contains_the_preset(size: str) -> None:
     assert set(flatten_config(size_preset("base"))) >= {each.key for each in (*space.searched, *space.linked)}
 
 
-@few
+@few_examples
 @given(st.data())
 def test_every_point_of_the_default_space_is_valid(data: st.DataObject) -> None:
     space = default_space(BASE, ())

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import complaint, pellucid
-from report_documents import titles_of, written_document
-from trained_runs import SMALL, right_here
+from command_line import run_pellucid, usage_error_message
+from report_documents import read_report, section_titles
+from trained_runs import SMALL_SIZES, run_jobs_serially
 from typo_cases import write_word_list
 
 from pellucid.config.settings import Config
@@ -37,14 +37,16 @@ def quick() -> Iterator[None]:
 
     def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
         training = {"batch_size": 16, "epochs": 2, "learning_rate": 0.02}
-        return build_config({"size": "tiny", "task": "point", **SMALL, "training": training, **overrides}, origin=name)
+        return build_config(
+            {"size": "tiny", "task": "point", **SMALL_SIZES, "training": training, **overrides}, origin=name
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "FAITHFUL_SIZES", TypoNetworkSizes(hidden=4, max_length=18))
-        patch.setattr(experiments, "run_jobs", right_here)
+        patch.setattr(experiments, "run_jobs", run_jobs_serially)
         patch.setattr(experiments, "MAX_LETTERS", 18)
         patch.setattr(experiments, "load_recipe_config", quick_config)
-        patch.setattr(experiments, "run_jobs", right_here)
+        patch.setattr(experiments, "run_jobs", run_jobs_serially)
         yield
 
 
@@ -83,7 +85,7 @@ def test_report_has_every_table(name: str, request: pytest.FixtureRequest) -> No
         assert list(run["post_words"]) == list(POST_WORDS)
         assert [len(row) for row in run["post_words"].values()] == list(map(len, POST_WORDS))
         assert all(sum(row) <= 1 + 1e-3 for row in run["post_words"].values()) and run["curve"]
-    titles = titles_of(written_document(out / "report.html"))
+    titles = section_titles(read_report(out / "report.html"))
     assert {"By length", "By letter", "Ambiguity", "The words of the post"} <= set(titles)
 
 
@@ -134,9 +136,13 @@ def test_film_animates_every_symbol_without_a_script(faithful: tuple[Path, list[
 
 
 def test_missing_word_list_is_an_error(tmp_path: Path) -> None:
-    message = complaint(pellucid("recipe", "typo-faithful", "--run", tmp_path / "out", "--words", tmp_path / "none"))
+    message = usage_error_message(
+        run_pellucid("recipe", "typo-faithful", "--run", tmp_path / "out", "--words", tmp_path / "none")
+    )
     assert "apt-get install wamerican" in message and not (tmp_path / "out").exists()
-    message = complaint(pellucid("recipe", "digits-data", "--run", tmp_path / "out", "--words", tmp_path / "none"))
+    message = usage_error_message(
+        run_pellucid("recipe", "digits-data", "--run", tmp_path / "out", "--words", tmp_path / "none")
+    )
     assert "--words applies to the typo recipes" in message
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from trained_runs import right_here
+from trained_runs import run_jobs_serially
 from typo_cases import SYLLABLES
 
 from pellucid.recipes.catalog import find_recipe
@@ -109,7 +109,7 @@ def test_recipe_learns_and_is_reproducible(tmp_path: Path, monkeypatch: pytest.M
     )
     monkeypatch.setattr(experiments, "FORETOLD_SIZES", sizes)
     monkeypatch.setattr(experiments, "FORETOLD_PLAN", plan)
-    monkeypatch.setattr(experiments, "run_jobs", right_here)
+    monkeypatch.setattr(experiments, "run_jobs", run_jobs_serially)
     lines = list(find_recipe("typo-foretold")(RecipeRequest(tmp_path / "out", samples=4_000, words=words)))
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert lines[0].startswith("language models, seed 1") and report["by_length"][0]["top_1"] > 0.75

@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import vocabulary
+from small_networks import make_vocabulary
 from test_progress import told
-from trained_runs import copy_files, train_to_end
+from trained_runs import train_to_end, write_copy_files
 
 from pellucid.config.toml import build_config, load_config
 from pellucid.data.vectors import PretrainedVectors, read_vectors
@@ -21,7 +21,7 @@ from pellucid.model.network import require_seq2seq
 from pellucid.training.run_folder import load
 from pellucid.training.session import ModelBuilt
 
-SYMBOLS = vocabulary(["a", "é", " ", "two words", "7"])
+SYMBOLS = make_vocabulary(["a", "é", " ", "two words", "7"])
 
 
 def read(folder: Path, text: str, size: int = 2) -> PretrainedVectors:
@@ -89,7 +89,7 @@ def test_numbers_round_trip(tmp_path_factory: pytest.TempPathFactory, numbers: l
 
 @pytest.mark.parametrize("kind", ["learned", "frozen"])
 def test_a_run_starts_from_them_and_does_not_need_the_file_later(tmp_path: Path, kind: str) -> None:
-    files, path = copy_files(tmp_path), tmp_path / "v.txt"
+    files, path = write_copy_files(tmp_path), tmp_path / "v.txt"
     write_text(path, "2 6\na 1 2 3 4 5 6\nx 0 0 0 0 0 0\n")
     settings = {"embedding": kind, "embedding_size": 6, "pretrained": str(path)}
     sides = {"encoder": {"hidden_size": 6, **settings}, "decoder": {"hidden_size": 12, **settings}}
@@ -111,7 +111,7 @@ def test_a_run_starts_from_them_and_does_not_need_the_file_later(tmp_path: Path,
 
 
 def test_an_invalid_file_leaves_no_run(tmp_path: Path) -> None:
-    files = copy_files(tmp_path)
+    files = write_copy_files(tmp_path)
     write_text(tmp_path / "v.txt", "a 1 2\n")
     config = build_config({"size": "tiny", "encoder": {"pretrained": str(tmp_path / "v.txt")}}, "test")
     with pytest.raises(DataError, match=r"v\.txt, line 1: expected vectors of 16 numbers \(encoder\.embedding_size\)"):

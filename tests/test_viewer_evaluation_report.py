@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from report_documents import parts_of, titles_of, written_document
-from sample_traces import HOSTILE, diagonal
+from report_documents import read_report, section_titles, select_parts
+from sample_traces import HOSTILE_SYMBOLS, make_diagonal_trace
 from test_assessment import ROWS, build_assessment, tokenizers
 
 from pellucid.data.examples import Example
@@ -36,18 +36,18 @@ def several(*runs: Assessment) -> ReportDocument:
 def test_evaluation_report_has_scores_and_errors() -> None:
     document = single(build_assessment(ROWS))
     assert document.title == "run on test.tsv"
-    assert titles_of(document) == ["Accuracy", "Confusions", "Calibration", "Errors"]
+    assert section_titles(document) == ["Accuracy", "Confusions", "Calibration", "Errors"]
     told = {each.label: (each.value, each.note) for each in document.summary}
     assert told["word error rate"][0] == "50.00 %" and told["word error rate"][1].endswith("(WER: wrong outputs)")
     assert "CER: edits over characters" in told["symbol error rate"][1]
     assert told["cut outputs"] == ("2", "") and "bad lines" not in told and "lines" not in told
-    (errors,) = parts_of(document, ReportExamples)
+    (errors,) = select_parts(document, ReportExamples)
     assert [each.errors for each in errors.examples] == [[("z", None)], [("d", "c")]] and errors.listed
-    assert [len(part.charts) for part in parts_of(document, ReportCharts)] == [2, 3]
+    assert [len(part.charts) for part in select_parts(document, ReportCharts)] == [2, 3]
 
 
 def test_confusions_have_counts_and_correct_predictions() -> None:
-    (confusions,) = parts_of(single(build_assessment(ROWS)), ReportConfusions)
+    (confusions,) = select_parts(single(build_assessment(ROWS)), ReportConfusions)
     assert [(each.expected, each.predicted, each.count, each.num_expected) for each in confusions.errors] == [
         ("d", "c", 1, 1),
         ("z", None, 1, 1),
@@ -55,13 +55,13 @@ def test_confusions_have_counts_and_correct_predictions() -> None:
     assert confusions.caption.startswith("1 substitution, 0 insertions, 1 deletion. ")
     assert confusions.correct == {"c": 1, "d": 0, "z": 0} and confusions.omitted == 0
     many = build_assessment([("".join(map(chr, range(256, 256 + MAX_CONFUSIONS + 5))), "")])
-    (confusions,) = parts_of(single(many), ReportConfusions)
+    (confusions,) = select_parts(single(many), ReportConfusions)
     assert len(confusions.errors) == MAX_CONFUSIONS and confusions.omitted == 5
 
 
 def test_calibration_charts_have_bins_and_diagonal() -> None:
     assessment = build_assessment(ROWS)
-    _, charts = parts_of(single(assessment), ReportCharts)
+    _, charts = select_parts(single(assessment), ReportCharts)
     reliability, selective, review = charts.charts
     known = [each for each in assessment.calibration.bins if each.total]
     assert [(point.x, point.y) for point in reliability.lines[0].points] == [
@@ -80,24 +80,24 @@ def test_calibration_charts_have_bins_and_diagonal() -> None:
 
 def test_groups_are_in_a_table_with_their_mean() -> None:
     document = single(build_assessment(ROWS, groups=["p", "p", "p", "q"]))
-    assert titles_of(document)[0] == "By group"
-    (table,) = parts_of(document, ReportTable)
+    assert section_titles(document)[0] == "By group"
+    (table,) = select_parts(document, ReportTable)
     assert table.total and list(table.rows[-1][:3]) == ["mean", "2 groups", "66.67"]
     assert document.summary[0].label == "mean word error rate"
 
 
 def test_absent_content_is_omitted() -> None:
-    assert titles_of(single(build_assessment([("ab", "ab")]))) == ["Accuracy", "Calibration"]
-    assert titles_of(single(build_assessment([("", "a"), ("b", "")])))[-1] == "Errors"
-    (errors,) = parts_of(single(build_assessment(ROWS), max_errors=1), ReportExamples)
+    assert section_titles(single(build_assessment([("ab", "ab")]))) == ["Accuracy", "Calibration"]
+    assert section_titles(single(build_assessment([("", "a"), ("b", "")])))[-1] == "Errors"
+    (errors,) = select_parts(single(build_assessment(ROWS), max_errors=1), ReportExamples)
     assert errors.caption == "The 1 worst of 2 (--worst)." and len(errors.examples) == 1
-    assert parts_of(single(build_assessment(ROWS), max_errors=0), ReportExamples) == []
+    assert select_parts(single(build_assessment(ROWS), max_errors=0), ReportExamples) == []
 
 
 def test_errors_list_their_candidates() -> None:
     document = single(build_assessment([("ab", "a", "ab", "b"), ("c", "c", "d", "e")]))
     assert "oracle accuracy, k = 2" in [each.label for each in document.summary]
-    (errors,) = parts_of(document, ReportExamples)
+    (errors,) = select_parts(document, ReportExamples)
     (item,) = errors.examples[0].outputs
     assert [trace.output for trace in item.traces] == ["a", "ab", "b"] and item.references == ["ab"]
 
@@ -108,57 +108,57 @@ def test_comparison_report_has_both_runs() -> None:
         build_assessment([("abc", "abx"), ("abd", "abd"), ("x", "x"), ("yz", "yz")], "two"),
     )
     document = several(a, b)
-    assert titles_of(document) == [
+    assert section_titles(document) == [
         *("Scores", "Significance", "Accuracy", "Confusions", "Calibration"),
         *("one correct, two wrong", "two correct, one wrong"),
     ]
-    first, second = parts_of(document, ReportExamples)
+    first, second = select_parts(document, ReportExamples)
     assert list(first.runs) == ["one", "two"] and list(second.runs) == ["two", "one"]
     (example,) = first.examples
     assert [item.exact for item in example.outputs] == [True, False] and len(second.examples) == 2
     assert example.output == [("ab", False), ("x", True)] and example.expected == [("abc", False)]
-    (text,) = parts_of(document, ReportText)
+    (text,) = select_parts(document, ReportText)
     assert "In exact match, one and two do not differ significantly (p = " in text.text
     assert document.summary[2].value == "-25.00 points"
-    tests, counts = parts_of(document, ReportTable, "Significance")
+    tests, counts = select_parts(document, ReportTable, "Significance")
     assert [row[0] for row in tests.rows] == ["exact match, one − two", "symbol error rate, one − two"]
     assert list(counts.rows[0]) == ["two", "1", "1", "2", "0"]
 
 
 def test_significant_difference_is_reported_with_its_direction() -> None:
     bad, good = build_assessment([("ab", "xy")] * 12, "bad"), build_assessment([("ab", "ab")] * 12, "good")
-    (text,) = parts_of(several(good, bad), ReportText)
+    (text,) = select_parts(several(good, bad), ReportText)
     assert text.text.startswith("In exact match, good is significantly better than bad (p = ")
     assert "In symbol error rate, good is significantly better than bad" in text.text
 
 
 def test_compared_charts_have_a_line_per_run() -> None:
     a, b = build_assessment(ROWS, "one"), build_assessment([(wanted, wanted) for wanted, _ in ROWS], "two")
-    accuracy, calibration = parts_of(several(a, b), ReportCharts)
+    accuracy, calibration = select_parts(several(a, b), ReportCharts)
     assert [[line.name for line in chart.lines] for chart in accuracy.charts] == [["one", "two"]] * 2
     assert [line.name for line in calibration.charts[0].lines] == ["one", "two", "perfect calibration"]
     assert all(point.low is None for chart in accuracy.charts for line in chart.lines for point in line.points)
-    (confusions,) = parts_of(several(a, b), ReportTable, "Confusions")
+    (confusions,) = select_parts(several(a, b), ReportTable, "Confusions")
     assert [list(row) for row in confusions.rows] == [["d → c", "1", "0"], ["z → –", "1", "0"]]
 
 
 def test_disagreements_are_listed_for_each_pair_of_runs() -> None:
     a = build_assessment(ROWS, "one")
-    assert parts_of(several(a, build_assessment(ROWS, "two")), ReportExamples) == []
+    assert select_parts(several(a, build_assessment(ROWS, "two")), ReportExamples) == []
     document = several(
         a, build_assessment(ROWS, "two"), build_assessment([(wanted, wanted) for wanted, _ in ROWS], "three")
     )
-    assert titles_of(document)[-1] == "three correct, one wrong"
-    assert "multiple comparisons" in parts_of(document, ReportTable, "Significance")[0].caption
+    assert section_titles(document)[-1] == "three correct, one wrong"
+    assert "multiple comparisons" in select_parts(document, ReportTable, "Significance")[0].caption
 
 
-@pytest.mark.parametrize("symbol", HOSTILE)
+@pytest.mark.parametrize("symbol", HOSTILE_SYMBOLS)
 def test_markup_in_texts_stays_data(symbol: str, tmp_path: Path) -> None:
-    trace = diagonal((symbol, "a"), (symbol, END))
+    trace = make_diagonal_trace((symbol, "a"), (symbol, END))
     answered = DecodedExamples([Example(symbol, symbol)] * 2, [(symbol + "b",)] * 2, [symbol, "g"], [[trace], [trace]])
     bad = assess_outputs(symbol, answered, tokenizers(), tokenizers(), ERROR_RATE_METRICS)
     write_report(tmp_path / "page.html", evaluation_report(bad, symbol, {}, 10))
-    document = written_document(tmp_path / "page.html")
-    (errors,) = parts_of(document, ReportExamples)
+    document = read_report(tmp_path / "page.html")
+    (errors,) = select_parts(document, ReportExamples)
     shown = "\ufffd" if symbol == "\ud800" else symbol
     assert [each.outputs[0].text for each in errors.examples] == [f"{shown}a"] * 2

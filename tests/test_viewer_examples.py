@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_traces import made
+from sample_traces import make_trace
 
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import digit_spans, spell_digits
@@ -30,7 +30,7 @@ def test_file_is_spelled_if_every_pair_is() -> None:
 
 
 def test_wrong_symbol_has_the_positions_of_the_expected_one() -> None:
-    trace = made("one two", [*"13", END], [[0.0] * 7] * 3)
+    trace = make_trace("one two", [*"13", END], [[0.0] * 7] * 3)
     assert gold_alignment(trace, ["1", "3"], ["1", "2"]) == [(0, 3), (4, 7), (0, 0)]
     assert gold_alignment(trace, ["2"], ["1", "2"]) == [(4, 7), (0, 0), (0, 0)]
     assert gold_alignment(trace, ["1", "3"], ["12"]) is None

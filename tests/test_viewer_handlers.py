@@ -5,8 +5,8 @@ from typing import Literal, get_args
 import msgspec
 import numpy as np
 import pytest
-from page_data import chained, digits_shown
-from page_kinds import sounds_shown
+from page_data import digits_page_data, find_override_chain
+from page_runs import pronunciation_page_data
 from trained_runs import digits_run
 
 from pellucid.decoding.trace import END
@@ -18,7 +18,7 @@ from pellucid.viewer.schema import AttentionOverride, DecodeRequest, NeighborsRe
 from pellucid.viewer.states import state_point, symbol_separator
 
 Side = Literal["encoder", "decoder"]
-SHOWN = digits_shown
+SHOWN = digits_page_data
 PLAIN = DecodeRequest(text="nine two")
 
 
@@ -155,8 +155,8 @@ def test_override_that_another_override_truncates_is_kept() -> None:
 
 
 def test_overrides_are_added_one_after_another() -> None:
-    place, rows = chained()
-    shown = digits_shown(beam=3)
+    place, rows = find_override_chain()
+    shown = digits_page_data(beam_size=3)
     item = shown.contents.examples[place]
     before = DecodeRequest(text=item.text, beam_size=len(item.traces))
     lengths = list[int]()
@@ -208,12 +208,12 @@ def test_neighbor_contexts_are_consistently_separated() -> None:
         assert symbol_separator(shown.runs[0].loaded_predictor, side) == ""
     assert state_point(["d͡z", "ɑ", END], 1, 0, " ").context == "d͡z‹ɑ›⟨end⟩"
     assert state_point(["v", "ɔ", "ɾ", END], 1, 0, " ").context == "v‹ɔ›ɾ ⟨end⟩"
-    assert symbol_separator(sounds_shown().runs[0].loaded_predictor, "encoder") == ""
-    assert symbol_separator(sounds_shown().runs[0].loaded_predictor, "decoder") == " "
+    assert symbol_separator(pronunciation_page_data().runs[0].loaded_predictor, "encoder") == ""
+    assert symbol_separator(pronunciation_page_data().runs[0].loaded_predictor, "decoder") == " "
 
 
 def test_export_response_equals_the_exported_page() -> None:
     items = export_examples(SHOWN()).examples
-    alone = digits_shown(served=False).contents.examples[: len(items)]
+    alone = digits_page_data(served=False).contents.examples[: len(items)]
     assert len(items) == min(20, len(SHOWN().contents.examples)) and items == alone
     assert items[0].traces[0].attribution is not None and SHOWN().contents.examples[0].traces[0].attribution is None

@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from page_data import begun_run, digits_shown
-from page_kinds import long_shown
-from trained_runs import copies_run, copy_of, digits_run, small_config, train_to_end
+from page_data import digits_page_data, make_interrupted_run
+from page_runs import long_page_data
+from trained_runs import copy_run_folder, copy_task_run, digits_run, make_small_config, train_to_end
 
 from pellucid.config.toml import build_config, to_toml
 from pellucid.data.synthetic import spell_digits
@@ -24,7 +24,7 @@ from pellucid.viewer.training_history import training_history
 
 
 def test_examples_are_the_predictions_of_the_run() -> None:
-    shown, transducer = digits_shown(), load(digits_run().run)
+    shown, transducer = digits_page_data(), load(digits_run().run)
     contents = shown.contents
     assert contents.num_examples == 40 and len(contents.examples) == 30 and contents.served
     for item, trace in zip(
@@ -39,7 +39,7 @@ def test_examples_are_the_predictions_of_the_run() -> None:
 
 
 def test_edits_turn_the_reference_into_the_output() -> None:
-    wrong = [item for item in digits_shown().contents.examples if not item.exact]
+    wrong = [item for item in digits_page_data().contents.examples if not item.exact]
     assert wrong
     for item in wrong:
         assert item.errors == sum(edit.kind != "same" for edit in item.edits)
@@ -50,12 +50,12 @@ def test_edits_turn_the_reference_into_the_output() -> None:
 
 def test_line_numbers_are_those_of_the_file() -> None:
     lines = digits_run().files.valid.read_text("utf-8").splitlines()
-    for item in digits_shown().contents.examples:
+    for item in digits_page_data().contents.examples:
         assert item.line is not None and lines[item.line - 1].split("\t") == [item.text, *item.references]
 
 
 def test_corpus_counts_all_examples_and_links_to_shown_ones() -> None:
-    shown = digits_shown()
+    shown = digits_page_data()
     corpus, items = shown.contents.corpus, shown.contents.examples
     assert corpus is not None and corpus.num_examples == 40
     assert sum(length.total for length in corpus.lengths) == 40
@@ -72,7 +72,7 @@ def test_corpus_counts_all_examples_and_links_to_shown_ones() -> None:
 
 
 def test_points_name_their_symbol() -> None:
-    shown = digits_shown()
+    shown = digits_page_data()
     space, items = shown.contents.state_space, shown.contents.examples
     assert space is not None
     for cloud, symbols in ((space.encoder, "source"), (space.decoder, "target")):
@@ -89,8 +89,8 @@ def test_points_name_their_symbol() -> None:
 
 def test_exported_page_has_details_that_a_server_computes_on_request() -> None:
     served, kept = (
-        digits_shown().contents.examples[0].traces[0],
-        digits_shown(served=False).contents.examples[0].traces[0],
+        digits_page_data().contents.examples[0].traces[0],
+        digits_page_data(served=False).contents.examples[0].traces[0],
     )
     assert served.attribution is None and kept.attribution is not None
     assert kept.states is not None and kept.states.encoder.shape[0] == len(kept.source)
@@ -98,7 +98,7 @@ def test_exported_page_has_details_that_a_server_computes_on_request() -> None:
 
 
 def test_beam_has_all_outputs_and_one_lattice() -> None:
-    items = digits_shown(beam=3).contents.examples
+    items = digits_page_data(beam_size=3).contents.examples
     for item in items:
         assert 1 <= len(item.traces) <= 3
         assert item.traces[0].lattice is not None and all(trace.lattice is None for trace in item.traces[1:])
@@ -106,21 +106,21 @@ def test_beam_has_all_outputs_and_one_lattice() -> None:
 
 
 def test_compared_runs_decode_the_same_examples() -> None:
-    (rival,) = digits_shown().contents.compared_runs
-    own = digits_shown().contents.examples
+    (rival,) = digits_page_data().contents.compared_runs
+    own = digits_page_data().contents.examples
     assert [item.text for item in rival.examples] == [item.text for item in own]
     assert [item.traces[0].output for item in rival.examples] == [item.traces[0].output for item in own]
 
 
 def test_contents_round_trip_through_json() -> None:
-    contents = digits_shown(served=False, beam=3).contents
+    contents = digits_page_data(served=False, beam_size=3).contents
     encoded = msgspec.json.encode(contents)
     assert msgspec.json.decode(encoded, type=PageContents) == contents
     assert b"NaN" not in encoded and b"Infinity" not in encoded
 
 
 def test_training_has_a_frame_per_validation() -> None:
-    training = digits_shown().contents.training
+    training = digits_page_data().contents.training
     assert training is not None and training.finished
     validated = [line["update"] for line in read_log(digits_run().run) if line["event"] == "validated"]
     assert [frame.update for frame in training.frames] == validated
@@ -141,7 +141,7 @@ def test_training_has_a_frame_per_validation() -> None:
 def test_loss_caption_explains_the_difference_of_the_losses(
     tmp_path: Path, smoothing: float, dropout: float, taken: str
 ) -> None:
-    config = to_toml(small_config({"label_smoothing": smoothing}, dropout))
+    config = to_toml(make_small_config({"label_smoothing": smoothing}, dropout))
     (tmp_path / "config.toml").write_text(config, encoding="utf-8")
     course = training_history(tmp_path)
     caption = course.loss_caption if course else ""
@@ -190,7 +190,7 @@ def test_skipped_lines_are_counted_in_the_note(tmp_path: Path) -> None:
 
 def test_validation_file_is_found(tmp_path: Path) -> None:
     trained = digits_run()
-    copy_of(trained.run, tmp_path / "runs" / "seed-1")
+    copy_run_folder(trained.run, tmp_path / "runs" / "seed-1")
     (tmp_path / "runs" / "ensemble.json").write_text('{"members": ["seed-1"]}')
     assert find_validation_file(tmp_path / "runs") == (trained.files.valid, None)
     assert find_validation_file(trained.run) == (trained.files.valid, None)
@@ -219,7 +219,7 @@ def test_parallel_validation_files_are_found(tmp_path: Path) -> None:
 
 
 def test_spelled_digits_have_a_gold_alignment() -> None:
-    contents = digits_shown().contents
+    contents = digits_page_data().contents
     for item in contents.examples:
         assert item.gold_alignment is not None and len(item.gold_alignment) == len(item.traces[0].target)
         for edit in item.edits:
@@ -231,7 +231,7 @@ def test_spelled_digits_have_a_gold_alignment() -> None:
 
 
 def test_uncomputed_statistics_of_long_sources_have_a_reason() -> None:
-    corpus = long_shown().contents.corpus
+    corpus = long_page_data().contents.corpus
     assert corpus is not None
     (shuffled,) = (each for each in corpus.alignment if each.name == "permutation effect")
     assert shuffled.value is None
@@ -239,7 +239,7 @@ def test_uncomputed_statistics_of_long_sources_have_a_reason() -> None:
 
 
 def test_compared_run_is_scored_on_the_whole_file() -> None:
-    contents = digits_shown().contents
+    contents = digits_page_data().contents
     assert contents.corpus is not None
     (rival,) = contents.compared_runs
     share = contents.corpus.scores[0].value
@@ -258,7 +258,7 @@ def test_compared_run_is_scored_on_the_whole_file() -> None:
 
 def test_examples_on_which_the_runs_differ_are_preferred(tmp_path: Path) -> None:
     trained = digits_run()
-    folders = {"run": trained.run, "begun": begun_run(tmp_path / "begun")}
+    folders = {"run": trained.run, "begun": make_interrupted_run(tmp_path / "begun")}
     models = [open_run(folder, name, "cpu", None) for name, folder in folders.items()]
     shown = assemble_page(models, [read_example_file(trained.files.valid, trained.config.data)], 12, True).contents
     (beside,) = shown.compared_runs
@@ -271,7 +271,7 @@ def test_examples_on_which_the_runs_differ_are_preferred(tmp_path: Path) -> None
 
 
 def test_exported_page_has_nearest_states() -> None:
-    shown = digits_shown(served=False)
+    shown = digits_page_data(served=False)
     space, item = shown.contents.state_space, shown.contents.examples[3]
     states = item.traces[0].states
     assert space is not None and states is not None and states.encoder_neighbors is not None
@@ -285,12 +285,12 @@ def test_exported_page_has_nearest_states() -> None:
         unit = own[position] / np.linalg.norm(own[position])
         np.testing.assert_allclose(vectors @ unit, row[20:], atol=1e-5)
         assert (np.diff(row[20:]) <= 1e-6).all()
-    served = digits_shown().contents.examples[3].traces[0].states
+    served = digits_page_data().contents.examples[3].traces[0].states
     assert served is not None and served.encoder_neighbors is None
 
 
 def test_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
-    folder = begun_run(tmp_path / "run")
+    folder = make_interrupted_run(tmp_path / "run")
     contents = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True).contents
     assert contents.training is not None and not contents.training.finished and len(contents.training.frames) == 2
     assert not contents.training.running
@@ -306,7 +306,7 @@ def test_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
 
 
 def test_model_card_describes_the_model() -> None:
-    model = open_run(copies_run().run, "copies", "cpu", 4)
+    model = open_run(copy_task_run().run, "copies", "cpu", 4)
     shown = assemble_page([model], [], 30, True).contents.card
     assert shown is not None and shown.has_attention and "[encoder]" in shown.config
     facts = dict(shown.facts)

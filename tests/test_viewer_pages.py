@@ -6,8 +6,8 @@ import json
 import re
 import zlib
 
-from page_data import digits_shown
-from sample_traces import small
+from page_data import digits_page_data
+from sample_traces import make_small_trace
 
 from pellucid import __version__
 from pellucid.decoding.trace_schema import encode_json
@@ -20,13 +20,13 @@ DATA = re.compile(r'<script type="application/json" id="contents">(.*?)</script>
 
 def hostile() -> PageContents:
     texts = ["</script><b>bold</b>", "<!--<script>", "\u202e", "\t", "\ud800", "\u2028", "<s>"]
-    trace = page_trace(small(), entropy_lower_bound(small()))
+    trace = page_trace(make_small_trace(), entropy_lower_bound(make_small_trace()))
     items = [PageExample(text=text, features=[], traces=[trace], references=[text]) for text in texts]
     return PageContents(version=__version__, title="</title><script>alert(1)</script>", served=False, examples=items)
 
 
 def test_exported_page_contains_its_contents() -> None:
-    for contents in (hostile(), digits_shown(served=False).contents):
+    for contents in (hostile(), digits_page_data(served=False).contents):
         (data,) = DATA.findall(export_page(contents))
         assert "<" not in data
         assert json.loads(data) == json.loads(encode_json(contents))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_documents import parts_of, titles_of, written_document
-from sample_traces import HOSTILE, diagonal, made, small
+from report_documents import read_report, section_titles, select_parts
+from sample_traces import HOSTILE_SYMBOLS, make_diagonal_trace, make_small_trace, make_trace
 
 from pellucid.config.settings import Task
 from pellucid.decoding.trace import END, Trace, identity_attention
@@ -56,7 +56,7 @@ def scored(output: str, *references: str, positional: bool = False) -> ScoredExa
 
 
 def hostile() -> Trace:
-    return diagonal(HOSTILE, [*HOSTILE, END])
+    return make_diagonal_trace(HOSTILE_SYMBOLS, [*HOSTILE_SYMBOLS, END])
 
 
 def tagged(words: str, tags: str, between: str = " ") -> Trace:
@@ -79,12 +79,12 @@ def full() -> Report:
         positions=GROUPS,
         lengths=GROUPS,
         examples=[
-            ExampleOutput(small(), ("AB",)),
-            ExampleOutput(small(), ("AC", "B"), scored("AB", "AC", "B")),
+            ExampleOutput(make_small_trace(), ("AB",)),
+            ExampleOutput(make_small_trace(), ("AC", "B"), scored("AB", "AC", "B")),
             ExampleOutput(hostile(), ()),
         ],
         errors=[
-            ExampleOutput(small(), ("xyz", "ACB"), scored("AB", "xyz", "ACB")),
+            ExampleOutput(make_small_trace(), ("xyz", "ACB"), scored("AB", "xyz", "ACB")),
             ExampleOutput(hostile(), ("<i>שלום</i>",)),
         ],
         config_toml='size = "<base>"\n\n[encoder]\nnum_layers = 1\n',
@@ -99,7 +99,7 @@ def full() -> Report:
 def test_written_page_is_the_built_page_with_the_report(tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", full())
     source = (tmp_path / "report.html").read_text("utf-8")
-    assert written_document(tmp_path / "report.html").title == "Spelling <to> sound"
+    assert read_report(tmp_path / "report.html").title == "Spelling <to> sound"
     assert "<script>1" not in source and "<i>" not in source and "connect-src &#x27;none&#x27;" in source
     assert not re.search(r"""<(script|link|img|iframe)[^>]*\s(src|href)=["']?(https?:)?//""", source)
     assert source.count("</script>") == built_page().count("</script>")
@@ -107,7 +107,7 @@ def test_written_page_is_the_built_page_with_the_report(tmp_path: Path) -> None:
 
 def test_sections_are_in_order() -> None:
     titles = ["Training curves", "Accuracy", "Attention", "Errors", "Mean", "Numbers", "Settings"]
-    assert titles_of(report_document(full())) == titles
+    assert section_titles(report_document(full())) == titles
 
 
 def test_empty_sections_are_omitted() -> None:
@@ -124,27 +124,27 @@ def test_trailing_parentheses_become_a_note() -> None:
 
 def test_parts_keep_their_texts() -> None:
     document = report_document(full())
-    (table,), (text,) = parts_of(document, ReportTable), parts_of(document, ReportText)
-    (figure,) = parts_of(document, ReportFigure)
+    (table,), (text,) = select_parts(document, ReportTable), select_parts(document, ReportText)
+    (figure,) = select_parts(document, ReportFigure)
     assert table.rows[0] == ("<a>", "1") and table.caption == "all <of> them" and text.text == "first\n\nsecond"
     assert figure.svg == SVG
-    assert parts_of(document, ReportSettings)[0].toml.startswith('size = "<base>"')
+    assert select_parts(document, ReportSettings)[0].toml.startswith('size = "<base>"')
 
 
 def test_drawn_examples_share_a_caption_and_have_their_correctness() -> None:
-    (attention,) = parts_of(report_document(full()), ReportExamples, "Attention")
+    (attention,) = select_parts(report_document(full()), ReportExamples, "Attention")
     assert attention.caption == ATTENTION_CAPTION and not attention.listed
     items = [example.outputs[0] for example in attention.examples]
     assert [item.exact for item in items] == [True, False, None]
     assert [edit.kind for edit in items[1].edits] == ["same", "substitution"] and items[1].references == ["AC", "B"]
     attended = items[1].traces[0].attention
     assert isinstance(attended, EncodedArray) and attended.shape == [3, 3]
-    assert ExampleOutput(small(), ("other form",), scored("AB", "AB")).correct
-    assert not ExampleOutput(small(), ()).correct
+    assert ExampleOutput(make_small_trace(), ("other form",), scored("AB", "AB")).correct
+    assert not ExampleOutput(make_small_trace(), ()).correct
 
 
 def test_errors_mark_differences_from_the_nearest_reference() -> None:
-    (errors,) = parts_of(report_document(full()), ReportExamples, "Errors")
+    (errors,) = select_parts(report_document(full()), ReportExamples, "Errors")
     first, second = errors.examples
     assert errors.listed and first.output == [("AB", False)] and first.edits == 1
     assert first.expected == [("A", False), ("C", True), ("B", False)] and first.errors == [("C", None)]
@@ -152,7 +152,7 @@ def test_errors_mark_differences_from_the_nearest_reference() -> None:
 
 
 def pieces(symbols: list[str], *references: str) -> tuple[MarkedText, MarkedText, int | None]:
-    return compare_texts(ExampleOutput(made("x", symbols, [[1]] * len(symbols)), references))
+    return compare_texts(ExampleOutput(make_trace("x", symbols, [[1]] * len(symbols)), references))
 
 
 def test_characters_are_compared_with_their_combining_marks() -> None:
@@ -172,9 +172,9 @@ def test_outputs_of_words_are_compared_by_word(symbols: list[str]) -> None:
 
 def test_differently_tokenized_output_has_no_alignment() -> None:
     document = report_document(
-        Report("t", errors=[ExampleOutput(small(), ("AC",), ScoredExample(("AB",), (("AC",),), 3))])
+        Report("t", errors=[ExampleOutput(make_small_trace(), ("AC",), ScoredExample(("AB",), (("AC",),), 3))])
     )
-    (errors,) = parts_of(document, ReportExamples)
+    (errors,) = select_parts(document, ReportExamples)
     assert errors.examples[0].outputs[0].edits == [] and errors.examples[0].errors == [("AC", "AB")]
 
 
@@ -195,7 +195,7 @@ def test_tags_are_split_by_the_separator_of_the_trace(tags: str, between: str, w
 def test_wrong_tags_have_their_expected_tag() -> None:
     def wrong(trace: Trace, expected: str, ignored_tag: str = "") -> list[tuple[int | None, str | None]]:
         output = ExampleOutput(trace, (expected,), ignored_tag=ignored_tag)
-        (errors,) = parts_of(report_document(Report("t", errors=[output])), ReportExamples)
+        (errors,) = select_parts(report_document(Report("t", errors=[output])), ReportExamples)
         edits = errors.examples[0].outputs[0].edits
         assert [edit.step for edit in edits] == list(range(len(trace.target)))
         return [(edit.step, edit.expected) for edit in edits if edit.kind != "same"]
@@ -246,7 +246,7 @@ def test_learning_charts_show_the_metrics_of_the_task() -> None:
     assert drawn([*log[:-1], *chunked], "tag") == ["Loss", "Span F1", "Tag accuracy", "Sequence accuracy"]
     assert drawn(log, "classify") == ["Loss", "Accuracy"] and drawn(log, "point") == ["Loss", "Accuracy"]
     document = report_document(Report("t", log=log, validation_metrics=[ValidationMetric("symbol_accuracy", "Q3")]))
-    assert [chart.title for chart in parts_of(document, ReportCharts)[0].charts] == ["Loss", "Q3"]
+    assert [chart.title for chart in select_parts(document, ReportCharts)[0].charts] == ["Loss", "Q3"]
 
 
 def test_learning_charts_omit_non_finite_values() -> None:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from report_documents import parts_of, titles_of, written_document
-from trained_runs import copy_of, digits_run
+from report_documents import read_report, section_titles, select_parts
+from trained_runs import copy_run_folder, digits_run
 
 from pellucid.config.toml import to_toml
 from pellucid.data.examples import Example, read_examples
@@ -79,11 +79,11 @@ def test_summary_and_settings_are_those_of_the_run(judgement: ScoredRun, report:
 
 def test_written_report_contains_its_text(tmp_path: Path, report: Report) -> None:
     write_report(tmp_path / "report.html", report)
-    document = written_document(tmp_path / "report.html")
+    document = read_report(tmp_path / "report.html")
     assert document.title == "A <title>" and document.introduction.startswith("One & two.")
-    (errors,) = parts_of(document, ReportExamples, "Errors")
+    (errors,) = select_parts(document, ReportExamples, "Errors")
     assert errors.examples[0].outputs[0].text == report.errors[0].trace.text
-    assert titles_of(document) == ["Training curves", "Accuracy", "Attention", "Errors", "Settings"]
+    assert section_titles(document) == ["Training curves", "Accuracy", "Attention", "Errors", "Settings"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_few_examples_make_a_report(tmp_path: Path, examples: list[Example]) -> 
 
 
 def test_unfinished_run_has_a_report_without_duration(tmp_path: Path) -> None:
-    folder = copy_of(digits_run().run, tmp_path / "run")
+    folder = copy_run_folder(digits_run().run, tmp_path / "run")
     (folder / "log.jsonl").unlink()
     report = run_report(folder, score_run(load(folder), TEST[:3]), "unfinished", "")
     assert "training" not in dict(report.summary) and report.log == []

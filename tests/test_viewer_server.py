@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
-from page_data import bare_run, begun_run, digits_shown, reach_model, resume, waiting
+from page_data import (
+    copy_model_files,
+    digits_page_data,
+    make_interrupted_run,
+    make_run_without_model,
+    pending_page_data,
+    resume_training,
+)
 from trained_runs import digits_run
 
 from pellucid.errors import InputError
@@ -37,7 +44,7 @@ class Answer(NamedTuple):
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with background_server(create_app(digits_shown())) as address:
+    with background_server(create_app(digits_page_data())) as address:
         found = urlsplit(address).port
         assert found
         yield found
@@ -62,7 +69,7 @@ def test_page_and_contents_are_served(port: int) -> None:
     assert page.status == 200 and page.headers["content-type"].startswith("text/html")
     assert b'id="app"' in page.body
     contents = ask(port, "/api/contents")
-    assert contents.json["examples"][0]["text"] == digits_shown().contents.examples[0].text
+    assert contents.json["examples"][0]["text"] == digits_page_data().contents.examples[0].text
     small = ask(port, "/api/contents", Accept_Encoding="gzip")
     assert small.headers["content-encoding"] == "gzip" and gzip.decompress(small.body) == contents.body
 
@@ -227,7 +234,7 @@ def test_finished_training_has_no_events(port: int) -> None:
 
 
 def test_training_events_are_streamed_once(tmp_path: Path) -> None:
-    folder = begun_run(tmp_path / "run")
+    folder = make_interrupted_run(tmp_path / "run")
     shown = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
     told = shown.contents.training
     assert told is not None and not told.finished
@@ -238,7 +245,7 @@ def test_training_events_are_streamed_once(tmp_path: Path) -> None:
         since = f"/api/training?since={len(told.log)}"
         listener = Thread(target=lambda: answers.append(ask(found, since)), daemon=True)
         listener.start()
-        resume(folder)
+        resume_training(folder)
         listener.join(60)
         (answer,) = answers
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -256,7 +263,7 @@ def test_training_events_are_streamed_once(tmp_path: Path) -> None:
 
 
 def test_reload_loads_the_newest_checkpoint(tmp_path: Path) -> None:
-    folder = begun_run(tmp_path / "run")
+    folder = make_interrupted_run(tmp_path / "run")
 
     def shown() -> PageData:
         """The run as it is now."""
@@ -271,7 +278,7 @@ def test_reload_loads_the_newest_checkpoint(tmp_path: Path) -> None:
         found = urlsplit(address).port
         assert found
         before = ask(found, "/api/contents").json
-        resume(folder)
+        resume_training(folder)
         assert post(found, "/api/reload", {}).json == {"update": None}
         after = ask(found, "/api/contents").json
         assert after["training"]["finished"] and after["examples"] != before["examples"]
@@ -288,9 +295,9 @@ def test_reload_loads_the_newest_checkpoint(tmp_path: Path) -> None:
 
 
 def test_first_checkpoint_is_loaded_when_available(tmp_path: Path) -> None:
-    whole = begun_run(tmp_path / "whole")
-    folder = bare_run(tmp_path / "run", whole)
-    with background_server(create_app(waiting(folder), lambda: waiting(folder))) as address:
+    whole = make_interrupted_run(tmp_path / "whole")
+    folder = make_run_without_model(tmp_path / "run", whole)
+    with background_server(create_app(pending_page_data(folder), lambda: pending_page_data(folder))) as address:
         found = urlsplit(address).port
         assert found
         before = ask(found, "/api/contents").json
@@ -300,7 +307,7 @@ def test_first_checkpoint_is_loaded_when_available(tmp_path: Path) -> None:
             and "examples of dev.tsv" in before["selection_note"]
         )
         assert "no model yet" in post(found, "/api/decode", {"text": "one"}).json["error"]
-        reach_model(folder, whole)
+        copy_model_files(folder, whole)
         after = ask(found, "/api/contents").json
         assert not after["awaiting_model"] and len(after["examples"]) == 30 and after["title"] == "run on dev.tsv"
         (trace,) = load(folder).predict(["one"])

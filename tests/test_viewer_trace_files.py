@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sample_traces import made, small
-from saved_files import assert_latex
+from sample_traces import make_small_trace, make_trace
+from saved_files import assert_valid_latex
 
 from pellucid.decoding.trace import END, identity_attention
 from pellucid.errors import InputError
@@ -34,19 +34,19 @@ class Frames(HTMLParser):
 
 def test_each_suffix_has_its_format(tmp_path: Path) -> None:
     for ending in TRACE_SUFFIXES:
-        small().save(tmp_path / f"a{ending}")
-    small().save(str(tmp_path / "b.svg"))
+        make_small_trace().save(tmp_path / f"a{ending}")
+    make_small_trace().save(str(tmp_path / "b.svg"))
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert ElementTree.fromstring((tmp_path / "a.svg").read_text("utf-8")).tag.endswith("svg")
-    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(small().to_json())
-    assert (tmp_path / "a.html").read_text("utf-8") == trace_page(small())
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(make_small_trace().to_json())
+    assert (tmp_path / "a.html").read_text("utf-8") == trace_page(make_small_trace())
     assert r"\begin{tikzpicture}" in (tmp_path / "a.tex").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.html.txt"])
 def test_unknown_suffix_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"\.html, \.svg, \.png, \.json or \.tex"):
-        small().save(tmp_path / name)
+        make_small_trace().save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -63,7 +63,7 @@ def test_too_long_trace_is_refused_for_pictures(
 ) -> None:
     steps, positions = sides
     trace = replace(
-        small(),
+        make_small_trace(),
         task=task,
         source=("s",) * positions,
         target=("t",) * steps,
@@ -80,23 +80,23 @@ def test_too_long_trace_is_refused_for_pictures(
 def test_missing_folder_is_an_error(tmp_path: Path) -> None:
     for ending in TRACE_SUFFIXES:
         with pytest.raises(InputError, match="no such file"):
-            small().save(tmp_path / "none" / f"a{ending}")
+            make_small_trace().save(tmp_path / "none" / f"a{ending}")
 
 
 def test_notebook_shows_the_page_in_an_iframe() -> None:
-    (frame,) = Frames(small()._repr_html_()).found
-    assert frame["srcdoc"] == trace_page(small())
+    (frame,) = Frames(make_small_trace()._repr_html_()).found
+    assert frame["srcdoc"] == trace_page(make_small_trace())
     assert frame["sandbox"] == "allow-scripts allow-downloads"
-    assert len(Frames(small()._repr_html_() * 3).found) == 3
+    assert len(Frames(make_small_trace()._repr_html_() * 3).found) == 3
 
 
 def test_page_of_one_trace_contains_it() -> None:
-    assert built_page().partition("<head>")[0] in trace_page(small())
-    assert json.dumps(small().output, ensure_ascii=False) in trace_page(small())
+    assert built_page().partition("<head>")[0] in trace_page(make_small_trace())
+    assert json.dumps(make_small_trace().output, ensure_ascii=False) in trace_page(make_small_trace())
 
 
 def test_bidirectional_controls_are_visible_in_the_title() -> None:
-    trace = replace(small(), text="a\u202eb\x1b\u200b", output="c\u2066\ufeff d")
+    trace = replace(make_small_trace(), text="a\u202eb\x1b\u200b", output="c\u2066\ufeff d")
     words = "a⟨U+202E⟩b␛⟨U+200B⟩ → c⟨U+2066⟩⟨U+FEFF⟩ d"
     assert json.dumps(words, ensure_ascii=False) in trace_page(trace)
     (frame,) = Frames(trace._repr_html_()).found
@@ -104,7 +104,7 @@ def test_bidirectional_controls_are_visible_in_the_title() -> None:
 
 
 def test_tikz_picture_has_a_cell_for_each_visible_weight() -> None:
-    trace, text = small(), tikz_picture(small())
+    trace, text = make_small_trace(), tikz_picture(make_small_trace())
     assert text.count(r"\fill") == int((trace.attention >= 0.005).sum())
     assert text.count(r"\node") == len(trace.source) + len(trace.target) + 3  # its sides and its shade
     assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
@@ -112,26 +112,26 @@ def test_tikz_picture_has_a_cell_for_each_visible_weight() -> None:
 
 def test_tikz_picture_of_a_long_source_fits_a_page() -> None:
     size = 1000
-    long = tikz_picture(made("a" * size, ["A", "B", END], [[1 / size] * size] * 3))
+    long = tikz_picture(make_trace("a" * size, ["A", "B", END], [[1 / size] * size] * 3))
     assert "[x=0.16mm,y=-4mm," in long and "{1000};" in long and "{950};" in long and "{a}" not in long
-    assert_latex(long)
-    both = tikz_picture(made("a" * 80, ["b"] * 80, [[1 / 80] * 80] * 80))
+    assert_valid_latex(long)
+    both = tikz_picture(make_trace("a" * 80, ["b"] * 80, [[1 / 80] * 80] * 80))
     assert "[x=2mm,y=-2mm," in both and both.count("{80};") == 2 and both.count("{78};") == 0
 
 
 def test_small_weights_are_scaled_by_row() -> None:
-    drawn = tikz_picture(made("ab", ["x", END], [[0.2, 0.1], [0.1, 0.0]]))
+    drawn = tikz_picture(make_trace("ab", ["x", END], [[0.2, 0.1], [0.1, 0.0]]))
     assert re.findall(r"fill\[black!(\d+)", drawn) == ["100", "50", "100"] and "darkest: the row" in drawn
     even = [[0.02] * 30 + [0.04] + [0.0] * 30]
-    drawn = tikz_picture(made("a" * 61, ["x"], even))
+    drawn = tikz_picture(make_trace("a" * 61, ["x"], even))
     assert re.findall(r"fill\[black!(\d+)", drawn)[30] == "100" and drawn.count(r"\fill") == 31
-    narrow = tikz_picture(made("a" * 201, ["x"], [[0.5] + [0.0025] * 200]))
+    narrow = tikz_picture(make_trace("a" * 201, ["x"], [[0.5] + [0.0025] * 200]))
     assert re.findall(r"fill\[black!(\d+)", narrow) == ["100"] and "darkest: the row" in narrow
-    assert_latex(drawn)
+    assert_valid_latex(drawn)
 
 
 def test_tikz_picture_of_a_tagger_has_tags(tmp_path: Path) -> None:
-    trace = replace(made(["a", "b_"], ["X", "Y"], [[1, 0], [0, 1]], [1.0, 0.5]), task="tag")
+    trace = replace(make_trace(["a", "b_"], ["X", "Y"], [[1, 0], [0, 1]], [1.0, 0.5]), task="tag")
     for ending in TRACE_SUFFIXES:
         trace.save(tmp_path / f"a{ending}")
     assert "reads (source)" not in (tmp_path / "a.svg").read_text("utf-8")
@@ -142,15 +142,17 @@ def test_tikz_picture_of_a_tagger_has_tags(tmp_path: Path) -> None:
 
 
 def test_tikz_picture_has_axis_titles_and_color_key() -> None:
-    text = tikz_picture(small())
-    assert_latex(text)
+    text = tikz_picture(make_small_trace())
+    assert_valid_latex(text)
     for words in (r"{source $\rightarrow$};", r"{$\leftarrow$ output};", "{darkest: 1};"):
         assert text.count(words) == 1
 
 
 def test_unknown_symbols_are_underlined_in_tikz() -> None:
-    drawn = replace(small(), unknown=(1,))
-    tags = replace(made(["f", "a", "b_"], ["X", "Y"], [[1, 0, 0], [0, 1, 0]], features=1, unknown=(2,)), task="tag")
+    drawn = replace(make_small_trace(), unknown=(1,))
+    tags = replace(
+        make_trace(["f", "a", "b_"], ["X", "Y"], [[1, 0, 0], [0, 1, 0]], features=1, unknown=(2,)), task="tag"
+    )
     for trace, name, other in ((drawn, r"{\underline{b}}", "{a}"), (tags, r"{\underline{b\_}}", "{a}")):
         text = tikz_picture(trace)
         assert name in text and other in text and text.count(r"\underline") == 2
@@ -166,12 +168,12 @@ def test_latex_commands_are_escaped() -> None:
 
 
 def test_entropy_lower_bound_is_below_the_spread_entropy() -> None:
-    bits = entropy_lower_bound(small())
-    assert bits.shape == small().log_probabilities.shape and (bits >= 0).all() and np.isfinite(bits).all()
+    bits = entropy_lower_bound(make_small_trace())
+    assert bits.shape == make_small_trace().log_probabilities.shape and (bits >= 0).all() and np.isfinite(bits).all()
 
 
 def test_entropy_is_exact_if_the_top_symbols_are_complete() -> None:
-    trace = small()
+    trace = make_small_trace()
     rest = 1 - np.exp(trace.top_log_probabilities).sum(axis=1)
     assert page_trace_without_model(trace).entropy_is_lower_bound == bool((rest > 1e-4).any())
     sure = np.full_like(trace.top_log_probabilities, -np.inf)

@@ -1,5 +1,5 @@
 """Fixtures of the browser tests, defined in chromium.py, because mypy accepts only one conftest.py."""
 
-from chromium import address, browser, file, opened, wrong
+from chromium import browser, exported_page_url, open_page, page_errors, server_url
 
-__all__ = ["address", "browser", "file", "opened", "wrong"]
+__all__ = ["browser", "exported_page_url", "open_page", "page_errors", "server_url"]

@@ -2,9 +2,9 @@
 
 import re
 
-from chromium import Open
-from page_data import digits_shown
-from page_navigation import panel, says_its_cell, tab
+from chromium import OpenPage
+from page_data import digits_page_data
+from page_navigation import assert_cell_is_announced, find_panel, open_tab
 from playwright.sync_api import expect
 
 from pellucid.viewer.schema import PageContents
@@ -12,11 +12,11 @@ from pellucid.viewer.schema import PageContents
 
 def contents() -> PageContents:
     """What the page shows."""
-    return digits_shown(beam=3).contents
+    return digits_page_data(beam_size=3).contents
 
 
-def test_page_opens_on_the_first_wrong_example(opened: Open, file: str) -> None:
-    page = opened(file)
+def test_page_opens_on_the_first_wrong_example(open_page: OpenPage, exported_page_url: str) -> None:
+    page = open_page(exported_page_url)
     first = next(item for item in contents().examples if item.exact is False)
     errors = f"wrong, {first.errors} error{'s' if first.errors != 1 else ''}"
     expect(page.locator("body")).to_match_aria_snapshot(f"""
@@ -63,8 +63,8 @@ def test_page_opens_on_the_first_wrong_example(opened: Open, file: str) -> None:
     """)
 
 
-def test_every_view_has_accessible_names(opened: Open, address: str) -> None:
-    page = opened(address)
+def test_every_view_has_accessible_names(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
     views = {
         "Beam": """
             - region "Beam search tree":
@@ -119,13 +119,13 @@ def test_every_view_has_accessible_names(opened: Open, address: str) -> None:
         """,
     }
     for title, snapshot in views.items():
-        tab(page, title)
+        open_tab(page, title)
         expect(page.get_by_role("tabpanel", name=title)).to_match_aria_snapshot(snapshot)
 
 
-def test_source_has_one_tab_stop_and_arrow_keys(opened: Open, address: str) -> None:
-    page = opened(address)
-    tab(page, "What if")
+def test_source_has_one_tab_stop_and_arrow_keys(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
+    open_tab(page, "What if")
     symbols = page.get_by_role("group", name=re.compile("Source symbols")).get_by_role("button")
     expect(symbols.first).to_be_visible()
     assert symbols.evaluate_all("all => all.filter(each => each.tabIndex === 0).length") == 1
@@ -140,25 +140,25 @@ def test_source_has_one_tab_stop_and_arrow_keys(opened: Open, address: str) -> N
     expect(symbols.last).to_be_focused()
 
 
-def test_only_the_focused_heat_map_is_a_live_region(opened: Open, address: str) -> None:
-    page = opened(address)
+def test_only_the_focused_heat_map_is_a_live_region(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
     for title, maps in {
         "Examples": ["Attention matrix"],
         "Beam": ["Attention of the selected hypothesis"],
         "What if": ["Attention before", "Attention after", "Attention difference"],
     }.items():
-        tab(page, title)
+        open_tab(page, title)
         if title == "What if":  # its maps are drawn anew when the first answer arrives
             expect(page.locator(".sentence")).to_contain_text("No change")
         for each in maps:
-            expect(panel(page, each).locator("canvas")).to_be_visible()
-            says_its_cell(page, each)
+            expect(find_panel(page, each).locator("canvas")).to_be_visible()
+            assert_cell_is_announced(page, each)
 
 
-def test_forcing_a_candidate_focuses_its_step(opened: Open, address: str) -> None:
-    page = opened(address)
-    tab(page, "What if")
-    output = panel(page, "Output before and after")
+def test_forcing_a_candidate_focuses_its_step(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
+    open_tab(page, "What if")
+    output = find_panel(page, "Output before and after")
     output.locator(".other").first.click()
     expect(
         output.get_by_role("button", name="step 1, forced").or_(output.get_by_role("button", pressed=True))
@@ -167,14 +167,14 @@ def test_forcing_a_candidate_focuses_its_step(opened: Open, address: str) -> Non
     expect(output.get_by_role("button", pressed=True)).to_be_focused()
 
 
-def test_focus_stays_near_a_removed_button(opened: Open, address: str) -> None:
-    page = opened(address)
+def test_focus_stays_near_a_removed_button(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
     for title in ("Attention links", "Attention matrix"):
-        picture = panel(page, title).get_by_role("application")
+        picture = find_panel(page, title).get_by_role("application")
         picture.focus()
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Enter")
-        panel(page, title).get_by_role("button", name="unlock selection").click()
+        find_panel(page, title).get_by_role("button", name="unlock selection").click()
         expect(picture).to_be_focused()
     page.get_by_role("button", name=re.compile("^Force ")).first.click()
     expect(page.get_by_role("tab", name="What if")).to_be_focused()

@@ -1,45 +1,47 @@
 """The Beam tab requests a search if the page has no beam."""
 
-from chromium import Open
-from page_data import digits_shown
-from page_navigation import listed, panel, tab
+from chromium import OpenPage
+from page_data import digits_page_data
+from page_navigation import find_panel, open_tab, visible_examples
 from playwright.sync_api import expect
 
 from pellucid.viewer.server import background_server, create_app
 
 
-def test_beam_is_requested_when_opened_and_for_another_example(opened: Open) -> None:
-    shown = digits_shown()
+def test_beam_is_requested_when_opened_and_for_another_example(open_page: OpenPage) -> None:
+    shown = digits_page_data()
     assert all(trace.lattice is None for item in shown.contents.examples for trace in item.traces)
     with background_server(create_app(shown)) as address:
-        page = opened(f"{address}#example=0")
-        tab(page, "Beam")
-        nodes = panel(page, "Beam search tree").locator("[data-node]")
+        page = open_page(f"{address}#example=0")
+        open_tab(page, "Beam")
+        nodes = find_panel(page, "Beam search tree").locator("[data-node]")
         expect(nodes.first).to_be_visible()
-        expect(panel(page, "Attention of the selected hypothesis").get_by_role("application").first).to_be_visible()
-        tab(page, "Examples")
-        listed(page).nth(3).click()
+        expect(
+            find_panel(page, "Attention of the selected hypothesis").get_by_role("application").first
+        ).to_be_visible()
+        open_tab(page, "Examples")
+        visible_examples(page).nth(3).click()
         with page.expect_response("**/api/decode") as answered:
-            tab(page, "Beam")
+            open_tab(page, "Beam")
         assert answered.value.json()["text"] == shown.contents.examples[3].text
         expect(nodes.first).to_be_visible()
         expect(page.locator(".source")).to_contain_text(shown.contents.examples[3].text)
 
 
-def test_running_search_is_shown(opened: Open) -> None:
-    with background_server(create_app(digits_shown())) as address:
-        page = opened(address)
+def test_running_search_is_shown(open_page: OpenPage) -> None:
+    with background_server(create_app(digits_page_data())) as address:
+        page = open_page(address)
         page.route("**/api/decode", lambda route: None)
-        tab(page, "Beam")
+        open_tab(page, "Beam")
         expect(page.get_by_role("status").filter(has_text="Searching …")).to_be_visible()
         expect(page.get_by_role("button", name="Run beam search")).to_be_disabled()
 
 
-def test_available_beam_is_not_requested(opened: Open, address: str) -> None:
-    page = opened(address)
+def test_available_beam_is_not_requested(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
     asked = list[str]()
     page.on("request", lambda request: asked.append(request.url))
-    tab(page, "Beam")
-    expect(panel(page, "Beam search tree").locator("[data-node]").first).to_be_visible()
+    open_tab(page, "Beam")
+    expect(find_panel(page, "Beam search tree").locator("[data-node]").first).to_be_visible()
     page.wait_for_timeout(400)
     assert not any(url.endswith("api/decode") for url in asked)

@@ -4,11 +4,18 @@ import re
 from pathlib import Path
 
 import msgspec
-from chromium import Open
-from page_data import digits_shown
-from page_navigation import cell, listed, panel, says_its_cell, tab, texts
+from chromium import OpenPage
+from page_data import digits_page_data
+from page_navigation import (
+    assert_cell_is_announced,
+    cell_center,
+    find_panel,
+    open_tab,
+    visible_examples,
+    visible_source_texts,
+)
 from playwright.sync_api import Locator, Page, expect
-from sample_traces import made
+from sample_traces import make_trace
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
@@ -19,7 +26,7 @@ from pellucid.viewer.schema import EditOperation, PageExample
 
 def items() -> list[PageExample]:
     """The examples that the page shows."""
-    return digits_shown(beam=3).contents.examples
+    return digits_page_data(beam_size=3).contents.examples
 
 
 def a_wrong_one() -> tuple[int, PageExample]:
@@ -32,31 +39,33 @@ def at(address: str, place: int) -> str:
     return f"{address}#example={place}"
 
 
-def test_matrix_cell_shows_its_weight_and_highlights_its_step(opened: Open, address: str) -> None:
-    page, trace = opened(address), items()[0].traces[0]
+def test_matrix_cell_shows_its_weight_and_highlights_its_step(open_page: OpenPage, server_url: str) -> None:
+    page, trace = open_page(server_url), items()[0].traces[0]
     weights = decode_array(trace.attention)
-    expect(panel(page, "Attention matrix")).to_contain_text("source →")
-    expect(panel(page, "Attention matrix")).to_contain_text("output ↓")
-    page.mouse.move(*cell(page, "Attention matrix", (1, 2), weights.shape))
-    expect(panel(page, "Attention matrix").locator(".readout")).to_contain_text(f"{weights[1, 2]:.4f}")
-    expect(panel(page, "Attention matrix").locator(".cross")).to_have_count(2)
-    expect(panel(page, "Attention links").locator(".readout")).to_contain_text("Step 2,")
-    expect(panel(page, "Output steps").locator(".step.pointed")).to_have_attribute("aria-label", re.compile("^Step 2:"))
+    expect(find_panel(page, "Attention matrix")).to_contain_text("source →")
+    expect(find_panel(page, "Attention matrix")).to_contain_text("output ↓")
+    page.mouse.move(*cell_center(page, "Attention matrix", (1, 2), weights.shape))
+    expect(find_panel(page, "Attention matrix").locator(".readout")).to_contain_text(f"{weights[1, 2]:.4f}")
+    expect(find_panel(page, "Attention matrix").locator(".cross")).to_have_count(2)
+    expect(find_panel(page, "Attention links").locator(".readout")).to_contain_text("Step 2,")
+    expect(find_panel(page, "Output steps").locator(".step.pointed")).to_have_attribute(
+        "aria-label", re.compile("^Step 2:")
+    )
 
 
-def test_matrix_scale_changes_colors(opened: Open, address: str) -> None:
-    page = opened(address)
+def test_matrix_scale_changes_colors(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
     picture = "canvas => canvas.toDataURL()"
-    canvas = panel(page, "Attention matrix").locator("canvas")
+    canvas = find_panel(page, "Attention matrix").locator("canvas")
     before = canvas.evaluate(picture)
-    panel(page, "Attention matrix").get_by_role("button", name="row maximum").click()
+    find_panel(page, "Attention matrix").get_by_role("button", name="row maximum").click()
     assert canvas.evaluate(picture) != before
     assert page.url.endswith("scale=row")
 
 
-def test_links_show_their_share_and_the_slider_changes_it(opened: Open, address: str) -> None:
-    page = opened(address)
-    own = panel(page, "Attention links")
+def test_links_show_their_share_and_the_slider_changes_it(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
+    own = find_panel(page, "Attention links")
     told = own.locator(".share")
     links, share = re.findall(r"(\d+) links with (\d+) %", told.inner_text())[0]
     expect(own.locator("g.links path")).to_have_count(int(links))
@@ -66,73 +75,73 @@ def test_links_show_their_share_and_the_slider_changes_it(opened: Open, address:
     assert int(fewer) < int(links) and 50 <= int(less) <= int(share)
 
 
-def test_click_locks_a_step_until_escape_and_in_the_address(opened: Open, address: str) -> None:
-    page = opened(address)
-    step = panel(page, "Output steps").locator(".step").nth(1)
+def test_click_locks_a_step_until_escape_and_in_the_address(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
+    step = find_panel(page, "Output steps").locator(".step").nth(1)
     step.click()
     page.mouse.move(0, 0)
-    expect(panel(page, "Attention matrix").locator(".cross")).to_have_count(1)
+    expect(find_panel(page, "Attention matrix").locator(".cross")).to_have_count(1)
     assert "step=1" in page.url
     page.keyboard.press("Escape")
-    expect(panel(page, "Attention matrix").locator(".cross")).to_have_count(0)
+    expect(find_panel(page, "Attention matrix").locator(".cross")).to_have_count(0)
     assert "step=" not in page.url
 
 
-def test_touch_locks_a_symbol(opened: Open, address: str) -> None:
-    page = opened(address)
-    picture = panel(page, "Attention links").get_by_role("application")
+def test_touch_locks_a_symbol(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
+    picture = find_panel(page, "Attention links").get_by_role("application")
     picture.dispatch_event("click", {"clientX": 0, "clientY": 0})
     box = picture.bounding_box()
     assert box is not None
-    symbol = panel(page, "Attention links").locator("text").last.bounding_box()
+    symbol = find_panel(page, "Attention links").locator("text").last.bounding_box()
     assert symbol is not None
     page.mouse.click(symbol["x"] + symbol["width"] / 2, symbol["y"] + symbol["height"] / 2)
-    expect(panel(page, "Attention links").get_by_role("button", name="unlock selection")).to_be_visible()
+    expect(find_panel(page, "Attention links").get_by_role("button", name="unlock selection")).to_be_visible()
 
 
-def test_steps_show_probability_entropy_and_candidates(opened: Open, address: str) -> None:
+def test_steps_show_probability_entropy_and_candidates(open_page: OpenPage, server_url: str) -> None:
     place, item = a_wrong_one()
-    page, trace = opened(at(address, place)), item.traces[0]
-    steps = panel(page, "Output steps").locator(".step")
+    page, trace = open_page(at(server_url, place)), item.traces[0]
+    steps = find_panel(page, "Output steps").locator(".step")
     expect(steps).to_have_count(len(trace.target))
     bits = decode_array(trace.entropy)
     assert f"{bits[0]:.2f}" in steps.first.inner_text()
     steps.first.hover()
-    choices = panel(page, "Output steps").locator(".choices li")
+    choices = find_panel(page, "Output steps").locator(".choices li")
     expect(choices).to_have_count(5)
     wanted = next((edit.expected for edit in item.edits if edit.kind == "substitution"), None)
     if wanted is not None:
-        expect(panel(page, "Output steps").locator(".expected").first).to_have_text(wanted)
+        expect(find_panel(page, "Output steps").locator(".expected").first).to_have_text(wanted)
 
 
-def test_error_explanation_is_shown_first(opened: Open, address: str) -> None:
+def test_error_explanation_is_shown_first(open_page: OpenPage, server_url: str) -> None:
     place, _ = a_wrong_one()
-    page = opened(at(address, place))
+    page = open_page(at(server_url, place))
     said = page.locator(".picked .verdict").first
     expect(said).to_contain_text("Wrong:")
     expect(said).to_contain_text("Maximum attention: position")
 
 
-def test_first_error_of_a_long_output_is_visible(opened: Open, tmp_path: Path) -> None:
+def test_first_error_of_a_long_output_is_visible(open_page: OpenPage, tmp_path: Path) -> None:
     size = 80
-    trace = page_trace_without_model(made("a" * size, [*"b" * (size - 1), END], [[1 / size] * size] * size))
+    trace = page_trace_without_model(make_trace("a" * size, [*"b" * (size - 1), END], [[1 / size] * size] * size))
     edits = [EditOperation(kind="same", step=step, expected=symbol) for step, symbol in enumerate(trace.target)]
     edits[60] = EditOperation(kind="substitution", step=60, expected="c")
     wanted = "b" * 60 + "c" + "b" * 18
     item = PageExample(
         text="a" * size, features=[], traces=[trace], references=[wanted], edits=edits, errors=1, exact=False
     )
-    shown = msgspec.structs.replace(digits_shown(served=False, beam=3).contents, examples=[item])
+    shown = msgspec.structs.replace(digits_page_data(served=False, beam_size=3).contents, examples=[item])
     (tmp_path / "page.html").write_text(export_page(shown), encoding="utf-8")
-    page = opened((tmp_path / "page.html").as_uri())
+    page = open_page((tmp_path / "page.html").as_uri())
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
         page.reload()
         expect(page.locator(".verdict td.substitution").first).to_be_in_viewport()
-        expect(panel(page, "Output steps").locator(".step.here")).to_have_attribute(
+        expect(find_panel(page, "Output steps").locator(".step.here")).to_have_attribute(
             "aria-label", re.compile("^Step 61:")
         )
-        assert in_strip(panel(page, "Output steps").locator(".step.here"))
+        assert in_strip(find_panel(page, "Output steps").locator(".step.here"))
 
 
 def in_strip(place: Locator) -> bool:
@@ -144,36 +153,39 @@ def in_strip(place: Locator) -> bool:
     return bool(place.evaluate(script))
 
 
-def test_typed_source_is_decoded_while_typing(opened: Open, address: str) -> None:
-    page, item = opened(address), items()[3]
+def test_typed_source_is_decoded_while_typing(open_page: OpenPage, server_url: str) -> None:
+    page, item = open_page(server_url), items()[3]
     page.get_by_role("searchbox", name="Source to decode").press_sequentially(item.text)
     expect(page.get_by_role("radio").first).to_contain_text(item.traces[0].output)
     expect(page.locator(".picked .verdict")).to_have_text(f"output {item.traces[0].output}")
-    expect(panel(page, "Attention links").get_by_role("application")).to_have_attribute(
+    expect(find_panel(page, "Attention links").get_by_role("application")).to_have_attribute(
         "aria-label", re.compile(f"^Links from {len(item.text)} source positions")
     )
 
 
-def test_list_is_sorted_filtered_and_navigated(opened: Open, address: str) -> None:
-    page = opened(address)
+def test_list_is_sorted_filtered_and_navigated(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
     page.get_by_label("Filter by correctness").select_option("wrong")
     expect(page.locator(".filters [role=status]")).to_contain_text(f"{sum(not item.exact for item in items())} of")
-    assert texts(page) == [item.text for item in items() if not item.exact][: len(texts(page))]
+    assert (
+        visible_source_texts(page)
+        == [item.text for item in items() if not item.exact][: len(visible_source_texts(page))]
+    )
     page.get_by_label("Filter by correctness").select_option("all")
     page.get_by_label("Sort by").select_option("length")
-    lengths = [len(text) for text in texts(page)]
+    lengths = [len(text) for text in visible_source_texts(page)]
     assert lengths == sorted(lengths)
     page.get_by_role("button", name="Ascending order").click()
-    lengths = [len(text) for text in texts(page)]
+    lengths = [len(text) for text in visible_source_texts(page)]
     assert lengths == sorted(lengths, reverse=True)
     page.get_by_role("searchbox", name="Regular expression").fill("^(one|two)")
-    assert texts(page) and all(re.match("one|two", text) or text for text in texts(page))
+    assert visible_source_texts(page) and all(re.match("one|two", text) or text for text in visible_source_texts(page))
     page.get_by_role("searchbox", name="Regular expression").fill("(")
     expect(page.get_by_role("alert")).to_contain_text("Invalid regular expression")
 
 
-def test_filters_report_crossed_bounds_and_hidden_examples(opened: Open, file: str) -> None:
-    page = opened(file)
+def test_filters_report_crossed_bounds_and_hidden_examples(open_page: OpenPage, exported_page_url: str) -> None:
+    page = open_page(exported_page_url)
     page.get_by_label("Minimum source length").fill("9")
     page.get_by_label("Maximum source length").fill("5")
     told = page.locator(".filters [role=status]")
@@ -182,8 +194,8 @@ def test_filters_report_crossed_bounds_and_hidden_examples(opened: Open, file: s
     expect(told).not_to_contain_text(";")
 
 
-def test_j_and_k_move_through_the_list(opened: Open, address: str) -> None:
-    page = opened(address)
+def test_j_and_k_move_through_the_list(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
     chosen = page.get_by_role("option", selected=True).locator(".source")
     expect(chosen).to_have_text(items()[0].text)
     page.keyboard.press("j")
@@ -193,47 +205,51 @@ def test_j_and_k_move_through_the_list(opened: Open, address: str) -> None:
     expect(chosen).to_have_text(items()[1].text)
 
 
-def test_every_hypothesis_has_its_attention(opened: Open, address: str) -> None:
+def test_every_hypothesis_has_its_attention(open_page: OpenPage, server_url: str) -> None:
     place = next(place for place, item in enumerate(items()) if len(item.traces) == 3)
-    page = opened(at(address, place))
+    page = open_page(at(server_url, place))
     for number, trace in enumerate(items()[place].traces):
         page.get_by_role("radio").nth(number).click()
         weights = decode_array(trace.attention)
-        page.mouse.move(*cell(page, "Attention matrix", (0, 1), weights.shape))
-        expect(panel(page, "Attention matrix").locator(".readout")).to_contain_text(f"{weights[0, 1]:.4f}")
+        page.mouse.move(*cell_center(page, "Attention matrix", (0, 1), weights.shape))
+        expect(find_panel(page, "Attention matrix").locator(".readout")).to_contain_text(f"{weights[0, 1]:.4f}")
 
 
-def test_beam_node_shows_its_attention(opened: Open, address: str) -> None:
-    page, beam = opened(address), items()[0].traces[0].lattice
+def test_beam_node_shows_its_attention(open_page: OpenPage, server_url: str) -> None:
+    page, beam = open_page(server_url), items()[0].traces[0].lattice
     assert beam is not None
-    tab(page, "Beam")
-    nodes = panel(page, "Beam search tree").locator("g[data-node]")
+    open_tab(page, "Beam")
+    nodes = find_panel(page, "Beam search tree").locator("g[data-node]")
     expect(nodes).to_have_count(len(beam.symbols))
     for fate, shown in (("kept", "kept"), ("ended", "finished"), ("pruned", "pruned")):
         fits = [at for at, each in enumerate(beam.fates) if each == fate and beam.parents[at] >= 0 and at != beam.leaf]
         index = fits[0]
-        panel(page, "Beam search tree").locator(f"g[data-node='{index}']").click()
-        expect(panel(page, "Beam search tree").locator("[aria-live]")).to_contain_text(shown)
+        find_panel(page, "Beam search tree").locator(f"g[data-node='{index}']").click()
+        expect(find_panel(page, "Beam search tree").locator("[aria-live]")).to_contain_text(shown)
         weights = decode_array(beam.attention)[beam.looks[index]]
         depth = len(way(beam.parents, index))
-        page.mouse.move(*cell(page, "Attention of the selected hypothesis", (depth - 1, 1), (depth, len(weights))))
-        expect(panel(page, "Attention of the selected hypothesis").locator(".readout")).to_contain_text(f"{depth},")
-        expect(panel(page, "Attention of the selected hypothesis").locator(".readout")).to_contain_text(
+        page.mouse.move(
+            *cell_center(page, "Attention of the selected hypothesis", (depth - 1, 1), (depth, len(weights)))
+        )
+        expect(find_panel(page, "Attention of the selected hypothesis").locator(".readout")).to_contain_text(
+            f"{depth},"
+        )
+        expect(find_panel(page, "Attention of the selected hypothesis").locator(".readout")).to_contain_text(
             f"{weights[1]:.4f}"
         )
         assert f"node={index}" in page.url
-        panel(page, "Beam search tree").locator(f"g[data-node='{index}']").click()
+        find_panel(page, "Beam search tree").locator(f"g[data-node='{index}']").click()
 
 
-def test_beam_describes_the_path_of_the_reference(opened: Open, address: str) -> None:
+def test_beam_describes_the_path_of_the_reference(open_page: OpenPage, server_url: str) -> None:
     place, wrong = a_wrong_one()
     beam, wanted = wrong.traces[0].lattice, [edit.expected for edit in wrong.edits if edit.expected is not None]
     assert beam is not None
     begun = [way(beam.parents, node) for node in range(len(beam.symbols))]
     shared = max((nodes for nodes in begun if wanted[: len(nodes)] == [beam.symbols[at] for at in nodes]), key=len)
-    page = opened(at(address, place))
-    tab(page, "Beam")
-    said = panel(page, "Beam search tree").get_by_text("The expected output")
+    page = open_page(at(server_url, place))
+    open_tab(page, "Beam")
+    said = find_panel(page, "Beam search tree").get_by_text("The expected output")
     fate = (
         "is in the beam too"
         if len(shared) == len(wanted)
@@ -243,14 +259,14 @@ def test_beam_describes_the_path_of_the_reference(opened: Open, address: str) ->
     )
     expect(said).to_contain_text(fate)
     # The end of an output is one node more.
-    expect(panel(page, "Beam search tree").locator("path.expected")).to_have_count(
+    expect(find_panel(page, "Beam search tree").locator("path.expected")).to_have_count(
         len(shared) + (fate == "is in the beam too")
     )
-    expect(panel(page, "Beam search tree").locator(f"g[data-node='{shared[0]}'] path.expected")).to_have_count(1)
+    expect(find_panel(page, "Beam search tree").locator(f"g[data-node='{shared[0]}'] path.expected")).to_have_count(1)
     right = next(at for at, item in enumerate(items()) if item.exact and item.traces[0].lattice)
-    page = opened(f"{at(address, right)}&tab=beam")
-    expect(panel(page, "Beam search tree").locator("g[data-node]").first).to_be_visible()
-    expect(panel(page, "Beam search tree").get_by_text("The expected output")).to_have_count(0)
+    page = open_page(f"{at(server_url, right)}&tab=beam")
+    expect(find_panel(page, "Beam search tree").locator("g[data-node]").first).to_be_visible()
+    expect(find_panel(page, "Beam search tree").get_by_text("The expected output")).to_have_count(0)
 
 
 def way(parents: list[int], node: int) -> list[int]:
@@ -268,18 +284,18 @@ def focused(page: Page, tries: int, role: str, name: str) -> None:
     raise AssertionError(f"no {role} {name!r} within {tries} presses of Tab")
 
 
-def test_keyboard_reaches_example_matrix_and_what_if(opened: Open, address: str) -> None:
-    page = opened(address)
-    expect(listed(page).first).to_be_visible()
+def test_keyboard_reaches_example_matrix_and_what_if(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
+    expect(visible_examples(page).first).to_be_visible()
     page.keyboard.press("j")
     focused(page, 40, "application", "Heat map")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    expect(panel(page, "Attention matrix").locator("[aria-live]")).to_contain_text("Step 2,")
-    expect(panel(page, "Attention matrix").get_by_role("button", name="unlock selection")).to_be_visible()
+    expect(find_panel(page, "Attention matrix").locator("[aria-live]")).to_contain_text("Step 2,")
+    expect(find_panel(page, "Attention matrix").get_by_role("button", name="unlock selection")).to_be_visible()
     page.keyboard.press("Escape")
-    says_its_cell(page, "Attention matrix")
+    assert_cell_is_announced(page, "Attention matrix")
     page.get_by_role("tab", name="Examples").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
@@ -289,44 +305,44 @@ def test_keyboard_reaches_example_matrix_and_what_if(opened: Open, address: str)
     expect(page.locator(".sentence")).to_contain_text("attention of step")
 
 
-def test_address_restores_the_view(opened: Open, address: str) -> None:
-    page = opened(f"{address}#tab=beam&example=4&node=2")
+def test_address_restores_the_view(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(f"{server_url}#tab=beam&example=4&node=2")
     expect(page.get_by_role("tab", name="Beam")).to_have_attribute("aria-selected", "true")
-    tab(page, "Examples")
-    panel(page, "Output steps").locator(".step").nth(1).click()
-    panel(page, "Attention matrix").get_by_role("button", name="row maximum").click()
-    again = opened(page.url)
+    open_tab(page, "Examples")
+    find_panel(page, "Output steps").locator(".step").nth(1).click()
+    find_panel(page, "Attention matrix").get_by_role("button", name="row maximum").click()
+    again = open_page(page.url)
     expect(again.get_by_role("option", selected=True).locator(".source")).to_have_text(items()[4].text)
-    expect(panel(again, "Output steps").locator(".step.pointed")).to_have_attribute(
+    expect(find_panel(again, "Output steps").locator(".step.pointed")).to_have_attribute(
         "aria-label", re.compile("^Step 2:")
     )
-    expect(panel(again, "Attention matrix").get_by_role("button", name="row maximum")).to_have_attribute(
+    expect(find_panel(again, "Attention matrix").get_by_role("button", name="row maximum")).to_have_attribute(
         "aria-pressed", "true"
     )
 
 
-def test_weights_have_a_table_and_pictures_have_names(opened: Open, address: str) -> None:
-    page, trace = opened(address), items()[0].traces[0]
-    panel(page, "Attention matrix").get_by_role("button", name="Weights as table").click()
+def test_weights_have_a_table_and_pictures_have_names(open_page: OpenPage, server_url: str) -> None:
+    page, trace = open_page(server_url), items()[0].traces[0]
+    find_panel(page, "Attention matrix").get_by_role("button", name="Weights as table").click()
     assert page.get_by_role("region", name="Weights as a table").locator("td").count() == (
         len(trace.source) * len(trace.target)
     )
     unnamed = "all => all.filter(each => !each.getAttribute('aria-label') && !each.closest('[aria-hidden]')).length"
     for title in ("Examples", "Beam", "What if", "Corpus", "States", "Training"):
-        tab(page, title)
+        open_tab(page, title)
         assert page.locator("svg[role], [role=application]").evaluate_all(unnamed) == 0
 
 
-def test_every_view_states_its_limits(opened: Open, address: str) -> None:
-    page = opened(address)
+def test_every_view_states_its_limits(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
     for title, words in {
         "Attention links": "not which positions",
         "Output steps": "may be wrong",
         "Attention matrix": "not which positions",
     }.items():
-        panel(page, title).get_by_text("Explanation", exact=True).click()
-        expect(panel(page, title).get_by_text(words)).to_be_visible()
-    tab(page, "Beam")
-    expect(panel(page, "Beam search tree").locator(".more")).to_contain_text("never considered is not shown")
-    tab(page, "About")
-    expect(panel(page, "Limits of interpretation")).to_contain_text("Jain and Wallace 2019")
+        find_panel(page, title).get_by_text("Explanation", exact=True).click()
+        expect(find_panel(page, title).get_by_text(words)).to_be_visible()
+    open_tab(page, "Beam")
+    expect(find_panel(page, "Beam search tree").locator(".more")).to_contain_text("never considered is not shown")
+    open_tab(page, "About")
+    expect(find_panel(page, "Limits of interpretation")).to_contain_text("Jain and Wallace 2019")

@@ -7,12 +7,12 @@ import struct
 from pathlib import Path
 
 import pytest
-from chromium import Open
-from page_data import digits_shown
-from page_navigation import panel, saved, tab
+from chromium import OpenPage
+from page_data import digits_page_data
+from page_navigation import download_panel, find_panel, open_tab
 from playwright.sync_api import Locator, Page, expect
-from sample_traces import HOSTILE, diagonal
-from saved_files import assert_latex, drawn
+from sample_traces import HOSTILE_SYMBOLS, make_diagonal_trace
+from saved_files import assert_valid_latex, read_svg_texts
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
@@ -22,27 +22,29 @@ from pellucid.viewer.schema import PageContents
 
 def contents() -> PageContents:
     """What the page shows."""
-    return digits_shown(served=False, beam=3).contents
+    return digits_page_data(served=False, beam_size=3).contents
 
 
-def test_matrix_and_links_are_saved_in_every_format(opened: Open, file: str, tmp_path: Path) -> None:
-    page, trace = opened(file), contents().examples[0].traces[0]
+def test_matrix_and_links_are_saved_in_every_format(
+    open_page: OpenPage, exported_page_url: str, tmp_path: Path
+) -> None:
+    page, trace = open_page(exported_page_url), contents().examples[0].traces[0]
     weights = decode_array(trace.attention)
     for title in ("Attention matrix", "Attention links"):
-        words = drawn(saved(page, title, "SVG", tmp_path))
+        words = read_svg_texts(download_panel(page, title, "SVG", tmp_path))
         assert {"source →", "output →"} <= set(words), "text stays text, and the sides have names"
         assert words[0].startswith(f"{title} “{trace_text()}” → “")
         assert title == "Attention links" or {"weight: 0", "1"} <= set(words), "the colors have a key"
-        picture = saved(page, title, "PNG", tmp_path)
+        picture = download_panel(page, title, "PNG", tmp_path)
         assert picture.startswith(b"\x89PNG") and min(struct.unpack(">II", picture[16:24])) > 100
-        told = json.loads(saved(page, title, "JSON", tmp_path))
+        told = json.loads(download_panel(page, title, "JSON", tmp_path))
         assert told["source"] == trace.source and told["target"] == trace.target
         assert told["weights"] == pytest.approx(weights) if weights.ndim == 1 else len(told["weights"]) == len(weights)
-        table = list(csv.reader(io.StringIO(saved(page, title, "CSV", tmp_path).decode("utf-8"))))
+        table = list(csv.reader(io.StringIO(download_panel(page, title, "CSV", tmp_path).decode("utf-8"))))
         assert table[0][0].startswith(f"{title.lower()} “{trace_text()}” → “") and table[0][1:] == list(trace.source)
         assert float(table[1][1]) == pytest.approx(weights[0, 0], abs=1e-6)
-        tex = saved(page, title, "TikZ", tmp_path).decode("utf-8")
-        assert_latex(tex)
+        tex = download_panel(page, title, "TikZ", tmp_path).decode("utf-8")
+        assert_valid_latex(tex)
         assert "{source $" in tex and "output}" in tex and "{darkest: 1}" in tex
 
 
@@ -51,26 +53,26 @@ def trace_text() -> str:
     return contents().examples[0].text
 
 
-def test_saved_state_plane_has_axis_titles(opened: Open, file: str, tmp_path: Path) -> None:
-    page = opened(file)
-    tab(page, "States")
-    words = drawn(saved(page, "PCA of the states", "SVG", tmp_path))
+def test_saved_state_plane_has_axis_titles(open_page: OpenPage, exported_page_url: str, tmp_path: Path) -> None:
+    page = open_page(exported_page_url)
+    open_tab(page, "States")
+    words = read_svg_texts(download_panel(page, "PCA of the states", "SVG", tmp_path))
     assert words[0].startswith("States of the encoder")
     assert sum("principal component, " in each and each.endswith("of the variance →") for each in words) == 1
     assert sum(each.startswith("← second principal component, ") for each in words) == 1
 
 
-def test_saved_chart_has_its_legend(opened: Open, file: str, tmp_path: Path) -> None:
-    page = opened(file)
-    tab(page, "Training")
-    names = panel(page, "Loss").locator(".legend span").all_inner_texts()
-    assert len(names) > 1 and set(names) <= set(drawn(saved(page, "Loss", "SVG", tmp_path)))
+def test_saved_chart_has_its_legend(open_page: OpenPage, exported_page_url: str, tmp_path: Path) -> None:
+    page = open_page(exported_page_url)
+    open_tab(page, "Training")
+    names = find_panel(page, "Loss").locator(".legend span").all_inner_texts()
+    assert len(names) > 1 and set(names) <= set(read_svg_texts(download_panel(page, "Loss", "SVG", tmp_path)))
 
 
-def test_states_fit_on_paper(opened: Open, file: str) -> None:
-    page = opened(file)
-    tab(page, "States")
-    strip = panel(page, "State values").locator(".strip").first
+def test_states_fit_on_paper(open_page: OpenPage, exported_page_url: str) -> None:
+    page = open_page(exported_page_url)
+    open_tab(page, "States")
+    strip = find_panel(page, "State values").locator(".strip").first
     expect(strip).to_be_visible()
     page.emulate_media(media="print")
     expect(strip).to_have_css("max-width", "100%")
@@ -79,68 +81,68 @@ def test_states_fit_on_paper(opened: Open, file: str) -> None:
     assert strip.evaluate("each => each.scrollWidth <= each.clientWidth && each.clientWidth <= innerWidth")
 
 
-def test_saved_page_opens_again(opened: Open, address: str, tmp_path: Path) -> None:
-    page = opened(address)
+def test_saved_page_opens_again(open_page: OpenPage, server_url: str, tmp_path: Path) -> None:
+    page = open_page(server_url)
     with page.expect_download() as download:
         page.get_by_role("button", name="Save page").click()
     path = tmp_path / "page.html"
     download.value.save_as(path)
-    again = opened(f"{path.as_uri()}#example=2&tab=beam")
+    again = open_page(f"{path.as_uri()}#example=2&tab=beam")
     expect(again.locator(".source")).to_contain_text(contents().examples[2].text)
-    tab(again, "What if")
+    open_tab(again, "What if")
     expect(again.locator("#view")).to_contain_text("page is a saved file")
     # Nobody can be asked there: what a file holds came along.
-    tab(again, "States")
-    expect(panel(again, "State values").locator("canvas").first).to_be_visible()
-    expect(panel(again, "Nearest states").locator("ol li").first).to_be_visible()
+    open_tab(again, "States")
+    expect(find_panel(again, "State values").locator("canvas").first).to_be_visible()
+    expect(find_panel(again, "Nearest states").locator("ol li").first).to_be_visible()
 
 
-def test_page_is_saved_without_a_server_response(opened: Open, address: str, tmp_path: Path) -> None:
-    page = opened(address)
+def test_page_is_saved_without_a_server_response(open_page: OpenPage, server_url: str, tmp_path: Path) -> None:
+    page = open_page(server_url)
     page.route("**/api/export", lambda route: route.fulfill(json={"error": "It ended."}))
     with page.expect_download() as download:
         page.get_by_role("button", name="Save page").click()
     download.value.save_as(tmp_path / "page.html")
     told = "The page was saved without states and attributions: It ended."
     expect(page.locator("header [role=status]")).to_have_text(told)
-    again = opened((tmp_path / "page.html").as_uri())
+    again = open_page((tmp_path / "page.html").as_uri())
     expect(again.locator("#view")).to_contain_text(f"{len(contents().examples)} of {len(contents().examples)}")
 
 
-def test_link_restores_the_view_of_a_file(opened: Open, file: str) -> None:
-    page = opened(file)
-    panel(page, "Output steps").locator(".step").nth(1).click()
-    again = opened(page.url)
+def test_link_restores_the_view_of_a_file(open_page: OpenPage, exported_page_url: str) -> None:
+    page = open_page(exported_page_url)
+    find_panel(page, "Output steps").locator(".step").nth(1).click()
+    again = open_page(page.url)
     assert "step=1" in again.url
-    expect(panel(again, "Attention matrix").locator(".cross")).to_have_count(1)
+    expect(find_panel(again, "Attention matrix").locator(".cross")).to_have_count(1)
 
 
 def hostile(tmp_path: Path) -> str:
     """The address of a page whose symbols mean something to a browser."""
     path = tmp_path / "hostile.html"
-    path.write_text(page_of(diagonal(HOSTILE, [*HOSTILE, END])), "utf-8", "backslashreplace")
+    path.write_text(page_of(make_diagonal_trace(HOSTILE_SYMBOLS, [*HOSTILE_SYMBOLS, END])), "utf-8", "backslashreplace")
     return path.as_uri()
 
 
-def test_unusual_symbols_are_visible_in_every_panel(opened: Open, tmp_path: Path) -> None:
-    page = opened(hostile(tmp_path))
+def test_unusual_symbols_are_visible_in_every_panel(open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_page(hostile(tmp_path))
     for title in ("Attention links", "Output steps", "Attention matrix"):
-        said = panel(page, title).evaluate("each => each.textContent")
+        said = find_panel(page, title).evaluate("each => each.textContent")
         for text in ("</script><b>", "<s>", "RLO", "⇥", "␣", "&amp;"):
             assert text in said, (title, text)
         assert "\u202e" not in said
     assert page.locator("b, s").evaluate_all("all => all.filter(each => /script|<s>/.test(each.outerHTML)).length") == 0
     for title in ("Attention matrix", "Output steps"):
-        assert "</script><b>" in "".join(drawn(saved(page, title, "SVG", tmp_path)))
-    assert_latex(saved(page, "Attention matrix", "TikZ", tmp_path).decode("utf-8"))
+        assert "</script><b>" in "".join(read_svg_texts(download_panel(page, title, "SVG", tmp_path)))
+    assert_valid_latex(download_panel(page, "Attention matrix", "TikZ", tmp_path).decode("utf-8"))
 
 
-def test_two_pages_of_one_notebook_have_separate_selections(opened: Open, tmp_path: Path) -> None:
-    traces = [diagonal("abc", [*"xyz", END]), diagonal("defg", [*"uv", END])]
+def test_two_pages_of_one_notebook_have_separate_selections(open_page: OpenPage, tmp_path: Path) -> None:
+    traces = [make_diagonal_trace("abc", [*"xyz", END]), make_diagonal_trace("defg", [*"uv", END])]
     path = tmp_path / "notebook.html"
     frames = "".join(trace._repr_html_() for trace in traces)
     path.write_text(f'<!doctype html><meta charset="utf-8">{frames}', encoding="utf-8")
-    page = opened(path.as_uri())
+    page = open_page(path.as_uri())
     one, other = (page.frame_locator("iframe").nth(number) for number in range(2))
     one.locator(".step").nth(1).click()
     expect(one.locator(".step.pointed")).to_have_count(1)
@@ -166,9 +168,9 @@ CORNER = """canvas => { const copy = document.createElement('canvas'), pen = cop
     return data[0] + data[1] + data[2] }"""
 
 
-def test_dark_theme_is_printed_light(opened: Open, file: str) -> None:
-    page = opened(file)
-    expect(panel(page, "Attention links")).to_be_visible()  # the page is packed: its style comes with its script
+def test_dark_theme_is_printed_light(open_page: OpenPage, exported_page_url: str) -> None:
+    page = open_page(exported_page_url)
+    expect(find_panel(page, "Attention links")).to_be_visible()  # the page is packed: its style comes with its script
     assert shade(page, "backgroundColor") > 700 > 200 > shade(page, "color")
     page.get_by_role("button", name="Dark colors").click()
     assert shade(page, "backgroundColor") < 150 < 550 < shade(page, "color")
@@ -177,12 +179,12 @@ def test_dark_theme_is_printed_light(opened: Open, file: str) -> None:
     for name in ("tablist", "listbox"):
         expect(page.get_by_role(name)).to_be_hidden()
     assert not page.get_by_text("Hover over a").locator("visible=true").count()
-    expect(panel(page, "Attention links")).to_be_visible()
-    expect(panel(page, "Attention links").locator("svg")).to_have_css("max-width", "100%")
-    expect(panel(page, "Output steps").locator("ol")).to_have_css("flex-wrap", "wrap")
-    expect(panel(page, "Output steps").locator(".bar > span").first).to_have_css("print-color-adjust", "exact")
+    expect(find_panel(page, "Attention links")).to_be_visible()
+    expect(find_panel(page, "Attention links").locator("svg")).to_have_css("max-width", "100%")
+    expect(find_panel(page, "Output steps").locator("ol")).to_have_css("flex-wrap", "wrap")
+    expect(find_panel(page, "Output steps").locator(".bar > span").first).to_have_css("print-color-adjust", "exact")
     page.emulate_media(media="screen")
-    cells = panel(page, "Attention matrix").locator("canvas")
+    cells = find_panel(page, "Attention matrix").locator("canvas")
     assert corner(cells) < 700
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert corner(cells) > 700

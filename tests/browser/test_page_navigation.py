@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import Open
-from page_data import digits_shown
-from page_kinds import long_shown
-from page_navigation import listed, panel, tab
+from chromium import OpenPage
+from page_data import digits_page_data
+from page_navigation import find_panel, open_tab, visible_examples
+from page_runs import long_page_data
 from playwright.sync_api import Browser, Page, expect
-from sample_traces import made
+from sample_traces import make_trace
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
@@ -27,13 +27,13 @@ WALK = 1100
 """Milliseconds after which going to another example is a step of its own."""
 
 
-def test_back_returns_to_the_previous_example_and_view(opened: Open, address: str) -> None:
-    page = opened(f"{address}#example=0")
-    items = digits_shown(beam=3).contents.examples
+def test_back_returns_to_the_previous_example_and_view(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(f"{server_url}#example=0")
+    items = digits_page_data(beam_size=3).contents.examples
     for place in (3, 5):
         page.wait_for_timeout(WALK)
-        listed(page).nth(place).click()
-    tab(page, "Corpus")
+        visible_examples(page).nth(place).click()
+    open_tab(page, "Corpus")
     page.go_back()
     for place in (5, 3, 0):
         expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(items[place].text)
@@ -44,22 +44,22 @@ def test_back_returns_to_the_previous_example_and_view(opened: Open, address: st
     expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(items[3].text)
 
 
-def test_quickly_passed_examples_are_one_history_entry(opened: Open, address: str) -> None:
-    page = opened(f"{address}#example=2")
-    expect(listed(page).first).to_be_visible()
+def test_quickly_passed_examples_are_one_history_entry(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(f"{server_url}#example=2")
+    expect(visible_examples(page).first).to_be_visible()
     page.wait_for_timeout(WALK)
     for _ in range(4):
         page.keyboard.press("j")
     page.wait_for_function("location.hash.includes('example=6')")
     page.go_back()
     expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(
-        digits_shown(beam=3).contents.examples[2].text
+        digits_page_data(beam_size=3).contents.examples[2].text
     )
 
 
 def changed(page: Page) -> str:
     """A position is hidden, the output's beginning and a row of attention are given; what is said of it."""
-    tab(page, "What if")
+    open_tab(page, "What if")
     page.get_by_role("group", name="Source symbols").get_by_role("button").nth(1).click()
     page.get_by_role("button", name="Mask in attention").click()
     page.get_by_label("prefix").fill("9")
@@ -69,15 +69,15 @@ def changed(page: Page) -> str:
     return page.locator(SENTENCE).inner_text()
 
 
-def test_address_contains_the_what_if_change(opened: Open, address: str, file: str) -> None:
-    page = opened(f"{address}#example=4")
+def test_address_contains_the_what_if_change(open_page: OpenPage, server_url: str, exported_page_url: str) -> None:
+    page = open_page(f"{server_url}#example=4")
     told = changed(page)
-    expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
+    expect(open_page(page.url).locator(SENTENCE)).to_have_text(told)
     page.get_by_role("textbox", name="source", exact=True).fill("two ten")
     expect(page.locator(SENTENCE)).to_contain_text("by “two ten”")
     told = page.locator(SENTENCE).inner_text()
-    expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
-    alone = opened(f"{file}#{page.url.partition('#')[2]}")
+    expect(open_page(page.url).locator(SENTENCE)).to_have_text(told)
+    alone = open_page(f"{exported_page_url}#{page.url.partition('#')[2]}")
     expect(alone.get_by_role("tabpanel")).to_contain_text("This page is a saved file without a model")
     expect(alone.get_by_role("tabpanel")).to_contain_text("by “two ten”")
     page.get_by_role("button", name="Reset all changes").click()
@@ -85,18 +85,18 @@ def test_address_contains_the_what_if_change(opened: Open, address: str, file: s
     assert "edit=" not in page.url
 
 
-def test_address_contains_the_typed_and_changed_source(opened: Open, address: str) -> None:
-    page = opened(address)
+def test_address_contains_the_typed_and_changed_source(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
     page.get_by_role("searchbox", name="Source to decode").fill("two six")
-    expect(panel(page, "Attention links").get_by_role("application")).to_have_accessible_name(
+    expect(find_panel(page, "Attention links").get_by_role("application")).to_have_accessible_name(
         re.compile("^Links from 7 ")
     )
-    tab(page, "What if")
+    open_tab(page, "What if")
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator(SENTENCE)).to_contain_text("Replacing the source “two six” by “wo six”")
     told = page.locator(SENTENCE).inner_text()
-    expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
+    expect(open_page(page.url).locator(SENTENCE)).to_have_text(told)
 
 
 @pytest.mark.parametrize(
@@ -110,26 +110,26 @@ def test_address_contains_the_typed_and_changed_source(opened: Open, address: st
         "%7B%22text%22%3A1%7D",
     ],
 )
-def test_invalid_address_is_ignored(opened: Open, address: str, edit: str) -> None:
-    page = opened(f"{address}#tab=what-if&example=4&edit={edit}")
+def test_invalid_address_is_ignored(open_page: OpenPage, server_url: str, edit: str) -> None:
+    page = open_page(f"{server_url}#tab=what-if&example=4&edit={edit}")
     expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
 @pytest.fixture(scope="module")
 def long() -> Iterator[str]:
     """A service on sources of 300 to 1,000 symbols."""
-    with background_server(create_app(long_shown())) as found:
+    with background_server(create_app(long_page_data())) as found:
         yield found
 
 
-def test_too_long_change_is_reported_and_small_weights_have_bars(opened: Open, long: str) -> None:
-    page = opened(f"{long}#tab=what-if")
-    bars = panel(page, "Attention of step 1")
+def test_too_long_change_is_reported_and_small_weights_have_bars(open_page: OpenPage, long: str) -> None:
+    page = open_page(f"{long}#tab=what-if")
+    bars = find_panel(page, "Attention of step 1")
     expect(bars).to_contain_text("Full height:")
     heights = bars.locator("rect:not(.ground)").evaluate_all("all => all.map(each => each.height.baseVal.value)")
     assert max(heights) > 20
-    before = decode_array(long_shown().contents.examples[0].traces[0].attention)
-    profile = panel(page, "Attention before").locator("rect:not(.here)")
+    before = decode_array(long_page_data().contents.examples[0].traces[0].attention)
+    profile = find_panel(page, "Attention before").locator("rect:not(.here)")
     drawn = profile.evaluate_all("all => all.map(each => each.height.baseVal.value)")[-before.shape[1] :]
     assert min(drawn) > 0.2 * max(drawn)  # hardly more than an even share each: the bars begin at nothing
     strip = bars.locator(".scroll")
@@ -151,41 +151,41 @@ def test_too_long_change_is_reported_and_small_weights_have_bars(opened: Open, l
     assert "edit=" not in page.url
 
 
-def test_unknown_symbols_are_marked_in_every_view(opened: Open, address: str) -> None:
-    page = opened(address)
+def test_unknown_symbols_are_marked_in_every_view(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
     page.get_by_role("searchbox", name="Source to decode").fill("si☃x")
     for title in ("Attention links", "Attention matrix"):
-        expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
+        expect(find_panel(page, title).locator("svg title")).to_have_text(NEVER)
     page.get_by_role("button", name="Weights as table", exact=True).click()
     expect(page.get_by_role("columnheader", name=f"☃, position 3, {NEVER}")).to_be_visible()
-    panel(page, "Attention links").get_by_role("application").focus()
+    find_panel(page, "Attention links").get_by_role("application").focus()
     for key in ("ArrowRight", "ArrowUp", "Home", "ArrowRight", "ArrowRight"):
         page.keyboard.press(key)
-    expect(panel(page, "Attention links").locator("[aria-live]")).to_contain_text(
+    expect(find_panel(page, "Attention links").locator("[aria-live]")).to_contain_text(
         re.compile(f"^Position 3, .*☃.*, {NEVER}")
     )
-    tab(page, "Beam")
-    expect(panel(page, "Attention of the selected hypothesis").locator("svg title")).to_have_text([NEVER, NEVER])
-    tab(page, "Compare")
+    open_tab(page, "Beam")
+    expect(find_panel(page, "Attention of the selected hypothesis").locator("svg title")).to_have_text([NEVER, NEVER])
+    open_tab(page, "Compare")
     for title in ("run", "rival", "Attention difference"):
-        expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
-    tab(page, "What if")
+        expect(find_panel(page, title).locator("svg title")).to_have_text(NEVER)
+    open_tab(page, "What if")
     for title in ("Attention before", "Attention after", "Attention difference"):
-        expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
+        expect(find_panel(page, title).locator("svg title")).to_have_text(NEVER)
     expect(page.get_by_role("button", name=f"☃, position 3, {NEVER}")).to_have_class(re.compile("unknown"))
     bars = page.get_by_role("slider", name="Attention of step 1")
     expect(bars.locator("title").filter(has_text=NEVER)).to_have_count(1)
 
 
-def test_wide_links_scroll_to_the_selection(opened: Open, tmp_path: Path) -> None:
+def test_wide_links_scroll_to_the_selection(open_page: OpenPage, tmp_path: Path) -> None:
     size = 100
     rows = [[0.9 if s == 10 * t + 5 else 0.1 / (size - 1) for s in range(size)] for t in range(10)]
-    (tmp_path / "long.html").write_text(page_of(made("ab" * (size // 2), [*"xyxyxyxyx", END], rows)), "utf-8")
-    page = opened((tmp_path / "long.html").as_uri())
+    (tmp_path / "long.html").write_text(page_of(make_trace("ab" * (size // 2), [*"xyxyxyxyx", END], rows)), "utf-8")
+    page = open_page((tmp_path / "long.html").as_uri())
     page.set_viewport_size({"width": 900, "height": 900})
-    strip = panel(page, "Attention links").locator(".scroll")
+    strip = find_panel(page, "Attention links").locator(".scroll")
     assert strip.evaluate("strip => strip.scrollWidth - strip.clientWidth") > 100
-    expect(panel(page, "Attention links")).to_contain_text("Scroll sideways")
+    expect(find_panel(page, "Attention links")).to_contain_text("Scroll sideways")
     page.get_by_role("application", name=re.compile("^Heat map")).focus()
     page.mouse.move(0, 0)
     page.keyboard.press("ArrowRight")
@@ -195,10 +195,10 @@ def test_wide_links_scroll_to_the_selection(opened: Open, tmp_path: Path) -> Non
     page.wait_for_function("() => document.querySelector('.scroll').scrollLeft < 50")
 
 
-def test_animation_respects_reduced_motion(opened: Open, file: str) -> None:
-    page = opened("about:blank")
+def test_animation_respects_reduced_motion(open_page: OpenPage, exported_page_url: str) -> None:
+    page = open_page("about:blank")
     page.emulate_media(reduced_motion="reduce")
-    page.goto(f"{file}#tab=training")
+    page.goto(f"{exported_page_url}#tab=training")
     scrub = page.get_by_role("slider", name="Validation whose")
     last = scrub.input_value()
     page.wait_for_timeout(1500)
@@ -212,12 +212,12 @@ def test_animation_respects_reduced_motion(opened: Open, file: str) -> None:
     assert page.evaluate("() => document.getAnimations().length") == 0
 
 
-def test_every_tab_is_reachable_on_a_narrow_screen(browser: Browser, address: str) -> None:
+def test_every_tab_is_reachable_on_a_narrow_screen(browser: Browser, server_url: str) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
     page, wrong = context.new_page(), list[str]()
     page.on("pageerror", lambda error: wrong.append(f"{error}"))
-    page.goto(address)
-    expect(panel(page, "Attention links")).to_be_visible()
+    page.goto(server_url)
+    expect(find_panel(page, "Attention links")).to_be_visible()
     tabs = page.get_by_role("tab")
     names = tabs.all_inner_texts()
     assert len(names) == 8
@@ -241,17 +241,17 @@ def test_every_tab_is_reachable_on_a_narrow_screen(browser: Browser, address: st
     assert wrong == []
 
 
-def test_touch_locks_and_unlocks(browser: Browser, address: str) -> None:
+def test_touch_locks_and_unlocks(browser: Browser, server_url: str) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
     page, wrong = context.new_page(), list[str]()
     page.on("pageerror", lambda error: wrong.append(f"{error}"))
-    page.goto(address)
+    page.goto(server_url)
     for title, y in (("Attention links", 40), ("Attention matrix", 60)):
-        picture = panel(page, title).get_by_role("application")
+        picture = find_panel(page, title).get_by_role("application")
         picture.tap(position={"x": 120, "y": y})
-        held = panel(page, title).get_by_role("button", name="unlock selection")
+        held = find_panel(page, title).get_by_role("button", name="unlock selection")
         expect(held).to_be_visible()
-        expect(panel(page, title).locator(".readout")).to_contain_text(re.compile("osition|Step"))
+        expect(find_panel(page, title).locator(".readout")).to_contain_text(re.compile("osition|Step"))
         held.tap()
         expect(held).to_have_count(0)
     page.locator(".step").nth(1).tap()
@@ -261,18 +261,18 @@ def test_touch_locks_and_unlocks(browser: Browser, address: str) -> None:
     assert wrong == []
 
 
-def test_no_request_of_the_page_fails(opened: Open, address: str) -> None:
-    page, answers = opened("about:blank"), list[tuple[str, int]]()
+def test_no_request_of_the_page_fails(open_page: OpenPage, server_url: str) -> None:
+    page, answers = open_page("about:blank"), list[tuple[str, int]]()
     page.on("response", lambda answer: answers.append((answer.url, answer.status)))
-    page.goto(address)
-    expect(panel(page, "Attention matrix")).to_be_visible()
+    page.goto(server_url)
+    expect(find_panel(page, "Attention matrix")).to_be_visible()
     page.wait_for_timeout(300)
     assert answers and all(status < 400 for _, status in answers)
 
 
-def test_percentages_name_their_total(opened: Open, address: str) -> None:
-    page = opened(address)
-    several = next(item for item in digits_shown(beam=3).contents.examples if len(item.traces) > 1)
+def test_percentages_name_their_total(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
+    several = next(item for item in digits_page_data(beam_size=3).contents.examples if len(item.traces) > 1)
     expect(page.get_by_role("radio").first).to_contain_text("of these")
     expect(page.locator(".picked")).to_contain_text(f"probability normalized over these {len(several.traces)}")
     for layer, said in {
@@ -281,20 +281,20 @@ def test_percentages_name_their_total(opened: Open, address: str) -> None:
     }.items():
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers + p")).to_contain_text(said)
-    tab(page, "Compare")
+    open_tab(page, "Compare")
     wins = page.get_by_role("group", name=re.compile("^Outcomes"))
     expect(wins).to_contain_text("only run correct")
     expect(wins).to_contain_text("only rival correct")
-    expect(panel(page, "Attention difference").locator(".caption")).to_contain_text("Red: more weight in rival")
-    expect(panel(page, "Attention difference")).to_contain_text("rival − run")
+    expect(find_panel(page, "Attention difference").locator(".caption")).to_contain_text("Red: more weight in rival")
+    expect(find_panel(page, "Attention difference")).to_contain_text("rival − run")
     # Three maps that are read together stand at one height, where there is room for them beside each other.
     page.set_viewport_size({"width": 1600, "height": 900})
     tops = page.locator(".pair canvas").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")
     assert len(tops) >= 3 and max(tops[:3]) - min(tops[:3]) < 1
 
 
-def test_output_has_one_tab_stop_and_arrow_keys(opened: Open, file: str) -> None:
-    page = opened(file)
+def test_output_has_one_tab_stop_and_arrow_keys(open_page: OpenPage, exported_page_url: str) -> None:
+    page = open_page(exported_page_url)
     page.get_by_role("option", name=re.compile("^wrong, ")).first.click()
     written = page.locator(".verdict td button")
     expect(written.and_(page.locator("[tabindex='0']"))).to_have_count(1)

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from chromium import Open
-from page_navigation import panel, saved
+from chromium import OpenPage
+from page_navigation import download_panel, find_panel
 from playwright.sync_api import Page, expect
-from report_documents import written_document
-from sample_traces import HOSTILE
+from report_documents import read_report
+from sample_traces import HOSTILE_SYMBOLS
 from test_assessment import ROWS, build_assessment
 from test_viewer_report_parts import full, tagged
 
@@ -25,12 +25,12 @@ RUNS = (
 
 
 @pytest.fixture
-def show(opened: Open, tmp_path: Path) -> Show:
+def show(open_page: OpenPage, tmp_path: Path) -> Show:
     """Opens a report as a file, without a network."""
 
     def show_(report: Report) -> Page:
         write_report(tmp_path / "report.html", report)
-        return opened((tmp_path / "report.html").as_uri())
+        return open_page((tmp_path / "report.html").as_uri())
 
     return show_
 
@@ -52,27 +52,27 @@ def test_every_part_is_shown(show: Show) -> None:
     expect(page.locator("dl div").first).to_have_text(re.compile("exact match.*86.4 %.*95 %: 83.0 to 89.3"))
     picture = page.get_by_role("img", name="Mean", exact=True)
     assert picture.evaluate("image => image.complete && image.src.startsWith('data:image/svg+xml,')")
-    expect(panel(page, "Numbers").get_by_role("row")).to_have_text(["whathow many", "<a>1", "b2"])
+    expect(find_panel(page, "Numbers").get_by_role("row")).to_have_text(["whathow many", "<a>1", "b2"])
     page.get_by_text("All settings (TOML)").click()
-    expect(panel(page, "Settings")).to_contain_text('size = "<base>"')
+    expect(find_panel(page, "Settings")).to_contain_text('size = "<base>"')
 
 
 def test_markup_in_symbols_stays_text(show: Show) -> None:
     page = show(full())
     expect(page.locator("main")).to_contain_text("</script><b>")
-    assert page.locator("main s, main iframe, main i").count() == 0 and len(HOSTILE) > 3
+    assert page.locator("main s, main iframe, main i").count() == 0 and len(HOSTILE_SYMBOLS) > 3
 
 
 def test_charts_have_values_and_tables(show: Show, tmp_path: Path) -> None:
     page = show(full())
-    chart = panel(page, "By target position")
+    chart = find_panel(page, "By target position")
     chart.get_by_role("slider").focus()
     page.keyboard.press("Home")
     expect(chart).to_contain_text("1: 90.0 % correct (9 of 10; 95 % interval 59.6 to 98.2)")
     chart.get_by_text("Numbers as table").click()
     expect(chart.get_by_role("row").nth(1)).to_have_text("191090.059.6 – 98.2")
-    assert b"3\xe2\x80\x934: 50.0 % correct" in saved(page, "By target position", "CSV", tmp_path)
-    loss = panel(page, "Loss")
+    assert b"3\xe2\x80\x934: 50.0 % correct" in download_panel(page, "By target position", "CSV", tmp_path)
+    loss = find_panel(page, "Loss")
     expect(loss.locator(".legend")).to_have_text(re.compile("training.*validation"))
 
 
@@ -95,7 +95,7 @@ def test_drawn_examples_have_weights_and_probabilities(show: Show) -> None:
 
 def test_errors_are_opened_searched_and_sorted(show: Show) -> None:
     page = show(evaluated(build_assessment(ROWS)))
-    errors = panel(page, "Errors")
+    errors = find_panel(page, "Errors")
     expect(errors.locator("details")).to_have_count(2)
     expect(errors.locator("details").nth(1).locator("mark")).to_have_text(["c", "d"])
     expect(errors.get_by_role("application")).to_have_count(0)
@@ -113,31 +113,31 @@ def test_errors_are_opened_searched_and_sorted(show: Show) -> None:
 
 def test_confusion_lists_its_examples(show: Show) -> None:
     page = show(evaluated(build_assessment(ROWS)))
-    confusions = panel(page, "Confusions")
+    confusions = find_panel(page, "Confusions")
     expect(confusions.get_by_title("correct predictions of this symbol").first).to_have_text("1")
     confusions.get_by_role("button", name="expected d, predicted c: 1 of 1").click()
-    expect(panel(page, "Errors").get_by_label("Search sources")).to_have_value("d→c")
-    expect(panel(page, "Errors").get_by_role("status")).to_have_text("1 of 2")
+    expect(find_panel(page, "Errors").get_by_label("Search sources")).to_have_value("d→c")
+    expect(find_panel(page, "Errors").get_by_role("status")).to_have_text("1 of 2")
     confusions.get_by_label("list all confusions").check()
     expect(confusions.get_by_role("row").nth(1)).to_have_text(re.compile("dc11100 %"))
 
 
 def test_groups_candidates_and_calibration_are_shown(show: Show) -> None:
     page = show(evaluated(build_assessment([("ab", "a", "ab", "b"), ("c", "c", "d", "e")], groups=["p", "q"])))
-    expect(panel(page, "By group").get_by_role("row").last).to_have_text(re.compile("mean2 groups50.00"))
-    expect(panel(page, "Reliability").locator(".legend")).to_have_text(re.compile("run.*perfect calibration"))
+    expect(find_panel(page, "By group").get_by_role("row").last).to_have_text(re.compile("mean2 groups50.00"))
+    expect(find_panel(page, "Reliability").locator(".legend")).to_have_text(re.compile("run.*perfect calibration"))
     for title in ("Selective accuracy", "Errors found by review"):
-        expect(panel(page, title).get_by_role("slider")).to_be_visible()
-    panel(page, "Errors").locator("summary").first.click()
-    expect(panel(page, "Errors")).to_contain_text(re.compile(r"Further outputs: .*ab ✓ \(\d"))
+        expect(find_panel(page, title).get_by_role("slider")).to_be_visible()
+    find_panel(page, "Errors").locator("summary").first.click()
+    expect(find_panel(page, "Errors")).to_contain_text(re.compile(r"Further outputs: .*ab ✓ \(\d"))
 
 
 def test_two_runs_are_side_by_side(show: Show) -> None:
     page = show(compared())
-    expect(panel(page, "Scores").get_by_role("columnheader")).to_have_text(["over all examples", "one", "two"])
-    expect(panel(page, "Significance")).to_contain_text("In exact match, one and two do not differ significantly")
-    expect(panel(page, "By target position").locator(".legend")).to_have_text(re.compile("one.*two"))
-    lists = panel(page, "one correct, two wrong")
+    expect(find_panel(page, "Scores").get_by_role("columnheader")).to_have_text(["over all examples", "one", "two"])
+    expect(find_panel(page, "Significance")).to_contain_text("In exact match, one and two do not differ significantly")
+    expect(find_panel(page, "By target position").locator(".legend")).to_have_text(re.compile("one.*two"))
+    lists = find_panel(page, "one correct, two wrong")
     lists.locator("summary").first.click()
     expect(lists.get_by_role("heading", level=3)).to_have_text([re.compile("^one: .*abc"), re.compile("^two: .*abx")])
     expect(lists.get_by_role("application")).to_have_count(2)
@@ -145,7 +145,7 @@ def test_two_runs_are_side_by_side(show: Show) -> None:
 
 def test_wrong_tags_are_below_their_words(show: Show) -> None:
     page = show(Report("t", errors=[ExampleOutput(tagged("play a song", "O O B-x"), ("O B-y B-x",))]))
-    errors = panel(page, "Errors")
+    errors = find_panel(page, "Errors")
     errors.locator("summary").first.click()
     expect(errors.locator(".cell")).to_have_text(["playO", "aOB-y", "songB-x"])
     expect(errors.locator(".missed .true")).to_have_text(["B-y"])
@@ -165,12 +165,12 @@ def test_saved_page_has_the_same_report(show: Show, tmp_path: Path) -> None:
     with page.expect_download() as download:
         page.get_by_role("button", name="Save page").click()
     download.value.save_as(tmp_path / "again.html")
-    assert written_document(tmp_path / "again.html") == written_document(tmp_path / "report.html")
+    assert read_report(tmp_path / "again.html") == read_report(tmp_path / "report.html")
 
 
-def test_report_of_another_format_is_refused(opened: Open, tmp_path: Path) -> None:
+def test_report_of_another_format_is_refused(open_page: OpenPage, tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", Report("t"))
     source = (tmp_path / "report.html").read_text("utf-8").replace('"format":1', '"format":99', 1)
     (tmp_path / "new.html").write_text(source, "utf-8")
-    page = opened((tmp_path / "new.html").as_uri())
+    page = open_page((tmp_path / "new.html").as_uri())
     expect(page.get_by_role("alert")).to_have_text("This page reads reports of format 1; these are of format 99.")

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from chromium import Open
-from page_kinds import KINDS, shown
-from page_navigation import tab
+from chromium import OpenPage
+from page_navigation import open_tab
+from page_runs import RUN_KINDS, make_page_data
 from playwright.sync_api import Page, expect
 
 from pellucid.viewer.server import background_server, create_app
@@ -24,17 +24,17 @@ LOOKS = [("wide", "light"), ("narrow", "dark"), ("wide", "dark"), ("narrow", "li
 def addresses() -> Iterator[dict[str, str]]:
     """A service on each run."""
     with ExitStack() as stack:
-        yield {kind: stack.enter_context(background_server(create_app(shown(kind)))) for kind in KINDS}
+        yield {kind: stack.enter_context(background_server(create_app(make_page_data(kind)))) for kind in RUN_KINDS}
 
 
 @pytest.mark.parametrize(("size", "scheme"), LOOKS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", RUN_KINDS)
 def test_every_view_of_every_kind_of_run(
-    opened: Open, addresses: dict[str, str], kind: str, size: str, scheme: str
+    open_page: OpenPage, addresses: dict[str, str], kind: str, size: str, scheme: str
 ) -> None:
-    items = shown(kind).contents.examples
+    items = make_page_data(kind).contents.examples
     wrong = next((place for place, item in enumerate(items) if not item.exact), 0)
-    page = opened("about:blank")
+    page = open_page("about:blank")
     width, height = SIZES[size]
     page.set_viewport_size({"width": width, "height": height})
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
@@ -43,7 +43,7 @@ def test_every_view_of_every_kind_of_run(
     titles = page.get_by_role("tab").all_inner_texts()
     assert {"Examples", "Beam", "What if", "Corpus", "States", "Training", "About"} <= set(titles)
     for title in titles:
-        tab(page, title)
+        open_tab(page, title)
         settled(page, title)
         FOLDER.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=FOLDER / f"{kind}-{title.lower().replace(' ', '-')}-{size}-{scheme}.png", full_page=True)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from chromium import Open
-from page_navigation import panel, tab
+from chromium import OpenPage
+from page_navigation import find_panel, open_tab
 from playwright.sync_api import Page, expect
-from tasks import task_run
+from task_cases import task_run
 
 from pellucid.config.settings import Task
 from pellucid.decoding.trace_schema import decode_array
@@ -30,15 +30,15 @@ def shown(task: Task) -> PageData:
 
 
 @contextmanager
-def on_page(task: Task, opened: Open) -> Iterator[Page]:
+def on_page(task: Task, open_page: OpenPage) -> Iterator[Page]:
     """Its page."""
     with background_server(create_app(shown(task))) as address:
-        page = opened(address)
+        page = open_page(address)
         expect(page.get_by_role("tab", name="Examples")).to_be_visible()
         for name in ELSEWHERE:
             expect(page.get_by_role("tab", name=name, exact=True)).to_have_count(0)
         for title in ("Attention links", "Output steps", "Attention matrix"):
-            expect(panel(page, title)).to_have_count(0)
+            expect(find_panel(page, title)).to_have_count(0)
         yield page
 
 
@@ -50,7 +50,7 @@ def first(task: Task) -> PageExample:
 
 def edit_the_source(page: Page) -> None:
     """Replace the first symbol, then take it away: all that can be changed is the source."""
-    tab(page, "What if")
+    open_tab(page, "What if")
     expect(page.locator(".sentence")).to_contain_text("Edit the source.")
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     for absent in ("Mask in attention", "Uniform"):
@@ -58,18 +58,18 @@ def edit_the_source(page: Page) -> None:
     expect(page.get_by_role("textbox", name="prefix")).to_have_count(0)
     page.get_by_role("textbox", name="New symbol").fill("c")
     page.get_by_role("button", name="Replace", exact=True).click()
-    expect(panel(page, "Probabilities before and after").locator("tbody tr").first).to_be_visible()
+    expect(find_panel(page, "Probabilities before and after").locator("tbody tr").first).to_be_visible()
     page.get_by_role("button", name="Insert before", exact=True).is_disabled()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator(".sentence")).to_contain_text("Replacing the source “")
 
 
-def test_tags_are_below_their_source_symbols(opened: Open) -> None:
+def test_tags_are_below_their_source_symbols(open_page: OpenPage) -> None:
     item, contents = first("tag"), shown("tag").contents
     assert {decode_array(trace.attention).shape for each in contents.examples for trace in each.traces} == {(0, 0)}
     assert contents.card is not None and dict(contents.card.facts)["best validation"].startswith("tag accuracy ")
-    with on_page("tag", opened) as page:
-        own = panel(page, "Tags")
+    with on_page("tag", open_page) as page:
+        own = find_panel(page, "Tags")
         cells, wrong = own.locator(".cell"), [edit for edit in item.edits if edit.kind != "same"]
         assert [text.split("\n")[:2] for text in cells.all_inner_texts()] == [
             list(pair) for pair in zip(item.traces[0].source, item.traces[0].target, strict=True)
@@ -81,43 +81,45 @@ def test_tags_are_below_their_source_symbols(opened: Open) -> None:
         expect(own.locator("[aria-live]")).to_contain_text(f"Position 1, {item.traces[0].source[0]}")
         page.keyboard.press("Escape")
         edit_the_source(page)
-        expect(panel(page, "Probabilities before and after")).to_contain_text("number of source symbols has changed")
-        expect(panel(page, "Tags after").locator(".cell")).to_have_count(len(item.traces[0].source) - 1)
-        tab(page, "Corpus")
-        expect(panel(page, "Accuracy by target position")).not_to_contain_text("fewest edits")
-        expect(panel(page, "Confusions")).to_contain_text("counts of expected and predicted tags")
-        tab(page, "About")
+        expect(find_panel(page, "Probabilities before and after")).to_contain_text(
+            "number of source symbols has changed"
+        )
+        expect(find_panel(page, "Tags after").locator(".cell")).to_have_count(len(item.traces[0].source) - 1)
+        open_tab(page, "Corpus")
+        expect(find_panel(page, "Accuracy by target position")).not_to_contain_text("fewest edits")
+        expect(find_panel(page, "Confusions")).to_contain_text("counts of expected and predicted tags")
+        open_tab(page, "About")
         expect(page.get_by_text("state at its own position")).to_be_visible()
 
 
-def test_class_is_shown_with_every_attention_hop(opened: Open) -> None:
-    with on_page("classify", opened) as page:
-        likeliest = panel(page, "Class").locator("li").first
+def test_class_is_shown_with_every_attention_hop(open_page: OpenPage) -> None:
+    with on_page("classify", open_page) as page:
+        likeliest = find_panel(page, "Class").locator("li").first
         expect(likeliest).to_contain_text(first("classify").traces[0].output)
-        expect(panel(page, "Attention weights").get_by_role("application")).to_have_accessible_name(
+        expect(find_panel(page, "Attention weights").get_by_role("application")).to_have_accessible_name(
             re.compile("^Heat map of 2 ")
         )
         page.get_by_role("button", name="Weights as table", exact=True).click()
-        expect(panel(page, "Attention weights").locator("tbody th").last).to_have_text("2")
+        expect(find_panel(page, "Attention weights").locator("tbody th").last).to_have_text("2")
         edit_the_source(page)
-        tab(page, "Corpus")
-        expect(panel(page, "Accuracy by source length")).to_be_visible()
-        expect(panel(page, "Accuracy by target position")).to_have_count(0)
-        tab(page, "Training")
-        expect(panel(page, "Accuracy")).to_be_visible()
+        open_tab(page, "Corpus")
+        expect(find_panel(page, "Accuracy by source length")).to_be_visible()
+        expect(find_panel(page, "Accuracy by target position")).to_have_count(0)
+        open_tab(page, "Training")
+        expect(find_panel(page, "Accuracy")).to_be_visible()
         expect(page.get_by_text("exact match")).to_have_count(0)
 
 
-def test_predicted_position_is_framed(opened: Open) -> None:
+def test_predicted_position_is_framed(open_page: OpenPage) -> None:
     item = first("point")
     place = int(item.traces[0].output) - 1
-    with on_page("point", opened) as page:
-        framed = panel(page, "Attention over the source").locator(".right" if item.exact else ".answer")
+    with on_page("point", open_page) as page:
+        framed = find_panel(page, "Attention over the source").locator(".right" if item.exact else ".answer")
         expect(framed).to_have_attribute("data-index", f"{place}")
-        expect(panel(page, "Attention weights")).to_contain_text(
+        expect(find_panel(page, "Attention weights")).to_contain_text(
             "Each attention weight is the probability of its position"
         )
-        expect(panel(page, "Position").locator("li").first).to_contain_text(f"“{item.traces[0].source[place]}”")
+        expect(find_panel(page, "Position").locator("li").first).to_contain_text(f"“{item.traces[0].source[place]}”")
         edit_the_source(page)
-        tab(page, "About")
+        open_tab(page, "About")
         expect(page.get_by_text("Each attention weight is the probability")).to_be_visible()

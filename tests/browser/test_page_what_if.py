@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from chromium import Open
-from page_data import chained
-from page_kinds import sounds_shown
-from page_navigation import panel, tab
+from chromium import OpenPage
+from page_data import find_override_chain
+from page_navigation import find_panel, open_tab
+from page_runs import pronunciation_page_data
 from playwright.sync_api import Page, expect
 
 from pellucid.decoding.trace_schema import decode_array
@@ -22,19 +22,19 @@ SENTENCE = ".sentence"
 @pytest.fixture(scope="module")
 def language() -> Iterator[str]:
     """A service on the run of spelling and sounds."""
-    with background_server(create_app(sounds_shown())) as found:
+    with background_server(create_app(pronunciation_page_data())) as found:
         yield found
 
 
 def what_if(page: Page) -> None:
     """Open the view, and wait for its first answer."""
-    tab(page, "What if")
+    open_tab(page, "What if")
     expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
 def hesitant() -> tuple[int, PageExample]:
     """An example for which greedy search gives another output than the beam that is shown, where there is one."""
-    shown = sounds_shown()
+    shown = pronunciation_page_data()
     for place, item in enumerate(shown.contents.examples):
         if decode_source(shown, DecodeRequest(text=item.text)).traces[0].output != item.traces[0].output:
             return place, item
@@ -43,33 +43,33 @@ def hesitant() -> tuple[int, PageExample]:
 
 def opening() -> PageExample:
     """The example on which the page opens."""
-    items = sounds_shown().contents.examples
+    items = pronunciation_page_data().contents.examples
     return next((item for item in items if item.exact is False), items[0])
 
 
-def test_unchanged_what_if_is_bit_for_bit_equal(opened: Open, language: str) -> None:
+def test_unchanged_what_if_is_bit_for_bit_equal(open_page: OpenPage, language: str) -> None:
     place, item = hesitant()
-    page = opened(f"{language}#example={place}")
+    page = open_page(f"{language}#example={place}")
     with page.expect_response("**/api/what-if") as answered:
         what_if(page)
     told = json.loads(answered.value.body())
     assert told["before"]["traces"][0]["output"] == item.traces[0].output
     assert told["before"] == told["after"] and told["rescored"]["source"] == told["before"]["traces"][0]["source"]
-    expect(panel(page, "Probabilities before and after").locator("tbody tr").first).to_contain_text("0.00")
-    assert panel(page, "Attention difference").locator("canvas").evaluate(SHADES) == 1
+    expect(find_panel(page, "Probabilities before and after").locator("tbody tr").first).to_contain_text("0.00")
+    assert find_panel(page, "Attention difference").locator("canvas").evaluate(SHADES) == 1
 
 
 SHADES = """canvas => new Set(new Uint32Array(
     canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size"""
 
 
-def test_changed_source_is_shown_beside_the_original(opened: Open, language: str) -> None:
-    page = opened(language)
+def test_changed_source_is_shown_beside_the_original(open_page: OpenPage, language: str) -> None:
+    page = open_page(language)
     what_if(page)
     page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     page.get_by_role("button", name="Mask in attention").click()
     expect(page.locator(SENTENCE)).to_contain_text("Masking position 1")
-    assert panel(page, "Attention difference").locator("canvas").evaluate(SHADES) > 1
+    assert find_panel(page, "Attention difference").locator("canvas").evaluate(SHADES) > 1
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(SENTENCE)).to_contain_text("No change")
     page.get_by_role("textbox", name="New symbol").fill("z")
@@ -78,33 +78,33 @@ def test_changed_source_is_shown_beside_the_original(opened: Open, language: str
     page.get_by_role("button", name="Swap with next").click()
     page.get_by_role("button", name="Reset all changes").click()
     page.get_by_role("button", name="Delete", exact=True).click()
-    expect(panel(page, "Attention difference")).to_contain_text("different lengths")
+    expect(find_panel(page, "Attention difference")).to_contain_text("different lengths")
 
 
-def test_symbol_is_forced_by_a_click_and_marked(opened: Open, language: str) -> None:
-    page = opened(language)
-    first = panel(page, "Output steps").locator(".step").first
+def test_symbol_is_forced_by_a_click_and_marked(open_page: OpenPage, language: str) -> None:
+    page = open_page(language)
+    first = find_panel(page, "Output steps").locator(".step").first
     first.click()
-    symbol = panel(page, "Output steps").locator(".choices li").nth(1).locator(".face").inner_text()
+    symbol = find_panel(page, "Output steps").locator(".choices li").nth(1).locator(".face").inner_text()
     page.get_by_role("button", name=re.compile("^Force .* at step 1$")).first.click()
     expect(page.get_by_role("tab", name="What if")).to_have_attribute("aria-selected", "true")
     expect(page.locator(SENTENCE)).to_contain_text(f"Forcing the prefix “{symbol}”")
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
     expect(steps.first).to_have_accessible_name("step 1, forced")
     page.get_by_role("button", name="step 2", exact=True).click()
-    panel(page, "Output before and after").locator("button.other").first.click()
+    find_panel(page, "Output before and after").locator("button.other").first.click()
     expect(steps.nth(1)).to_have_accessible_name("step 2, forced")
 
 
-def test_attention_is_overridden_and_its_effect_described(opened: Open, language: str) -> None:
-    page = opened(language)
+def test_attention_is_overridden_and_its_effect_described(open_page: OpenPage, language: str) -> None:
+    page = open_page(language)
     what_if(page)
     wrong = [edit.step for edit in opening().edits if edit.kind in ("substitution", "insertion")]
-    expect(panel(page, f"Attention of step {(wrong[0] or 0) + 1 if wrong else 1}")).to_be_visible()
+    expect(find_panel(page, f"Attention of step {(wrong[0] or 0) + 1 if wrong else 1}")).to_be_visible()
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
     page.get_by_role("button", name="Uniform").click()
     expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to attend uniformly")
-    expect(panel(page, "Probabilities before and after").locator("tbody tr").first).not_to_contain_text("0.00")
+    expect(find_panel(page, "Probabilities before and after").locator("tbody tr").first).not_to_contain_text("0.00")
     bars = page.get_by_role("slider", name="Attention of step 1")
     box = bars.bounding_box()
     assert box is not None
@@ -130,9 +130,9 @@ def test_attention_is_overridden_and_its_effect_described(opened: Open, language
     )
 
 
-def test_overrides_of_several_steps_are_reset_one_by_one(opened: Open, address: str) -> None:
-    place, rows = chained()
-    page = opened(f"{address}#example={place}")
+def test_overrides_of_several_steps_are_reset_one_by_one(open_page: OpenPage, server_url: str) -> None:
+    place, rows = find_override_chain()
+    page = open_page(f"{server_url}#example={place}")
     what_if(page)
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
     given = page.get_by_role("group", name="Steps with overridden attention").get_by_role("button")
@@ -174,32 +174,32 @@ def by_step(row: AttentionOverride) -> int:
     return row.step
 
 
-def test_occlusion_and_gradient_are_shown(opened: Open, language: str) -> None:
-    page = opened(language)
+def test_occlusion_and_gradient_are_shown(open_page: OpenPage, language: str) -> None:
+    page = open_page(language)
     canvas = page.get_by_role("region", name=re.compile("^(Attention|Occlusion|Gradient) matrix$")).locator("canvas")
     seen = {canvas.evaluate("canvas => canvas.toDataURL()")}
     for layer in ("occlusion", "gradient"):
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers")).to_contain_text("rank correlation with attention")
-        expect(panel(page, f"{layer.capitalize()} matrix")).to_be_visible()
-        expect(panel(page, f"{layer.capitalize()} links")).to_be_visible()
+        expect(find_panel(page, f"{layer.capitalize()} matrix")).to_be_visible()
+        expect(find_panel(page, f"{layer.capitalize()} links")).to_be_visible()
         expect(page.get_by_role("button", name=layer, exact=True)).to_have_attribute("aria-pressed", "true")
         seen.add(canvas.evaluate("canvas => canvas.toDataURL()"))
         assert f"layer={layer}" in page.url
     assert len(seen) == 3
 
 
-def test_states_gates_and_neighbors_are_shown_on_request(opened: Open, language: str) -> None:
-    page = opened(language)
-    tab(page, "States")
+def test_states_gates_and_neighbors_are_shown_on_request(open_page: OpenPage, language: str) -> None:
+    page = open_page(language)
+    open_tab(page, "States")
     page.get_by_role("button", name="Show state values").click()
-    strips = panel(page, "State values").get_by_role("application")
+    strips = find_panel(page, "State values").get_by_role("application")
     expect(strips).to_have_count(2)
     page.get_by_role("button", name="Show gate values").click()
-    expect(panel(page, "State values")).to_contain_text("update")
+    expect(find_panel(page, "State values")).to_contain_text("update")
     assert strips.count() > 2
     page.get_by_role("button", name="Find nearest states").click()
-    near = panel(page, "Nearest states")
+    near = find_panel(page, "Nearest states")
     expect(near.locator("ol li")).to_have_count(20)
     expect(near).to_contain_text("symbols that follow these states")
     expect(near.locator(".caption")).to_contain_text("states of the file")
@@ -207,15 +207,15 @@ def test_states_gates_and_neighbors_are_shown_on_request(opened: Open, language:
     expect(near).to_contain_text("Nearest to the encoder state")
 
 
-def test_trajectory_of_an_example_is_drawn_among_corpus_states(opened: Open, language: str) -> None:
-    page = opened(language)
-    tab(page, "States")
-    own = panel(page, "PCA of the states")
+def test_trajectory_of_an_example_is_drawn_among_corpus_states(open_page: OpenPage, language: str) -> None:
+    page = open_page(language)
+    open_tab(page, "States")
+    own = find_panel(page, "PCA of the states")
     way = page.get_by_role("button", name="Show the states of this example")
     if way.is_visible():
         way.click()
     expect(own.locator("circle.mine").first).to_be_visible()
-    space = sounds_shown().contents.state_space
+    space = pronunciation_page_data().contents.state_space
     assert space is not None
     assert (own.locator("path.corpus").get_attribute("d") or "").count("M") == len(space.encoder.points)
     field = own.get_by_role("application")
@@ -227,7 +227,7 @@ def test_trajectory_of_an_example_is_drawn_among_corpus_states(opened: Open, lan
     assert (own.locator("path.corpus").get_attribute("d") or "").count("M") == len(space.decoder.points)
 
 
-def test_unknown_symbol_is_decoded_and_reported(opened: Open, language: str) -> None:
-    page = opened(language)
+def test_unknown_symbol_is_decoded_and_reported(open_page: OpenPage, language: str) -> None:
+    page = open_page(language)
     page.get_by_role("searchbox", name="Source to decode").fill("ca☃o")
-    expect(panel(page, "Attention links")).to_contain_text("☃")
+    expect(find_panel(page, "Attention links")).to_contain_text("☃")

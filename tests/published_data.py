@@ -3,5 +3,5 @@
 import os
 from pathlib import Path
 
-DATA = Path(os.environ.get("PELLUCID_DATA", Path(__file__).parents[2] / "shared" / "data")).resolve()
+PUBLISHED_DATA = Path(os.environ.get("PELLUCID_DATA", Path(__file__).parents[2] / "shared" / "data")).resolve()
 """Whole, because the commands of the tests are run in other folders."""

@@ -1,6 +1,6 @@
 """Call every public function with values that its arguments cannot have; run as a script, beside what tests check.
 
-    python tests/wrong_arguments.py RUN PAIRS
+    python tests/invalid_arguments.py RUN PAIRS
 
 prints a line for each call that neither works nor raises an `InputError` whose message names the argument, and in the
 end how many calls were made. It is a process of its own because under pytest the types of all arguments are checked
@@ -34,12 +34,12 @@ from pellucid.reporting.display_text import format_probability
 Call = Callable[[Any], object]
 
 
-def itself(value: object) -> object:
+def identity(value: object) -> object:
     """The value."""
     return value
 
 
-class Text(str):
+class MisleadingText(str):
     """A subclass of text that shows itself as something else."""
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Text(str):
         return "not the text"
 
 
-class Failing(str):
+class FailingText(str):
     """A text whose own methods raise."""
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ class FailingPath:
         raise RuntimeError("no path")
 
 
-def nested(depth: int) -> dict[str, Any]:
+def make_nested_settings(depth: int) -> dict[str, Any]:
     """Settings within settings."""
     inner: dict[str, Any] = {}
     for _ in range(depth):
@@ -105,28 +105,48 @@ def nested(depth: int) -> dict[str, Any]:
     return inner
 
 
-def own() -> dict[str, Any]:
+def make_cyclic_settings() -> dict[str, Any]:
     """Settings that hold themselves."""
     table: dict[str, Any] = {}
     table["data"] = table
     return table
 
 
-ODD: tuple[Any, ...] = (
+INVALID_VALUES: tuple[Any, ...] = (
     *(None, True, 0, 1, -1, 2**70, -(10**5000), 0.5, 1e308, 1e400, -0.5, float("nan"), 1j, Decimal(1)),
-    *("", "x", "ab\0", "\ud800", "x" * 5000, b"x", bytearray(b"x"), Text("ab"), Path("x"), object(), int, len),
+    *(
+        "",
+        "x",
+        "ab\0",
+        "\ud800",
+        "x" * 5000,
+        b"x",
+        bytearray(b"x"),
+        MisleadingText("ab"),
+        Path("x"),
+        object(),
+        int,
+        len,
+    ),
     *([], [[]], ["ab", None], ["ab", b"x"], ["ab", ["ab"]], [1], (), (1, 2), ("ab",), [Path("x")], range(3)),
     *({}, {"ab": "ab"}, {1: 2}, {"ab"}, Example("ab", "b"), [Example("ab", "ab")], [("ab", "ab")], [("ab",)]),
     *(np.int64(1), np.float32(0.5), np.bool_(True), np.str_("ab"), np.array("ab"), np.array(["ab", "b"])),
     *(np.zeros((2, 2)), np.array([1]), np.array([1, 2, 3]), np.array(None, dtype=object), np.datetime64("2020")),
     *(torch.tensor(1), torch.zeros(2), torch.empty((), device="meta"), torch.empty(2, device="meta")),
     *(UserList([1]), UserString("ab"), ["\ud800"], [10**5000], {"data": range(3)}, {"data": UserString("1")}),
-    *({"data": {1: 2}}, {"encoder": {"convolutions": ["\udfff"]}}, {10**5000: 1}, nested(600), nested(50_000), own()),
-    *(Failing("ab"), FailingNumber(1), FailingTable(), FailingClass(), FailingPath(), "a\nb\x1b", np.zeros((9, 9))),
+    *(
+        {"data": {1: 2}},
+        {"encoder": {"convolutions": ["\udfff"]}},
+        {10**5000: 1},
+        make_nested_settings(600),
+        make_nested_settings(50_000),
+        make_cyclic_settings(),
+    ),
+    *(FailingText("ab"), FailingNumber(1), FailingTable(), FailingClass(), FailingPath(), "a\nb\x1b", np.zeros((9, 9))),
 )
 NOTHING: Any = None
-VALUES: list[Callable[[], object]] = [
-    *(partial(itself, value) for value in ODD),
+VALUE_FACTORIES: list[Callable[[], object]] = [
+    *(partial(identity, value) for value in INVALID_VALUES),
     lambda: [Example("ab", NOTHING)],
     lambda: iter(["ab", None]),
     lambda: (each for each in ["ab"]),
@@ -136,7 +156,7 @@ VALUES: list[Callable[[], object]] = [
 """What arguments are given, made anew for each call."""
 
 
-def calls(run: str, pairs: str) -> dict[str, Call]:
+def list_calls(run: str, pairs: str) -> dict[str, Call]:
     """Each argument of each public function, by its full name."""
     model, sources, examples = pellucid.load(run), ["ab", "c"], [Example("ab", "ab"), Example("c", "c")]
     drawing, trace = pellucid.SamplingConfig(), model.predict(["ab"])[0]
@@ -190,59 +210,71 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
         "to_record.compact": trace.to_record,
         "from_json.text": pellucid.Trace.from_json,
         "from_record.record": pellucid.Trace.from_record,
-        **{f"Drawing.{each.name}": partial(drawn, model, each.name) for each in fields(pellucid.SamplingConfig)},
-        **{f"Options.{each.name}": partial(optioned, model, each.name) for each in fields(pellucid.DecodingOptions)},
+        **{
+            f"Drawing.{each.name}": partial(sample_with_setting, model, each.name)
+            for each in fields(pellucid.SamplingConfig)
+        },
+        **{
+            f"Options.{each.name}": partial(predict_with_option, model, each.name)
+            for each in fields(pellucid.DecodingOptions)
+        },
         "Transducer.config": lambda v: pellucid.Transducer(v, model.vocabularies, model.network),
         "Transducer.vocabularies": lambda v: pellucid.Transducer(model.config, v, model.network),
         "Transducer.network": lambda v: pellucid.Transducer(model.config, model.vocabularies, v),
         "Transducer.options": lambda v: pellucid.Transducer(model.config, model.vocabularies, model.network, v),
         "Ensemble.members": lambda v: pellucid.Ensemble(model.config, model.vocabularies, model.network, members=v),
         "Transducer.members": lambda v: pellucid.Transducer(model.config, model.vocabularies, model.network, members=v),
-        **{f"Trace[{each.name}].trace": partial(shown, trace, each.name) for each in fields(pellucid.Trace)},
+        **{
+            f"Trace[{each.name}].trace": partial(render_changed_trace, trace, each.name)
+            for each in fields(pellucid.Trace)
+        },
         "Painted.step": lambda v: pellucid.ForcedAttention(v, (1.0,)),
         "Painted.weights": lambda v: pellucid.ForcedAttention(0, v),
         "Lexicon.targets": pellucid.Lexicon,
         "Lexicon.bad": lambda v: pellucid.Lexicon({}, v),
-        **{f"SearchConfig.{name}": partial(searched, model, name) for name in names_of(SearchConfig)},
-        **{f"config.{name}": partial(trained, pairs, name) for name in names_of(Config)},
+        **{
+            f"SearchConfig.{name}": partial(predict_with_search_setting, model, name)
+            for name in field_names(SearchConfig)
+        },
+        **{f"config.{name}": partial(train_with_setting, pairs, name) for name in field_names(Config)},
     }
 
 
-def names_of(struct: type[msgspec.Struct]) -> list[str]:
+def field_names(struct: type[msgspec.Struct]) -> list[str]:
     """The names of a struct's fields."""
     return [field.name for field in msgspec.structs.fields(struct)]
 
 
-def shown(trace: pellucid.Trace, name: str, value: object) -> object:
+def render_changed_trace(trace: pellucid.Trace, name: str, value: object) -> object:
     """A trace with one field that a program has set, as JSON and as a page."""
     changed: Any = {name: value}
     mine = replace(trace, **changed)
     return mine.to_json(), mine._repr_html_()
 
 
-def drawn(model: pellucid.Predictor, name: str, value: object) -> object:
+def sample_with_setting(model: pellucid.Predictor, name: str, value: object) -> object:
     """Samples, drawn with one setting."""
     given: Any = {name: value}
     return model.sample(["ab"], pellucid.SamplingConfig(**given))
 
 
-def optioned(model: pellucid.Predictor, name: str, value: object) -> object:
+def predict_with_option(model: pellucid.Predictor, name: str, value: object) -> object:
     """Outputs of which one thing is asked."""
     given: Any = {name: value}
     return model.with_options(pellucid.DecodingOptions(**given)).predict(["ab"])
 
 
-def searched(model: pellucid.Predictor, name: str, value: object) -> object:
+def predict_with_search_setting(model: pellucid.Predictor, name: str, value: object) -> object:
     """Outputs of a search with one setting."""
     return model.with_search(msgspec.structs.replace(model.config.search, **{name: value})).predict(["ab"])
 
 
-def trained(pairs: str, name: str, value: object) -> object:
+def train_with_setting(pairs: str, name: str, value: object) -> object:
     """A training with one setting."""
     return pellucid.train(pairs, pairs, "run", {name: value})
 
 
-def outcome(call: Call, name: str, value: object) -> str:
+def describe_fault(call: Call, name: str, value: object) -> str:
     """What is wrong with what a call came to; empty where it worked, or the error is one that a person can use."""
     try:
         result = call(value)
@@ -262,12 +294,12 @@ def main(run: str, pairs: str) -> None:
     api.train_run = lambda *given: iter(())  # type: ignore[attr-defined, assignment]
     api.load = lambda *given: None  # type: ignore[attr-defined, assignment]
     api._train_ensemble = lambda *given: None
-    every, made = calls(run, pairs), 0
+    every, made = list_calls(run, pairs), 0
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for name, call in every.items():
-            for value in VALUES:
-                wrong, made = outcome(call, name.partition(".")[2], value()), made + 1
+            for value in VALUE_FACTORIES:
+                wrong, made = describe_fault(call, name.partition(".")[2], value()), made + 1
                 if wrong:
                     print(f"{name} = {describe_value(value())}: {wrong}")
     print(f"{made} calls")

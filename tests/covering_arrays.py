@@ -30,13 +30,13 @@ def covering_array(
         left.pop(first)
         if is_valid(dict(first)):
             made = [_completed(dict(first), factors, (left, is_valid), draw) for _ in range(ATTEMPTS)]
-            rows.append(max(made, key=lambda row: sum(pair in left for pair in pairs_of(row))))
-            for pair in pairs_of(rows[-1]):
+            rows.append(max(made, key=lambda row: sum(pair in left for pair in list_pairs(row))))
+            for pair in list_pairs(rows[-1]):
                 left.pop(pair, None)
     return rows
 
 
-def pairs_of(row: Row) -> list[Pair]:
+def list_pairs(row: Row) -> list[Pair]:
     """Return all pairs of a row, in the order of its factors."""
     return list(combinations(row.items(), 2))
 

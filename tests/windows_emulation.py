@@ -17,12 +17,21 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-MODULES = ("fcntl", "resource", "pwd", "grp", "termios", "readline", "tty", "pty")
-OS_NAMES = (
+MISSING_MODULES = ("fcntl", "resource", "pwd", "grp", "termios", "readline", "tty", "pty")
+MISSING_OS_NAMES = (
     *("fork", "forkpty", "register_at_fork", "O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_DIRECTORY"),
     *("sched_getaffinity", "getuid", "geteuid", "getgid", "getloadavg", "sysconf", "mkfifo", "killpg", "uname"),
 )
-SIGNAL_NAMES = ("pthread_sigmask", "pthread_kill", "sigwait", "setitimer", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGUSR1")
+MISSING_SIGNAL_NAMES = (
+    "pthread_sigmask",
+    "pthread_kill",
+    "sigwait",
+    "setitimer",
+    "SIGHUP",
+    "SIGKILL",
+    "SIGPIPE",
+    "SIGUSR1",
+)
 NUM_FAILURES = 2
 """Attempts to replace a file that fail before one succeeds."""
 
@@ -58,7 +67,7 @@ def refuse_open_file(path: str | Path) -> None:
         raise SharingViolationError(errno.EACCES, "the file is open", str(path))
 
 
-def guarded(action: Callable[..., None], busy: bool) -> Callable[..., None]:
+def refuse_open_files(action: Callable[..., None], busy: bool) -> Callable[..., None]:
     """The same for files that are not open; if `busy`, the first attempts on each path fail."""
 
     def guard(*paths: Any, **options: Any) -> None:  # noqa: ANN401
@@ -85,7 +94,7 @@ class ReducedModule(ModuleType):
         return self.hidden[name]
 
 
-def hide(module: ModuleType, names: Sequence[str]) -> None:
+def hide_names(module: ModuleType, names: Sequence[str]) -> None:
     """Take the names from the package."""
     hidden = {name: getattr(module, name) for name in names}
     for name in names:
@@ -94,10 +103,10 @@ def hide(module: ModuleType, names: Sequence[str]) -> None:
     module.hidden = hidden  # type: ignore[attr-defined]
 
 
-sys.modules.update(dict.fromkeys(MODULES))  # type: ignore[arg-type]
+sys.modules.update(dict.fromkeys(MISSING_MODULES))  # type: ignore[arg-type]
 sys.modules["msvcrt"] = msvcrt  # type: ignore[assignment]
-hide(os, OS_NAMES)
-hide(signal, SIGNAL_NAMES)
-os.replace, os.rename = guarded(os.replace, busy=True), guarded(os.rename, busy=False)
-os.unlink = os.remove = guarded(os.unlink, busy=False)
+hide_names(os, MISSING_OS_NAMES)
+hide_names(signal, MISSING_SIGNAL_NAMES)
+os.replace, os.rename = refuse_open_files(os.replace, busy=True), refuse_open_files(os.rename, busy=False)
+os.unlink = os.remove = refuse_open_files(os.unlink, busy=False)
 multiprocessing.set_start_method("spawn")

@@ -27,35 +27,35 @@ from pellucid.model.heads import OutputLayer
 from pellucid.model.network import EncoderDecoder, require_seq2seq
 from pellucid.tasks.registry import build_network
 
-SOURCE, TARGET = "abcde", "vwxyz"
-WIDTH = NUM_SPECIAL + len(SOURCE)
+SOURCE_SYMBOLS, TARGET_SYMBOLS = "abcde", "vwxyz"
+VOCABULARY_SIZE = NUM_SPECIAL + len(SOURCE_SYMBOLS)
 """V, of sources as of targets."""
 
-few = settings(max_examples=25, deadline=None)
+few_examples = settings(max_examples=25, deadline=None)
 """For properties that build a network for each example."""
 
 SEEDS = st.integers(0, 2**31)
 SIZES = st.integers(1, 4)
-LAYERS = st.sampled_from([1, 1, 2, 3])
+LAYER_COUNTS = st.sampled_from([1, 1, 2, 3])
 CELLS = st.sampled_from(["gru", "lstm"])
 EMBEDDINGS = st.sampled_from(["learned", "frozen", "one-hot"])
-SCORES = [*ATTENTIONS]
-ENCODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+ATTENTION_TYPES = [*ATTENTIONS]
+ENCODER_SETTINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "cell": CELLS,
         "hidden_size": SIZES,
-        "num_layers": LAYERS,
+        "num_layers": LAYER_COUNTS,
         "bidirectional": st.booleans(),
         "merge": st.sampled_from(["concatenate", "sum", "product"]),
         "embedding": EMBEDDINGS,
         "embedding_size": SIZES,
     }
 )
-DECODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+DECODER_SETTINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "cell": CELLS,
         "hidden_size": SIZES,
-        "num_layers": LAYERS,
+        "num_layers": LAYER_COUNTS,
         "init_hidden": st.sampled_from(["zero", "final", "mean"]),
         "embedding": st.sampled_from(["learned", "frozen", "one-hot", "none"]),
         "embedding_size": SIZES,
@@ -67,17 +67,17 @@ TEXTS = st.text(
 ) | st.text(max_size=6)
 """Texts with what changes under normalization, with astral characters, half pairs, and white space of every kind."""
 EXAMPLES = st.lists(st.builds(Example, TEXTS, TEXTS, st.sampled_from(["", "", "V;PST", "V", ";"]) | TEXTS), max_size=9)
-SEGMENTER = st.builds(
+TOKENIZER = st.builds(
     Tokenizer,
     st.sampled_from(["characters", "words", " ", ";", "ab"]),
     st.sampled_from(["none", "nfc", "nfd"]),
     st.none(),
 )
-SEGMENTERS = st.builds(Tokenizers, SEGMENTER, SEGMENTER, SEGMENTER)
+TOKENIZERS = st.builds(Tokenizers, TOKENIZER, TOKENIZER, TOKENIZER)
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 
 
-def config_of(settings: Mapping[str, Any]) -> Config:
+def make_config(settings: Mapping[str, Any]) -> Config:
     """The tiny configuration, overlaid."""
     return build_config({"size": "tiny", **settings}, origin="a test")
 
@@ -85,15 +85,15 @@ def config_of(settings: Mapping[str, Any]) -> Config:
 @st.composite
 def configs(draw: st.DrawFn) -> Config:
     """Any network, tiny; sizes agree where the score compares states."""
-    encoder, decoder, score = draw(ENCODERS), draw(DECODERS), draw(st.sampled_from(SCORES))
+    encoder, decoder, score = draw(ENCODER_SETTINGS), draw(DECODER_SETTINGS), draw(st.sampled_from(ATTENTION_TYPES))
     if score in ("dot", "scaled-dot"):
         both = encoder["bidirectional"] and encoder["merge"] == "concatenate"
         decoder["hidden_size"] = encoder["hidden_size"] * (2 if both else 1)
     attention = {"type": score, "size": draw(SIZES), "filters": draw(SIZES), "filter_radius": draw(SIZES) - 1}
-    return config_of({"encoder": encoder, "decoder": decoder, "attention": attention})
+    return make_config({"encoder": encoder, "decoder": decoder, "attention": attention})
 
 
-def side(draw: st.DrawFn) -> dict[str, Any]:
+def draw_layer_options(draw: st.DrawFn) -> dict[str, Any]:
     """What an encoder and a decoder may each have beside their sizes."""
     return {
         "dropout": draw(st.sampled_from([0.0, 0.5])),
@@ -107,7 +107,7 @@ def side(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def optioned(draw: st.DrawFn) -> Config:
+def configs_with_options(draw: st.DrawFn) -> Config:
     """As `configs`, with every option of an architecture, in all combinations."""
     config = draw(configs())
     heads = draw(st.integers(1, 3)) if config.attention.type == "additive" else 1
@@ -115,28 +115,32 @@ def optioned(draw: st.DrawFn) -> Config:
     order = draw(st.sampled_from(["attend-then-step", "step-then-attend"]))
     decoder = replace(
         config.decoder,
-        **side(draw),
+        **draw_layer_options(draw),
         order=order,
         input_feeding=order == "step-then-attend" and draw(st.booleans()),
         tie_embeddings=config.decoder.embedding in ("learned", "frozen") and draw(st.booleans()),
     )
     return validate_config(
-        replace(config, encoder=replace(config.encoder, **side(draw)), attention=attention, decoder=decoder)
+        replace(
+            config, encoder=replace(config.encoder, **draw_layer_options(draw)), attention=attention, decoder=decoder
+        )
     )
 
 
-def vocabulary(symbols: Iterable[str]) -> Vocabulary:
+def make_vocabulary(symbols: Iterable[str]) -> Vocabulary:
     """The symbols, in this order, each counted once."""
     kept = tuple(symbols)
     return Vocabulary(kept, (1,) * len(kept))
 
 
-def vocabularies(source: str = SOURCE, target: str = TARGET, features: Sequence[str] = ()) -> Vocabularies:
+def make_vocabularies(
+    source: str = SOURCE_SYMBOLS, target: str = TARGET_SYMBOLS, features: Sequence[str] = ()
+) -> Vocabularies:
     """Of characters, as though their longest sequences had been 6 long."""
-    return Vocabularies(vocabulary(source), vocabulary(target), vocabulary(features), 6, 6)
+    return Vocabularies(make_vocabulary(source), make_vocabulary(target), make_vocabulary(features), 6, 6)
 
 
-def shake(module: nn.Module, seed: int) -> None:
+def randomize_parameters(module: nn.Module, seed: int) -> None:
     """Make every parameter random: a bias that is zero at the start would hide what is wrong with it."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -144,17 +148,17 @@ def shake(module: nn.Module, seed: int) -> None:
             parameter.add_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype) / 2)
 
 
-def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
+def make_network(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
     """A network with no parameter left at its start, in evaluation mode."""
-    network = require_seq2seq(build_network(config, vocabularies())).to(dtype).eval()
-    shake(network, seed)
+    network = require_seq2seq(build_network(config, make_vocabularies())).to(dtype).eval()
+    randomize_parameters(network, seed)
     return network
 
 
-def padded(lengths: Sequence[int], seed: int) -> Tensor:
+def make_padded_ids(lengths: Sequence[int], seed: int) -> Tensor:
     """Random ids of rows of these lengths, PAD beyond."""
     generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(NUM_SPECIAL, WIDTH, (len(lengths), max(lengths)), generator=generator)
+    ids = torch.randint(NUM_SPECIAL, VOCABULARY_SIZE, (len(lengths), max(lengths)), generator=generator)
     for row, length in enumerate(lengths):
         ids[row, length:] = PAD
     return ids
@@ -166,10 +170,12 @@ def batches(draw: st.DrawFn) -> Batch:
     pairs = draw(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5)), min_size=1, max_size=5))
     source, target = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     seed = draw(SEEDS)
-    return Batch(padded(source, seed), torch.tensor(source), padded(target, seed + 1), torch.tensor(target))
+    return Batch(
+        make_padded_ids(source, seed), torch.tensor(source), make_padded_ids(target, seed + 1), torch.tensor(target)
+    )
 
 
-def alone(batch: Batch, row: int) -> Batch:
+def extract_unpadded_row(batch: Batch, row: int) -> Batch:
     """The batch of one: its row without padding."""
     source, target = int(batch.source_lengths[row]), int(batch.target_lengths[row])
     rows = slice(row, row + 1)
@@ -178,21 +184,21 @@ def alone(batch: Batch, row: int) -> Batch:
     )
 
 
-def littered(ids: Tensor, lengths: Tensor, seed: int, columns: int) -> Tensor:
+def randomize_padding(ids: Tensor, lengths: Tensor, seed: int, extra_columns: int) -> Tensor:
     """The same rows with random ids beyond their lengths, in `columns` more columns."""
     generator = torch.Generator().manual_seed(seed)
-    litter = torch.randint(WIDTH, (ids.shape[0], ids.shape[1] + columns), generator=generator)
+    litter = torch.randint(VOCABULARY_SIZE, (ids.shape[0], ids.shape[1] + extra_columns), generator=generator)
     for row, length in enumerate(lengths.tolist()):
         litter[row, :length] = ids[row, :length]
     return litter
 
 
-def near(actual: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
+def assert_tensors_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
     """Assert that two tensors are equal but for rounding."""
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-def contents(module: nn.Module) -> dict[str, object]:
+def collect_attributes(module: nn.Module) -> dict[str, object]:
     """Everything that a module and its submodules hold now: equal to a later look only if nothing was stored."""
     return {
         f"{name}.{key}": dict(value) if isinstance(value, dict) else value
@@ -201,33 +207,33 @@ def contents(module: nn.Module) -> dict[str, object]:
     }
 
 
-def hasty(config: Config, seed: int) -> EncoderDecoder:
+def make_network_with_eos_bias(config: Config, seed: int) -> EncoderDecoder:
     """A network that likes to end, so that what is decoded together does so at different steps."""
-    network = network_of(config, seed)
+    network = make_network(config, seed)
     with torch.no_grad():
-        head_of(network.decoder).bias[EOS] += 1
+        output_projection(network.decoder).bias[EOS] += 1
     return network
 
 
-def head_of(decoder: Decoder) -> nn.Linear:
+def output_projection(decoder: Decoder) -> nn.Linear:
     """What scores the symbols of a decoder that is not tied."""
     assert isinstance(decoder.head, OutputLayer)
     return decoder.head.projection
 
 
-def same(one: DecodedOutput, two: DecodedOutput) -> None:
+def assert_outputs_close(actual: DecodedOutput, expected: DecodedOutput) -> None:
     """Equal but for the rounding to float32."""
-    assert one.ids.tolist() == two.ids.tolist()
-    for first, second in zip(one, two, strict=True):
-        close(first, second, rtol=1e-5, atol=1e-6)
+    assert actual.ids.tolist() == expected.ids.tolist()
+    for first, second in zip(actual, expected, strict=True):
+        assert_arrays_close(first, second, rtol=1e-5, atol=1e-6)
 
 
-def close(first: np.ndarray | None, second: np.ndarray | None, rtol: float, atol: float) -> None:
+def assert_arrays_close(actual: np.ndarray | None, expected: np.ndarray | None, rtol: float, atol: float) -> None:
     """Both are there and near, or neither is there."""
-    if first is None or second is None:
-        assert first is second
+    if actual is None or expected is None:
+        assert actual is expected
     else:
-        np.testing.assert_allclose(first, second, rtol=rtol, atol=atol)
+        np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
 
 
 def gru_step(inputs: Tensor, recurrent: Tensor, hidden: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from wrong_arguments import VALUES
+from invalid_arguments import VALUE_FACTORIES
 
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, InputError
@@ -15,7 +15,7 @@ from pellucid.errors import ArgumentError, InputError
 Functions = Mapping[Callable[..., Any], Mapping[str, Any]]
 """Public functions, each with arguments that it takes."""
 
-NUMBERS: list[Any] = [
+INVALID_ARRAYS: list[Any] = [
     *(
         [[0.5, float("nan")]],
         [[float("inf"), 1.0]],
@@ -34,26 +34,26 @@ NUMBERS: list[Any] = [
 """Arrays that no function, or not every one, can use."""
 
 
-def arguments(functions: Functions) -> list[tuple[Callable[..., Any], str]]:
+def list_arguments(functions: Functions) -> list[tuple[Callable[..., Any], str]]:
     """Every argument of every function."""
     return [
         (function, name) for function in functions for name in inspect.signature(function).parameters if name != "self"
     ]
 
 
-def name_of(value: object) -> str | None:
+def function_name(value: object) -> str | None:
     """What a test is called by."""
     return value.__qualname__ if inspect.isfunction(value) else None
 
 
-def faults(function: Callable[..., Any], given: Mapping[str, Any], name: str) -> list[str]:
+def find_faults(function: Callable[..., Any], valid_arguments: Mapping[str, Any], name: str) -> list[str]:
     """What is wrong with calls whose argument `name` is what it cannot be; nothing where each is right or refused."""
 
     found = list[str]()
-    for value in [*(each() for each in VALUES), *NUMBERS]:
+    for value in [*(each() for each in VALUE_FACTORIES), *INVALID_ARRAYS]:
         try:
-            result = function(**{**given, name: value})
-            wrong = holds_nan(list(result) if isinstance(result, Iterator) else result)
+            result = function(**{**valid_arguments, name: value})
+            wrong = contains_nan(list(result) if isinstance(result, Iterator) else result)
         except ArgumentError as error:
             wrong = name not in str(error) or len(str(error)) > 400
         except InputError:
@@ -66,13 +66,13 @@ def faults(function: Callable[..., Any], given: Mapping[str, Any], name: str) ->
     return found
 
 
-def holds_nan(value: Any) -> bool:  # noqa: ANN401
+def contains_nan(value: Any) -> bool:  # noqa: ANN401
     """Whether there is a number that is none, anywhere in a result."""
     if isinstance(value, float | np.ndarray | torch.Tensor):
         values = np.asarray(value)
         return values.dtype.kind == "f" and bool(np.isnan(values).any())
     if isinstance(value, Mapping):
-        return any(map(holds_nan, value.values()))
+        return any(map(contains_nan, value.values()))
     if is_dataclass(value):
-        return any(holds_nan(getattr(value, field.name)) for field in fields(value))
-    return isinstance(value, list | tuple) and any(map(holds_nan, value))
+        return any(contains_nan(getattr(value, field.name)) for field in fields(value))
+    return isinstance(value, list | tuple) and any(map(contains_nan, value))

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from small import config_of, shake, vocabularies
+from small_networks import make_config, make_vocabularies, randomize_parameters
 
 from pellucid.data.examples import Example
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.tasks.registry import build_network
 
-KINDS: dict[str, dict[str, Any]] = {
+MODEL_SETTINGS: dict[str, dict[str, Any]] = {
     "gru": {},
     "lstm": {"encoder": {"cell": "lstm"}, "decoder": {"cell": "lstm"}},
     "stacked": {
@@ -29,20 +29,20 @@ KINDS: dict[str, dict[str, Any]] = {
     "copying": {"decoder": {"pointer_generator": True}},
     "none": {"attention": {"type": "none"}},
 }
-ATTENDING = [kind for kind in KINDS if kind != "none"]
+KINDS_WITH_ATTENTION = [kind for kind in MODEL_SETTINGS if kind != "none"]
 
 
-def made(kind: str = "gru", seed: int = 3, double: bool = True) -> Transducer:
+def make_transducer(kind: str = "gru", seed: int = 3, double: bool = True) -> Transducer:
     """An untrained transducer from abc to vwxyz."""
-    config = config_of({**KINDS[kind], "search": {"max_length": 6, "beam_size": 3}})
-    known = vocabularies("abc")
+    config = make_config({**MODEL_SETTINGS[kind], "search": {"max_length": 6, "beam_size": 3}})
+    known = make_vocabularies("abc")
     network = build_network(config, known)
     network = (network.double() if double else network).eval()
-    shake(network, seed)
+    randomize_parameters(network, seed)
     return Transducer(config, known, network)
 
 
-def traces_of(transducer: Transducer, pairs: Sequence[tuple[str, str]]) -> list[Trace]:
+def make_traces(transducer: Transducer, pairs: Sequence[tuple[str, str]]) -> list[Trace]:
     """Given outputs of sources."""
     return transducer.force([Example(*pair) for pair in pairs])
 
