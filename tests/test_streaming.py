@@ -113,11 +113,11 @@ def test_recorded_steps_take_no_extra_memory() -> None:
     """Arrays kept one a step between what each step frees took 400 MB here, of which 24 MB were recorded."""
     script = """
 import resource
-from small import config_of, vocabularies
+from small_networks import make_config, make_vocabularies
 from pellucid.data.examples import Example
 from pellucid.decoding.transducer import Transducer
 from pellucid.tasks.registry import build_network
-config, known = config_of({}), vocabularies("abc")
+config, known = make_config({}), make_vocabularies("abc")
 model = Transducer(config, known, build_network(config, known).eval())
 list(model.force([Example("abc", "v")]))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
