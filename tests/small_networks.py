@@ -67,13 +67,13 @@ TEXTS = st.text(
 ) | st.text(max_size=6)
 """Texts with what changes under normalization, with astral characters, half pairs, and white space of every kind."""
 EXAMPLES = st.lists(st.builds(Example, TEXTS, TEXTS, st.sampled_from(["", "", "V;PST", "V", ";"]) | TEXTS), max_size=9)
-TOKENIZER = st.builds(
+RANDOM_TOKENIZER = st.builds(
     Tokenizer,
     st.sampled_from(["characters", "words", " ", ";", "ab"]),
     st.sampled_from(["none", "nfc", "nfd"]),
     st.none(),
 )
-TOKENIZERS = st.builds(Tokenizers, TOKENIZER, TOKENIZER, TOKENIZER)
+RANDOM_TOKENIZERS = st.builds(Tokenizers, RANDOM_TOKENIZER, RANDOM_TOKENIZER, RANDOM_TOKENIZER)
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow
 import pytest
 from hypothesis import given
-from small_networks import EXAMPLES, TOKENIZERS, few_examples
+from small_networks import EXAMPLES, RANDOM_TOKENIZERS, few_examples
 from trained_runs import make_copy_examples
 
 from pellucid.config.settings import DataConfig
@@ -51,7 +51,7 @@ def assert_same(one: EncodedCorpus, other: EncodedCorpus) -> None:
 
 
 @few_examples
-@given(EXAMPLES, TOKENIZERS)
+@given(EXAMPLES, RANDOM_TOKENIZERS)
 def test_a_corpus_round_trips(tmp_path_factory: pytest.TempPathFactory, pairs: list[Example], cut: Tokenizers) -> None:
     corpus = corpus_of([Example("a", "b"), *pairs], cut)
     path = tmp_path_factory.mktemp("corpus") / "corpus.arrow"

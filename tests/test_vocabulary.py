@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_networks import EXAMPLES, TOKENIZERS
+from small_networks import EXAMPLES, RANDOM_TOKENIZERS
 
 from pellucid.config.settings import DataConfig
 from pellucid.data import vocabulary as vocabulary_module
@@ -99,7 +99,7 @@ def test_each_column_has_its_own_vocabulary() -> None:
     assert (rarer.source.symbols, rarer.target.symbols, rarer.features.symbols) == (("a", "b"), ("c",), ("V",))
 
 
-@given(EXAMPLES, TOKENIZERS, st.integers(1, 3), st.integers(1, 9))
+@given(EXAMPLES, RANDOM_TOKENIZERS, st.integers(1, 3), st.integers(1, 9))
 def test_counting_by_column_equals_counting_by_text(
     examples: list[Example], cut: Tokenizers, min_count: int, texts: int
 ) -> None:
