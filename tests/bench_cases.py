@@ -18,7 +18,7 @@ GRU_SHAPE = StepShape(
     target_symbols=5,
     parameters=10,
 )
-"""Sizes whose work can be counted by hand."""
+"""A step whose operations are easy to count by hand."""
 MACHINE_RATES = MachineRates(2e9, 1e-6, 1e-6, 1e-6, 1e6, 1e6)
 
 
@@ -30,7 +30,7 @@ def make_small_request(task: BenchTask = "train", cell: Cell = "gru", seconds: f
 def make_fake_result(
     operations: float, milliseconds: float, peak_mib: float, shape: StepShape = GRU_SHAPE
 ) -> BenchResult:
-    """Return a result with given operations and time, without a measurement."""
+    """Return a result with this number of operations, time and memory, without a measurement."""
     return BenchResult(
         task="train",
         case="tiny",

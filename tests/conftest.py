@@ -1,14 +1,14 @@
-"""What every test shares."""
+"""Settings and fixtures of all tests."""
 
 import os
 import signal
 
 import pytest
-import shape_checks  # noqa: F401 (before anything of the package)
+import shape_checks  # noqa: F401 (must precede every import of the package)
 import torch
 from hypothesis import settings
 
-# The networks of tests are so small that a second thread would only wait for the first; also in processes of their own.
+# Networks in tests are too small for a second thread. Processes that the tests start inherit this setting.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SLOWEST_FIRST = (
@@ -18,33 +18,36 @@ SLOWEST_FIRST = (
     *("test_lesson_pages", "test_bench_child", "test_spanish_faithful", "test_recipes_experiments", "test_gpu"),
     *("test_worker_pool", "test_platforms", "test_cli_foreign_flags", "test_reference_arguments", "test_cli_arguments"),
 )
-"""Files that take longest. They start first, so that no process has a long one to itself at the end."""
+"""The slowest test files. They start first, so that all processes end at about the same time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the slowest files first."""
-    order = {name: place for place, name in enumerate(SLOWEST_FIRST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    """Move the slowest files to the front."""
+    positions = {name: position for position, name in enumerate(SLOWEST_FIRST)}
+    items.sort(key=lambda item: positions.get(item.path.stem, len(positions)))
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """As in the processes that tests start."""
+def single_thread() -> None:
+    """PyTorch uses one thread, as in the processes that the tests start."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def interruptible() -> None:
-    """As in a terminal: those that run tests side by side ignore Ctrl-C, and hand that on to every child."""
+def default_interrupt_handler() -> None:
+    """Ctrl-C raises KeyboardInterrupt, as in a terminal.
+
+    Worker processes of the test runner ignore Ctrl-C, and their child processes inherit that.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Without a GPU, Triton's kernels run in its interpreter. It is asked when a kernel is defined, so here and not later.
+# Without a GPU, Triton's kernels run in its interpreter. Triton reads this variable when a kernel is defined.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# On a server every run tries the same cases, so that red means changed; at a desk each run tries new ones. How long a
-# case takes says how busy the machine is, and is no reason to fail.
+# Continuous integration tries the same examples in every run, so that only a change of the code can make a test fail.
+# Elsewhere each run tries new examples. There is no deadline, because the time of an example depends on the load.
 settings.register_profile("ci", derandomize=True, deadline=None)
-settings.register_profile("desk", deadline=None)
-settings.load_profile("ci" if os.environ.get("CI") else "desk")
+settings.register_profile("local", deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "local")

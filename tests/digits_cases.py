@@ -26,7 +26,7 @@ AUTHOR_CURVES = {
 
 
 def make_digits_request(tmp_path: Path) -> RecipeRequest:
-    """Return a request with few samples and a file of the authors' curves."""
+    """Write the authors' curves, and return a request with 200 samples that reads them."""
     folder = tmp_path / "data" / "digits-curves"
     folder.mkdir(parents=True)
     (folder / "curves.json").write_text(json.dumps(AUTHOR_CURVES))
@@ -34,7 +34,7 @@ def make_digits_request(tmp_path: Path) -> RecipeRequest:
 
 
 def make_result_with_curve(*accuracies: float) -> DigitsResult:
-    """Return the result of a training with these accuracies every 5,000 samples."""
+    """Return the result of a training run with these validation accuracies, one every 5,000 samples."""
     result = run_experiment(DigitsExperiment("x", DigitsArchitecture(), SMALL_PLAN._replace(samples=50), 1))
     points = [DigitsValidation(5000 * number, 1.0, accuracy, 0.0) for number, accuracy in enumerate(accuracies, 1)]
     return result._replace(curve=points, final=result.final._replace(symbol_accuracy=accuracies[-1]))

@@ -1,4 +1,4 @@
-"""Networks and batches of odd shapes, run with kernels and in plain PyTorch."""
+"""Comparison of kernels with PyTorch on inputs of unusual shapes."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,26 +15,31 @@ SEEDS = strategies.integers(0, 2**31)
 
 
 def draw_lengths(data: strategies.DataObject, rows: int, max_length: int) -> Tensor:
-    """Return one length a row, from 1 to `longest`, in any order."""
+    """Draw one length per row, from 1 to `max_length`, in any order."""
     return torch.tensor(data.draw(strategies.lists(strategies.integers(1, max_length), min_size=rows, max_size=rows)))
 
 
 def compute_gradients(
     run: Callable[[], Sequence[Tensor]], inputs: Mapping[str, Tensor], seed: int
 ) -> dict[str, Tensor]:
-    """Return the outputs, and the gradients of all inputs from random gradients of all outputs."""
+    """Return the outputs, and the gradients of all inputs for random gradients of all outputs."""
     torch.manual_seed(seed)
     outputs = list(run())
-    arriving = [torch.randn(output.shape, dtype=output.dtype, device=output.device) for output in outputs]
-    gradients = torch.autograd.grad(outputs, list(inputs.values()), arriving, allow_unused=True)
-    named = {f"output {at}": output.detach() for at, output in enumerate(outputs)}
-    return named | {name: gradient for name, gradient in zip(inputs, gradients, strict=True) if gradient is not None}
+    output_gradients = [torch.randn(output.shape, dtype=output.dtype, device=output.device) for output in outputs]
+    gradients = torch.autograd.grad(outputs, list(inputs.values()), output_gradients, allow_unused=True)
+    named_outputs = {f"output {index}": output.detach() for index, output in enumerate(outputs)}
+    return named_outputs | {
+        name: gradient for name, gradient in zip(inputs, gradients, strict=True) if gradient is not None
+    }
 
 
 def assert_named_tensors_close(
     actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], tolerance: float = 1e-5
 ) -> None:
-    """Assert equal tensors, relative to the largest expected entry, or to 0.1 where larger summands cancel."""
+    """Assert that tensors of the same name are close, relative to the largest expected entry, which counts as at least 0.1.
+
+    The minimum allows for the rounding of larger summands that cancel.
+    """
     assert actual.keys() == expected.keys()
     for name, tensor in expected.items():
         scale = max(float(tensor.abs().max()), 0.1) if tensor.numel() else 1.0
@@ -45,7 +50,7 @@ def assert_named_tensors_close(
 def run_with_and_without_kernels(
     network: nn.Module, run: Callable[[], Sequence[Tensor]], extra_inputs: Mapping[str, Tensor], seed: int
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return `gradients_of` with and without kernels, for all parameters of a network and more inputs."""
+    """Return the outputs and gradients with and without kernels, for all parameters of a network and further inputs."""
     inputs = {**dict(network.named_parameters()), **extra_inputs}
     fused = compute_gradients(run, inputs, seed)
     with disable_kernels():

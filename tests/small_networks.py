@@ -1,7 +1,4 @@
-"""Small networks that several tests share, and strategies that draw their configurations and batches.
-
-B batch, S source positions, T target positions.
-"""
+"""Small networks, Hypothesis strategies of their configurations and batches, and comparisons of tensors."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -29,10 +26,10 @@ from pellucid.tasks.registry import build_network
 
 SOURCE_SYMBOLS, TARGET_SYMBOLS = "abcde", "vwxyz"
 VOCABULARY_SIZE = NUM_SPECIAL + len(SOURCE_SYMBOLS)
-"""V, of sources as of targets."""
+"""V of the source and of the target: both have the same number of symbols."""
 
 few_examples = settings(max_examples=25, deadline=None)
-"""For properties that build a network for each example."""
+"""Settings of tests that build a network for each example."""
 
 SEEDS = st.integers(0, 2**31)
 SIZES = st.integers(1, 4)
@@ -65,7 +62,7 @@ DECODER_SETTINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 TEXTS = st.text(
     st.sampled_from("abAB é\u0301\u0323ệÅ\u1100\u1161각𝒳😀ﬁ;|\t\n\x1c\x85\u3000\ud800\0"), max_size=6
 ) | st.text(max_size=6)
-"""Texts with what changes under normalization, with astral characters, half pairs, and white space of every kind."""
+"""Texts with characters that Unicode normalization changes, astral characters, lone surrogates and unusual white space."""
 EXAMPLES = st.lists(st.builds(Example, TEXTS, TEXTS, st.sampled_from(["", "", "V;PST", "V", ";"]) | TEXTS), max_size=9)
 RANDOM_TOKENIZER = st.builds(
     Tokenizer,
@@ -78,23 +75,24 @@ LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 
 
 def make_config(settings: Mapping[str, Any]) -> Config:
-    """The tiny configuration, overlaid."""
+    """Return the configuration of the size "tiny", changed by these settings."""
     return build_config({"size": "tiny", **settings}, origin="a test")
 
 
 @st.composite
 def configs(draw: st.DrawFn) -> Config:
-    """Any network, tiny; sizes agree where the score compares states."""
-    encoder, decoder, score = draw(ENCODER_SETTINGS), draw(DECODER_SETTINGS), draw(st.sampled_from(ATTENTION_TYPES))
-    if score in ("dot", "scaled-dot"):
-        both = encoder["bidirectional"] and encoder["merge"] == "concatenate"
-        decoder["hidden_size"] = encoder["hidden_size"] * (2 if both else 1)
-    attention = {"type": score, "size": draw(SIZES), "filters": draw(SIZES), "filter_radius": draw(SIZES) - 1}
+    """Draw a small configuration; hidden sizes agree if the attention type compares states by a dot product."""
+    encoder, decoder = draw(ENCODER_SETTINGS), draw(DECODER_SETTINGS)
+    attention_type = draw(st.sampled_from(ATTENTION_TYPES))
+    if attention_type in ("dot", "scaled-dot"):
+        concatenates = encoder["bidirectional"] and encoder["merge"] == "concatenate"
+        decoder["hidden_size"] = encoder["hidden_size"] * (2 if concatenates else 1)
+    attention = {"type": attention_type, "size": draw(SIZES), "filters": draw(SIZES), "filter_radius": draw(SIZES) - 1}
     return make_config({"encoder": encoder, "decoder": decoder, "attention": attention})
 
 
 def draw_layer_options(draw: st.DrawFn) -> dict[str, Any]:
-    """What an encoder and a decoder may each have beside their sizes."""
+    """Draw the options of an encoder or a decoder: dropout, layer normalization, residual connections."""
     return {
         "dropout": draw(st.sampled_from([0.0, 0.5])),
         "dropout_mask": draw(st.sampled_from(["step", "sequence"])),
@@ -108,7 +106,7 @@ def draw_layer_options(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def configs_with_options(draw: st.DrawFn) -> Config:
-    """As `configs`, with every option of an architecture, in all combinations."""
+    """Draw a small configuration with any combination of the options of the architecture."""
     config = draw(configs())
     heads = draw(st.integers(1, 3)) if config.attention.type == "additive" else 1
     attention = replace(config.attention, num_heads=heads, size=heads * config.attention.size)
@@ -128,20 +126,20 @@ def configs_with_options(draw: st.DrawFn) -> Config:
 
 
 def make_vocabulary(symbols: Iterable[str]) -> Vocabulary:
-    """The symbols, in this order, each counted once."""
-    kept = tuple(symbols)
-    return Vocabulary(kept, (1,) * len(kept))
+    """Return the vocabulary of these symbols in this order, each with the count 1."""
+    ordered = tuple(symbols)
+    return Vocabulary(ordered, (1,) * len(ordered))
 
 
 def make_vocabularies(
     source: str = SOURCE_SYMBOLS, target: str = TARGET_SYMBOLS, features: Sequence[str] = ()
 ) -> Vocabularies:
-    """Of characters, as though their longest sequences had been 6 long."""
+    """Return vocabularies of single characters; the longest training source and target have 6 symbols."""
     return Vocabularies(make_vocabulary(source), make_vocabulary(target), make_vocabulary(features), 6, 6)
 
 
 def randomize_parameters(module: nn.Module, seed: int) -> None:
-    """Make every parameter random: a bias that is zero at the start would hide what is wrong with it."""
+    """Add normal noise to every parameter, because a bias of zero would hide errors in its use."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -149,14 +147,14 @@ def randomize_parameters(module: nn.Module, seed: int) -> None:
 
 
 def make_network(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
-    """A network with no parameter left at its start, in evaluation mode."""
+    """Return a network with random parameters in evaluation mode."""
     network = require_seq2seq(build_network(config, make_vocabularies())).to(dtype).eval()
     randomize_parameters(network, seed)
     return network
 
 
 def make_padded_ids(lengths: Sequence[int], seed: int) -> Tensor:
-    """Random ids of rows of these lengths, PAD beyond."""
+    """Return rows of random ids with these lengths, followed by PAD."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(NUM_SPECIAL, VOCABULARY_SIZE, (len(lengths), max(lengths)), generator=generator)
     for row, length in enumerate(lengths):
@@ -166,9 +164,9 @@ def make_padded_ids(lengths: Sequence[int], seed: int) -> Tensor:
 
 @st.composite
 def batches(draw: st.DrawFn) -> Batch:
-    """Rows of unequal lengths."""
-    pairs = draw(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5)), min_size=1, max_size=5))
-    source, target = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    """Draw a batch of 1 to 5 rows of different lengths."""
+    lengths = draw(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5)), min_size=1, max_size=5))
+    source_lengths, target_lengths = [pair[0] for pair in lengths], [pair[1] for pair in lengths]
     seed = draw(SEEDS)
     return Batch(
         make_padded_ids(source, seed), torch.tensor(source), make_padded_ids(target, seed + 1), torch.tensor(target)
@@ -176,39 +174,42 @@ def batches(draw: st.DrawFn) -> Batch:
 
 
 def extract_unpadded_row(batch: Batch, row: int) -> Batch:
-    """The batch of one: its row without padding."""
-    source, target = int(batch.source_lengths[row]), int(batch.target_lengths[row])
+    """Return a batch of one row without padding."""
+    source_length, target_length = int(batch.source_lengths[row]), int(batch.target_lengths[row])
     rows = slice(row, row + 1)
     return Batch(
-        batch.source[rows, :source], batch.source_lengths[rows], batch.target[rows, :target], batch.target_lengths[rows]
+        batch.source[rows, :source_length],
+        batch.source_lengths[rows],
+        batch.target[rows, :target_length],
+        batch.target_lengths[rows],
     )
 
 
 def randomize_padding(ids: Tensor, lengths: Tensor, seed: int, extra_columns: int) -> Tensor:
-    """The same rows with random ids beyond their lengths, in `columns` more columns."""
+    """Replace padding by random ids, and append `extra_columns` columns of random ids."""
     generator = torch.Generator().manual_seed(seed)
-    litter = torch.randint(VOCABULARY_SIZE, (ids.shape[0], ids.shape[1] + extra_columns), generator=generator)
+    result = torch.randint(VOCABULARY_SIZE, (ids.shape[0], ids.shape[1] + extra_columns), generator=generator)
     for row, length in enumerate(lengths.tolist()):
-        litter[row, :length] = ids[row, :length]
-    return litter
+        result[row, :length] = ids[row, :length]
+    return result
 
 
 def assert_tensors_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
-    """Assert that two tensors are equal but for rounding."""
+    """Assert that two tensors are equal except for rounding errors."""
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 def collect_attributes(module: nn.Module) -> dict[str, object]:
-    """Everything that a module and its submodules hold now: equal to a later look only if nothing was stored."""
+    """Return all attributes of a module and its submodules, to show that a call stores nothing in them."""
     return {
         f"{name}.{key}": dict(value) if isinstance(value, dict) else value
-        for name, inner in module.named_modules()
-        for key, value in vars(inner).items()
+        for name, submodule in module.named_modules()
+        for key, value in vars(submodule).items()
     }
 
 
 def make_network_with_eos_bias(config: Config, seed: int) -> EncoderDecoder:
-    """A network that likes to end, so that what is decoded together does so at different steps."""
+    """Return a network with a raised bias of EOS, so that the outputs of a batch end at different steps."""
     network = make_network(config, seed)
     with torch.no_grad():
         output_projection(network.decoder).bias[EOS] += 1
@@ -216,20 +217,20 @@ def make_network_with_eos_bias(config: Config, seed: int) -> EncoderDecoder:
 
 
 def output_projection(decoder: Decoder) -> nn.Linear:
-    """What scores the symbols of a decoder that is not tied."""
+    """Return the output projection of a decoder without tied embeddings."""
     assert isinstance(decoder.head, OutputLayer)
     return decoder.head.projection
 
 
 def assert_outputs_close(actual: DecodedOutput, expected: DecodedOutput) -> None:
-    """Equal but for the rounding to float32."""
+    """Assert that two outputs have equal ids and equal arrays, except for rounding to float32."""
     assert actual.ids.tolist() == expected.ids.tolist()
-    for first, second in zip(actual, expected, strict=True):
-        assert_arrays_close(first, second, rtol=1e-5, atol=1e-6)
+    for actual_field, expected_field in zip(actual, expected, strict=True):
+        assert_arrays_close(actual_field, expected_field, rtol=1e-5, atol=1e-6)
 
 
 def assert_arrays_close(actual: np.ndarray | None, expected: np.ndarray | None, rtol: float, atol: float) -> None:
-    """Both are there and near, or neither is there."""
+    """Assert that two arrays are close, or that both are None."""
     if actual is None or expected is None:
         assert actual is expected
     else:
@@ -237,12 +238,12 @@ def assert_arrays_close(actual: np.ndarray | None, expected: np.ndarray | None, 
 
 
 def gru_step(inputs: Tensor, recurrent: Tensor, hidden: Tensor) -> Tensor:
-    """h' of a GRU from W x + b, U h + c and h."""
+    """Return h' of a GRU from W x + b, U h + c and h."""
     return cells.CELLS["gru"].step(inputs, recurrent, cells.LayerState(hidden, None)).hidden
 
 
 def lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """h' and c' of an LSTM from the sums of its gates and c."""
-    after = cells.CELLS["lstm"].step(gates, torch.zeros_like(gates), cells.LayerState(cell, cell))
-    assert after.cell is not None
-    return after.hidden, after.cell
+    """Return h' and c' of an LSTM from the preactivations of its gates and c."""
+    state = cells.CELLS["lstm"].step(gates, torch.zeros_like(gates), cells.LayerState(cell, cell))
+    assert state.cell is not None
+    return state.hidden, state.cell

@@ -1,7 +1,4 @@
-"""Searches over small networks, and all of their possible outputs, for the tests of decoding.
-
-V vocabulary, T greatest length.
-"""
+"""Searches over small networks, and enumeration of all their possible outputs."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product
@@ -33,7 +30,7 @@ CANDIDATE_SCORERS = st.one_of(
 
 
 class SearchCase(NamedTuple):
-    """Settings of one tested search."""
+    """Settings of one search."""
 
     min_length: int = 0
     max_length: int = 4
@@ -45,17 +42,17 @@ class SearchCase(NamedTuple):
 
 
 def make_small_network(kind: tuple[str, str], seed: int) -> Network:
-    """Return a small network with this cell and attention."""
-    cell, score = kind
+    """Return a small network with this cell and attention type."""
+    cell, attention_type = kind
     sizes = {"cell": cell, "hidden_size": 3, "embedding_size": 3}
-    attention = {"type": score, "size": 3, "filters": 2, "filter_radius": 1}
+    attention = {"type": attention_type, "size": 3, "filters": 2, "filter_radius": 1}
     return make_network_with_eos_bias(make_config({"encoder": sizes, "decoder": sizes, "attention": attention}), seed)
 
 
 def run_search(network: Network, batch: Batch, settings: SearchCase) -> list[list[Hypothesis]]:
-    """Return the outputs of the stepwise search."""
-    count = len(batch.source)
-    limits = BatchLengthLimits(np.full(count, settings.min_length), np.full(count, settings.max_length))
+    """Return the hypotheses of the stepwise beam search."""
+    num_sources = len(batch.source)
+    limits = BatchLengthLimits(np.full(num_sources, settings.min_length), np.full(num_sources, settings.max_length))
     config = BeamConfig(
         limits, settings.beam_size, settings.nbest, settings.score, settings.constraints, settings.lattice
     )
@@ -66,7 +63,7 @@ def run_search(network: Network, batch: Batch, settings: SearchCase) -> list[lis
 
 
 def score_outputs(network: Network, batch: Batch, row: int, outputs: Iterable[Sequence[int]]) -> list[DecodedOutput]:
-    """Return the scored outputs of one source, each decoded by itself."""
+    """Return the scored outputs of one source, each computed in a batch of its own."""
     length = int(batch.source_lengths[row])
     source, lengths = batch.source[row : row + 1, :length], batch.source_lengths[row : row + 1]
     scored: list[DecodedOutput] = []
@@ -80,7 +77,7 @@ def score_outputs(network: Network, batch: Batch, row: int, outputs: Iterable[Se
 
 
 def enumerate_outputs(max_symbols: int) -> list[tuple[int, ...]]:
-    """Return all outputs of at most `longest` symbols, with EOS."""
+    """Return all outputs of at most `max_symbols` symbols, each followed by EOS."""
     return [(*ids, EOS) for count in range(max_symbols + 1) for ids in product(SYMBOL_IDS, repeat=count)]
 
 

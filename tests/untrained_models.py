@@ -1,4 +1,4 @@
-"""Untrained models of every kind, and traces of theirs: what the tests of inspection/ look into."""
+"""Untrained models of many architectures, and traces of their outputs, for the tests of `pellucid.inspection`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,17 +33,17 @@ KINDS_WITH_ATTENTION = [kind for kind in MODEL_SETTINGS if kind != "none"]
 
 
 def make_transducer(kind: str = "gru", seed: int = 3, double: bool = True) -> Transducer:
-    """An untrained transducer from abc to vwxyz."""
+    """Return an untrained transducer from the symbols abc to the symbols vwxyz, with random parameters."""
     config = make_config({**MODEL_SETTINGS[kind], "search": {"max_length": 6, "beam_size": 3}})
-    known = make_vocabularies("abc")
-    network = build_network(config, known)
+    vocabularies = make_vocabularies("abc")
+    network = build_network(config, vocabularies)
     network = (network.double() if double else network).eval()
     randomize_parameters(network, seed)
-    return Transducer(config, known, network)
+    return Transducer(config, vocabularies, network)
 
 
 def make_traces(transducer: Transducer, pairs: Sequence[tuple[str, str]]) -> list[Trace]:
-    """Given outputs of sources."""
+    """Return the traces of given outputs for their sources."""
     return transducer.force([Example(*pair) for pair in pairs])
 
 
