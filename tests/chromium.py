@@ -1,4 +1,4 @@
-"""Chromium for browser tests. An error on the console or a request to another host fails the test."""
+"""Fixtures of the browser tests. An error on the console or a request to another host fails the test."""
 
 import atexit
 import os
@@ -15,7 +15,7 @@ from pellucid.viewer.pages import export_page
 from pellucid.viewer.server import background_server, create_app
 
 BROWSER_PATHS = (Path("/usr/bin/chromium-headless-shell"), Path("/usr/bin/chromium"))
-"""Chromium without a window takes half the CPU time of the browser that has one; either will do."""
+"""Chromium executables in order of preference: the headless shell takes half the CPU time."""
 CHROMIUM_PATH = next((path for path in BROWSER_PATHS if path.exists()), BROWSER_PATHS[0])
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -23,28 +23,27 @@ FLAGS = (
 )
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
 TIMEOUT_MS = 30_000
-"""Milliseconds until what is expected of a page must have come: a busy machine is no fault of the page."""
+"""Time limit of an expectation, in milliseconds; it is long because the machine may be busy."""
 
 OpenPage = Callable[[str], Page]
-"""Opens an address in a page of its own."""
+"""Function that opens a URL in a new page."""
 
 
 @cache
 def launch_browser() -> Browser:
-    """Chromium, started once for each process of tests: Playwright runs once in a thread."""
+    """Start Chromium once per test process, because Playwright runs only once per thread."""
     playwright = sync_playwright().start()
     atexit.register(playwright.stop)
-    found = playwright.chromium.launch(executable_path=str(CHROMIUM_PATH), args=list(FLAGS))
-    atexit.register(found.close)
-    return found
+    started = playwright.chromium.launch(executable_path=str(CHROMIUM_PATH), args=list(FLAGS))
+    atexit.register(started.close)
+    return started
 
 
 @pytest.fixture(scope="session")
 def browser() -> Browser:
-    """Debian's Chromium. It may be missing at a desk, never on a server."""
+    """Chromium of Debian. If it is missing, the test is skipped, or fails in continuous integration."""
     if not CHROMIUM_PATH.exists():
-        install = f"make test installs it where it may (as root: apt-get install {CHROMIUM_PATH.name})"
-        message = f"{CHROMIUM_PATH} is missing: {install}"
+        message = f"{CHROMIUM_PATH} is missing: run make test as root, or apt-get install {CHROMIUM_PATH.name}"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
@@ -54,14 +53,14 @@ def browser() -> Browser:
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
-    """A service on a trained run, with a beam."""
-    with background_server(create_app(digits_page_data(beam_size=3))) as found:
-        yield found
+    """URL of a server of the digits run with beam search."""
+    with background_server(create_app(digits_page_data(beam_size=3))) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
 def exported_page_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of an exported page of the same run."""
+    """URL of an exported page of the same run."""
     path = tmp_path_factory.mktemp("exported") / "page.html"
     path.write_text(export_page(digits_page_data(served=False, beam_size=3).contents), encoding="utf-8")
     return path.as_uri()
@@ -69,41 +68,37 @@ def exported_page_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def page_errors() -> list[str]:
-    """What went wrong in the pages of a test; a test that provokes it clears the list."""
+    """Errors in the pages of a test. A test that provokes an error clears the list."""
     return []
 
 
 @pytest.fixture
 def open_page(browser: Browser, page_errors: list[str]) -> Iterator[OpenPage]:
-    """Opens pages whose errors and requests are watched."""
+    """Function that opens a page and records its errors and its requests to other hosts."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
     context.set_default_timeout(4 * TIMEOUT_MS)
 
-    def console(message: ConsoleMessage) -> None:
-        """An error or a warning is one too many."""
+    def record_console_message(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             page_errors.append(f"console: {message.text}")
 
-    def request(made: Request) -> None:
-        """Nobody but this machine is asked for anything, and an exported page asks nobody at all."""
-        parts = urlsplit(made.url)
+    def record_foreign_request(request: Request) -> None:
+        parts = urlsplit(request.url)
         if parts.scheme not in ("data", "blob", "file", "about") and parts.hostname not in LOCAL_HOSTS:
-            page_errors.append(f"request: {made.url}")
+            page_errors.append(f"request: {request.url}")
 
-    def watched(page: Page) -> None:
-        """Listen to a page."""
-        page.on("console", console)
+    def add_listeners(page: Page) -> None:
+        page.on("console", record_console_message)
         page.on("pageerror", lambda error: page_errors.append(f"error: {error}"))
-        page.on("request", request)
+        page.on("request", record_foreign_request)
 
-    context.on("page", watched)
+    context.on("page", add_listeners)
 
-    def open_(url: str) -> Page:
-        """A page of its own, when it has come to rest."""
+    def open_url(url: str) -> Page:
         page = context.new_page()
         page.goto(url)
         return page
 
-    yield open_
+    yield open_url
     context.close()
     assert page_errors == []

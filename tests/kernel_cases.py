@@ -36,9 +36,9 @@ def compute_gradients(
 def assert_named_tensors_close(
     actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], tolerance: float = 1e-5
 ) -> None:
-    """Assert that tensors of the same name are close, relative to the largest expected entry, which counts as at least 0.1.
+    """Assert that tensors of the same name are close, relative to the largest expected entry.
 
-    The minimum allows for the rounding of larger summands that cancel.
+    The scale is at least 0.1, which allows for the rounding of larger summands that cancel.
     """
     assert actual.keys() == expected.keys()
     for name, tensor in expected.items():

@@ -1,4 +1,4 @@
-"""Page contents of trained runs, shared by the tests of the page."""
+"""Page data of trained runs for the tests of the page."""
 
 import shutil
 from functools import cache
@@ -15,7 +15,7 @@ from pellucid.viewer.schema import AttentionOverride, DecodeRequest
 
 @cache
 def digits_page_data(served: bool = True, beam_size: int | None = None) -> PageData:
-    """The digits run on its own development file, with itself as a rival."""
+    """Return the page data of the digits run, compared with itself on its validation file."""
     trained = digits_run()
     models = [open_run(trained.run, name, "cpu", beam_size) for name in ("run", "rival")]
     sources = read_example_file(trained.files.valid, trained.config.data)
@@ -24,51 +24,56 @@ def digits_page_data(served: bool = True, beam_size: int | None = None) -> PageD
 
 @cache
 def find_override_chain() -> tuple[int, list[AttentionOverride]]:
-    """An example of the digits run (its place) and rows of attention, each given to what the one before led to.
+    """Return the index of an example of the digits run, and three attention overrides, applied one after another.
 
-    The first makes the output longer, the second is given to its last step, and the third makes it short again.
+    The first one makes the output longer, the second one concerns the new last step, and the third one makes the output
+    short again.
     """
-    shown = digits_page_data(beam_size=3)
-    for place, item in enumerate(shown.contents.examples):
-        plain = DecodeRequest(text=item.text, beam_size=len(item.traces))
-        steps, positions = len(item.traces[0].target), len(item.traces[0].source)
-        hot = [[_alone(step, at, positions) for at in range(positions)] for step in range(steps)]
-        for longer in (row for rows in hot for row in rows):
-            last = len(_target(shown, plain, [longer])) - 1
-            for shorter in (row for rows in hot for row in rows if last >= steps and row.step != longer.step):
-                chain = [longer, _alone(last, 0, positions), shorter]
-                if len(_target(shown, plain, chain)) <= last:
-                    return place, chain
-    raise AssertionError("no row makes an output longer and another short again")
+    page_data = digits_page_data(beam_size=3)
+    for index, item in enumerate(page_data.contents.examples):
+        request = DecodeRequest(text=item.text, beam_size=len(item.traces))
+        num_steps, num_positions = len(item.traces[0].target), len(item.traces[0].source)
+        overrides = [
+            _one_hot_override(step, position, num_positions)
+            for step in range(num_steps)
+            for position in range(num_positions)
+        ]
+        for longer in overrides:
+            last = len(_decode_target(page_data, request, [longer])) - 1
+            for shorter in (each for each in overrides if last >= num_steps and each.step != longer.step):
+                chain = [longer, _one_hot_override(last, 0, num_positions), shorter]
+                if len(_decode_target(page_data, request, chain)) <= last:
+                    return index, chain
+    raise AssertionError("no attention override makes an output longer so that another one makes it short again")
 
 
-def _alone(step: int, at: int, positions: int) -> AttentionOverride:
-    """A row with all weight on one position."""
-    return AttentionOverride(step=step, weights=[float(place == at) for place in range(positions)])
+def _one_hot_override(step: int, position: int, num_positions: int) -> AttentionOverride:
+    """Return an override with the whole weight on one source position."""
+    return AttentionOverride(step=step, weights=[float(other == position) for other in range(num_positions)])
 
 
-def _target(shown: PageData, asked: DecodeRequest, painted: list[AttentionOverride]) -> list[str]:
-    """What is written under these rows."""
-    return decode_source(shown, msgspec.structs.replace(asked, attention_overrides=painted)).traces[0].target
+def _decode_target(page_data: PageData, request: DecodeRequest, overrides: list[AttentionOverride]) -> list[str]:
+    """Return the target symbols that the model writes with these overrides."""
+    return decode_source(page_data, msgspec.structs.replace(request, attention_overrides=overrides)).traces[0].target
 
 
 def make_interrupted_run(folder: Path) -> Path:
-    """A run folder whose training was interrupted after its second validation."""
+    """Train the digits run in this folder until its second validation; return the folder."""
     from pellucid.training.loop import ValidationCompleted
     from pellucid.training.session import train_run
 
     trained = digits_run()
-    events, validations = train_run(trained.files, folder, trained.config), 0
+    events, num_validations = train_run(trained.files, folder, trained.config), 0
     for event in events:
-        validations += isinstance(event, ValidationCompleted)
-        if validations == 2:
+        num_validations += isinstance(event, ValidationCompleted)
+        if num_validations == 2:
             break
     events.close()
     return folder
 
 
 def make_run_without_model(folder: Path, complete_run: Path) -> Path:
-    """A run folder as it stands before the first validation of that training."""
+    """Make a run folder as it is before the first validation of `complete_run`; return it."""
     folder.mkdir()
     for name in ("config.toml", "vocabulary.json"):
         shutil.copy(complete_run / name, folder)
@@ -76,20 +81,23 @@ def make_run_without_model(folder: Path, complete_run: Path) -> Path:
 
 
 def copy_model_files(folder: Path, complete_run: Path) -> None:
-    """Bring it as far as that training."""
+    """Copy the model, the snapshots and the log of `complete_run` to this folder."""
     shutil.copytree(complete_run / "snapshots", folder / "snapshots")
     shutil.copy(complete_run / "model.safetensors", folder)
     shutil.copy(complete_run / "log.jsonl", folder)
 
 
 def pending_page_data(folder: Path) -> PageData:
-    """All that a page shows of it on the digits run's development file: without a model the name of the file alone."""
+    """Return the page data of a run in training on the validation file of the digits run.
+
+    Without a model they contain only the name of the file.
+    """
     model, trained = open_run(folder, "run", "cpu", None), digits_run()
     sources = [read_example_file(trained.files.valid, trained.config.data)] if model.predictor else []
     return assemble_page([model], sources, 30, True, pending_file=trained.files.valid.name)
 
 
 def resume_training(folder: Path) -> None:
-    """Train it to its end."""
+    """Resume the digits run in this folder, and train it to its end."""
     trained = digits_run()
     train_to_end(trained.files, folder, trained.config)

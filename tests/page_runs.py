@@ -1,4 +1,4 @@
-"""Three kinds of run for the page: spelled digits, grapheme-to-phoneme conversion, long sources."""
+"""Page data of three kinds of runs: spelled digits, grapheme-to-phoneme conversion, long sources."""
 
 import random
 from functools import cache
@@ -16,7 +16,7 @@ from pellucid.viewer.page_contents import PageData, assemble_page
 
 RUN_KINDS = ("digits", "sounds", "long")
 SPELLING_PHONES = {"sci": "ʃ i", "sce": "ʃ e", "ci": "t͡ʃ i", "ce": "t͡ʃ e", "chi": "k i", "che": "k e", "gn": "ɲ"}
-"""Of more letters than one; the longest first, for they are looked for in this order."""
+"""Phones of spellings of several letters."""
 LETTER_PHONES = {
     **dict(zip("abdefilmnoprstuv", "abdefilmnoprstuv", strict=True)),
     "c": "k",
@@ -28,68 +28,68 @@ MAX_SOURCE_LENGTH = 1000
 
 
 def transcribe_word(word: str) -> str:
-    """The phones of a word of an invented language, with spaces between them."""
-    found, at = list[str](), 0
-    while at < len(word):
-        spelling = next((each for each in SPELLING_PHONES if word.startswith(each, at)), word[at])
-        found.append(SPELLING_PHONES.get(spelling, LETTER_PHONES.get(spelling, "")))
-        at += len(spelling)
-    return " ".join(phone for phone in found if phone)
+    """Return the phones of a word of an invented language, separated by spaces."""
+    phones, position = list[str](), 0
+    while position < len(word):
+        spelling = next((each for each in SPELLING_PHONES if word.startswith(each, position)), word[position])
+        phones.append(SPELLING_PHONES.get(spelling, LETTER_PHONES.get(spelling, "")))
+        position += len(spelling)
+    return " ".join(phone for phone in phones if phone)
 
 
 def make_pronunciation_examples(count: int, seed: int) -> list[Example]:
-    """Words of two or three syllables, each with its phones."""
+    """Return words of two or three syllables with their phones."""
     generator = random.Random(seed)
-    starts = ["c", "ch", "sc", "gn", "g", "z", *"bdflmnprstv"]
-    syllables = [f"{start}{vowel}" for start in starts for vowel in "aeiou" if not (start == "ch" and vowel in "aou")]
-    made = ["".join(generator.choices(syllables, k=generator.randint(2, 3))) for _ in range(count)]
-    return [Example(word, transcribe_word(word)) for word in made]
+    onsets = ["c", "ch", "sc", "gn", "g", "z", *"bdflmnprstv"]
+    syllables = [f"{onset}{vowel}" for onset in onsets for vowel in "aeiou" if not (onset == "ch" and vowel in "aou")]
+    words = ["".join(generator.choices(syllables, k=generator.randint(2, 3))) for _ in range(count)]
+    return [Example(word, transcribe_word(word)) for word in words]
 
 
 def make_long_examples(count: int, seed: int) -> list[Example]:
-    """Chains of 300 to 1,000 letters, one of the longest, and how they begin."""
+    """Return strings of 300 to 600 letters, and one of 1,000, with their first letter as the target."""
     generator = random.Random(seed)
     lengths = [MAX_SOURCE_LENGTH, 300, *(generator.randint(300, 600) for _ in range(count - 2))]
-    chained = ["".join(generator.choices("ACDEFGHIKLMNPQRSTVWY", k=length)) for length in lengths]
-    return [Example(chain, chain[0]) for chain in chained]
+    sources = ["".join(generator.choices("ACDEFGHIKLMNPQRSTVWY", k=length)) for length in lengths]
+    return [Example(source, source[0]) for source in sources]
 
 
 @cache
 def pronunciation_page_data(served: bool = True) -> PageData:
-    """A few hundred words to their phones, with a beam of three; it still errs."""
+    """Return the page data of grapheme-to-phoneme conversion with beam size 3; the model makes errors."""
     training = {"epochs": 8, "batch_size": 20, "learning_rate": 0.01, "eval_interval": 2}
     settings = {"size": "tiny", "training": training, "data": {"target_symbols": "words"}, "search": {"beam_size": 3}}
-    return _shown(
+    return _trained_page_data(
         "sounds", make_pronunciation_examples(300, seed=1), make_pronunciation_examples(60, seed=2), settings, served
     )
 
 
 @cache
 def long_page_data(served: bool = True) -> PageData:
-    """Sources of 300 to 1,000 symbols and outputs of one, after a few updates."""
+    """Return the page data of a barely trained run with sources of 300 to 1,000 symbols and targets of one symbol."""
     training = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01}
     settings = {"size": "tiny", "training": training, "encoder": {"hidden_size": 8, "embedding_size": 8}}
-    return _shown("long", make_long_examples(16, seed=1), make_long_examples(6, seed=2), settings, served)
+    return _trained_page_data("long", make_long_examples(16, seed=1), make_long_examples(6, seed=2), settings, served)
 
 
 def make_page_data(kind: str, served: bool = True) -> PageData:
-    """A run of one of `KINDS`."""
+    """Return the page data of one of `RUN_KINDS`."""
     if kind == "digits":
         return digits_page_data(served, beam_size=3)
     return pronunciation_page_data(served) if kind == "sounds" else long_page_data(served)
 
 
-def _shown(
-    name: str, training: list[Example], development: list[Example], settings: dict[str, Any], served: bool
+def _trained_page_data(
+    name: str, train: list[Example], valid: list[Example], settings: dict[str, Any], served: bool
 ) -> PageData:
-    """Train a run where that was not done, and show it on its development file."""
+    """Train a run, unless its folder exists, and return its page data on its validation file."""
     folder = shared_folder() / name
     run = folder / "run"
     files = TrainingFiles(folder / "train.tsv", folder / "dev.tsv")
     config = build_config(settings, origin="test")
     if not run.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write_pairs(Path(files.train), training)
-        write_pairs(Path(files.valid), development)
+        write_pairs(Path(files.train), train)
+        write_pairs(Path(files.valid), valid)
         train_to_end(files, run, config)
     return assemble_page([open_run(run, name, "cpu", None)], [read_example_file(files.valid, config.data)], 200, served)

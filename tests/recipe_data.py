@@ -1,4 +1,4 @@
-"""Generated data in the formats of the recipes' data sets, and a recipe that has run on it."""
+"""Generated files in the formats of the data sets of the recipes."""
 
 import gzip
 import random
@@ -18,7 +18,7 @@ SPLIT_SIZES = {"train": 24, "dev": 8, "test": 12}
 
 
 class RecipeRun(NamedTuple):
-    """A recipe that has run on generated data."""
+    """Output lines and report of a recipe that ran on generated data."""
 
     name: str
     request: RecipeRequest
@@ -37,58 +37,58 @@ def make_pairs(split: str) -> list[Example]:
 
 
 def write_g2p(folder: Path) -> None:
-    for part in SPLIT_SIZES:
+    for split in SPLIT_SIZES:
         for language in ("arm", "ady", "bul"):
-            if part != "test" or language != "ady":
-                lines = [f"{each.source}\t{' '.join(each.target)}" for each in make_pairs(part)]
-                write_lines(folder / part / f"{language}_{part}.tsv", lines)
+            if split != "test" or language != "ady":
+                lines = [f"{each.source}\t{' '.join(each.target)}" for each in make_pairs(split)]
+                write_lines(folder / split / f"{language}_{split}.tsv", lines)
 
 
 def write_histnorm(folder: Path) -> None:
     for name in transduction.HISTNORM_FILES.values():
-        for part in SPLIT_SIZES:
-            lines = [f"{each.source.upper()}\t{each.target}" for each in make_pairs(part)]
-            write_lines(folder / f"{name}.{part}.txt", [*lines[:5], "", ".\t.", "\t", *lines[5:], "alone"])
+        for split in SPLIT_SIZES:
+            lines = [f"{each.source.upper()}\t{each.target}" for each in make_pairs(split)]
+            write_lines(folder / f"{name}.{split}.txt", [*lines[:5], "", ".\t.", "\t", *lines[5:], "alone"])
 
 
 def write_translit(folder: Path) -> None:
     for name in ("hebrew", "arabic"):
-        for part, ending in zip(SPLIT_SIZES, ("64", "16", "20"), strict=True):
-            lines = [f"{each.source}\t{' '.join(each.target)}\t3" for each in make_pairs(part)]
-            write_lines(folder / f"wd_{name}_{ending}", lines)
+        for split, suffix in zip(SPLIT_SIZES, ("64", "16", "20"), strict=True):
+            lines = [f"{each.source}\t{' '.join(each.target)}\t3" for each in make_pairs(split)]
+            write_lines(folder / f"wd_{name}_{suffix}", lines)
 
 
 def write_codespell(folder: Path) -> None:
-    for part in SPLIT_SIZES:
-        write_lines(folder / f"{part}.tsv", [f"{each.source}\t{each.target}" for each in make_pairs(part)])
+    for split in SPLIT_SIZES:
+        write_lines(folder / f"{split}.tsv", [f"{each.source}\t{each.target}" for each in make_pairs(split)])
 
 
 def write_scan(folder: Path) -> None:
-    for part in ("train", "test"):
-        for split in ("simple", "length"):
-            lines = [f"IN: {' '.join(each.source)} OUT: {' '.join(each.target)}" for each in make_pairs(part)]
-            write_lines(folder / f"tasks_{part}_{split}.txt{'.gz' if split == 'simple' else ''}", lines)
+    for split in ("train", "test"):
+        for experiment in ("simple", "length"):
+            lines = [f"IN: {' '.join(each.source)} OUT: {' '.join(each.target)}" for each in make_pairs(split)]
+            write_lines(folder / f"tasks_{split}_{experiment}.txt{'.gz' if experiment == 'simple' else ''}", lines)
 
 
 def write_snips(folder: Path) -> None:
     generator = random.Random(1)
-    for part, count in zip(tagging.SNIPS_SPLITS, SPLIT_SIZES.values(), strict=True):
+    for split, count in zip(tagging.SNIPS_SPLITS, SPLIT_SIZES.values(), strict=True):
         words = [generator.choices(["play", "rain", "in", "paris", "berlin", "7"], k=4) for _ in range(count)]
-        tags = [["B-city" if word in ("paris", "berlin") else "O" for word in each] for each in words]
-        write_lines(folder / part / "seq.in", [" ".join(each) for each in words])
-        write_lines(folder / part / "seq.out", [f"{' '.join(each)} " for each in tags])
-        write_lines(folder / part / "label", ["Play" if "play" in each else "Rain" for each in words])
+        tags = [["B-city" if word in ("paris", "berlin") else "O" for word in sentence] for sentence in words]
+        write_lines(folder / split / "seq.in", [" ".join(each) for each in words])
+        write_lines(folder / split / "seq.out", [f"{' '.join(each)} " for each in tags])
+        write_lines(folder / split / "label", ["Play" if "play" in each else "Rain" for each in words])
 
 
 def write_structure(folder: Path) -> None:
     generator = random.Random(2)
-    for part, count in SPLIT_SIZES.items():
+    for split, count in SPLIT_SIZES.items():
         rows = []
         for number in range(count):
             residues = "".join(generator.choices("AGV", k=generator.randint(4, 9)))
             structure = "".join({"A": "H", "G": "C", "V": "E"}[residue] for residue in residues)
             rows.append(f"id{number}\t{residues}\t{structure}\t0{'1' * (len(residues) - 1)}")
-        write_lines(folder / "derived-tsv" / f"{part}.tsv.gz", [*rows, "nowhere\tAG\tHC\t00"])
+        write_lines(folder / "derived-tsv" / f"{split}.tsv.gz", [*rows, "nowhere\tAG\tHC\t00"])
 
 
 def write_locations(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Helpers that read the document of a written report."""
+"""Reading of the documents of written reports."""
 
 import re
 from pathlib import Path
@@ -13,16 +13,16 @@ PartType = TypeVar("PartType")
 
 
 def read_report(path: Path) -> ReportDocument:
-    """The report in a page, which holds it once, checked against the schema."""
-    (data,) = CONTENTS_ELEMENT.findall(path.read_text("utf-8"))
-    return msgspec.json.decode(data, type=ReportDocument)
+    """Return the document of the one report in a page, validated against its schema."""
+    (contents,) = CONTENTS_ELEMENT.findall(path.read_text("utf-8"))
+    return msgspec.json.decode(contents, type=ReportDocument)
 
 
 def select_parts(document: ReportDocument, part_type: type[PartType], title: str | None = None) -> list[PartType]:
-    """The parts of one kind, under one title if that is given."""
+    """Return the parts of this type, only those with this title if one is given."""
     return [part for part in document.parts if isinstance(part, part_type) and title in (None, part.title)]
 
 
 def section_titles(document: ReportDocument) -> list[str]:
-    """The titles of the sections in their order."""
+    """Return the titles of the sections in their order."""
     return list(dict.fromkeys(part.title for part in document.parts))

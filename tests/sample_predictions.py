@@ -1,4 +1,4 @@
-"""Traces of answers that no model gave."""
+"""Traces of predictions of the classification tasks, made without a model."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,10 @@ from pellucid.decoding.trace import Trace
 def make_prediction_trace(
     task: Task, source: str, predictions: Sequence[str], top_symbols: Sequence[str] | None = None
 ) -> Trace:
-    """A source of characters with its answers, each with the same likeliest ones (itself alone)."""
+    """Return the trace of a source of characters with its predictions.
+
+    The candidates of every step are `top_symbols`, or else only the prediction.
+    """
     best = [tuple(top_symbols) if top_symbols is not None else (each,) for each in predictions]
     return Trace(
         text=source,

@@ -1,9 +1,10 @@
-"""Types and shapes of every call within the package are checked in tests, as jaxtyping does, at a fraction of the cost.
+"""Check of types and shapes in every call within the package, as jaxtyping does, at a fraction of the cost.
 
 `--jaxtyping-packages` puts `jaxtyping.jaxtyped(typechecker=...)` before every function of the package. That decorator
 binds the arguments of each call to the signature, and checks them once before the call and once more together with
-the result: more than half of the time of a test that trains. The one below checks arguments, then the result, within
-the same scope of dimensions, and leaves out the binding, which is only for annotations that name arguments.
+the result. This takes more than half of the time of a test that trains. The decorator of this module checks the
+arguments, then the result, within the same scope of dimensions. It omits the binding, which only annotations that name
+arguments need.
 """
 
 import functools
@@ -17,11 +18,11 @@ import jaxtyping
 
 JAXTYPED: Any = jaxtyping.jaxtyped
 SCOPE = JAXTYPED("context")
-"""Within, dimensions of the same name have one size, whatever it was outside."""
+"""Context in which dimensions of the same name have the same size, independent of the size outside."""
 
 
 def jaxtyped(decorated: Any = None, *, typechecker: Any) -> Any:  # noqa: ANN401 (a function, class or descriptor)
-    """As `jaxtyping.jaxtyped`, for what the import hook decorates."""
+    """Decorate a function, class or descriptor as `jaxtyping.jaxtyped` does, for the import hook of jaxtyping."""
     if decorated is None:
         return functools.partial(jaxtyped, typechecker=typechecker)
     if isinstance(decorated, classmethod | staticmethod):
@@ -35,39 +36,43 @@ def jaxtyped(decorated: Any = None, *, typechecker: Any) -> Any:  # noqa: ANN401
         return decorated
     if _is_lazy(decorated):
         return JAXTYPED(decorated, typechecker=typechecker)
-    quoted = decorated.__annotations__
-    decorated.__annotations__ = known = {name: _meant(hint, decorated) for name, hint in quoted.items()}
+    annotations = decorated.__annotations__
+    decorated.__annotations__ = hints = {name: _resolve_hint(hint, decorated) for name, hint in annotations.items()}
     checked = typechecker(decorated)
-    decorated.__annotations__ = checked.__annotations__ = quoted
-    return _scoped(checked) if any(map(_has_shape, known.values())) else checked
+    decorated.__annotations__ = checked.__annotations__ = annotations
+    return _with_scope(checked) if any(map(_has_shape, hints.values())) else checked
 
 
-def _meant(hint: Any, function: Any) -> Any:  # noqa: ANN401
-    """The annotation, out of its quotes; anything, as for jaxtyping, where its names are not there yet or never."""
+def _resolve_hint(hint: Any, function: Any) -> Any:  # noqa: ANN401
+    """Return the type of a string annotation, or `Any` if one of its names is not defined, as jaxtyping does."""
     if not isinstance(hint, str):
         return hint
-    it = SimpleNamespace(__annotations__={"hint": hint})
+    holder = SimpleNamespace(__annotations__={"hint": hint})
     try:
-        return get_type_hints(it, function.__globals__, include_extras=True)["hint"]
-    except Exception:  # whatever it is that the names come to
+        return get_type_hints(holder, function.__globals__, include_extras=True)["hint"]
+    except Exception:  # evaluation of the names may raise any error
         return Any
 
 
 def _is_lazy(function: Any) -> bool:  # noqa: ANN401
-    """Whether a call only makes an object that runs later: its arguments are to be checked at once."""
-    inner = inspect.unwrap(function)
-    return inspect.isgeneratorfunction(inner) or inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner)
+    """Return whether a function is a generator or coroutine, whose call must check its arguments at once."""
+    unwrapped = inspect.unwrap(function)
+    return (
+        inspect.isgeneratorfunction(unwrapped)
+        or inspect.iscoroutinefunction(unwrapped)
+        or inspect.isasyncgenfunction(unwrapped)
+    )
 
 
 def _has_shape(hint: Any) -> bool:  # noqa: ANN401
-    """Whether a shape stands somewhere in an annotation."""
+    """Return whether an annotation contains a shape."""
     if inspect.isclass(hint) and issubclass(hint, jaxtyping.AbstractArray):
         return True
-    return any(_has_shape(inner) for inner in get_args(hint))
+    return any(_has_shape(argument) for argument in get_args(hint))
 
 
-def _scoped(checked: Callable[..., object]) -> Callable[..., object]:
-    """The function in a scope of dimensions of its own."""
+def _with_scope(checked: Callable[..., object]) -> Callable[..., object]:
+    """Return the function, run in its own scope of dimensions."""
 
     @functools.wraps(checked)
     def call(*args: object, **kwargs: object) -> object:

@@ -62,7 +62,7 @@ DECODER_SETTINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 TEXTS = st.text(
     st.sampled_from("abAB é\u0301\u0323ệÅ\u1100\u1161각𝒳😀ﬁ;|\t\n\x1c\x85\u3000\ud800\0"), max_size=6
 ) | st.text(max_size=6)
-"""Texts with characters that Unicode normalization changes, astral characters, lone surrogates and unusual white space."""
+"""Texts with characters that normalization changes, astral characters, lone surrogates and unusual white space."""
 EXAMPLES = st.lists(st.builds(Example, TEXTS, TEXTS, st.sampled_from(["", "", "V;PST", "V", ";"]) | TEXTS), max_size=9)
 RANDOM_TOKENIZER = st.builds(
     Tokenizer,
@@ -169,7 +169,10 @@ def batches(draw: st.DrawFn) -> Batch:
     source_lengths, target_lengths = [pair[0] for pair in lengths], [pair[1] for pair in lengths]
     seed = draw(SEEDS)
     return Batch(
-        make_padded_ids(source, seed), torch.tensor(source), make_padded_ids(target, seed + 1), torch.tensor(target)
+        make_padded_ids(source_lengths, seed),
+        torch.tensor(source_lengths),
+        make_padded_ids(target_lengths, seed + 1),
+        torch.tensor(target_lengths),
     )
 
 
@@ -186,7 +189,7 @@ def extract_unpadded_row(batch: Batch, row: int) -> Batch:
 
 
 def randomize_padding(ids: Tensor, lengths: Tensor, seed: int, extra_columns: int) -> Tensor:
-    """Replace padding by random ids, and append `extra_columns` columns of random ids."""
+    """Return ids whose padding, and `extra_columns` further columns, are random ids."""
     generator = torch.Generator().manual_seed(seed)
     result = torch.randint(VOCABULARY_SIZE, (ids.shape[0], ids.shape[1] + extra_columns), generator=generator)
     for row, length in enumerate(lengths.tolist()):
