@@ -1,4 +1,4 @@
-"""Runs of the command line in separate processes, forked quickly or started from scratch."""
+"""Runs of the command line in separate processes: fast ones, forked from a server, and freshly started ones."""
 
 import atexit
 import json
@@ -31,22 +31,22 @@ from pellucid.errors import InputError
 from pellucid.kernels.dispatch import is_numba_available
 
 is_numba_available()
-for verb in SUBCOMMANDS:
+for subcommand in SUBCOMMANDS:
     with suppress(InputError):
-        import_module(f"pellucid.cli.{verb}").main(["--no-such-flag"])  # the arguments of the verb are then known
-pellucid.worker_pool.START_METHOD = "fork"  # workers import nothing anew; this process has one thread
+        import_module(f"pellucid.cli.{subcommand}").main(["--no-such-flag"])  # builds the argument parser once
+pellucid.worker_pool.START_METHOD = "fork"  # workers then import nothing again; this process has one thread
 
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(sys.argv[1])
 listener.listen()
 print("ready", flush=True)
 gc.freeze()
-while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:  # standard input ends with the tests
+while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:  # standard input closes when the tests end
     connection, _ = listener.accept()
-    sent, streams, _, _ = socket.recv_fds(connection, 65536, 3)
-    while more := connection.recv(65536):
-        sent += more
-    request = json.loads(sent)
+    message, streams, _, _ = socket.recv_fds(connection, 65536, 3)
+    while part := connection.recv(65536):
+        message += part
+    request = json.loads(message)
     child = os.fork()
     if not child:
         os.chdir(request["folder"])
@@ -58,8 +58,8 @@ while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:  # stand
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit"], request["limit"]))
         try:
             code = main(request["arguments"])
-        except SystemExit as left:
-            code = left.code
+        except SystemExit as error:
+            code = error.code
         except BaseException:
             traceback.print_exc()
             code = 1
@@ -72,11 +72,11 @@ while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:  # stand
     connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
     connection.close()
 """
-"""Does once what takes seconds, then runs each command in a fork of itself."""
+"""Server process: it imports the package once, which takes seconds, and runs each command in a fork of itself."""
 
 
 TIMEOUT_SECONDS = 200
-"""No quick command takes so long: one that serves, or waits, ends with exit code 1 and its stack on standard error."""
+"""Time limit of a forked command. After it the command prints its stack to standard error and exits with code 1."""
 
 
 CLIENT_PROGRAM = """#!{python} -ISE
@@ -89,11 +89,11 @@ connection.sendall(json.dumps(request).encode())
 connection.shutdown(socket.SHUT_WR)
 sys.exit(int(connection.recv(16)))
 """
-"""A program that has the server run its command line, for scripts of the shell."""
+"""Executable for shell scripts that sends its command line to the server."""
 
 
 class CommandResult(NamedTuple):
-    """What a command left: exit code and what it said."""
+    """Exit code, standard output and standard error of a command."""
 
     code: int
     out: str
@@ -102,9 +102,9 @@ class CommandResult(NamedTuple):
 
 @cache
 def start_server() -> str:
-    """The address of the one process that all quick commands are forks of."""
+    """Start the server of forked commands once; return the address of its socket."""
     address = tempfile.mkdtemp() + "/socket"
-    served = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", SERVER_PROGRAM, address],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -113,9 +113,9 @@ def start_server() -> str:
         env=build_environment(),
     )
     atexit.register(shutil.rmtree, Path(address).parent)
-    atexit.register(served.wait)
-    atexit.register(served.kill)
-    assert served.stdout is not None and served.stdout.readline() == "ready\n"
+    atexit.register(process.wait)
+    atexit.register(process.kill)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return address
 
 
@@ -126,12 +126,12 @@ def run_pellucid(
     stdout: Path | None = None,
     max_file_size: int = 0,
 ) -> CommandResult:
-    """Run a command quickly. `limit` is the size in bytes beyond which no file can grow."""
+    """Run a command in a fork of the server. `max_file_size` limits the size of every file, in bytes."""
     with tempfile.TemporaryDirectory() as streams, ExitStack() as stack:
-        read, out, err = (Path(streams) / name for name in ("stdin", "stdout", "stderr"))
-        read.write_bytes(stdin)
-        opened: list[BinaryIO] = [stack.enter_context(read.open("rb"))]
-        opened += [stack.enter_context(path.open("wb")) for path in (stdout or out, err)]
+        stdin_path, stdout_path, stderr_path = (Path(streams) / name for name in ("stdin", "stdout", "stderr"))
+        stdin_path.write_bytes(stdin)
+        files: list[BinaryIO] = [stack.enter_context(stdin_path.open("rb"))]
+        files += [stack.enter_context(path.open("wb")) for path in (stdout or stdout_path, stderr_path)]
         request = {
             "arguments": [str(argument) for argument in arguments],
             "folder": str(folder or shared_folder()),
@@ -140,16 +140,17 @@ def run_pellucid(
         }
         connection = stack.enter_context(socket.socket(socket.AF_UNIX))
         connection.connect(start_server())
-        socket.send_fds(connection, [b" "], [file.fileno() for file in opened])
+        socket.send_fds(connection, [b" "], [file.fileno() for file in files])
         connection.sendall(json.dumps(request).encode())
         connection.shutdown(socket.SHUT_WR)
         code = int(connection.recv(16))
-        return CommandResult(code, "" if stdout else out.read_bytes().decode(), err.read_bytes().decode())
+        output = "" if stdout else stdout_path.read_bytes().decode()
+        return CommandResult(code, output, stderr_path.read_bytes().decode())
 
 
 @contextmanager
 def fast_command_environment() -> Iterator[Mapping[str, str]]:
-    """An environment in which `pellucid` in a script is run quickly, as by the function of this name."""
+    """Yield an environment in which the command `pellucid` of a script runs in a fork of the server."""
     with tempfile.TemporaryDirectory() as folder:
         client = Path(folder) / "pellucid"
         client.write_text(
@@ -160,18 +161,18 @@ def fast_command_environment() -> Iterator[Mapping[str, str]]:
 
 
 def build_command(*arguments: object) -> list[str]:
-    """The command line as a person starts it."""
+    """Return the command line of a new process."""
     return [sys.executable, "-m", "pellucid", *map(str, arguments)]
 
 
 def build_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a command: one thread, and that Python sends what it has at once."""
+    """Return the environment of a command: one thread and unbuffered output, plus the changes."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **(changes or {})}
 
 
 def run_shell(script: str, *arguments: object) -> CommandResult:
-    """Run a line of shell in which "$@" is a command of pellucid's, started as a person starts it."""
-    done = subprocess.run(
+    """Run a shell script in which "$@" is the command line of a new process of pellucid."""
+    process = subprocess.run(
         ["sh", "-c", script, "sh", *build_command(*arguments)],
         capture_output=True,
         stdin=subprocess.DEVNULL,
@@ -180,25 +181,25 @@ def run_shell(script: str, *arguments: object) -> CommandResult:
         timeout=100,
         check=False,
     )
-    return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return CommandResult(process.returncode, process.stdout.decode(), process.stderr.decode())
 
 
 def usage_error_message(result: CommandResult) -> str:
-    """The one message a refused command must have ended in: exit code 2, no traceback, nothing else complained of."""
+    """Return the only error message of a command, and assert that it ended with exit code 2 and no traceback."""
     assert result.code == 2 and "Traceback" not in result.err + result.out, result
     assert result.err.count("pellucid: ") == 1, result
     return result.err.partition("pellucid: ")[2].strip()
 
 
 def output_lines(text: str) -> Sequence[str]:
-    """Output lines, the newline at the end not taken for one more."""
+    """Return the lines of an output that ends with a newline."""
     assert text.endswith("\n")
     return text.removesuffix("\n").split("\n")
 
 
 @contextmanager
 def start_command(*arguments: object) -> Iterator["subprocess.Popen[bytes]"]:
-    """A command under way in a session of its own, as a terminal has it; it ends with the block."""
+    """Start a command in a session of its own, as a terminal does; it is killed at the end of the block."""
     process = subprocess.Popen(
         build_command(*arguments),
         stdin=subprocess.PIPE,
@@ -207,7 +208,7 @@ def start_command(*arguments: object) -> Iterator["subprocess.Popen[bytes]"]:
         cwd=shared_folder(),
         env=build_environment(),
         start_new_session=True,
-        preexec_fn=_heed_interrupts,
+        preexec_fn=_restore_interrupt_handler,
     )
     with process:
         try:
@@ -216,27 +217,27 @@ def start_command(*arguments: object) -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
-def _heed_interrupts() -> None:
-    """Ctrl-C works also where the tests run in the background, whose children would ignore it."""
+def _restore_interrupt_handler() -> None:
+    """Restore the default handler of Ctrl-C, because child processes of background jobs ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
-    """Wait for something that a process under way does."""
+    """Wait until a condition holds, and fail if the process ends before."""
     for _ in range(6000):
         if condition():
             return
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
-    raise AssertionError("it has not happened in a minute")
+    raise AssertionError("the condition does not hold after a minute")
 
 
 def send_interrupt(process: "subprocess.Popen[bytes]") -> None:
-    """Press Ctrl-C."""
+    """Send Ctrl-C to the process and its children."""
     os.killpg(process.pid, signal.SIGINT)
 
 
 def wait_for_exit(process: "subprocess.Popen[bytes]") -> CommandResult:
-    """What a process left, once it has ended."""
+    """Wait until a process ends; return its result."""
     out, err = process.communicate(timeout=60)
     return CommandResult(process.returncode, out.decode(), err.decode())

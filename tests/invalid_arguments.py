@@ -1,10 +1,10 @@
-"""Call every public function with values that its arguments cannot have; run as a script, beside what tests check.
+"""Call every public function with invalid values for each argument.
 
     python tests/invalid_arguments.py RUN PAIRS
 
-prints a line for each call that neither works nor raises an `InputError` whose message names the argument, and in the
-end how many calls were made. It is a process of its own because under pytest the types of all arguments are checked
-before a function sees them.
+The script prints a line for each call that neither works nor raises an `InputError` whose message names the argument.
+The last line is the number of calls. A test runs the script in its own process, because pytest checks the types of all
+arguments before a function sees them.
 """
 
 import os
@@ -35,20 +35,20 @@ Call = Callable[[Any], object]
 
 
 def identity(value: object) -> object:
-    """The value."""
+    """Return the value."""
     return value
 
 
 class MisleadingText(str):
-    """A subclass of text that shows itself as something else."""
+    """A subclass of str whose string representation is another text."""
 
     def __str__(self) -> str:
-        """What nobody may take for the text."""
+        """Return another text."""
         return "not the text"
 
 
 class FailingText(str):
-    """A text whose own methods raise."""
+    """A str whose methods raise an error."""
 
     def __str__(self) -> str:
         """Raise."""
@@ -62,7 +62,7 @@ class FailingText(str):
 
 
 class FailingNumber(int):
-    """A number whose own methods raise."""
+    """An int whose methods raise an error."""
 
     def __int__(self) -> int:
         """Raise."""
@@ -72,7 +72,7 @@ class FailingNumber(int):
 
 
 class FailingTable(dict[Any, Any]):
-    """A mapping whose own methods raise."""
+    """A dict whose methods raise an error."""
 
     def items(self) -> Any:  # noqa: ANN401
         """Raise."""
@@ -82,7 +82,7 @@ class FailingTable(dict[Any, Any]):
 
 
 class FailingClass:
-    """An object that will not even tell its class."""
+    """An object without readable attributes, not even its class."""
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401
         """Raise."""
@@ -90,7 +90,7 @@ class FailingClass:
 
 
 class FailingPath:
-    """A path that cannot be asked for."""
+    """A path-like object without a path."""
 
     def __fspath__(self) -> str:
         """Raise."""
@@ -98,15 +98,15 @@ class FailingPath:
 
 
 def make_nested_settings(depth: int) -> dict[str, Any]:
-    """Settings within settings."""
-    inner: dict[str, Any] = {}
+    """Return a table nested to this depth."""
+    table: dict[str, Any] = {}
     for _ in range(depth):
-        inner = {"data": inner}
-    return inner
+        table = {"data": table}
+    return table
 
 
 def make_cyclic_settings() -> dict[str, Any]:
-    """Settings that hold themselves."""
+    """Return a table that contains itself."""
     table: dict[str, Any] = {}
     table["data"] = table
     return table
@@ -144,22 +144,22 @@ INVALID_VALUES: tuple[Any, ...] = (
     ),
     *(FailingText("ab"), FailingNumber(1), FailingTable(), FailingClass(), FailingPath(), "a\nb\x1b", np.zeros((9, 9))),
 )
-NOTHING: Any = None
+NONE: Any = None
 VALUE_FACTORIES: list[Callable[[], object]] = [
     *(partial(identity, value) for value in INVALID_VALUES),
-    lambda: [Example("ab", NOTHING)],
+    lambda: [Example("ab", NONE)],
     lambda: iter(["ab", None]),
     lambda: (each for each in ["ab"]),
     lambda: (each for each in [Example("ab", "ab"), 5]),
     lambda: map(str, range(2)),
 ]
-"""What arguments are given, made anew for each call."""
+"""Functions that make an invalid value anew for each call."""
 
 
 def list_calls(run: str, pairs: str) -> dict[str, Call]:
-    """Each argument of each public function, by its full name."""
+    """Return a call for each argument of each public function, by the name of the function and the argument."""
     model, sources, examples = pellucid.load(run), ["ab", "c"], [Example("ab", "ab"), Example("c", "c")]
-    drawing, trace = pellucid.SamplingConfig(), model.predict(["ab"])[0]
+    sampling, trace = pellucid.SamplingConfig(), model.predict(["ab"])[0]
     settings = {"size": "tiny"}
     return {
         "load.run": pellucid.load,
@@ -188,19 +188,19 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "nbest.count": lambda v: model.nbest(sources, v),
         "nbest.features": lambda v: model.nbest(sources, 2, v),
         "nbest.top_mass": lambda v: model.nbest(sources, 2, top_mass=v),
-        "sample.sources": lambda v: model.sample(v, drawing),
+        "sample.sources": lambda v: model.sample(v, sampling),
         "sample.sampling": lambda v: model.sample(sources, v),
-        "sample.features": lambda v: model.sample(sources, drawing, v),
+        "sample.features": lambda v: model.sample(sources, sampling, v),
         "trace.examples": model.trace,
         "trace.prefixes": lambda v: model.trace(examples, v),
         "hypotheses.examples": lambda v: model.hypotheses(v, 2),
         "hypotheses.count": lambda v: model.hypotheses(examples, v),
         "hypotheses.top_mass": lambda v: model.hypotheses(examples, 2, v),
         "hypotheses.prefixes": lambda v: model.hypotheses(examples, 2, prefixes=v),
-        "samples.examples": lambda v: model.samples(v, drawing),
+        "samples.examples": lambda v: model.samples(v, sampling),
         "samples.sampling": lambda v: model.samples(examples, v),
-        "samples.first": lambda v: model.samples(examples, drawing, v),
-        "samples.prefixes": lambda v: model.samples(examples, drawing, prefixes=v),
+        "samples.first": lambda v: model.samples(examples, sampling, v),
+        "samples.prefixes": lambda v: model.samples(examples, sampling, prefixes=v),
         "force.examples": model.force,
         "with_beam.beam_size": model.with_beam,
         "with_search.search": model.with_search,
@@ -211,11 +211,11 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "from_json.text": pellucid.Trace.from_json,
         "from_record.record": pellucid.Trace.from_record,
         **{
-            f"Drawing.{each.name}": partial(sample_with_setting, model, each.name)
+            f"SamplingConfig.{each.name}": partial(sample_with_setting, model, each.name)
             for each in fields(pellucid.SamplingConfig)
         },
         **{
-            f"Options.{each.name}": partial(predict_with_option, model, each.name)
+            f"DecodingOptions.{each.name}": partial(predict_with_option, model, each.name)
             for each in fields(pellucid.DecodingOptions)
         },
         "Transducer.config": lambda v: pellucid.Transducer(v, model.vocabularies, model.network),
@@ -228,8 +228,8 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
             f"Trace[{each.name}].trace": partial(render_changed_trace, trace, each.name)
             for each in fields(pellucid.Trace)
         },
-        "Painted.step": lambda v: pellucid.ForcedAttention(v, (1.0,)),
-        "Painted.weights": lambda v: pellucid.ForcedAttention(0, v),
+        "ForcedAttention.step": lambda v: pellucid.ForcedAttention(v, (1.0,)),
+        "ForcedAttention.weights": lambda v: pellucid.ForcedAttention(0, v),
         "Lexicon.targets": pellucid.Lexicon,
         "Lexicon.bad": lambda v: pellucid.Lexicon({}, v),
         **{
@@ -241,41 +241,41 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
 
 
 def field_names(struct: type[msgspec.Struct]) -> list[str]:
-    """The names of a struct's fields."""
+    """Return the names of the fields of a struct."""
     return [field.name for field in msgspec.structs.fields(struct)]
 
 
 def render_changed_trace(trace: pellucid.Trace, name: str, value: object) -> object:
-    """A trace with one field that a program has set, as JSON and as a page."""
-    changed: Any = {name: value}
-    mine = replace(trace, **changed)
-    return mine.to_json(), mine._repr_html_()
+    """Set one field of a trace; return it as JSON and as HTML."""
+    changes: Any = {name: value}
+    changed_trace = replace(trace, **changes)
+    return changed_trace.to_json(), changed_trace._repr_html_()
 
 
 def sample_with_setting(model: pellucid.Predictor, name: str, value: object) -> object:
-    """Samples, drawn with one setting."""
-    given: Any = {name: value}
-    return model.sample(["ab"], pellucid.SamplingConfig(**given))
+    """Return samples drawn with one changed setting."""
+    settings: Any = {name: value}
+    return model.sample(["ab"], pellucid.SamplingConfig(**settings))
 
 
 def predict_with_option(model: pellucid.Predictor, name: str, value: object) -> object:
-    """Outputs of which one thing is asked."""
-    given: Any = {name: value}
-    return model.with_options(pellucid.DecodingOptions(**given)).predict(["ab"])
+    """Return outputs decoded with one changed option."""
+    options: Any = {name: value}
+    return model.with_options(pellucid.DecodingOptions(**options)).predict(["ab"])
 
 
 def predict_with_search_setting(model: pellucid.Predictor, name: str, value: object) -> object:
-    """Outputs of a search with one setting."""
+    """Return outputs of a search with one changed setting."""
     return model.with_search(msgspec.structs.replace(model.config.search, **{name: value})).predict(["ab"])
 
 
 def train_with_setting(pairs: str, name: str, value: object) -> object:
-    """A training with one setting."""
+    """Train with one changed setting."""
     return pellucid.train(pairs, pairs, "run", {name: value})
 
 
 def describe_fault(call: Call, name: str, value: object) -> str:
-    """What is wrong with what a call came to; empty where it worked, or the error is one that a person can use."""
+    """Return a description of the fault of a call, or "" if it works or raises an error that names the argument."""
     try:
         result = call(value)
         if isinstance(result, Iterator):
@@ -290,19 +290,19 @@ def describe_fault(call: Call, name: str, value: object) -> str:
 
 
 def main(run: str, pairs: str) -> None:
-    """Make all calls, trainings but for their arguments."""
-    api.train_run = lambda *given: iter(())  # type: ignore[attr-defined, assignment]
-    api.load = lambda *given: None  # type: ignore[attr-defined, assignment]
-    api._train_ensemble = lambda *given: None
-    every, made = list_calls(run, pairs), 0
+    """Make all calls; training checks its arguments and does nothing else."""
+    api.train_run = lambda *arguments: iter(())  # type: ignore[attr-defined, assignment]
+    api.load = lambda *arguments: None  # type: ignore[attr-defined, assignment]
+    api._train_ensemble = lambda *arguments: None
+    calls, num_calls = list_calls(run, pairs), 0
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for name, call in every.items():
+        for name, call in calls.items():
             for value in VALUE_FACTORIES:
-                wrong, made = describe_fault(call, name.partition(".")[2], value()), made + 1
-                if wrong:
-                    print(f"{name} = {describe_value(value())}: {wrong}")
-    print(f"{made} calls")
+                fault, num_calls = describe_fault(call, name.partition(".")[2], value()), num_calls + 1
+                if fault:
+                    print(f"{name} = {describe_value(value())}: {fault}")
+    print(f"{num_calls} calls")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, InputError
 
 Functions = Mapping[Callable[..., Any], Mapping[str, Any]]
-"""Public functions, each with arguments that it takes."""
+"""Public functions with valid values of their arguments."""
 
 INVALID_ARRAYS: list[Any] = [
     *(
@@ -31,43 +31,45 @@ INVALID_ARRAYS: list[Any] = [
     *(torch.ones((2, 2), requires_grad=True), torch.ones((2, 2), dtype=torch.bfloat16), torch.eye(2).to_sparse()),
     *([[1, 2], [3]], [[10**400]], [[1, 2], [3, 4]], [[True, False]], [[None]], [b"x"], [[]], [[0, 1, 2]], [["a", "b"]]),
 ]
-"""Arrays that no function, or not every one, can use."""
+"""Arrays that some or all functions cannot use."""
 
 
 def list_arguments(functions: Functions) -> list[tuple[Callable[..., Any], str]]:
-    """Every argument of every function."""
+    """Return each function with the name of each of its arguments."""
     return [
         (function, name) for function in functions for name in inspect.signature(function).parameters if name != "self"
     ]
 
 
 def function_name(value: object) -> str | None:
-    """What a test is called by."""
+    """Return the name of a function for the identifier of a test."""
     return value.__qualname__ if inspect.isfunction(value) else None
 
 
 def find_faults(function: Callable[..., Any], valid_arguments: Mapping[str, Any], name: str) -> list[str]:
-    """What is wrong with calls whose argument `name` is what it cannot be; nothing where each is right or refused."""
+    """Call a function with invalid values of the argument `name`; return a description of each fault.
 
-    found = list[str]()
+    A call has a fault if it returns NaN or raises another error than an `InputError` that names the argument.
+    """
+    faults = list[str]()
     for value in [*(each() for each in VALUE_FACTORIES), *INVALID_ARRAYS]:
         try:
             result = function(**{**valid_arguments, name: value})
-            wrong = contains_nan(list(result) if isinstance(result, Iterator) else result)
+            is_fault = contains_nan(list(result) if isinstance(result, Iterator) else result)
         except ArgumentError as error:
-            wrong = name not in str(error) or len(str(error)) > 400
+            is_fault = name not in str(error) or len(str(error)) > 400
         except InputError:
-            wrong = False
+            is_fault = False
         except Exception as error:
-            found.append(f"{name} = {describe_value(value)}: {type(error).__name__}: {str(error)[:300]}")
+            faults.append(f"{name} = {describe_value(value)}: {type(error).__name__}: {str(error)[:300]}")
             continue
-        if wrong:
-            found.append(f"{name} = {describe_value(value)}: nan, or a message that does not name it")
-    return found
+        if is_fault:
+            faults.append(f"{name} = {describe_value(value)}: NaN, or a message that does not name it")
+    return faults
 
 
 def contains_nan(value: Any) -> bool:  # noqa: ANN401
-    """Whether there is a number that is none, anywhere in a result."""
+    """Return whether a result contains NaN at any depth."""
     if isinstance(value, float | np.ndarray | torch.Tensor):
         values = np.asarray(value)
         return values.dtype.kind == "f" and bool(np.isnan(values).any())

@@ -1,6 +1,6 @@
-"""Run folders as nobody would write them: files of a sound one, changed at random, and every verb tried on them.
+"""Fuzzing of run folders: one file of a valid run folder is changed at random, and every subcommand reads the folder.
 
-The same seed makes the same changes. To try more of them than the tests do, a part at a time:
+The same seed makes the same change. To try the seeds FIRST to LAST - 1:
 
     python tests/mutations.py FIRST LAST
 """
@@ -39,27 +39,27 @@ from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.errors import InputError
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.training import training_data as reading
+from pellucid.training import training_data
 from pellucid.training.run_folder import ENSEMBLE
 from pellucid.training.session import FileSaved, TrainingFiles, train_run
 
 TIMEOUT_SECONDS = 60
-"""Of the processor, that a verb may take on one of these tiny runs."""
+"""CPU seconds that a subcommand may take on one of these small runs."""
 EXTREME_VALUES: Sequence[object] = (
     *(None, True, False, 0, 1, -1, 2, 7, 2**20, 2**31, 2**53, 2**63, 2**64, 10**30, -(10**30)),
     *(0.5, -0.5, 1e-30, 1e6, 1e30, 1e308, -1e308, float("nan"), float("inf"), float("-inf")),
     *("", "a", "\0", "\x1b[31m\u202e", "../..", "/", "a" * 5000, "1", "nan", "\u0301", "日", "1e30", "one-hot", "tag"),
     *([], {}, [[]], [1], [""], ["a", "a"], {"a": 1}, [None], {"": {}}, [1e308]),
 )
-"""Values that may stand in the place of any other."""
+"""Values that replace any other value."""
 
 
 class TimeLimitError(Exception):
-    """A verb took too long."""
+    """A subcommand exceeded its CPU time limit."""
 
 
 class MutatedRun(NamedTuple):
-    """A run folder with one file that was changed, and what it was made from."""
+    """A run folder with one changed file, and the run of which it is a copy."""
 
     trained: TrainedRun
     folder: Path
@@ -69,7 +69,7 @@ class MutatedRun(NamedTuple):
 
 @cache
 def train_run_of_kind(kind: str) -> TrainedRun:
-    """A sound run of a kind."""
+    """Return a valid run of one of `RUN_KINDS`, trained once."""
     if kind in ("tag", "classify", "point"):
         return task_run(kind)
     if kind == "finished":
@@ -85,16 +85,17 @@ def train_run_of_kind(kind: str) -> TrainedRun:
     if kind == "subwords":
         config = make_small_config({"epochs": 1}, data={"source_symbols": "subwords", "target_symbols": "subwords"})
     if kind == "features":
-        odd = [
-            each._replace(features="x;y" if at % 2 else "x") for at, each in enumerate(make_copy_examples(30, seed=1))
+        examples = [
+            each._replace(features="x;y" if index % 2 else "x")
+            for index, each in enumerate(make_copy_examples(30, seed=1))
         ]
         files = TrainingFiles(
-            write_pairs(folder / "train.tsv", odd),
-            write_pairs(folder / "dev.tsv", [*odd[-8:-2], Example("a", "b", "x")]),
+            write_pairs(folder / "train.tsv", examples),
+            write_pairs(folder / "dev.tsv", [*examples[-8:-2], Example("a", "b", "x")]),
         )
-        config = _with_copying(make_small_config({"epochs": 1}, data={"features_column": "3"}))
+        config = _with_pointer_generator(make_small_config({"epochs": 1}, data={"features_column": "3"}))
     if kind == "unfinished":
-        return _unfinished(files, folder / "run", config)
+        return _train_to_first_checkpoint(files, folder / "run", config)
     train_to_end(files, folder / "run", config)
     return TrainedRun(files, folder / "run", config)
 
@@ -102,231 +103,234 @@ def train_run_of_kind(kind: str) -> TrainedRun:
 RUN_KINDS = ("finished", "unfinished", "ensemble", "tag", "classify", "point", "features", "subwords")
 
 
-def _with_copying(config: Config) -> Config:
-    """The same, copying from its source."""
+def _with_pointer_generator(config: Config) -> Config:
+    """Return the configuration with a pointer-generator decoder."""
     from msgspec.structs import replace
 
     return replace(config, decoder=replace(config.decoder, pointer_generator=True))
 
 
-def _unfinished(files: TrainingFiles, run: Path, config: Config) -> TrainedRun:
-    """A run that was interrupted after its first checkpoint, its examples kept in a corpus."""
-    kept, reading.MIN_CORPUS_SYMBOLS = reading.MIN_CORPUS_SYMBOLS, 1
+def _train_to_first_checkpoint(files: TrainingFiles, run: Path, config: Config) -> TrainedRun:
+    """Return a run that was interrupted after its first checkpoint and stores its examples in a corpus file."""
+    min_corpus_symbols, training_data.MIN_CORPUS_SYMBOLS = training_data.MIN_CORPUS_SYMBOLS, 1
     try:
         events = train_run(files, run, config)
         next(event for event in events if isinstance(event, FileSaved) and not event.best)
         events.close()
     finally:
-        reading.MIN_CORPUS_SYMBOLS = kept
+        training_data.MIN_CORPUS_SYMBOLS = min_corpus_symbols
     assert (run / "corpus.arrow").exists()
     return TrainedRun(files, run, config)
 
 
 def make_mutated_run(seed: int, folder: Path) -> MutatedRun:
-    """The case of a number."""
-    choose = random.Random(seed)
-    trained = train_run_of_kind(choose.choice(RUN_KINDS))
+    """Copy a run to `folder`, and change one of its files; the seed selects the run, the file and the change."""
+    generator = random.Random(seed)
+    trained = train_run_of_kind(generator.choice(RUN_KINDS))
     shutil.copytree(trained.run, folder / "run")
     files = sorted(path for path in (folder / "run").rglob("*") if path.is_file() and path.name != ".lock")
-    file = choose.choice(files)
+    file = generator.choice(files)
     content = file.read_bytes()
-    changes: list[Callable[[random.Random, bytes], bytes]] = [_bytes]
+    changes: list[Callable[[random.Random, bytes], bytes]] = [_change_bytes]
     changes += {
-        ".json": [_json],
-        ".jsonl": [_lines],
-        ".toml": [_toml],
-        ".safetensors": [_header, _notes, _numbers],
+        ".json": [_change_json],
+        ".jsonl": [_change_json_line],
+        ".toml": [_change_toml],
+        ".safetensors": [_change_header, _change_metadata, _change_tensor],
     }.get(file.suffix, [])
-    change = choose.choice([*changes, *changes[1:], *changes[1:]])
-    file.write_bytes(change(choose, content))
+    change = generator.choice([*changes, *changes[1:], *changes[1:]])
+    file.write_bytes(change(generator, content))
     return MutatedRun(trained, folder / "run", file, f"{change.__name__} of {file.relative_to(folder)}")
 
 
-def _bytes(choose: random.Random, content: bytes) -> bytes:
-    """Some bytes are others, or are not there."""
+def _change_bytes(generator: random.Random, content: bytes) -> bytes:
+    """Change, insert or remove some bytes."""
     changed, size = bytearray(content), max(len(content), 1)
-    at, length = choose.randrange(size), choose.choice([1, 2, 8, 100, size])
-    match choose.randrange(7):
+    start, length = generator.randrange(size), generator.choice([1, 2, 8, 100, size])
+    match generator.randrange(7):
         case 0:
-            return bytes(changed[:at])
+            return bytes(changed[:start])
         case 1:
-            del changed[at : at + length]
+            del changed[start : start + length]
         case 2:
-            changed[at:at] = choose.randbytes(length)
+            changed[start:start] = generator.randbytes(length)
         case 3:
-            changed[at:at] = changed[at : at + length]
+            changed[start:start] = changed[start : start + length]
         case 4:
-            changed[at : at + 8] = choose.choice([b"\xff", b"\0", b"\x80", b"9", b"["]) * 8
+            changed[start : start + 8] = generator.choice([b"\xff", b"\0", b"\x80", b"9", b"["]) * 8
         case 5:
-            changed[at : at + length] = b"[" * 20_000
+            changed[start : start + length] = b"[" * 20_000
         case _:
-            for _ in range(choose.choice([1, 1, 3, 10])):
+            for _ in range(generator.choice([1, 1, 3, 10])):
                 if changed:
-                    changed[choose.randrange(len(changed))] ^= 1 << choose.randrange(8)
+                    changed[generator.randrange(len(changed))] ^= 1 << generator.randrange(8)
     return bytes(changed)
 
 
-def _changed(choose: random.Random, value: Any) -> Any:  # noqa: ANN401 (any JSON)
-    """The same value, but for one part of it that is another."""
-    if choose.random() < 0.2 or not isinstance(value, dict | list) or not value:
-        return choose.choice(EXTREME_VALUES)
-    kept: Any = value.copy()
-    key = choose.choice(list(value) if isinstance(value, dict) else range(len(value)))
-    match choose.randrange(8):
+def _change_value(generator: random.Random, value: Any) -> Any:  # noqa: ANN401 (any JSON)
+    """Return a JSON value of which one part is changed, removed, repeated or renamed."""
+    if generator.random() < 0.2 or not isinstance(value, dict | list) or not value:
+        return generator.choice(EXTREME_VALUES)
+    changed: Any = value.copy()
+    key = generator.choice(list(value) if isinstance(value, dict) else range(len(value)))
+    match generator.randrange(8):
         case 0:
-            del kept[key]
-        case 1 if isinstance(kept, dict):
-            kept[str(choose.choice(EXTREME_VALUES))] = kept.pop(key)
-        case 2 if isinstance(kept, list):
-            kept.insert(key, kept[key])
+            del changed[key]
+        case 1 if isinstance(changed, dict):
+            changed[str(generator.choice(EXTREME_VALUES))] = changed.pop(key)
+        case 2 if isinstance(changed, list):
+            changed.insert(key, changed[key])
         case 3:
-            kept[key] = value
+            changed[key] = value
         case _:
-            kept[key] = _changed(choose, value[key])
-    return kept
+            changed[key] = _change_value(generator, value[key])
+    return changed
 
 
-def _json(choose: random.Random, content: bytes) -> bytes:
-    """One value is another."""
-    return json.dumps(_changed(choose, json.loads(content))).encode()
+def _change_json(generator: random.Random, content: bytes) -> bytes:
+    """Change one value of a JSON file."""
+    return json.dumps(_change_value(generator, json.loads(content))).encode()
 
 
-def _lines(choose: random.Random, content: bytes) -> bytes:
-    """One line is another."""
+def _change_json_line(generator: random.Random, content: bytes) -> bytes:
+    """Change one line of a JSON Lines file."""
     lines = content.splitlines()
-    at = choose.randrange(len(lines))
-    lines[at] = _json(choose, lines[at])
+    index = generator.randrange(len(lines))
+    lines[index] = _change_json(generator, lines[index])
     return b"\n".join(lines) + b"\n"
 
 
-def _toml(choose: random.Random, content: bytes) -> bytes:
-    """One setting is another, occurs twice, or is in another table."""
+def _change_toml(generator: random.Random, content: bytes) -> bytes:
+    """Change, repeat or move one setting of a TOML file."""
     lines = content.decode().split("\n")
-    at = choose.choice([at for at, line in enumerate(lines) if " = " in line and not line.startswith("#")])
-    key = lines[at].partition(" = ")[0]
-    choices = re.findall(r"[a-z][a-z-]+", lines[at - 1])
-    value = choose.choice([*EXTREME_VALUES, *choices, *choices])
-    match choose.randrange(8):
+    index = generator.choice([index for index, line in enumerate(lines) if " = " in line and not line.startswith("#")])
+    key = lines[index].partition(" = ")[0]
+    words_of_comment = re.findall(r"[a-z][a-z-]+", lines[index - 1])
+    value = generator.choice([*EXTREME_VALUES, *words_of_comment, *words_of_comment])
+    match generator.randrange(8):
         case 0:
-            lines.insert(choose.randrange(len(lines)), lines[at])
+            lines.insert(generator.randrange(len(lines)), lines[index])
         case 1:
-            lines[at] = f"{json.dumps(str(value))} = 1"
+            lines[index] = f"{json.dumps(str(value))} = 1"
         case _:
-            told = "{}" if isinstance(value, dict) or value is None else json.dumps(value)
-            lines[at] = f"{key} = {told.replace('Infinity', 'inf').replace('NaN', 'nan')}"
+            literal = "{}" if isinstance(value, dict) or value is None else json.dumps(value)
+            lines[index] = f"{key} = {literal.replace('Infinity', 'inf').replace('NaN', 'nan')}"
     return "\n".join(lines).encode("utf-8", "surrogatepass")
 
 
-def _split(content: bytes) -> tuple[dict[str, Any], bytes]:
-    """The header of a safetensors file, and its tensors."""
+def _split_safetensors(content: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the header and the tensors of a safetensors file."""
     length = int.from_bytes(content[:8], "little")
     header: dict[str, Any] = json.loads(content[8 : 8 + length])
     return header, content[8 + length :]
 
 
-def _joined(header: object, tensors: bytes) -> bytes:
-    """A file of both."""
-    told = json.dumps(header).encode()
-    return len(told).to_bytes(8, "little") + told + tensors
+def _join_safetensors(header: object, tensors: bytes) -> bytes:
+    """Return a safetensors file of a header and tensors."""
+    encoded = json.dumps(header).encode()
+    return len(encoded).to_bytes(8, "little") + encoded + tensors
 
 
-def _header(choose: random.Random, content: bytes) -> bytes:
-    """One value of the header is another: a name, a type, a size, a place."""
-    header, tensors = _split(content)
+def _change_header(generator: random.Random, content: bytes) -> bytes:
+    """Change one value of the header: a name, a type, a shape or an offset."""
+    header, tensors = _split_safetensors(content)
     names = [name for name in header if name != "__metadata__"]
-    one, other = choose.choice(names), choose.choice(names)
-    match choose.randrange(6):
+    first, second = generator.choice(names), generator.choice(names)
+    match generator.randrange(6):
         case 0:
-            header[one], header[other] = header[other], header[one]
+            header[first], header[second] = header[second], header[first]
         case 1:
-            header[one]["dtype"] = choose.choice(
+            header[first]["dtype"] = generator.choice(
                 ["F64", "F16", "BF16", "I32", "I64", "U8", "BOOL", "F8_E4M3", "C64", "x"]
             )
         case 2:
-            header[one]["shape"] = header[one]["shape"][::-1]
+            header[first]["shape"] = header[first]["shape"][::-1]
         case 3:
-            header[one]["data_offsets"] = [at + choose.choice([-8, -1, 1, 8]) for at in header[one]["data_offsets"]]
+            header[first]["data_offsets"] = [
+                offset + generator.choice([-8, -1, 1, 8]) for offset in header[first]["data_offsets"]
+            ]
         case _:
-            return _joined(_changed(choose, header), tensors)
-    return _joined(header, tensors)
+            return _join_safetensors(_change_value(generator, header), tensors)
+    return _join_safetensors(header, tensors)
 
 
-def _notes(choose: random.Random, content: bytes) -> bytes:
-    """One value of what stands beside the tensors is another."""
-    header, tensors = _split(content)
-    notes: dict[str, str] = header["__metadata__"]
-    key = choose.choice(sorted(notes))
+def _change_metadata(generator: random.Random, content: bytes) -> bytes:
+    """Change one value of the metadata."""
+    header, tensors = _split_safetensors(content)
+    metadata: dict[str, str] = header["__metadata__"]
+    key = generator.choice(sorted(metadata))
     with contextlib.suppress(ValueError):
-        notes[key] = json.dumps(_changed(choose, json.loads(notes[key])))
-    return _joined(header, tensors)
+        metadata[key] = json.dumps(_change_value(generator, json.loads(metadata[key])))
+    return _join_safetensors(header, tensors)
 
 
-def _numbers(choose: random.Random, content: bytes) -> bytes:
-    """Some numbers are as large, as small, or as little numbers as there are."""
+def _change_tensor(generator: random.Random, content: bytes) -> bytes:
+    """Set one number or all numbers of a tensor to an extreme value."""
     import numpy as np
 
-    header, tensors = _split(content)
-    info = header[choose.choice([name for name in header if name != "__metadata__"])]
-    first, last = info["data_offsets"]
-    kind = {"F32": "<f4", "F16": "<f2", "I64": "<i8"}[info["dtype"]]
-    values = np.frombuffer(tensors[first:last], kind).copy()
-    greatest = np.iinfo(kind).max if kind == "<i8" else np.finfo(kind).max
-    extremes = [greatest, -greatest, 0, 1, -1, *([] if kind == "<i8" else [np.nan, np.inf, 1e4, greatest / 1e3])]
-    value = choose.choice(extremes)
-    if choose.random() < 0.5:
+    header, tensors = _split_safetensors(content)
+    entry = header[generator.choice([name for name in header if name != "__metadata__"])]
+    start, end = entry["data_offsets"]
+    dtype = {"F32": "<f4", "F16": "<f2", "I64": "<i8"}[entry["dtype"]]
+    values = np.frombuffer(tensors[start:end], dtype).copy()
+    maximum = np.iinfo(dtype).max if dtype == "<i8" else np.finfo(dtype).max
+    extremes = [maximum, -maximum, 0, 1, -1, *([] if dtype == "<i8" else [np.nan, np.inf, 1e4, maximum / 1e3])]
+    value = generator.choice(extremes)
+    if generator.random() < 0.5:
         values[:] = value
     elif len(values):
-        values[choose.randrange(len(values))] = value
-    return _joined(header, tensors[:first] + values.tobytes() + tensors[last:])
+        values[generator.randrange(len(values))] = value
+    return _join_safetensors(header, tensors[:start] + values.tobytes() + tensors[end:])
 
 
 def subcommand_calls(case: MutatedRun) -> Mapping[str, Callable[[], object]]:
-    """What is done with a run folder."""
-    run, dev = str(case.folder), str(case.trained.files.valid)
+    """Return the calls of all subcommands on a run folder, by name."""
+    run, valid = str(case.folder), str(case.trained.files.valid)
     page = str(case.folder.parent / "page.html")
-    short = ["--search.max-length", "20"] if case.trained.config.task == "transduce" else []
-    found: dict[str, Callable[[], object]] = {
-        "predict": lambda: predict.main([run, dev, "--output-format", "jsonl"]),
-        "beam": lambda: predict.main([run, dev, "--nbest", "2", *short]),
-        "score": lambda: score.main([run, dev]),
-        "evaluate": lambda: evaluate.main([run, dev, "--json"]),
-        "look": lambda: look.main([run, dev, "--export", page]),
+    length_limit = ["--search.max-length", "20"] if case.trained.config.task == "transduce" else []
+    calls: dict[str, Callable[[], object]] = {
+        "predict": lambda: predict.main([run, valid, "--output-format", "jsonl"]),
+        "beam": lambda: predict.main([run, valid, "--nbest", "2", *length_limit]),
+        "score": lambda: score.main([run, valid]),
+        "evaluate": lambda: evaluate.main([run, valid, "--json"]),
+        "look": lambda: look.main([run, valid, "--export", page]),
         "train": lambda: list(train_run(case.trained.files, case.folder, case.trained.config)),
     }
     if case.trained.config.task != "transduce":
-        found["beam"] = found.pop("predict")
-    return found
+        calls["beam"] = calls.pop("predict")
+    return calls
 
 
 @contextlib.contextmanager
 def limit_cpu_time(seconds: int) -> Iterator[None]:
-    """`SlowError` where the block takes more of the processor's time."""
+    """Raise `TimeLimitError` if the block takes more CPU seconds."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise TimeLimitError(f"more than {seconds} seconds of the processor")
+        raise TimeLimitError(f"more than {seconds} CPU seconds")
 
-    before = signal.signal(signal.SIGVTALRM, stop)
+    previous_handler = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        signal.signal(signal.SIGVTALRM, previous_handler)
 
 
 def run_subcommands(seed: int) -> tuple[MutatedRun, dict[str, str]]:
-    """What each verb came to in the case of a number: "done", "refused", or what it must not.
+    """Run all subcommands on the mutated run of a seed.
 
-    What is written is no nan.
+    Returns:
+        The mutated run, and the result of each subcommand: "done", "refused", or a description of a fault.
     """
     with tempfile.TemporaryDirectory() as folder:
         case = make_mutated_run(seed, Path(folder))
-        results = {name: _tried(verb) for name, verb in subcommand_calls(case).items()}
+        results = {name: _run_subcommand(call) for name, call in subcommand_calls(case).items()}
     return case, results
 
 
-def _tried(verb: Callable[[], object]) -> str:
-    """What one verb came to."""
+def _run_subcommand(call: Callable[[], object]) -> str:
+    """Return the result of one subcommand: "done", "refused", or a description of a fault."""
     out, err = io.StringIO(), io.StringIO()
     try:
         with (
@@ -335,25 +339,25 @@ def _tried(verb: Callable[[], object]) -> str:
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):
-            verb()
+            call()
     except InputError as error:
         return "refused" if len(str(error)) < 20_000 else f"a message of {len(str(error)):,} characters"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    return "a number that is none" if re.search(r"\bnan\b|NaN", out.getvalue()) else "done"
+    return "NaN in the output" if re.search(r"\bnan\b|NaN", out.getvalue()) else "done"
 
 
 def main(first: int, last: int) -> int:
-    """Try the cases of these numbers, and tell what must not be."""
+    """Run all subcommands on the mutated runs of these seeds, and print the faults."""
     counts: Counter[str] = Counter()
     warnings.simplefilter("ignore")
-    for number in range(first, last):
-        case, results = run_subcommands(number)
-        for verb, result in results.items():
+    for seed in range(first, last):
+        case, results = run_subcommands(seed)
+        for name, result in results.items():
             counts[result if result in ("done", "refused") else "WRONG"] += 1
             if result not in ("done", "refused"):
-                print(f"{number} {case.change} ({case.trained.config.task}): {verb}: {result[:300]}", flush=True)
-    print(f"cases {first} to {last - 1}: {dict(counts)}")
+                print(f"{seed} {case.change} ({case.trained.config.task}): {name}: {result[:300]}", flush=True)
+    print(f"seeds {first} to {last - 1}: {dict(counts)}")
     return int(counts["WRONG"] > 0)
 
 

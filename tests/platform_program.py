@@ -1,6 +1,6 @@
-"""Train, resume, predict, evaluate, export a page and train an ensemble, in the working folder, on any system.
+"""Train, resume, predict, evaluate, export a page and train an ensemble in the working folder, on any system.
 
-Run with the folder of the example pairs as argument; prints "done" and the module of its locks at the end.
+The argument is the folder of the example pairs. The last output line is "done" and the module that locks files.
 """
 
 import io
@@ -15,18 +15,18 @@ from pellucid.training import training_data
 from pellucid.training.run_folder import in_use, read_log
 from pellucid.training.session import TrainingFiles, train_run
 
-PAIRS = 300
+NUM_PAIRS = 300
 FLAGS = ("--size", "tiny", "--training.epochs", "2", "--training.eval_interval", "1", "--threads", "1")
 
 
 def run_pellucid(*arguments: object) -> None:
-    """Run a subcommand, which must succeed."""
+    """Run a subcommand, and assert that it succeeds."""
     code = main([str(argument) for argument in arguments])
     assert code == 0, (arguments, code)
 
 
 def interrupt_training(folder: Path) -> None:
-    """Begin the training of the command line, and stop it after its first checkpoint; it is locked meanwhile."""
+    """Train until the first checkpoint, and assert that the run folder is locked meanwhile."""
     command_line = ["train.tsv", "--valid", "valid.tsv", "--run", str(folder), *FLAGS]
     config = config_from_flags(parse_train_arguments(command_line))
     events = train_run(TrainingFiles(Path("train.tsv"), Path("valid.tsv")), folder, config)
@@ -38,10 +38,10 @@ def interrupt_training(folder: Path) -> None:
 
 
 def train_and_use(examples: Path) -> None:
-    """Do everything once. The corpus is mapped into memory, as one of many pairs is."""
+    """Run every subcommand once. The corpus is mapped into memory, as a large corpus is."""
     training_data.MIN_CORPUS_SYMBOLS = 1
     for name, split in (("train", "train"), ("valid", "dev")):
-        lines = (examples / f"{split}.tsv").read_text("utf-8").splitlines(keepends=True)[:PAIRS]
+        lines = (examples / f"{split}.tsv").read_text("utf-8").splitlines(keepends=True)[:NUM_PAIRS]
         Path(f"{name}.tsv").write_text("".join(lines), "utf-8")
     interrupt_training(Path("run"))
     run_pellucid("train", "train.tsv", "--valid", "valid.tsv", "--run", "run", *FLAGS)
@@ -55,14 +55,14 @@ def train_and_use(examples: Path) -> None:
     )
     names = sorted(path.name for path in Path("ensemble").iterdir())
     assert names == [".lock", "ensemble.json", "seed-1", "seed-2"], names
-    written = [path for path in Path().rglob("*") if path.suffix in (".toml", ".json", ".jsonl", ".md", ".html")]
-    assert len(written) > 12
-    for path in written:
+    text_files = [path for path in Path().rglob("*") if path.suffix in (".toml", ".json", ".jsonl", ".md", ".html")]
+    assert len(text_files) > 12
+    for path in text_files:
         assert b"\r" not in path.read_bytes(), path
     for path in Path().rglob("*.tmp"):
-        raise AssertionError(f"{path} is left over")
+        raise AssertionError(f"{path} is a leftover temporary file")
 
 
-if __name__ == "__main__":  # a worker process imports this module, too
+if __name__ == "__main__":  # worker processes import this module without running it
     train_and_use(Path(sys.argv[1]))
     print("done", "fcntl" if vars(file_lock)["fcntl"] else "msvcrt")

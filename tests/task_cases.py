@@ -1,4 +1,4 @@
-"""What the tests of the four tasks share: configurations, tiny data whose answers are rules, runs made once."""
+"""Configurations, small data sets and small runs of the tasks tag, classify and point."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -20,27 +20,29 @@ CLASSIFICATION_TASKS: Sequence[Task] = ("tag", "classify", "point")
 IGNORED_TAG = "-"
 
 
-def make_tag_example(random_: random.Random) -> Example:
-    """Each a after no b is V, all else C; now and then a tag is not scored."""
-    source = "".join(random_.choices("abcd", k=random_.randint(2, 8)))
-    tags = ["V" if symbol == "a" and not source[:at].endswith("b") else "C" for at, symbol in enumerate(source)]
-    if random_.random() < 0.3:
-        tags[random_.randrange(len(tags))] = IGNORED_TAG
+def make_tag_example(generator: random.Random) -> Example:
+    """Return a pair that tags V each a that does not follow a b, and C all other symbols; some tags are ignored."""
+    source = "".join(generator.choices("abcd", k=generator.randint(2, 8)))
+    tags = [
+        "V" if symbol == "a" and not source[:position].endswith("b") else "C" for position, symbol in enumerate(source)
+    ]
+    if generator.random() < 0.3:
+        tags[generator.randrange(len(tags))] = IGNORED_TAG
     return Example(source, "".join(tags))
 
 
-def make_classify_example(random_: random.Random) -> Example:
-    """Whether there is an a, in words."""
-    source = "".join(random_.choices("abcd", k=random_.randint(2, 8)))
+def make_classify_example(generator: random.Random) -> Example:
+    """Return a pair whose class tells if the source contains an a."""
+    source = "".join(generator.choices("abcd", k=generator.randint(2, 8)))
     return Example(source, "an a" if "a" in source else "no a")
 
 
-def make_point_example(random_: random.Random) -> Example:
-    """Where the one x stands."""
-    symbols = random_.choices("abcd", k=random_.randint(2, 8))
-    place = random_.randrange(len(symbols))
-    symbols[place] = "x"
-    return Example("".join(symbols), str(place + 1))
+def make_point_example(generator: random.Random) -> Example:
+    """Return a pair whose target is the position of the only x."""
+    symbols = generator.choices("abcd", k=generator.randint(2, 8))
+    position = generator.randrange(len(symbols))
+    symbols[position] = "x"
+    return Example("".join(symbols), str(position + 1))
 
 
 EXAMPLE_MAKERS: Mapping[str, Callable[[random.Random], Example]] = {
@@ -51,37 +53,37 @@ EXAMPLE_MAKERS: Mapping[str, Callable[[random.Random], Example]] = {
 
 
 def make_examples(task: Task, count: int, seed: int) -> list[Example]:
-    """Pairs of a task, none without a tag that is scored."""
+    """Return pairs of a task; each has at least one tag that is not ignored."""
     generator = random.Random(seed)
-    drawn = [EXAMPLE_MAKERS[task](generator) for _ in range(2 * count)]
-    return [each for each in drawn if set(each.target) != {IGNORED_TAG}][:count]
+    candidates = [EXAMPLE_MAKERS[task](generator) for _ in range(2 * count)]
+    return [each for each in candidates if set(each.target) != {IGNORED_TAG}][:count]
 
 
 def make_task_config(task: Task, **settings: Mapping[str, Any]) -> Config:
-    """A configuration of the smallest sizes for a task; tags have one that is not scored."""
-    parts: dict[str, dict[str, Any]] = {name: dict(part) for name, part in SMALL_SIZES.items()}
-    parts["data"] = {"ignored_tag": IGNORED_TAG} if task == "tag" else {}
-    for name, own in settings.items():
-        parts[name] = {**parts.get(name, {}), **own}
-    return build_config({"size": "tiny", "task": task, **parts}, origin="a test")
+    """Return a configuration of the smallest sizes for a task; tagging has an ignored tag."""
+    tables: dict[str, dict[str, Any]] = {name: dict(table) for name, table in SMALL_SIZES.items()}
+    tables["data"] = {"ignored_tag": IGNORED_TAG} if task == "tag" else {}
+    for name, table in settings.items():
+        tables[name] = {**tables.get(name, {}), **table}
+    return build_config({"size": "tiny", "task": task, **tables}, origin="a test")
 
 
 def learn_task_vocabularies(config: Config, examples: Sequence[Example]) -> Vocabularies:
-    """What examples teach."""
+    """Return the vocabularies that a task learns from examples."""
     return configured_task(config).learn_vocabularies(examples, build_tokenizers(config.data), config)
 
 
 def make_untrained_predictor(config: Config, examples: Sequence[Example]) -> ClassificationPredictor:
-    """A model that was never trained."""
+    """Return a predictor with an untrained network."""
     vocabularies = learn_task_vocabularies(config, examples)
-    made = build_predictor(config, vocabularies, build_network(config, vocabularies).eval())
-    assert isinstance(made, ClassificationPredictor)
-    return made
+    predictor = build_predictor(config, vocabularies, build_network(config, vocabularies).eval())
+    assert isinstance(predictor, ClassificationPredictor)
+    return predictor
 
 
 @cache
 def task_run(task: Task) -> TrainedRun:
-    """A small finished run that has nearly learned its rule. Read it; copy it to change it."""
+    """Return a small finished run that has nearly learned its task. Tests copy it before they change it."""
     folder = shared_folder() / f"task-{task}"
     folder.mkdir(parents=True, exist_ok=True)
     files = TrainingFiles(

@@ -1,4 +1,4 @@
-"""What the tests of training and of the command line share: tiny data, small runs made once, and real processes."""
+"""Small data sets, small runs that are trained once per test process, and comparisons of run folders."""
 
 import atexit
 import json
@@ -28,14 +28,14 @@ SMALL_SIZES: Mapping[str, Mapping[str, Any]] = {
     "attention": {"size": 8},
     "decoder": {"hidden_size": 12, "embedding_size": 6},
 }
-"""Sizes at which an update takes a few milliseconds."""
+"""Sizes with which an update takes a few milliseconds."""
 SNAPSHOTS_FOLDER = "snapshots/"
 RUN_FILES = ["card.md", "config.toml", "log.jsonl", "model.safetensors", "training.safetensors", "vocabulary.json"]
-"""Of a finished run, beside its snapshots."""
+"""Files of a finished run, without its snapshots."""
 
 
 class TrainedRun(NamedTuple):
-    """A finished run and what it was made from."""
+    """Folder of a finished run, its training files and its configuration."""
 
     files: TrainingFiles
     run: Path
@@ -45,29 +45,32 @@ class TrainedRun(NamedTuple):
 def make_small_config(
     training: Mapping[str, Any] | None = None, dropout: float = 0.0, data: Mapping[str, Any] | None = None
 ) -> Config:
-    """A configuration of the smallest sizes."""
-    parts = {name: dict(part) for name, part in SMALL_SIZES.items()}
-    parts["encoder"]["dropout"] = parts["decoder"]["dropout"] = dropout
-    given = {"size": "tiny", **parts, "training": {"batch_size": 8, **(training or {})}, "data": dict(data or {})}
-    return build_config(given, origin="test")
+    """Return a configuration of the smallest sizes."""
+    tables = {name: dict(table) for name, table in SMALL_SIZES.items()}
+    tables["encoder"]["dropout"] = tables["decoder"]["dropout"] = dropout
+    settings = {"size": "tiny", **tables, "training": {"batch_size": 8, **(training or {})}, "data": dict(data or {})}
+    return build_config(settings, origin="test")
 
 
 def write_pairs(path: Path, examples: Iterable[Example]) -> Path:
-    """Pairs as TSV, the features in a third column where there are any."""
-    lines = ("\t".join((e.source, e.target, e.features) if e.features else (e.source, e.target)) for e in examples)
+    """Write pairs as TSV, with the features, if there are any, in a third column; return the path."""
+    lines = (
+        "\t".join((each.source, each.target, each.features) if each.features else (each.source, each.target))
+        for each in examples
+    )
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
 
 
 def make_copy_examples(count: int, seed: int) -> list[Example]:
-    """Pairs of one to three letters whose source is their target."""
+    """Return pairs of one to three letters whose target equals their source."""
     generator = random.Random(seed)
     texts = ["".join(generator.choices("abcd", k=generator.randint(1, 3))) for _ in range(count)]
     return [Example(text, text) for text in texts]
 
 
 def write_copy_files(folder: Path, num_training: int = 40, num_validation: int = 10) -> TrainingFiles:
-    """Copies: a training and a development file."""
+    """Write a training and a validation file of pairs whose target equals their source."""
     folder.mkdir(parents=True, exist_ok=True)
     return TrainingFiles(
         write_pairs(folder / "train.tsv", make_copy_examples(num_training, seed=1)),
@@ -78,7 +81,7 @@ def write_copy_files(folder: Path, num_training: int = 40, num_validation: int =
 def write_digit_files(
     folder: Path, num_training: int = 60, num_validation: int = 20, max_digits: int = 2
 ) -> TrainingFiles:
-    """Spelled digits: a training and a development file."""
+    """Write a training and a validation file of spelled digits."""
     folder.mkdir(parents=True, exist_ok=True)
     return TrainingFiles(
         write_pairs(folder / "train.tsv", spelled_digits(num_training, 1, max_digits, seed=1)),
@@ -87,14 +90,14 @@ def write_digit_files(
 
 
 def train_to_end(files: TrainingFiles, folder: Path, config: Config) -> list[RunEvent]:
-    """All events of a training that nobody disturbs."""
+    """Train without an interruption; return all events."""
     torch.set_num_threads(1)
     return list(train_run(files, folder, config))
 
 
 @cache
 def shared_folder() -> Path:
-    """A folder that lives as long as the tests."""
+    """Return a temporary folder that all tests of this process share."""
     folder = Path(tempfile.mkdtemp(prefix="pellucid-tests-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -102,7 +105,7 @@ def shared_folder() -> Path:
 
 @cache
 def digits_run() -> TrainedRun:
-    """A model that has learned one to three spelled digits, nearly. Read it; copy it to change it."""
+    """Return a run that has nearly learned one to three spelled digits. Tests copy it before they change it."""
     files = write_digit_files(shared_folder() / "digits", num_training=300, num_validation=40, max_digits=3)
     training = {"epochs": 10, "batch_size": 20, "learning_rate": 0.02, "label_smoothing": 0.0, "eval_interval": 2}
     config = build_config({"size": "tiny", "training": training}, origin="test")
@@ -113,7 +116,7 @@ def digits_run() -> TrainedRun:
 
 @cache
 def copy_task_run() -> TrainedRun:
-    """A small finished run with dropout: 5 updates an epoch, a validation every second or third."""
+    """Return a small finished run with dropout, 5 updates per epoch and two validations per epoch."""
     files = write_copy_files(shared_folder() / "copies")
     config = make_small_config({"epochs": 3, "eval_interval": 0.5}, dropout=0.4)
     run = shared_folder() / "copies" / "run"
@@ -122,12 +125,12 @@ def copy_task_run() -> TrainedRun:
 
 
 def copy_run_folder(run: Path, destination: Path) -> Path:
-    """A run folder to spoil."""
+    """Copy a run folder, so that a test can change it; return the copy."""
     return Path(shutil.copytree(run, destination))
 
 
 def training_flags(config: Config) -> list[str]:
-    """The flags that make the command line train a small configuration."""
+    """Return the flags that set a small configuration on the command line."""
     values = {
         f"--{part}.{name}": getattr(getattr(config, part), name)
         for part, names in {
@@ -142,52 +145,55 @@ def training_flags(config: Config) -> list[str]:
 
 
 def comparable_log_records(run: Path) -> list[dict[str, Any]]:
-    """The log without what tells the time and of how training was begun."""
+    """Return the records of the log without times, starts and compilations, which differ between equal runs."""
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
-    timeless = [{k: v for k, v in line.items() if k not in ("seconds", "time")} for line in lines]
-    return [line for line in timeless if line["event"] not in ("started", "compiling")]
+    records = [{key: value for key, value in line.items() if key not in ("seconds", "time")} for line in lines]
+    return [record for record in records if record["event"] not in ("started", "compiling")]
 
 
 def read_tensors(path: Path) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Every tensor of a safetensors file with its type and shape, as bytes, and the notes."""
+    """Return the type, shape and data of each tensor of a safetensors file as bytes, and the metadata."""
     with safe_open(path, framework="pt") as file:
-        read = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        told = {name: f"{tensor.dtype} {tuple(tensor.shape)} ".encode() for name, tensor in read.items()}
-        return {name: told[name] + read[name].numpy().tobytes() for name in read}, file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        headers = {name: f"{tensor.dtype} {tuple(tensor.shape)} ".encode() for name, tensor in tensors.items()}
+        return {name: headers[name] + tensors[name].numpy().tobytes() for name in tensors}, file.metadata() or {}
 
 
 def read_snapshot(path: Path) -> tuple[dict[str, bytes], dict[str, str]]:
-    """A snapshot: its vectors to the bit, and what the probes came to to four digits.
+    """Return the exact tensors of a snapshot, and its metadata with numbers of four decimals.
 
-    How a probe is decoded may differ in the last bit from process to process, by where its numbers lie in memory.
+    The last bits of the decoded probes depend on the alignment of arrays in memory, which differs between processes.
     """
-    vectors, notes = read_tensors(path)
+    tensors, metadata = read_tensors(path)
     inexact = re.compile(r'(?<=\.\d{4})\d+|"sha256":"[^"]*",')
-    return vectors, {name: inexact.sub("", note) for name, note in notes.items()}
+    return tensors, {name: inexact.sub("", value) for name, value in metadata.items()}
 
 
 def comparable_run_contents(run: Path) -> dict[str, Any]:
-    """All that two trainings to the same bits must have alike: every file of the run, but for the time it took."""
-    moments, notes = read_tensors(run / "training.safetensors")
-    progress = {key: value for key, value in json.loads(notes.pop("progress")).items() if key != "seconds"}
-    kept: dict[str, Any] = {
+    """Return the content of every file of a run, without the training time.
+
+    Two runs that are reproducible bit for bit have equal contents.
+    """
+    moments, metadata = read_tensors(run / "training.safetensors")
+    progress = {key: value for key, value in json.loads(metadata.pop("progress")).items() if key != "seconds"}
+    files: dict[str, Any] = {
         name: (run / name).read_bytes() for name in ("model.safetensors", "config.toml", "vocabulary.json")
     }
     card = re.sub(r"[\d,]+ seconds", "", (run / "card.md").read_text("utf-8"))
-    kept |= {path.name: read_snapshot(path) for path in sorted((run / SNAPSHOTS_FOLDER).glob("*"))}
-    return {**kept, "moments": moments, "progress": progress, "log": comparable_log_records(run), "card": card}
+    files |= {path.name: read_snapshot(path) for path in sorted((run / SNAPSHOTS_FOLDER).glob("*"))}
+    return {**files, "moments": moments, "progress": progress, "log": comparable_log_records(run), "card": card}
 
 
 def assert_runs_identical(actual: Path, expected: Path) -> None:
-    """Two runs agree to the bit, part by part."""
-    first, second = comparable_run_contents(actual), comparable_run_contents(expected)
-    assert first.keys() == second.keys()
-    for part in first:
-        assert first[part] == second[part], part
+    """Assert that two runs are equal bit for bit."""
+    actual_contents, expected_contents = comparable_run_contents(actual), comparable_run_contents(expected)
+    assert actual_contents.keys() == expected_contents.keys()
+    for name in actual_contents:
+        assert actual_contents[name] == expected_contents[name], name
 
 
 def read_folder_state(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Every file below a folder, its bytes and when it was written, the lock left out."""
+    """Return the bytes and the modification time of every file below a folder, except the lock."""
     return {
         path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in sorted(folder.rglob("*"))
@@ -196,7 +202,7 @@ def read_folder_state(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def list_run_files(run: Path) -> list[str]:
-    """The files of a run folder, its snapshots left out, of which there is one at least."""
+    """Return the files of a run folder without its snapshots, and assert that there is a snapshot."""
     names = sorted(read_folder_state(run))
     assert any(name.startswith(SNAPSHOTS_FOLDER) for name in names)
     return [name for name in names if not name.startswith(SNAPSHOTS_FOLDER)]
@@ -205,5 +211,5 @@ def list_run_files(run: Path) -> list[str]:
 def run_jobs_serially(
     task: Callable[[Any, ProgressCallback], Any], jobs: Sequence[tuple[str, Any]], request: RecipeRequest
 ) -> Iterator[Any]:
-    """As `validation_metrics`: the jobs one after the other, in this process."""
+    """Yield the results of the jobs, run one after another in this process instead of a worker pool."""
     return (task(job, progress_callback(request, name)) for name, job in jobs)

@@ -1,8 +1,8 @@
-"""A system with less than POSIX has, for `test_platforms.py`: imported first in every process, as `sitecustomize`.
+"""Emulation of the limits of Windows for `test_platforms.py`. Every process imports it first, as `sitecustomize`.
 
-What Windows lacks is removed: modules for all, functions and constants for the package alone, since NumPy and PyTorch
-go by the name of the system. An open file cannot be replaced or removed, and any file is busy for the first moments, as
-while a virus scanner reads it. Locks are those of msvcrt, which stand here on those of the real system.
+This module removes what Windows lacks: modules for all importers, functions and constants only for the package, because
+NumPy and PyTorch choose by the name of the system. An open file cannot be replaced or removed. The first attempts to
+replace any file fail, as if a virus scanner were reading it. Locks are those of msvcrt, implemented with fcntl.
 """
 
 import errno
@@ -10,7 +10,7 @@ import fcntl
 import multiprocessing
 import os
 import signal
-import subprocess  # noqa: F401 (asks for msvcrt to see whether this is Windows)
+import subprocess  # noqa: F401 (it tries to import msvcrt to detect Windows, so its import comes first)
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,23 +33,24 @@ MISSING_SIGNAL_NAMES = (
     "SIGUSR1",
 )
 NUM_FAILURES = 2
-"""Attempts to replace a file that fail before one succeeds."""
+"""Number of failed attempts to replace a file before one succeeds."""
 
-real_lock = fcntl.flock
-failures: dict[str, int] = {}
+posix_lock = fcntl.flock
+num_failures: dict[str, int] = {}
+"""Failed attempts so far, by path."""
 
 
 class SharingViolationError(PermissionError):
-    """The error of Windows for a file that is open elsewhere."""
+    """The error of Windows for a file that another process has opened."""
 
     winerror = 32
 
 
 def lock_byte(descriptor: int, mode: int, size: int) -> None:
-    """As `msvcrt.locking`: it fails at once, and the type of the error is another one than that of flock."""
+    """Lock a file as `msvcrt.locking` does: fail at once, with another type of error than flock."""
     assert (mode, size) == (msvcrt.LK_NBLCK, 1)
     try:
-        real_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        posix_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise PermissionError(errno.EACCES, "permission denied") from error
 
@@ -58,33 +59,36 @@ msvcrt = SimpleNamespace(locking=lock_byte, LK_NBLCK=2)
 
 
 def refuse_open_file(path: str | Path) -> None:
-    """Fail if this process has the file open, or has it mapped into memory; files of the real system are let be."""
+    """Raise an error if this process has opened the file or mapped it into memory.
+
+    Only files below the working folder are checked.
+    """
     real_path = os.path.realpath(path)
     descriptors = Path("/proc/self/fd")
-    opened = {os.readlink(link) for link in descriptors.iterdir() if link.is_symlink()}
-    mapped = {line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text("utf-8").splitlines()}
-    if real_path in opened | mapped and real_path.startswith(os.getcwd()):
+    open_files = {os.readlink(link) for link in descriptors.iterdir() if link.is_symlink()}
+    mapped_files = {line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text("utf-8").splitlines()}
+    if real_path in open_files | mapped_files and real_path.startswith(os.getcwd()):
         raise SharingViolationError(errno.EACCES, "the file is open", str(path))
 
 
 def refuse_open_files(action: Callable[..., None], busy: bool) -> Callable[..., None]:
-    """The same for files that are not open; if `busy`, the first attempts on each path fail."""
+    """Return a file operation that refuses open files; if `busy`, its first attempts on each path fail."""
 
-    def guard(*paths: Any, **options: Any) -> None:  # noqa: ANN401
+    def checked_action(*paths: Any, **options: Any) -> None:  # noqa: ANN401
         for path in paths:
             refuse_open_file(path)
         target = str(paths[-1])
-        if busy and failures.setdefault(target, 0) < NUM_FAILURES:
-            failures[target] += 1
+        if busy and num_failures.setdefault(target, 0) < NUM_FAILURES:
+            num_failures[target] += 1
             raise SharingViolationError(errno.EACCES, "the file is busy", target)
-        failures.pop(target, None)
+        num_failures.pop(target, None)
         action(*paths, **options)
 
-    return guard
+    return checked_action
 
 
 class ReducedModule(ModuleType):
-    """A module some of whose names are there for everyone but the package."""
+    """A module that hides some of its names from the package."""
 
     hidden: Mapping[str, object]
 
@@ -95,7 +99,7 @@ class ReducedModule(ModuleType):
 
 
 def hide_names(module: ModuleType, names: Sequence[str]) -> None:
-    """Take the names from the package."""
+    """Hide these names of a module from the package."""
     hidden = {name: getattr(module, name) for name in names}
     for name in names:
         delattr(module, name)
