@@ -149,8 +149,8 @@ VALUE_FACTORIES: list[Callable[[], object]] = [
     *(partial(identity, value) for value in INVALID_VALUES),
     lambda: [Example("ab", NONE)],
     lambda: iter(["ab", None]),
-    lambda: (each for each in ["ab"]),
-    lambda: (each for each in [Example("ab", "ab"), 5]),
+    lambda: (item for item in ["ab"]),
+    lambda: (item for item in [Example("ab", "ab"), 5]),
     lambda: map(str, range(2)),
 ]
 """Functions that make an invalid value anew for each call."""
@@ -211,12 +211,12 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "from_json.text": pellucid.Trace.from_json,
         "from_record.record": pellucid.Trace.from_record,
         **{
-            f"SamplingConfig.{each.name}": partial(sample_with_setting, model, each.name)
-            for each in fields(pellucid.SamplingConfig)
+            f"SamplingConfig.{field.name}": partial(sample_with_setting, model, field.name)
+            for field in fields(pellucid.SamplingConfig)
         },
         **{
-            f"DecodingOptions.{each.name}": partial(predict_with_option, model, each.name)
-            for each in fields(pellucid.DecodingOptions)
+            f"DecodingOptions.{field.name}": partial(predict_with_option, model, field.name)
+            for field in fields(pellucid.DecodingOptions)
         },
         "Transducer.config": lambda v: pellucid.Transducer(v, model.vocabularies, model.network),
         "Transducer.vocabularies": lambda v: pellucid.Transducer(model.config, v, model.network),
@@ -225,8 +225,8 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "Ensemble.members": lambda v: pellucid.Ensemble(model.config, model.vocabularies, model.network, members=v),
         "Transducer.members": lambda v: pellucid.Transducer(model.config, model.vocabularies, model.network, members=v),
         **{
-            f"Trace[{each.name}].trace": partial(render_changed_trace, trace, each.name)
-            for each in fields(pellucid.Trace)
+            f"Trace[{field.name}].trace": partial(render_changed_trace, trace, field.name)
+            for field in fields(pellucid.Trace)
         },
         "ForcedAttention.step": lambda v: pellucid.ForcedAttention(v, (1.0,)),
         "ForcedAttention.weights": lambda v: pellucid.ForcedAttention(0, v),

@@ -52,7 +52,7 @@ def find_faults(function: Callable[..., Any], valid_arguments: Mapping[str, Any]
     A call has a fault if it returns NaN or raises another error than an `InputError` that names the argument.
     """
     faults = list[str]()
-    for value in [*(each() for each in VALUE_FACTORIES), *INVALID_ARRAYS]:
+    for value in [*(make_value() for make_value in VALUE_FACTORIES), *INVALID_ARRAYS]:
         try:
             result = function(**{**valid_arguments, name: value})
             is_fault = contains_nan(list(result) if isinstance(result, Iterator) else result)

@@ -86,8 +86,8 @@ def train_run_of_kind(kind: str) -> TrainedRun:
         config = make_small_config({"epochs": 1}, data={"source_symbols": "subwords", "target_symbols": "subwords"})
     if kind == "features":
         examples = [
-            each._replace(features="x;y" if index % 2 else "x")
-            for index, each in enumerate(make_copy_examples(30, seed=1))
+            example._replace(features="x;y" if index % 2 else "x")
+            for index, example in enumerate(make_copy_examples(30, seed=1))
         ]
         files = TrainingFiles(
             write_pairs(folder / "train.tsv", examples),

@@ -40,7 +40,7 @@ def find_override_chain() -> tuple[int, list[AttentionOverride]]:
         ]
         for longer in overrides:
             last = len(_decode_target(page_data, request, [longer])) - 1
-            for shorter in (each for each in overrides if last >= num_steps and each.step != longer.step):
+            for shorter in (override for override in overrides if last >= num_steps and override.step != longer.step):
                 chain = [longer, _one_hot_override(last, 0, num_positions), shorter]
                 if len(_decode_target(page_data, request, chain)) <= last:
                     return index, chain

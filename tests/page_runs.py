@@ -31,7 +31,7 @@ def transcribe_word(word: str) -> str:
     """Return the phones of a word of an invented language, separated by spaces."""
     phones, position = list[str](), 0
     while position < len(word):
-        spelling = next((each for each in SPELLING_PHONES if word.startswith(each, position)), word[position])
+        spelling = next((key for key in SPELLING_PHONES if word.startswith(key, position)), word[position])
         phones.append(SPELLING_PHONES.get(spelling, LETTER_PHONES.get(spelling, "")))
         position += len(spelling)
     return " ".join(phone for phone in phones if phone)

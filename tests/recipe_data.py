@@ -40,44 +40,44 @@ def write_g2p(folder: Path) -> None:
     for split in SPLIT_SIZES:
         for language in ("arm", "ady", "bul"):
             if split != "test" or language != "ady":
-                lines = [f"{each.source}\t{' '.join(each.target)}" for each in make_pairs(split)]
+                lines = [f"{example.source}\t{' '.join(example.target)}" for example in make_pairs(split)]
                 write_lines(folder / split / f"{language}_{split}.tsv", lines)
 
 
 def write_histnorm(folder: Path) -> None:
     for name in transduction.HISTNORM_FILES.values():
         for split in SPLIT_SIZES:
-            lines = [f"{each.source.upper()}\t{each.target}" for each in make_pairs(split)]
+            lines = [f"{example.source.upper()}\t{example.target}" for example in make_pairs(split)]
             write_lines(folder / f"{name}.{split}.txt", [*lines[:5], "", ".\t.", "\t", *lines[5:], "alone"])
 
 
 def write_translit(folder: Path) -> None:
     for name in ("hebrew", "arabic"):
         for split, suffix in zip(SPLIT_SIZES, ("64", "16", "20"), strict=True):
-            lines = [f"{each.source}\t{' '.join(each.target)}\t3" for each in make_pairs(split)]
+            lines = [f"{example.source}\t{' '.join(example.target)}\t3" for example in make_pairs(split)]
             write_lines(folder / f"wd_{name}_{suffix}", lines)
 
 
 def write_codespell(folder: Path) -> None:
     for split in SPLIT_SIZES:
-        write_lines(folder / f"{split}.tsv", [f"{each.source}\t{each.target}" for each in make_pairs(split)])
+        write_lines(folder / f"{split}.tsv", [f"{example.source}\t{example.target}" for example in make_pairs(split)])
 
 
 def write_scan(folder: Path) -> None:
     for split in ("train", "test"):
         for experiment in ("simple", "length"):
-            lines = [f"IN: {' '.join(each.source)} OUT: {' '.join(each.target)}" for each in make_pairs(split)]
+            lines = [f"IN: {' '.join(example.source)} OUT: {' '.join(example.target)}" for example in make_pairs(split)]
             write_lines(folder / f"tasks_{split}_{experiment}.txt{'.gz' if experiment == 'simple' else ''}", lines)
 
 
 def write_snips(folder: Path) -> None:
     generator = random.Random(1)
     for split, count in zip(tagging.SNIPS_SPLITS, SPLIT_SIZES.values(), strict=True):
-        words = [generator.choices(["play", "rain", "in", "paris", "berlin", "7"], k=4) for _ in range(count)]
-        tags = [["B-city" if word in ("paris", "berlin") else "O" for word in sentence] for sentence in words]
-        write_lines(folder / split / "seq.in", [" ".join(each) for each in words])
-        write_lines(folder / split / "seq.out", [f"{' '.join(each)} " for each in tags])
-        write_lines(folder / split / "label", ["Play" if "play" in each else "Rain" for each in words])
+        sentences = [generator.choices(["play", "rain", "in", "paris", "berlin", "7"], k=4) for _ in range(count)]
+        tags = [["B-city" if word in ("paris", "berlin") else "O" for word in sentence] for sentence in sentences]
+        write_lines(folder / split / "seq.in", [" ".join(sentence) for sentence in sentences])
+        write_lines(folder / split / "seq.out", [f"{' '.join(sentence)} " for sentence in tags])
+        write_lines(folder / split / "label", ["Play" if "play" in sentence else "Rain" for sentence in sentences])
 
 
 def write_structure(folder: Path) -> None:

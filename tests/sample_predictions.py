@@ -15,7 +15,7 @@ def make_prediction_trace(
 
     The candidates of every step are `top_symbols`, or else only the prediction.
     """
-    best = [tuple(top_symbols) if top_symbols is not None else (each,) for each in predictions]
+    candidates = [tuple(top_symbols) if top_symbols is not None else (prediction,) for prediction in predictions]
     return Trace(
         text=source,
         source=tuple(source),
@@ -26,7 +26,7 @@ def make_prediction_trace(
         finished=True,
         log_probabilities=np.full(len(predictions), -0.5, np.float32),
         attention=np.ones((len(predictions), len(source)), np.float32) / len(source),
-        top_symbols=tuple(best),
-        top_log_probabilities=np.full((len(predictions), len(best[0])), -0.5, np.float32),
+        top_symbols=tuple(candidates),
+        top_log_probabilities=np.full((len(predictions), len(candidates[0])), -0.5, np.float32),
         task=task,
     )

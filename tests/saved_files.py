@@ -16,14 +16,17 @@ def read_svg_texts(file: bytes) -> list[str]:
     text = file.decode("utf-8")
     assert "var(" not in text and "color-mix" not in text and "NaN" not in text and "undefined" not in text
     assert root.find(f".//{SVG_NAMESPACE}script") is None and root.find(f".//{SVG_NAMESPACE}style") is None
-    assert all(each.attrib.get("href", "data:").startswith("data:") for each in root.iter())
+    assert all(element.attrib.get("href", "data:").startswith("data:") for element in root.iter())
     assert root.attrib["role"] == "img" and root[0].tag == f"{SVG_NAMESPACE}title" and root[0].text
     interactive = {
-        name for each in root.iter() for name in each.attrib if name.startswith(("aria-", "data-", "on", "tabindex"))
+        name
+        for element in root.iter()
+        for name in element.attrib
+        if name.startswith(("aria-", "data-", "on", "tabindex"))
     }
     assert not interactive and "Arrow keys" not in text and "arrows" not in text
-    assert [each.attrib["role"] for each in root.iter() if "role" in each.attrib] == ["img"]
-    return ["".join(each.itertext()) for each in root.iter(f"{SVG_NAMESPACE}text")]
+    assert [element.attrib["role"] for element in root.iter() if "role" in element.attrib] == ["img"]
+    return ["".join(element.itertext()) for element in root.iter(f"{SVG_NAMESPACE}text")]
 
 
 def assert_double_resolution(png: bytes, svg: bytes) -> None:

@@ -56,7 +56,7 @@ def make_examples(task: Task, count: int, seed: int) -> list[Example]:
     """Return pairs of a task; each has at least one tag that is not ignored."""
     generator = random.Random(seed)
     candidates = [EXAMPLE_MAKERS[task](generator) for _ in range(2 * count)]
-    return [each for each in candidates if set(each.target) != {IGNORED_TAG}][:count]
+    return [pair for pair in candidates if set(pair.target) != {IGNORED_TAG}][:count]
 
 
 def make_task_config(task: Task, **settings: Mapping[str, Any]) -> Config:

@@ -55,8 +55,10 @@ def make_small_config(
 def write_pairs(path: Path, examples: Iterable[Example]) -> Path:
     """Write pairs as TSV, with the features, if there are any, in a third column; return the path."""
     lines = (
-        "\t".join((each.source, each.target, each.features) if each.features else (each.source, each.target))
-        for each in examples
+        "\t".join(
+            (example.source, example.target, example.features) if example.features else (example.source, example.target)
+        )
+        for example in examples
     )
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
