@@ -272,7 +272,7 @@ def test_inference_uses_kernels_if_loading_them_pays_off(monkeypatch: pytest.Mon
     def uses_kernels(loaded: int, filled: bool, hypotheses: int, device: str = "cpu") -> bool:
         monkeypatch.setattr(dispatch.is_numba_available, "cache_info", lambda: SimpleNamespace(currsize=loaded))
         monkeypatch.setattr(dispatch, "is_filled", lambda: filled)
-        with dispatch.inference_kernels(hypotheses, device):
+        with dispatch.disable_kernels_unless_worth_loading(hypotheses, device):
             return not dispatch.are_kernels_disabled()
 
     assert uses_kernels(1, False, 1) and uses_kernels(1, True, 1)

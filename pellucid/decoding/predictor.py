@@ -46,7 +46,7 @@ from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk, Prefix, Result, decode_chunks
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ConfigError, quote
-from pellucid.kernels.dispatch import inference_kernels
+from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.device import check_process
 from pellucid.model.network import Network
 from pellucid.tasks.task_settings import get_task_settings
@@ -528,7 +528,7 @@ class Predictor(ABC):
         with (
             torch.inference_mode(),
             self.evaluation_mode(),
-            inference_kernels(len(order) * request.hypotheses, device.type),
+            disable_kernels_unless_worth_loading(len(order) * request.hypotheses, device.type),
         ):
             for batch_rows in batched(order, sources.lengths, request, size):
                 rows = np.array(batch_rows)

@@ -26,7 +26,7 @@ from pellucid.decoding.preprocessing import InferenceBatch, encode_source_ids
 from pellucid.decoding.trace import UNKNOWN, Trace, checked_fields
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import InputError, quote
-from pellucid.kernels.dispatch import inference_kernels
+from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.memory import State, Step
 
 MAX_POSITIONS = 2**15
@@ -258,7 +258,7 @@ def evaluation_context(transducer: Predictor, hypotheses: int) -> Iterator[None]
         hypotheses: Number of hypotheses that are decoded within the block, which decides whether to load kernels.
     """
     device = next(transducer.network.parameters()).device
-    with transducer.evaluation_mode(), inference_kernels(hypotheses, device.type):
+    with transducer.evaluation_mode(), disable_kernels_unless_worth_loading(hypotheses, device.type):
         yield
 
 

@@ -264,12 +264,11 @@ def are_kernels_disabled() -> bool:
 
 
 @contextmanager
-def inference_kernels(hypotheses: int, device: str) -> Iterator[None]:
+def disable_kernels_unless_worth_loading(hypotheses: int, device: str) -> Iterator[None]:
     """Disable kernels within the block if a search on the CPU is faster without loading them.
 
-    Kernels stay enabled if this process has loaded them, on a GPU, or if they are compiled on this machine and there
-    are at least `WORTH_LOADING` hypotheses, which justify the second that loading takes. No search waits for a
-    compiler.
+    They stay enabled if this process has loaded them, on a GPU, or if they are compiled on this machine and there are
+    at least `WORTH_LOADING` hypotheses, which justify the second that loading takes. No search waits for a compiler.
 
     Args:
         hypotheses: Number of hypotheses of the search, over all sources.
