@@ -55,7 +55,7 @@ def test_occlusion_is_a_zero_vector_at_one_position(kind: str, monkeypatch: pyte
         change[0, position] = -vectors[0, position]
         without = log_probabilities_of(transducer, trace, change)
         np.testing.assert_allclose(found.occlusion[:, position], trace.log_probabilities - without, atol=2e-5)
-    monkeypatch.setattr(module, "MAX_POSITIONS", 11)
+    monkeypatch.setattr(module, "MAX_REPLAY_POSITIONS", 11)
     np.testing.assert_allclose(attribute(transducer, trace).occlusion, found.occlusion, atol=2e-5)
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import SEEDS, SIZES, assert_equal, gradients_of, lengths_within
 
-from pellucid.kernels.dispatch import MAX_POSITIONS, disable_kernels, is_triton_available, use_kernel
+from pellucid.kernels.dispatch import MAX_TRITON_POSITIONS, disable_kernels, is_triton_available, use_kernel
 from pellucid.model import attention
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State
@@ -115,8 +115,8 @@ def test_sums_are_in_float32_for_all_input_types() -> None:
 @needs_triton
 def test_a_long_source_fits_into_one_program() -> None:
     torch.manual_seed(0)
-    attend, lengths = AdditiveAttention(2, 2, 3).to(DEVICE), torch.tensor([MAX_POSITIONS, 17], device=DEVICE)
-    states = torch.randn(2, MAX_POSITIONS, 2, device=DEVICE)
+    attend, lengths = AdditiveAttention(2, 2, 3).to(DEVICE), torch.tensor([MAX_TRITON_POSITIONS, 17], device=DEVICE)
+    states = torch.randn(2, MAX_TRITON_POSITIONS, 2, device=DEVICE)
     looked = cache_of(states, attend.key_projection(states).detach(), lengths)
     query = torch.randn(2, 2, device=DEVICE)
     with torch.no_grad(), kernel():

@@ -146,7 +146,7 @@ def encode_source_batch(
 
 MAX_HYPOTHESES = 2**14
 """Maximum number of hypotheses in a batch; the hypotheses of one source are never split, however many."""
-MAX_POSITIONS = 2**17
+MAX_BATCH_POSITIONS = 2**17
 """Source positions of these hypotheses, padding included: each step keeps a weight for each of them."""
 
 
@@ -188,7 +188,7 @@ def batched(
         batch = rows[start : start + max_sources]
         # The last source is the longest. The sources of a smaller batch are shorter, so its padded size still fits.
         positions = request.hypotheses * int(lengths[batch[-1]])
-        batch = batch[: max(1, MAX_POSITIONS // positions)]
+        batch = batch[: max(1, MAX_BATCH_POSITIONS // positions)]
         yield batch
         start += len(batch)
 

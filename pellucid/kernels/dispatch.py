@@ -33,7 +33,7 @@ from pellucid.kernels.types import CELL_LAYOUTS, SCORES
 
 WORTH_LOADING = 500
 """Number of hypotheses from which kernels save more time in a search than loading them takes, approximately."""
-MAX_POSITIONS = 8192
+MAX_TRITON_POSITIONS = 8192
 """Largest number of source positions of the kernel for GPUs: one program holds them all."""
 
 
@@ -191,7 +191,7 @@ TRITON = Backend(
             "attention.kind": {"additive"},
             "attention.override": {False},
             "attention.differentiated_queries": {0, 1},  # queries of a source that gradients flow to
-            "attention.positions": range(1, MAX_POSITIONS + 1),
+            "attention.positions": range(1, MAX_TRITON_POSITIONS + 1),
             "memory.source": ANYTHING,
             "memory.masked": {False},
         }
