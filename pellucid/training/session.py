@@ -23,8 +23,7 @@ from pellucid.kernels.dispatch import is_numba_available, will_compile
 from pellucid.model.device import find_device, move_to_device, use_determinism, use_threads
 from pellucid.model.network import check_memory, parameter_count
 from pellucid.tasks.registry import build_meta_network, build_network, build_predictor
-from pellucid.training import run_folder as run
-from pellucid.training import snapshots
+from pellucid.training import run_folder, snapshots
 from pellucid.training.checkpoint import check_network, network_file, restore_session, save_session
 from pellucid.training.loop import (
     LOSS_WINDOW,
@@ -123,16 +122,16 @@ def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Gener
     config = msgspec.structs.replace(config, data=resolve_auto_settings(files, data))
     # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
-    run.check_training_folder(folder)
-    run.check_same_config(folder, config)
+    run_folder.check_training_folder(folder)
+    run_folder.check_same_config(folder, config)
     use_threads(config.threads)
     use_determinism(config)
-    training_data = read_files(files, data, folder / run.CORPUS)
+    training_data = read_files(files, data, folder / run_folder.CORPUS)
     reads, development, is_mapped = training_data.reads, training_data.development, training_data.corpus is not None
     yield from reads
     augmented = None
-    with run.lock_run_folder(folder) as lock:
-        run.check_same_config(folder, config)
+    with run_folder.lock_run_folder(folder) as lock:
+        run_folder.check_same_config(folder, config)
         if config.training.augmentation != "none":
             training_data, augmented = augment_data(training_data, config)
             yield augmented
@@ -140,11 +139,11 @@ def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Gener
         del training_data  # frees the texts of a large file; training needs only the ids
         session, fingerprint, model_built = _open_session(folder, config, corpus, development)
         if not (is_mapped or session.progress.finished or config.decoder.pointer_generator or augmented):
-            session.training = save_corpus(folder / run.CORPUS, corpus, files, data).encoded
+            session.training = save_corpus(folder / run_folder.CORPUS, corpus, files, data).encoded
         del corpus
         yield model_built
         if model_built.compiles:
-            run.append_log(folder, {"event": "compiling"})
+            run_folder.append_log(folder, {"event": "compiling"})
             is_numba_available()  # compiles before the first update, where the training can be interrupted at once
         if session.progress.finished:
             _conclude(session, folder)
@@ -160,21 +159,21 @@ def _open_session(
     vocabularies = corpus.vocabularies
     max_output_length(config.search, vocabularies)  # checks the limits before the training
     fingerprint = _fingerprint((config, vocabularies, development), corpus.encoded)
-    resumed = file_exists(folder / run.TRAINING)
+    resumed = file_exists(folder / run_folder.TRAINING)
     check_memory(config, build_meta_network(config, vocabularies), "train", find_device(config.device))
     network = build_network(config, vocabularies)
     coverage = () if resumed else load_pretrained(network, config, vocabularies)
     if not resumed:
-        run.initialize_run_folder(folder, config, vocabularies)
+        run_folder.initialize_run_folder(folder, config, vocabularies)
     move_to_device(network, find_device(config.device))
     transducer = build_predictor(config, vocabularies, network, str(folder))
     session = TrainingState(transducer, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
-        restore_session(folder / run.TRAINING, session, fingerprint)
-        run.check_same_vocabularies(folder, vocabularies, config.data)
-    damage = run.log_damage(folder)
+        restore_session(folder / run_folder.TRAINING, session, fingerprint)
+        run_folder.check_same_vocabularies(folder, vocabularies, config.data)
+    damage = run_folder.log_damage(folder)
     damage += _repair_folder(session, folder)
-    damage += run.missing_validation(folder, session.progress)
+    damage += run_folder.missing_validation(folder, session.progress)
     compiles = not session.progress.finished and config.device == "cpu" and will_compile()
     warnings = (*data_warnings(transducer, development), *damage)
     model_built = ModelBuilt(folder, parameter_count(network), vocabularies, resumed, compiles, coverage, warnings)
@@ -187,23 +186,23 @@ def _repair_folder(session: TrainingState, folder: Path) -> list[str]:
     The log and the snapshots are written before the checkpoint, so they may be ahead. The best model is written after
     it, so it may be missing; then it equals that of the checkpoint.
     """
-    progress, messages = session.progress, run.repair_config(folder, session.config)
+    progress, messages = session.progress, run_folder.repair_config(folder, session.config)
     if progress.best is not None and progress.best_update == progress.update:
         model = _best_model(session)
-        if not has_content(folder / run.MODEL, model):
-            if _is_damaged(folder / run.MODEL, session):
-                messages.append(f"{folder / run.MODEL} was damaged: it is written anew from the checkpoint")
-            write_atomic(folder / run.MODEL, model)
+        if not has_content(folder / run_folder.MODEL, model):
+            if _is_damaged(folder / run_folder.MODEL, session):
+                messages.append(f"{folder / run_folder.MODEL} was damaged: it is written anew from the checkpoint")
+            write_atomic(folder / run_folder.MODEL, model)
     elif progress.best is not None:
-        check_network(folder / run.MODEL, session.transducer.network)
-    run.cut_log(folder, progress)
+        check_network(folder / run_folder.MODEL, session.transducer.network)
+    run_folder.cut_log(folder, progress)
     snapshots.remove_later_snapshots(folder, progress.update)
     snapshots.check_snapshots(folder)
-    if file_exists(folder / run.CARD) and is_damaged_card(
-        folder / run.CARD, build_model_card(session, run.read_log(folder))
+    if file_exists(folder / run_folder.CARD) and is_damaged_card(
+        folder / run_folder.CARD, build_model_card(session, run_folder.read_log(folder))
     ):
-        messages.append(f"{folder / run.CARD} was damaged: it is written anew at the end of the training")
-        remove_file(folder / run.CARD)
+        messages.append(f"{folder / run_folder.CARD} was damaged: it is written anew at the end of the training")
+        remove_file(folder / run_folder.CARD)
     return messages
 
 
@@ -224,12 +223,12 @@ def _best_model(session: TrainingState) -> bytes:
 
 
 def _train_and_save(
-    session: TrainingState, lock: run.FolderLock, fingerprint: str, reads: Sequence[FileRead | DataAugmented]
+    session: TrainingState, lock: run_folder.FolderLock, fingerprint: str, reads: Sequence[FileRead | DataAugmented]
 ) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each."""
     callback = CheckpointCallback(session, lock, fingerprint)
-    if not any(record["event"] == "read" for record in run.read_log(lock.folder)):
-        run.append_log(lock.folder, *map(_read_record, reads))
+    if not any(record["event"] == "read" for record in run_folder.read_log(lock.folder)):
+        run_folder.append_log(lock.folder, *map(_read_record, reads))
     try:
         for event in fit(session):
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
@@ -245,7 +244,7 @@ def _train_and_save(
 class CheckpointCallback:
     """Callback that updates the run folder after each event of `fit`: log, snapshots, checkpoint, model, card."""
 
-    def __init__(self, session: TrainingState, lock: run.FolderLock, fingerprint: str) -> None:
+    def __init__(self, session: TrainingState, lock: run_folder.FolderLock, fingerprint: str) -> None:
         """Create the callback; nothing is written yet.
 
         Args:
@@ -284,12 +283,12 @@ class CheckpointCallback:
         if isinstance(event, ValidationCompleted) and self.session.config.training.snapshots:
             self._remember(event)
         if record:
-            run.append_log(self.folder, record)
+            run_folder.append_log(self.folder, record)
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
             saved.append(self.save_checkpoint())
         if isinstance(event, ValidationCompleted) and event.best:
-            write_atomic(self.folder / run.MODEL, _best_model(self.session))
-            saved.append(FileSaved(self.folder / run.MODEL, best=True))
+            write_atomic(self.folder / run_folder.MODEL, _best_model(self.session))
+            saved.append(FileSaved(self.folder / run_folder.MODEL, best=True))
         if isinstance(event, TrainingStopped):
             _conclude(self.session, self.folder)
         return saved
@@ -310,22 +309,22 @@ class CheckpointCallback:
             DivergenceError: A number of the checkpoint is not finite.
         """
         self.lock.check()
-        save_session(self.folder / run.TRAINING, self.session, self.fingerprint)
+        save_session(self.folder / run_folder.TRAINING, self.session, self.fingerprint)
         self.saved_at = time.monotonic()
-        return FileSaved(self.folder / run.TRAINING, best=False)
+        return FileSaved(self.folder / run_folder.TRAINING, best=False)
 
 
 def _conclude(session: TrainingState, folder: Path) -> None:
     """Write the files of a finished run, unless they exist."""
-    has_stopped = run.has_stopped(run.read_log(folder))
+    has_stopped = run_folder.has_stopped(run_folder.read_log(folder))
     if not has_stopped:
-        run.append_log(
+        run_folder.append_log(
             folder, {"event": "stopped", **_progress_fields(session.progress), "reason": session.progress.finished}
         )
-    if not file_exists(folder / run.CARD):
-        write_text(folder / run.CARD, build_model_card(session, run.read_log(folder)))
+    if not file_exists(folder / run_folder.CARD):
+        write_text(folder / run_folder.CARD, build_model_card(session, run_folder.read_log(folder)))
     try:
-        remove_file(folder / run.CORPUS)  # needed only to resume, and possibly larger than all other files
+        remove_file(folder / run_folder.CORPUS)  # needed only to resume, and possibly larger than all other files
     except RunError as error:
         if not isinstance(error.__cause__, PermissionError):  # Windows removes no file that is mapped into memory
             raise
