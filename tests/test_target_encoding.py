@@ -1,13 +1,16 @@
+from collections.abc import Callable
+
+import pytest
 from tasks import config_of, vocabularies_for
 
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
-from pellucid.data.batches import encode_examples
+from pellucid.data.batches import EncodedExamples, encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_extended
-from pellucid.data.target_encoding import ExampleEncoder, encode_labels
-from pellucid.data.tokenizers import build_tokenizers
-from pellucid.data.vocabulary import NUM_SPECIAL, PAD
+from pellucid.data.target_encoding import encode_labels
+from pellucid.data.tokenizers import Tokenizers, build_tokenizers
+from pellucid.data.vocabulary import NUM_SPECIAL, PAD, Vocabularies
 from pellucid.tasks.registry import configured_task
 
 
@@ -34,11 +37,26 @@ def test_the_position_vocabulary_has_all_possible_positions() -> None:
     assert target.values.tolist() == [NUM_SPECIAL + 10]
 
 
-def encoding(config: Config) -> ExampleEncoder:
-    return configured_task(config).example_encoder(config)
+def ids(encoded: EncodedExamples) -> list[list[int]]:
+    """Return all ids of the sources, and all of the targets."""
+    return [column.values.tolist() for column in encoded]
 
 
-def test_each_task_has_its_encoding() -> None:
-    assert encoding(config_of("point")) is encode_labels
-    assert encoding(build_config({}, "a test")) is encode_examples
-    assert encoding(build_config({"decoder": {"pointer_generator": True}}, "a test")) is encode_extended
+@pytest.mark.parametrize(
+    ("config", "encode", "target"),
+    [
+        (config_of("point"), encode_labels, "2"),
+        (build_config({}, "a test"), encode_examples, "2z"),
+        (build_config({"decoder": {"pointer_generator": True}}, "a test"), encode_extended, "2z"),
+    ],
+)
+def test_each_task_has_its_encoding(
+    config: Config, encode: Callable[[list[Example], Tokenizers, Vocabularies], EncodedExamples], target: str
+) -> None:
+    """Source and target of the second pair have a symbol outside the vocabulary, which only the last encoding copies."""
+    known, tokenizers = vocabularies_for(config, [Example("ab", "2")]), build_tokenizers(config.data)
+    pairs = [Example("ab", "2"), Example("az", target)]
+    encoded = configured_task(config).convert_examples_to_ids(pairs, tokenizers, known, config)
+    assert ids(encoded) == ids(encode(pairs, tokenizers, known))
+    others = {encode_labels, encode_examples, encode_extended} - {encode}
+    assert all(ids(encoded) != ids(other(pairs, tokenizers, known)) for other in others)

@@ -17,7 +17,7 @@ from pellucid.config.settings import Config, DataConfig, SearchConfig
 from pellucid.data.batches import Ragged, encode_sources, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import extend_sources, input_symbols
-from pellucid.data.target_encoding import pair_encoder
+from pellucid.data.target_encoding import encode_pairs
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies, Vocabulary
 from pellucid.decoding.constraints import Constraints
@@ -73,7 +73,7 @@ def encode_targets(
         config: Configuration of the model.
     """
     if config.decoder.pointer_generator:
-        return pair_encoder(config)(examples, tokenizers, vocabularies).target
+        return encode_pairs(examples, tokenizers, vocabularies, config).target
     return to_ragged([[*vocabularies.target.encode(target), EOS] for target in symbols])
 
 

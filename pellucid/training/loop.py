@@ -363,7 +363,9 @@ def _development_loss(session: TrainingState) -> float:
     """Return the cross-entropy per target symbol of the validation set, without label smoothing."""
     network, transducer, task = session.transducer.network, session.transducer, configured_task(session.config)
     network.eval()
-    encoded = task.example_encoder(session.config)(session.development, transducer.tokenizers, transducer.vocabularies)
+    encoded = task.convert_examples_to_ids(
+        session.development, transducer.tokenizers, transducer.vocabularies, session.config
+    )
     total, num_symbols = 0.0, 0
     for start in range(0, len(session.development), session.config.search.batch_size):
         stop = min(start + session.config.search.batch_size, len(session.development))

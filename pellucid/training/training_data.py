@@ -233,9 +233,8 @@ def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
     vocabularies = msgspec.structs.replace(
         task.learn_vocabularies(data.training, tokenizers, config), columns=data.columns
     )
-    return EncodedCorpus(
-        data.key, data.report, vocabularies, task.example_encoder(config)(data.training, tokenizers, vocabularies)
-    )
+    encoded = task.convert_examples_to_ids(data.training, tokenizers, vocabularies, config)
+    return EncodedCorpus(data.key, data.report, vocabularies, encoded)
 
 
 def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingFiles, config: DataConfig) -> EncodedCorpus:
