@@ -53,7 +53,7 @@ def ids(encoded: EncodedExamples) -> list[list[int]]:
 def test_each_task_has_its_encoding(
     config: Config, encode: Callable[[list[Example], Tokenizers, Vocabularies], EncodedExamples], target: str
 ) -> None:
-    """Source and target of the second pair have a symbol outside the vocabulary, which only the last encoding copies."""
+    """The second pair has a symbol outside the vocabulary, which only the last encoding copies."""
     known, tokenizers = vocabularies_for(config, [Example("ab", "2")]), build_tokenizers(config.data)
     pairs = [Example("ab", "2"), Example("az", target)]
     encoded = configured_task(config).convert_examples_to_ids(pairs, tokenizers, known, config)

@@ -21,7 +21,8 @@ from pellucid.errors import RunError
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import is_numba_available, will_compile
 from pellucid.model.device import find_device, move_to_device, use_determinism, use_threads
-from pellucid.model.network import check_memory, parameter_count
+from pellucid.model.footprint import check_memory
+from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import build_meta_network, build_network, build_predictor
 from pellucid.training import run_folder, snapshots
 from pellucid.training.checkpoint import check_network, network_file, restore_session, save_session

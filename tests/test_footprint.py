@@ -14,8 +14,8 @@ from trained_runs import copies_run, copy_of, flags, train_to_end
 
 from pellucid.config.settings import Config
 from pellucid.errors import ConfigError
-from pellucid.model import network as footprint
-from pellucid.model.network import (
+from pellucid.model import footprint
+from pellucid.model.footprint import (
     address_space,
     available_memory,
     check_memory,
