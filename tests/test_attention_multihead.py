@@ -93,7 +93,7 @@ def test_heads_share_the_units_and_all_are_used() -> None:
     network = network_of(config_of({"attention": {"num_heads": 4, "size": 8}}), 1)
     memory: Memory = network.encoder(padded([3, 2], 1), torch.tensor([3, 2]))
     unrolled = network.decoder.unroll(
-        torch.tensor([[1, 4], [1, 5]]), network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+        torch.tensor([[1, 4], [1, 5]]), network.decoder.init_state(memory), network.decoder.prepare(memory)
     )
     assert unrolled.heads is not None and unrolled.heads.shape == (2, 2, 4, 3)
     near(unrolled.heads.sum(dim=-1), torch.ones(2, 2, 4, dtype=torch.float64))

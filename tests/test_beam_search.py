@@ -48,7 +48,7 @@ def plain_beam(
     """One source, one hypothesis after the other; every finished one, then every cut one, by their scores."""
     memory = network.encoder(source[None], torch.tensor([len(source)]))
     cache = network.decoder.prepare(memory)
-    running = [Hypothesis(0.0, [], network.decoder.init_hidden(memory))]
+    running = [Hypothesis(0.0, [], network.decoder.init_state(memory))]
     finished: list[tuple[float, list[int]]] = []
     closed = suppressed_symbols(WIDTH)
     for written in range(limits.maximum + 1):
@@ -113,7 +113,7 @@ def test_a_beam_wide_enough_finds_the_most_probable_of_all_outputs(config: Confi
     cache, closed = network.decoder.prepare(memory), suppressed_symbols(WIDTH)
     scores = {}
     for ids in every:
-        unrolled = network.decoder.unroll(torch.tensor([[BOS, *ids[:-1]]]), network.decoder.init_hidden(memory), cache)
+        unrolled = network.decoder.unroll(torch.tensor([[BOS, *ids[:-1]]]), network.decoder.init_state(memory), cache)
         likely = symbol_log_probabilities(unrolled.logits, closed)[0].detach()
         scores[tuple(ids)] = float(likely.gather(1, torch.tensor(ids)[:, None]).sum())
     best = sorted(every, key=lambda ids: -scores[tuple(ids)])

@@ -230,7 +230,7 @@ def test_bf16_rounds_products_and_nothing_that_lasts(config: Config, seed: int, 
     kept: list[torch.dtype] = []
     with disable_kernels(), autocast(torch.device("cpu"), "bf16"):
         memory = network.encoder(batch.source, batch.source_lengths)
-        start = network.decoder.init_hidden(memory)
+        start = network.decoder.init_state(memory)
         unrolled = network.decoder.unroll(batch.target, start, network.decoder.prepare(memory))
         for state in (memory.final, start, unrolled.state):
             kept += [part.dtype for part in (state.hidden, state.cell) if part is not None]

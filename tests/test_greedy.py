@@ -48,7 +48,7 @@ def log_probabilities_by_definition(logits: list[float]) -> dict[int, float]:
 def plain_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> PlainOutput:
     """One source to EOS, or to `limit` symbols, by steps of the decoder."""
     memory: Memory = network.encoder(source[None], torch.tensor([len(source)]))
-    state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+    state, cache = network.decoder.init_state(memory), network.decoder.prepare(memory)
     written, symbol = PlainOutput([], [], []), BOS
     while symbol != EOS:
         step = network.decoder.step(torch.tensor([symbol]), state, cache)
@@ -167,7 +167,7 @@ class ScriptedDecoder:
 def run_script(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> tuple[list[list[int]], list[int]]:
     """What rows that write one symbol fewer than their source has become, and how many rows each step had."""
     network, script = network_of(config_of({}), 1), ScriptedDecoder()
-    patch.setattr(network.decoder, "init_hidden", script.start)
+    patch.setattr(network.decoder, "init_state", script.start)
     patch.setattr(network.decoder, "step", script.step)
     decoded = greedy(network, padded(lengths, 1), torch.tensor(lengths), LengthLimits(0, limit))
     return [row.ids.tolist() for row in decoded], script.widths

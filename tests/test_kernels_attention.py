@@ -101,7 +101,7 @@ def test_the_initial_weights_are_read_and_have_a_gradient(
 
     def outputs() -> list[torch.Tensor]:
         memory = memory_of(inputs["states"], lengths)
-        state = decoder.init_hidden(memory)._replace(attention_state=inputs["looked"].T)
+        state = decoder.init_state(memory)._replace(attention_state=inputs["looked"].T)
         unrolled = decoder.unroll(symbols, state, decoder.prepare(memory))
         assert unrolled.state.attention_state is not None
         return [unrolled.logits, unrolled.weights, unrolled.state.attention_state]

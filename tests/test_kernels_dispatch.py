@@ -229,7 +229,7 @@ def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.Mo
         assert len(caught) == 1 and "no such processor" in str(caught[0].message)
         supported, memory = small_decoder("additive", "gru", 3, 3), memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
         symbols = torch.ones(1, 2, dtype=torch.int64)
-        logits = supported.unroll(symbols, supported.init_hidden(memory), supported.prepare(memory)).logits
+        logits = supported.unroll(symbols, supported.init_state(memory), supported.prepare(memory)).logits
         torch.autograd.grad(logits.sum(), list(supported.parameters()))
     finally:
         dispatch.is_numba_available.cache_clear()
@@ -244,7 +244,7 @@ def test_kernels_load_in_any_gradient_mode(context: Callable[[], AbstractContext
     with context():
         assert dispatch.is_numba_available()
         memory = memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
-        decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
+        decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
 
 
 def test_without_numba_pytorch_runs_with_one_warning() -> None:

@@ -57,7 +57,7 @@ def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Sc
 
     def outputs() -> list[torch.Tensor]:
         memory = memory_of(states.transpose(0, 1), lengths)
-        unrolled = decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
+        unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
         last = [unrolled.state.hidden] + ([] if unrolled.state.cell is None else [unrolled.state.cell])
         return [unrolled.logits, unrolled.weights, *last]
 
@@ -109,7 +109,7 @@ def test_padding_is_never_read(score: Score) -> None:
         keys = cache.keys.detach().masked_fill(beyond, filling).requires_grad_()
         soiled = memory.states.masked_fill(beyond, filling).requires_grad_()
         cache = cache._replace(keys=keys, memory=memory._replace(states=soiled))
-        start = decoder.init_hidden(memory)
+        start = decoder.init_state(memory)
 
         def outputs(start: State = start, cache: AttentionCache = cache) -> list[torch.Tensor]:
             unrolled = decoder.unroll(symbols, start, cache)
@@ -129,7 +129,7 @@ def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch, 
 
     def outputs() -> list[torch.Tensor]:
         memory = memory_of(states, lengths)
-        unrolled = decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
+        unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
         return [unrolled.logits, unrolled.weights]
 
     results, threads = [], torch.get_num_threads()
@@ -185,7 +185,7 @@ def test_unsupported_decoders_run_in_pytorch(monkeypatch: pytest.MonkeyPatch) ->
     ]
     for decoder in others:
         memory = memory_of(torch.randn(1, 2, 3, dtype=next(decoder.parameters()).dtype), lengths)
-        decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
+        decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
     memory = memory_of(torch.randn(1, 2, 3), lengths)
     with pytest.raises(AssertionError):
-        supported.float().unroll(symbols, supported.init_hidden(memory), supported.prepare(memory))
+        supported.float().unroll(symbols, supported.init_state(memory), supported.prepare(memory))

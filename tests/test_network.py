@@ -110,7 +110,7 @@ def test_teacher_forcing_feeds_the_target_shifted_by_one(config: Config, batch: 
     network = network_of(config, seed)
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
     fed = torch.tensor([[BOS, *row[:-1]] for row in batch.target.tolist()])
-    expected = network.decoder.unroll(fed, network.decoder.init_hidden(memory), network.decoder.prepare(memory))
+    expected = network.decoder.unroll(fed, network.decoder.init_state(memory), network.decoder.prepare(memory))
     assert torch.equal(through(network, batch).logits, expected.logits)
 
 

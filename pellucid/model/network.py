@@ -71,7 +71,7 @@ class EncoderDecoder(Network):
         """
         memory = self.encoder(batch.source, batch.source_lengths)
         return self.decoder.unroll(
-            shift_right(batch.target), self.decoder.init_hidden(memory), self.decoder.prepare(memory)
+            shift_right(batch.target), self.decoder.init_state(memory), self.decoder.prepare(memory)
         )
 
 

@@ -104,7 +104,7 @@ class Classifier(EncoderOnlyModel):
             memory: Encoder output.
         """
         symbols = torch.full((len(memory.lengths), self.steps), BOS, device=memory.states.device)
-        unrolled = self.decoder.unroll(symbols, self.decoder.init_hidden(memory), self.decoder.prepare(memory))
+        unrolled = self.decoder.unroll(symbols, self.decoder.init_state(memory), self.decoder.prepare(memory))
         return Seq2SeqOutput(
             unrolled.logits[:, -1:], unrolled.weights[:, -1:], unrolled.state, hop_weights=unrolled.weights
         )
