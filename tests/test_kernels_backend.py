@@ -210,7 +210,7 @@ def record_requests() -> Iterator[dict[str, str]]:
 def stepwise() -> Iterator[None]:
     """Run all searches within the block step by step in PyTorch, by the code that supports every option."""
     with disable_kernels(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transducer, "searches_whole_batches", lambda request: False)
+        patch.setattr(transducer, "is_basic_search", lambda request: False)
         yield
 
 

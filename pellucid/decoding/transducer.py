@@ -26,7 +26,7 @@ from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
 from pellucid.kernels.backend import Request, present_fields, settings_of
-from pellucid.kernels.dispatch import searches_whole_batches
+from pellucid.kernels.dispatch import is_basic_search
 from pellucid.model.requests import request_of
 
 
@@ -104,7 +104,7 @@ class Transducer(Predictor):
         """Return the best outputs of each example."""
         constraints, beam_size = self._constraints(chunk), max(nbest, self.config.search.beam_size)
         score, lattice = candidate_scorer(self.config.search), self.options.lattice
-        by_log_probability = searches_whole_batches(self._request(constraints))
+        is_basic = is_basic_search(self._request(constraints))
 
         def search(batch: InferenceBatch) -> list[list[Hypothesis]]:
             """Search one batch.
@@ -112,8 +112,8 @@ class Transducer(Predictor):
             Args:
                 batch: Sources.
             """
-            if by_log_probability:
-                return self._search_by_log_probability(batch, beam_size, nbest)
+            if is_basic:
+                return self._run_basic_search(batch, beam_size, nbest)
             config = BeamConfig(batch.limits, beam_size, nbest, score, constraints.take(batch.rows), lattice)
             return beam_stepwise(self.initialize(batch), batch.positions, config)
 
@@ -206,8 +206,8 @@ class Transducer(Predictor):
         )
         return request_of("search", next(self.network.parameters()), properties)
 
-    def _search_by_log_probability(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
-        """Search one batch by log-probability alone, in a kernel if one supports it."""
+    def _run_basic_search(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
+        """Run a basic search of one batch (`is_basic_search`), in a kernel if one supports it."""
         limits = LengthLimits(self.config.search.min_length, self.max_length)
         if beam_size == 1:
             outputs = [[output] for output in greedy(self.network, batch.source, batch.lengths, limits)]

@@ -20,7 +20,6 @@ from typing import get_args
 
 from pellucid.kernels.backend import (
     ANYTHING,
-    SEARCH,
     AllProperties,
     Backend,
     Computation,
@@ -164,6 +163,35 @@ UNROLL: SupportedValues = {
     "decoder.layer_normalization": {"none", "outputs"},  # applied to the outputs after all steps; no step reads them
 }
 
+BASIC_SEARCH: SupportedValues = {
+    "device": ANYTHING,
+    "dtype": ANYTHING,
+    "gradients": ANYTHING,
+    "search.max_length": ANYTHING,
+    "search.min_length": ANYTHING,
+    "search.max_length_ratio": {0.0},
+    "search.max_length_offset": ANYTHING,  # of the ratio
+    "search.min_length_ratio": {0.0},
+    "search.min_length_offset": ANYTHING,  # of the ratio
+    "search.beam_size": ANYTHING,
+    "search.length_normalization": {"none"},
+    "search.length_penalty_alpha": ANYTHING,  # of the normalization
+    "search.coverage_penalty": {0.0},
+    "search.batch_size": ANYTHING,
+    "options.prefix": ANYTHING,  # the constraints contain it
+    "options.forbidden": ANYTHING,
+    "options.required": ANYTHING,
+    "options.lexicon": ANYTHING,  # looked up before the search
+    "options.lattice": {False},
+    "options.painted": {False},
+    "options.masked": {False},
+    "constraints.forbidden": {False},
+    "constraints.required": {False},
+    "constraints.prefixes": {False},
+}
+"""The options of a basic search: outputs are ranked by log-probability alone, without constraints, forced attention or
+search trees. `greedy` and `beam` in decoding/ compute it, in PyTorch as in kernels."""
+
 NUMBA = Backend(
     "Numba",
     {
@@ -171,7 +199,7 @@ NUMBA = Backend(
         "keys": TRAINED,
         "unroll": UNROLL,
         "step": STEP,
-        "search": SEARCH,
+        "search": BASIC_SEARCH,
         "greedy": ALL_STEPS,
         "beam": ALL_STEPS,
         "ranking": {**PROCESSOR, "masks.blocked": {False}, "masks.is_early": ANYTHING},
@@ -199,8 +227,10 @@ TRITON = Backend(
     lambda: is_triton_available(),
 )
 """The kernel for GPUs: additive attention."""
-TORCH = Backend("Torch", {**dict.fromkeys(get_args(Computation), AllProperties()), "search": SEARCH}, lambda: True)
-"""The reference, which computes everything. Its whole-batch searches are `greedy` and `beam`."""
+TORCH = Backend(
+    "Torch", {**dict.fromkeys(get_args(Computation), AllProperties()), "search": BASIC_SEARCH}, lambda: True
+)
+"""The reference, which computes everything. Its basic searches are `greedy` and `beam`."""
 
 COMPILED: tuple[Backend, ...] = (TRITON, NUMBA)
 
@@ -238,7 +268,7 @@ def _first_supporting(request: Request) -> Backend | None:
 
 
 @lru_cache(maxsize=1024)
-def searches_whole_batches(request: Request) -> bool:
+def is_basic_search(request: Request) -> bool:
     """Return whether `greedy` and `beam` in decoding/ support all options of a search, on every backend.
 
     Any other search takes single steps, by `beam_stepwise` of decoding/beam_search.py, which supports every option.
