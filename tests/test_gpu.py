@@ -39,7 +39,7 @@ from pellucid.model import cells
 from pellucid.model import device as device_module
 from pellucid.model.device import autocast, find_device, rng_devices, use_determinism
 from pellucid.model.network import EncoderDecoder
-from pellucid.training.gradients import Gradients, LossAndGradients
+from pellucid.training.gradients import GradientComputer, LossAndGradients
 from pellucid.training.loop import TrainingState, UpdateCompleted
 from pellucid.training.optimizer import Adam
 from pellucid.training.run_folder import load
@@ -197,7 +197,7 @@ def test_an_update_stays_on_its_device_and_looks_at_no_number(
     batch = odd_batch().to(torch.device("meta"))
     monkeypatch.setattr(torch, "autocast", lambda *given, **named: contextlib.nullcontext())
     with disable_kernels(), OnlyOn("meta") as watch:
-        loss, gradients = Gradients(network, config)(batch)
+        loss, gradients = GradientComputer(network, config).compute(batch)
     assert loss.device.type == "meta" and watch.operations > 100
     assert all(gradient is not None for gradient in gradients)
 
@@ -212,7 +212,7 @@ def test_a_tensor_made_on_the_processor_is_found() -> None:
 
 def losses(network: EncoderDecoder, config: Config, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     with disable_kernels():
-        return named(network, Gradients(network, config)(batch))
+        return named(network, GradientComputer(network, config).compute(batch))
 
 
 def named(network: EncoderDecoder, found: LossAndGradients) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -267,7 +267,7 @@ def test_a_gpu_has_the_gradients_of_the_processor(cell: Cell) -> None:
     batch = odd_batch()
     exact, expected = losses(network, config, batch)
     device_module.move_to_device(network, find_device("cuda"))
-    loss, gradients = named(network, Gradients(network, config)(batch))
+    loss, gradients = named(network, GradientComputer(network, config).compute(batch))
     torch.testing.assert_close(loss.cpu(), exact, rtol=1e-4, atol=1e-5)
     assert gradients.keys() == expected.keys()
     for name, gradient in gradients.items():
@@ -280,11 +280,11 @@ def test_an_update_on_a_gpu_waits_for_nothing_on_its_way_back() -> None:
     network = network_of(config, 1, torch.float32).train()
     device_module.move_to_device(network, find_device("cuda"))
     batch = odd_batch()
-    gradients, there = Gradients(network, config), batch.to(find_device("cuda"))
-    gradients(there)
+    computer, there = GradientComputer(network, config), batch.to(find_device("cuda"))
+    computer.compute(there)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        gradients(there)
+        computer.compute(there)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
@@ -336,5 +336,5 @@ def test_a_session_draws_on_the_device_of_its_network() -> None:
     encoded = encode_examples(copies(4, seed=1), transducer.tokenizers, transducer.vocabularies)
     optimizer = Adam(transducer.network)
     session = TrainingState(replace(transducer), optimizer, encoded, copies(2, seed=2))
-    assert session.gradients.device == torch.device("cpu")
-    assert math.isfinite(float(session.gradients(collate(encoded, np.arange(4))).loss))
+    assert session.gradient_computer.device == torch.device("cpu")
+    assert math.isfinite(float(session.gradient_computer.compute(collate(encoded, np.arange(4))).loss))

@@ -20,7 +20,7 @@ from pellucid.model.losses import coverage_loss, cross_entropy, symmetric_kl
 from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import EncoderDecoder, require_seq2seq
 from pellucid.tasks.registry import build_network, get_task
-from pellucid.training.gradients import Gradients
+from pellucid.training.gradients import GradientComputer
 
 BATCH = Batch(
     torch.tensor([[4, 5, 6], [7, 8, 0]]),
@@ -39,7 +39,7 @@ def loss_and_gradients(config: Config, seed: int, share: float = 0.0) -> tuple[f
     """Return loss and gradients of the same network with the same random numbers."""
     network = require_seq2seq(build_network(config, vocabularies())).train()
     torch.manual_seed(seed)
-    loss, gradients = Gradients(network, config)(BATCH, share)
+    loss, gradients = GradientComputer(network, config).compute(BATCH, share)
     return loss.item(), [each for each in gradients if each is not None]
 
 
@@ -75,7 +75,7 @@ def test_coverage_is_added_with_its_weight_with_and_without_copying(
     network = network_of(config, seed)
     unrolled = network(batch)
     expected = both_losses(network, unrolled, batch) + 0.7 * coverage_loss(unrolled.weights, batch.target)
-    near(Gradients(network, config).loss(batch), expected)
+    near(GradientComputer(network, config).loss(batch), expected)
 
 
 def both_losses(network: EncoderDecoder, unrolled: Seq2SeqOutput, batch: Batch) -> Tensor:
@@ -104,7 +104,7 @@ def test_the_generator_loss_counts_symbols_that_the_copy_explains(
         assert unrolled.generated is not None and alone.eval()(BATCH).generated is None
         torch.testing.assert_close(unrolled.generated, alone(BATCH).logits, rtol=1e-4, atol=1e-5)
         head = [name for name, _ in network.named_parameters()].index("decoder.head.projection.weight")
-        gradient = Gradients(network, config)(BATCH).gradients[head]
+        gradient = GradientComputer(network, config).compute(BATCH).gradients[head]
     assert gradient is not None and gradient.abs().max() > 1e-3
 
 
@@ -130,7 +130,7 @@ def test_the_rdrop_term_is_half_of_the_papers(copying: bool) -> None:
     config = config_with({"rdrop_alpha": 3.0}, 0.4, pointer_generator=copying)
     network = require_seq2seq(build_network(config, vocabularies())).double().train()
     torch.manual_seed(3)
-    loss = Gradients(network, config).loss(BATCH)
+    loss = GradientComputer(network, config).loss(BATCH)
     torch.manual_seed(3)
     one, two = network(BATCH), network(BATCH)
     losses = [both_losses(network, each, BATCH) for each in (one, two)]

@@ -16,7 +16,7 @@ from pellucid.data.vocabulary import PAD
 from pellucid.kernels import cuda_graphs as graphs
 from pellucid.kernels.cuda_graphs import Computation, CUDAGraphRunner, RecordedGraph, bucket, pad_to_bucket
 from pellucid.model.network import Network
-from pellucid.training.gradients import Gradients, LossAndGradients
+from pellucid.training.gradients import GradientComputer, LossAndGradients
 
 CPU = torch.device("cpu")
 
@@ -56,7 +56,7 @@ def test_there_are_few_buckets() -> None:
 def gradients(config: Config, seed: int, batch: Batch) -> dict[str, Tensor]:
     """Return the loss of a batch and all gradients in double precision."""
     network = network_of(config, seed)
-    return named(network, Gradients(network, config)(batch))
+    return named(network, GradientComputer(network, config).compute(batch))
 
 
 def named(network: Network, found: LossAndGradients) -> dict[str, Tensor]:
@@ -98,9 +98,9 @@ def test_gradients_by_replay_equal_direct_gradients(given: list[Batch], seed: in
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CUDAGraphRunner, "record", record)
         network = network_of(config, seed)
-        replayed = Gradients(network, config)
+        replayed = GradientComputer(network, config)
         for batch in [*given, *given]:
-            actual, expected = named(network, replayed(batch)), gradients(config_of({}), seed, batch)
+            actual, expected = named(network, replayed.compute(batch)), gradients(config_of({}), seed, batch)
             assert actual.keys() == expected.keys()
             for name, tensor in expected.items():
                 near(actual[name], tensor)

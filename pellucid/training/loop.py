@@ -37,7 +37,7 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
-from pellucid.training.gradients import Gradients
+from pellucid.training.gradients import GradientComputer
 from pellucid.training.optimizer import Adam, Average, averaged_weights, build_average, learning_rate
 from pellucid.training.scheduled_sampling import sampling_probability
 
@@ -76,17 +76,17 @@ class TrainingState:
     progress: Progress = field(default_factory=Progress)
     checkpoint: tuple[Path, int] | None = None
     """Checkpoint from which the state was restored, and its update; None for a new training."""
-    gradients: Gradients = field(init=False)
+    gradient_computer: GradientComputer = field(init=False)
     average: Average | None = field(init=False)
     """Weight average that is validated and saved; None without averaging."""
     prefetch: bool = field(init=False)
     """Prepare the next batch during an update (on a GPU only)."""
 
     def __post_init__(self) -> None:
-        """Create the gradient computation and the weight average."""
-        self.gradients = Gradients(self.transducer.network, self.config)
+        """Create the gradient computer and the weight average."""
+        self.gradient_computer = GradientComputer(self.transducer.network, self.config)
         self.average = build_average(self.transducer.network, self.config.training)
-        self.prefetch = self.gradients.device.type == "cuda"
+        self.prefetch = self.gradient_computer.device.type == "cuda"
 
     @property
     def config(self) -> Config:
@@ -111,12 +111,12 @@ class TrainingState:
         return sample_batches(self.training, size, training.batch_type, seed, epoch)
 
     def prepare(self, rows: np.ndarray) -> Batch:
-        """Return a batch of training examples, prepared for `gradients` (see `Gradients.prepare`).
+        """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare`).
 
         Args:
             rows: Indices of the training examples.
         """
-        return self.gradients.prepare(collate(self.training, rows))
+        return self.gradient_computer.prepare(collate(self.training, rows))
 
     def batch_loader(self, plan: list[np.ndarray]) -> BatchLoader:
         """Return a loader of all batches from the current position, without end: the rest of this epoch, then all later
@@ -274,10 +274,10 @@ def _do_update(session: TrainingState, loaded: LoadedBatch, start_time: float) -
     progress, config, batches = session.progress, session.config.training, loaded.num_batches
     passed = min(1.0, (_epochs_done(progress, batches) + 0.5 / batches) / session.epochs)
     rate = learning_rate(config, passed, progress.plateau_factor)
-    with torch.random.fork_rng(devices=rng_devices(session.gradients.device)):
+    with torch.random.fork_rng(devices=rng_devices(session.gradient_computer.device)):
         # The random numbers of an update depend on seed and update only, so no generator state has to be saved.
         state = np.random.SeedSequence([session.config.seed, progress.update]).generate_state(1)
-        seed_generators(int(state[0]), session.gradients.device)
+        seed_generators(int(state[0]), session.gradient_computer.device)
         loss, norm = _update_parameters(session, loaded.batch, rate, sampling_probability(config, passed))
     session.progress = msgspec.structs.replace(
         progress,
@@ -295,7 +295,7 @@ def _update_parameters(session: TrainingState, batch: Batch, rate: float, probab
     config, network = session.config.training, session.transducer.network
     if not network.training:  # train() visits all modules, and only a validation changes their mode
         network.train()
-    loss, gradients = session.gradients(batch, probability)
+    loss, gradients = session.gradient_computer.compute(batch, probability)
     norm = session.optimizer.update(gradients, rate, config.clip_value, config.clip_norm)
     if not math.isfinite(norm):
         raise divergence_error(session, "the gradient is not finite")
@@ -369,7 +369,7 @@ def _development_loss(session: TrainingState) -> float:
     total, num_symbols = 0.0, 0
     for start in range(0, len(session.development), session.config.search.batch_size):
         stop = min(start + session.config.search.batch_size, len(session.development))
-        batch = collate(encoded, np.arange(start, stop)).to(session.gradients.device)
+        batch = collate(encoded, np.arange(start, stop)).to(session.gradient_computer.device)
         count = int((batch.target != PAD).sum())
         if count:  # a batch may hold only answers that training never saw, which have no probability
             total += float(task.loss(network, network(batch), batch, 0.0)) * count
