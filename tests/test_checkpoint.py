@@ -63,12 +63,12 @@ def test_a_training_state_is_restored_bit_for_bit(tmp_path: Path, optimizer: str
 
 def test_saving_changes_nothing_and_needs_no_update(tmp_path: Path) -> None:
     session = new_session(small_config({"epochs": 9}))
-    before = {name: value.clone() for name, value in session.transducer.network.state_dict().items()}
+    before = {name: value.clone() for name, value in session.predictor.network.state_dict().items()}
     moments_before = moments(session)
     save_session(tmp_path / "a.safetensors", session, "data")
     restore_session(tmp_path / "a.safetensors", session, "data")
     assert moments(session) == moments_before
-    for name, value in session.transducer.network.state_dict().items():
+    for name, value in session.predictor.network.state_dict().items():
         assert torch.equal(value, before[name]), name
 
 
@@ -174,7 +174,7 @@ def test_unreachable_moments_are_refused(tmp_path: Path, part: str, value: float
 def test_a_training_that_diverges_at_once_names_its_checkpoint(tmp_path: Path, update: int) -> None:
     """A checkpoint of a stranger may be whole and finite; an update is next, or a validation."""
     session, path = new_session(small_config({"epochs": 9}), updates=update), tmp_path / "a.safetensors"
-    for value in session.transducer.network.state_dict().values():
+    for value in session.predictor.network.state_dict().values():
         value.fill_(1e38)
     save_session(path, session, "data")
     restore_session(path, session, "data")
@@ -198,7 +198,7 @@ def test_a_bit_that_changed_is_noticed(tmp_path: Path, name: str) -> None:
 
 
 def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
-    network = new_session(small_config({"epochs": 9})).transducer.network
+    network = new_session(small_config({"epochs": 9})).predictor.network
     path = tmp_path / "a.safetensors"
     held = safetensors.torch.load(network_file(network))
     for value in held.values():
@@ -224,16 +224,16 @@ def test_parameters_are_restored(tmp_path: Path, score: str) -> None:
     attention = msgspec.structs.replace(config.attention, type=score)
     config = msgspec.structs.replace(config, attention=attention)
     one, other = new_session(config, 3), new_session(config)
-    (tmp_path / "a.safetensors").write_bytes(network_file(one.transducer.network))
-    load_network(tmp_path / "a.safetensors", other.transducer.network)
+    (tmp_path / "a.safetensors").write_bytes(network_file(one.predictor.network))
+    load_network(tmp_path / "a.safetensors", other.predictor.network)
     for (name, value), again in zip(
-        one.transducer.network.state_dict().items(), other.transducer.network.state_dict().values(), strict=True
+        one.predictor.network.state_dict().items(), other.predictor.network.state_dict().values(), strict=True
     ):
         assert torch.equal(value, again), name
 
 
 def test_the_same_parameters_are_the_same_bytes_and_a_changed_bit_is_noticed(tmp_path: Path) -> None:
-    network, path = new_session(small_config({"epochs": 9})).transducer.network, tmp_path / "a.safetensors"
+    network, path = new_session(small_config({"epochs": 9})).predictor.network, tmp_path / "a.safetensors"
     content = network_file(network)
     assert all(network_file(network) == content for _ in range(9))
     assert safetensors.torch.load(content).keys() == network.state_dict().keys()
@@ -253,7 +253,7 @@ def test_non_finite_states_are_not_saved_and_the_previous_checkpoint_stays(tmp_p
     save_session(path, session, "data")
     before = path.read_bytes()
     with torch.no_grad():
-        next(session.transducer.network.parameters())[0, 0] = math.inf
+        next(session.predictor.network.parameters())[0, 0] = math.inf
     with pytest.raises(DivergenceError, match=r"^training diverged at update 2: network\..* is not finite; a lower "):
         save_session(path, session, "data")
     assert path.read_bytes() == before
@@ -358,14 +358,14 @@ def test_a_truncated_file_is_refused_by_name(tmp_path: Path, kept: int) -> None:
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
         restore_session(path, session, "data")
-    path.write_bytes(network_file(session.transducer.network)[:kept])
+    path.write_bytes(network_file(session.predictor.network)[:kept])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
-        load_network(path, session.transducer.network)
+        load_network(path, session.predictor.network)
 
 
 def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    network = new_session(small_config({"epochs": 9})).transducer.network
+    network = new_session(small_config({"epochs": 9})).predictor.network
     path.write_bytes(network_file(network))
     held = safetensors.torch.load_file(path)
     name = next(iter(held))
@@ -376,7 +376,7 @@ def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    network = new_session(small_config({"epochs": 9})).transducer.network
+    network = new_session(small_config({"epochs": 9})).predictor.network
     with pytest.raises(RunError, match=r"^cannot read .*none\.safetensors: no such file or directory"):
         load_network(tmp_path / "none.safetensors", network)
 

@@ -195,7 +195,7 @@ def test_validation_scores_the_decoded_outputs() -> None:
     events = fit(session)
     for event in events:
         if isinstance(event, ValidationCompleted):
-            again = session.transducer.predict([example.source for example in DEVELOPMENT])
+            again = session.predictor.predict([example.source for example in DEVELOPMENT])
             assert [trace.output for trace in event.traces] == [trace.output for trace in again]
             right = sum(t.output == e.target for t, e in zip(event.traces, DEVELOPMENT, strict=True))
             assert event.metrics["exact_match"] == pytest.approx(100 * right / len(DEVELOPMENT))
@@ -213,8 +213,8 @@ def test_the_development_loss_is_the_mean_over_symbols_without_smoothing(togethe
     config = small_config({"epochs": 0.1, "label_smoothing": 0.3}, dropout=0.5)
     session = new_session(msgspec.structs.replace(config, search=SearchConfig(batch_size=together)))
     (event,) = validations_of(fit(session))
-    encoded = encode_examples(DEVELOPMENT, session.transducer.tokenizers, session.transducer.vocabularies)
-    network = session.transducer.network.eval()
+    encoded = encode_examples(DEVELOPMENT, session.predictor.tokenizers, session.predictor.vocabularies)
+    network = session.predictor.network.eval()
     alone = [collate(encoded, torch.tensor([row]).numpy()) for row in range(len(DEVELOPMENT))]
     with torch.no_grad():
         entropies = torch.cat([cross_entropy(network(batch).logits, batch.target, 0.0) for batch in alone])
@@ -224,7 +224,7 @@ def test_the_development_loss_is_the_mean_over_symbols_without_smoothing(togethe
 @pytest.mark.parametrize(("value", "norm"), [(0.0, 0.0), (0.01, 0.0), (0.0, 0.05), (0.01, 0.05)])
 def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: float) -> None:
     config = small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
-    session, twin = new_session(config), new_session(config).transducer.network
+    session, twin = new_session(config), new_session(config).predictor.network
     batch = collate(session.training, sample_batches(session.training, 8, "examples", config.seed, 0)[0])
     loss = cross_entropy(twin(batch).logits, batch.target, 0.2).mean()
     gradients = torch.autograd.grad(loss, list(twin.parameters()))
@@ -244,9 +244,9 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: flo
 
 def test_the_first_update_of_adam_has_the_size_of_the_learning_rate() -> None:
     session = new_session(small_config({"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}))
-    before = [parameter.detach().clone() for parameter in session.transducer.network.parameters()]
+    before = [parameter.detach().clone() for parameter in session.predictor.network.parameters()]
     event = next(event for event in fit(session) if isinstance(event, UpdateCompleted))
-    after = [parameter.detach() for parameter in session.transducer.network.parameters()]
+    after = [parameter.detach() for parameter in session.predictor.network.parameters()]
     changes = [(one - other).abs().max() for one, other in zip(after, before, strict=True)]
     assert 0 < event.learning_rate < 0.01
     assert float(torch.stack(changes).max()) == pytest.approx(event.learning_rate, rel=1e-2)
@@ -256,7 +256,7 @@ def test_divergence_names_the_key_and_leaves_the_parameters_finite() -> None:
     session = new_session(small_config({"epochs": 4, "learning_rate": 1e30}))
     with pytest.raises(RunError, match=r"^training diverged at update \d+: .*training\.learning_rate \(now 1e\+30\)"):
         list(fit(session))
-    assert all(bool(parameter.isfinite().all()) for parameter in session.transducer.network.parameters())
+    assert all(bool(parameter.isfinite().all()) for parameter in session.predictor.network.parameters())
 
 
 @pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1])
@@ -340,7 +340,7 @@ def train_once(ahead: bool) -> tuple[list[float], list[Tensor]]:
     session = new_session(small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
     session.prefetch = ahead
     losses = [event.loss for event in fit(session) if isinstance(event, UpdateCompleted)]
-    return losses, [parameter.detach() for parameter in session.transducer.network.parameters()]
+    return losses, [parameter.detach() for parameter in session.predictor.network.parameters()]
 
 
 def worker_threads() -> list[str]:

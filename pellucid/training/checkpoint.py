@@ -301,7 +301,7 @@ def restore_session(path: Path, session: TrainingState, fingerprint: str) -> Non
     _check_counts(path, tensors, progress.update)
     _check_moments(path, _with_prefix(tensors, "optimizer."))
     _check_digest(stored, _digest(tensors, stored.metadata["progress"]))
-    session.transducer.network.load_state_dict(_with_prefix(tensors, "network."))
+    session.predictor.network.load_state_dict(_with_prefix(tensors, "network."))
     session.optimizer.restore(_with_prefix(tensors, "optimizer."))
     if session.average is not None:
         session.average.restore(_with_prefix(tensors, "average."))
@@ -333,7 +333,7 @@ def _digest(tensors: Mapping[str, Tensor], progress: str = "") -> str:
 
 def _tensors_of(session: TrainingState) -> dict[str, Any]:
     """Return all tensors of a training state by their names in a checkpoint."""
-    tensors = {f"network.{name}": value for name, value in session.transducer.network.state_dict().items()}
+    tensors = {f"network.{name}": value for name, value in session.predictor.network.state_dict().items()}
     tensors |= {f"optimizer.{name}": value for name, value in session.optimizer.state().items()}
     if session.average is not None:
         tensors |= {f"average.{name}": value for name, value in session.average.state().items()}

@@ -66,7 +66,7 @@ PLATEAU_FACTOR = 0.5
 class TrainingState:
     """State of a training: network, optimizer, data and progress."""
 
-    transducer: Predictor
+    predictor: Predictor
     """Network with its configuration and vocabularies, which decodes the validation set."""
     optimizer: Adam
     training: EncodedExamples
@@ -84,14 +84,14 @@ class TrainingState:
 
     def __post_init__(self) -> None:
         """Create the gradient computer and the weight average."""
-        self.gradient_computer = GradientComputer(self.transducer.network, self.config)
-        self.average = build_average(self.transducer.network, self.config.training)
+        self.gradient_computer = GradientComputer(self.predictor.network, self.config)
+        self.average = build_average(self.predictor.network, self.config.training)
         self.prefetch = self.gradient_computer.device.type == "cuda"
 
     @property
     def config(self) -> Config:
         """The configuration of the run."""
-        return self.transducer.config
+        return self.predictor.config
 
     @property
     def epochs(self) -> float:
@@ -292,7 +292,7 @@ def _do_update(session: TrainingState, loaded: LoadedBatch, start_time: float) -
 
 def _update_parameters(session: TrainingState, batch: Batch, rate: float, probability: float) -> tuple[float, float]:
     """Update the parameters by one batch; return the loss, and the gradient norm before clipping."""
-    config, network = session.config.training, session.transducer.network
+    config, network = session.config.training, session.predictor.network
     if not network.training:  # train() visits all modules, and only a validation changes their mode
         network.train()
     loss, gradients = session.gradient_computer.compute(batch, probability)
@@ -309,17 +309,17 @@ def _update_parameters(session: TrainingState, batch: Batch, rate: float, probab
 def _validate(session: TrainingState, num_due: int, over: bool) -> ValidationCompleted:
     """Decode and evaluate the validation set, and update the progress."""
     start_time, progress, config = time.perf_counter(), session.progress, session.config.training
-    transducer = session.transducer
+    predictor = session.predictor
     if session.average is not None:
         session.average.record_validation()
     with averaged_weights(session.average):
         try:
-            traces = transducer.trace(session.development)
+            traces = predictor.trace(session.development)
         except NotFiniteError as error:
             raise divergence_error(session, "the outputs for the development data are not finite") from error
         loss = _development_loss(session)
     references = [(example.target,) for example in session.development]
-    scored = score_traces(traces, references, transducer.tokenizers)
+    scored = score_traces(traces, references, predictor.tokenizers)
     task = configured_task(session.config)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
     if not math.isfinite(metrics["loss"]):
@@ -361,10 +361,10 @@ def divergence_error(session: TrainingState, reason: str) -> DivergenceError:
 @torch.no_grad()
 def _development_loss(session: TrainingState) -> float:
     """Return the cross-entropy per target symbol of the validation set, without label smoothing."""
-    network, transducer, task = session.transducer.network, session.transducer, configured_task(session.config)
+    network, predictor, task = session.predictor.network, session.predictor, configured_task(session.config)
     network.eval()
     encoded = task.convert_examples_to_ids(
-        session.development, transducer.tokenizers, transducer.vocabularies, session.config
+        session.development, predictor.tokenizers, predictor.vocabularies, session.config
     )
     total, num_symbols = 0.0, 0
     for start in range(0, len(session.development), session.config.search.batch_size):

@@ -66,12 +66,12 @@ def is_damaged_card(path: Path, expected: str) -> bool:
 
 def _about(session: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     """Return sizes and data."""
-    config, vocabularies, progress = session.config, session.transducer.vocabularies, session.progress
+    config, vocabularies, progress = session.config, session.predictor.vocabularies, session.progress
     synthetic = next((record["made"] for record in log if record["event"] == "augmented"), 0)
     note = f", {synthetic:,} of them synthetic" if synthetic else ""
     return [
         f"{configured_task(config).describe_architecture(config)}. "
-        f"{parameter_count(session.transducer.network):,} parameters.",
+        f"{parameter_count(session.predictor.network):,} parameters.",
         "",
         f"* Trained on {session.training.source.num_sequences:,} examples{note}: {progress.samples:,} samples in "
         f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",

@@ -167,8 +167,8 @@ def _open_session(
     if not resumed:
         run_folder.initialize_run_folder(folder, config, vocabularies)
     move_to_device(network, find_device(config.device))
-    transducer = build_predictor(config, vocabularies, network, str(folder))
-    session = TrainingState(transducer, build_optimizer(network, config.training), corpus.encoded, development)
+    predictor = build_predictor(config, vocabularies, network, str(folder))
+    session = TrainingState(predictor, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
         restore_session(folder / run_folder.TRAINING, session, fingerprint)
         run_folder.check_same_vocabularies(folder, vocabularies, config.data)
@@ -176,7 +176,7 @@ def _open_session(
     damage += _repair_folder(session, folder)
     damage += run_folder.missing_validation(folder, session.progress)
     compiles = not session.progress.finished and config.device == "cpu" and will_compile()
-    warnings = (*data_warnings(transducer, development), *damage)
+    warnings = (*data_warnings(predictor, development), *damage)
     model_built = ModelBuilt(folder, parameter_count(network), vocabularies, resumed, compiles, coverage, warnings)
     return session, fingerprint, model_built
 
@@ -195,7 +195,7 @@ def _repair_folder(session: TrainingState, folder: Path) -> list[str]:
                 messages.append(f"{folder / run_folder.MODEL} was damaged: it is written anew from the checkpoint")
             write_atomic(folder / run_folder.MODEL, model)
     elif progress.best is not None:
-        check_network(folder / run_folder.MODEL, session.transducer.network)
+        check_network(folder / run_folder.MODEL, session.predictor.network)
     run_folder.cut_log(folder, progress)
     snapshots.remove_later_snapshots(folder, progress.update)
     snapshots.check_snapshots(folder)
@@ -211,7 +211,7 @@ def _is_damaged(model: Path, session: TrainingState) -> bool:
     """Return whether a model file exists but does not hold the parameters of this network."""
     try:
         if file_exists(model):
-            check_network(model, session.transducer.network)
+            check_network(model, session.predictor.network)
     except RunError:
         return True
     return False
@@ -220,7 +220,7 @@ def _is_damaged(model: Path, session: TrainingState) -> bool:
 def _best_model(session: TrainingState) -> bytes:
     """Return the model file of a training state at its best validation."""
     with averaged_weights(session.average):
-        return network_file(session.transducer.network)
+        return network_file(session.predictor.network)
 
 
 def _train_and_save(
@@ -299,7 +299,7 @@ class CheckpointCallback:
         progress = event.progress
         with averaged_weights(self.session.average):
             number = snapshots.SnapshotNumber(progress.validations, progress.update)
-            snapshots.save_snapshot(self.folder, self.session.transducer, event.traces, number)
+            snapshots.save_snapshot(self.folder, self.session.predictor, event.traces, number)
         snapshots.thin_snapshots(self.folder, progress.validations)
 
     def save_checkpoint(self) -> FileSaved:
