@@ -22,7 +22,7 @@ from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import DivergenceError, RunError
 from pellucid.tasks.registry import build_network
-from pellucid.training.checkpoint import load_network, network_file, restore_session, save_session
+from pellucid.training.checkpoint import load_network, network_file, restore_training_state, save_training_state
 from pellucid.training.loop import Progress, TrainingState, build_optimizer, fit
 from pellucid.training.run_folder import load
 
@@ -53,11 +53,11 @@ def moments(session: TrainingState) -> list[tuple[str, bytes]]:
 def test_a_training_state_is_restored_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
     config = small_config({"epochs": 9, "optimizer": optimizer}, dropout=0.3)
     session, restored = new_session(config, updates=5), new_session(config)
-    save_session(tmp_path / "a.safetensors", session, "data")
-    restore_session(tmp_path / "a.safetensors", restored, "data")
+    save_training_state(tmp_path / "a.safetensors", session, "data")
+    restore_training_state(tmp_path / "a.safetensors", restored, "data")
     assert restored.progress == session.progress and session.progress.update == 5
     assert moments(restored) == moments(session) != moments(new_session(config))
-    save_session(tmp_path / "b.safetensors", restored, "data")
+    save_training_state(tmp_path / "b.safetensors", restored, "data")
     assert tensors(tmp_path / "a.safetensors") == tensors(tmp_path / "b.safetensors")
 
 
@@ -65,8 +65,8 @@ def test_saving_changes_nothing_and_needs_no_update(tmp_path: Path) -> None:
     session = new_session(small_config({"epochs": 9}))
     before = {name: value.clone() for name, value in session.predictor.network.state_dict().items()}
     moments_before = moments(session)
-    save_session(tmp_path / "a.safetensors", session, "data")
-    restore_session(tmp_path / "a.safetensors", session, "data")
+    save_training_state(tmp_path / "a.safetensors", session, "data")
+    restore_training_state(tmp_path / "a.safetensors", session, "data")
     assert moments(session) == moments_before
     for name, value in session.predictor.network.state_dict().items():
         assert torch.equal(value, before[name]), name
@@ -88,9 +88,9 @@ def test_every_reachable_progress_is_restored(tmp_path: Path, training: Mapping[
     path, session = tmp_path / "a.safetensors", new_session(small_config(training))
     passed = []
     for event in fit(session):
-        save_session(path, session, "data")
+        save_training_state(path, session, "data")
         session.progress = Progress()
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
         passed.append(session.progress)
         assert session.progress == event.progress
     assert passed[0] == Progress() and passed[-1].finished
@@ -98,7 +98,7 @@ def test_every_reachable_progress_is_restored(tmp_path: Path, training: Mapping[
 
 def save_with_progress(path: Path, session: TrainingState, **fields: object) -> None:
     """Write a checkpoint whose progress has other values in these fields."""
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
     progress = json.dumps({**json.loads(notes["progress"]), **fields})
     path.write_bytes(safetensors.torch.save(held, {**notes, "progress": progress}))
@@ -134,7 +134,7 @@ def test_a_progress_that_contradicts_itself_is_refused(tmp_path: Path, fields: M
     assert (session.progress.epoch, session.progress.batch, session.progress.validations) == (2, 1, 2)
     save_with_progress(path, session, **fields)
     with pytest.raises(RunError, match=rf"a\.safetensors: {told}$"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize("finished", ["", "exact_match did not get better in 9 validations", "![](http://a.b/c)"])
@@ -144,7 +144,7 @@ def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str
     assert session.progress.finished == "all its passes over the data are done"
     save_with_progress(path, session, finished=finished)
     with pytest.raises(RunError, match=r"progress\.finished: expected 'all its passes over the data are done', got "):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize(
@@ -162,12 +162,12 @@ def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str
 )
 def test_unreachable_moments_are_refused(tmp_path: Path, part: str, value: float, told: str) -> None:
     session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
     held[f"optimizer.encoder.table.weight.{part}"].view(-1)[3] = value
     path.write_bytes(safetensors.torch.save(held, notes))
     with pytest.raises(RunError, match=rf"a\.safetensors.* optimizer\.encoder\.table\.weight\.{told}"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize("update", [1, 2])
@@ -176,8 +176,8 @@ def test_a_training_that_diverges_at_once_names_its_checkpoint(tmp_path: Path, u
     session, path = new_session(small_config({"epochs": 9}), updates=update), tmp_path / "a.safetensors"
     for value in session.predictor.network.state_dict().values():
         value.fill_(1e38)
-    save_session(path, session, "data")
-    restore_session(path, session, "data")
+    save_training_state(path, session, "data")
+    restore_training_state(path, session, "data")
     told = rf"^training diverged at update {update}, the first after .*a\.safetensors was read: .* file may be damaged"
     with pytest.raises(DivergenceError, match=told):
         list(fit(session))
@@ -187,14 +187,14 @@ def test_a_training_that_diverges_at_once_names_its_checkpoint(tmp_path: Path, u
 def test_a_bit_that_changed_is_noticed(tmp_path: Path, name: str) -> None:
     session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
     if name:
-        save_session(path, session, "data")
+        save_training_state(path, session, "data")
         held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
         held[name].view(torch.int32).view(-1)[7] ^= 1
         path.write_bytes(safetensors.torch.save(held, notes))
     else:
         save_with_progress(path, session, loss_sum=1.5)
     with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content does not match its checksum"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_file_is_safetensors_with_readable_metadata(tmp_path: Path) -> None:
-    save_session(tmp_path / "a.safetensors", new_session(small_config({"epochs": 9}), updates=2), "data")
+    save_training_state(tmp_path / "a.safetensors", new_session(small_config({"epochs": 9}), updates=2), "data")
     held, notes = tensors(tmp_path / "a.safetensors")
     assert json.loads(notes["progress"])["update"] == 2 and notes["fingerprint"] == "data"
     assert {name.split(".")[0] for name in held} == {"network", "optimizer"}
@@ -250,35 +250,35 @@ def test_the_same_parameters_are_the_same_bytes_and_a_changed_bit_is_noticed(tmp
 def test_non_finite_states_are_not_saved_and_the_previous_checkpoint_stays(tmp_path: Path) -> None:
     config, path = small_config({"epochs": 9}), tmp_path / "a.safetensors"
     session = new_session(config, updates=2)
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     before = path.read_bytes()
     with torch.no_grad():
         next(session.predictor.network.parameters())[0, 0] = math.inf
     with pytest.raises(DivergenceError, match=r"^training diverged at update 2: network\..* is not finite; a lower "):
-        save_session(path, session, "data")
+        save_training_state(path, session, "data")
     assert path.read_bytes() == before
-    restore_session(path, new_session(config), "data")
+    restore_training_state(path, new_session(config), "data")
 
 
 def test_other_data_is_refused(tmp_path: Path) -> None:
     session = new_session(small_config({"epochs": 9}))
-    save_session(tmp_path / "a.safetensors", session, "data")
+    save_training_state(tmp_path / "a.safetensors", session, "data")
     with pytest.raises(
         RunError,
         match=r"a\.safetensors is of a training on other data \(its fingerprint differs\); ",
     ):
-        restore_session(tmp_path / "a.safetensors", session, "other data")
+        restore_training_state(tmp_path / "a.safetensors", session, "other data")
 
 
 @pytest.mark.parametrize("progress", [None, "", "{}x", '{"update": "many"}', '{"best": [1.0]}'])
 def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, progress: str | None) -> None:
     session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
     kept = {name: note for name, note in notes.items() if name != "progress"}
     path.write_bytes(safetensors.torch.save(held, kept if progress is None else {**kept, "progress": progress}))
     with pytest.raises(RunError, match=r"a\.safetensors "):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize(
@@ -298,22 +298,22 @@ def test_an_unreachable_progress_is_refused_with_its_field(
     tmp_path: Path, field: str, value: str, expected: str
 ) -> None:
     session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
     progress = re.sub(rf'"{field}":[^,}}]+', f'"{field}":{value}', notes["progress"])
     assert progress != notes["progress"]
     path.write_bytes(safetensors.torch.save(held, {**notes, "progress": progress}))
     with pytest.raises(RunError, match=rf"a\.safetensors.*: progress\.{field}: {expected}"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
     session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
     path.write_bytes(safetensors.torch.save(held, {**notes, "progress": '{"seconds":NaN}'}))
     with pytest.raises(RunError, match=r"a\.safetensors is not a checkpoint of this version of Pellucid: progress: "):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize("count", [torch.tensor(-1), torch.tensor(3), torch.tensor(2**62)])
@@ -321,43 +321,43 @@ def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
 def test_an_unreachable_count_of_updates_is_refused(tmp_path: Path, part: str, count: Tensor) -> None:
     session = new_session(small_config({"epochs": 9, "weight_averaging": "ema"}), updates=2)
     path = tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
     assert int(held[part]) == 2
     path.write_bytes(safetensors.torch.save({**held, part: count}, notes))
     with pytest.raises(RunError, match=rf"a\.safetensors: {part}: expected a whole number from 0 to 2, got "):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
     path.write_bytes(safetensors.torch.save({**held, part: torch.tensor(2.0)}, notes))
     with pytest.raises(RunError, match=rf"{part} is F32 \[\] there and I64 \[\] here"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path: Path) -> None:
     session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
     path.write_bytes(safetensors.torch.save(held, {**notes, "format": "1"}))
     with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 3"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize("name", ["optimizer.encoder", "network.encoder"])
 def test_a_checkpoint_of_other_parameters_is_refused_by_name(tmp_path: Path, name: str) -> None:
     session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
     path.write_bytes(safetensors.torch.save({n: v for n, v in held.items() if not n.startswith(name)}, notes))
     with pytest.raises(RunError, match=r"a\.safetensors does not fit the run's configuration"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize("kept", [0, 1, 7, 100, -1])
 def test_a_truncated_file_is_refused_by_name(tmp_path: Path, kept: int) -> None:
     session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
     path.write_bytes(network_file(session.predictor.network)[:kept])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
         load_network(path, session.predictor.network)

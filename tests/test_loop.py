@@ -25,7 +25,7 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, DivergenceError, RunError
 from pellucid.tasks.registry import build_network
 from pellucid.training import loop
-from pellucid.training.checkpoint import restore_session, save_session
+from pellucid.training.checkpoint import restore_training_state, save_training_state
 from pellucid.training.loop import (
     Event,
     Progress,
@@ -282,7 +282,7 @@ def test_the_randomness_of_updates_differs_between_updates_and_seeds(monkeypatch
 def resume_events(path: Path, config: Config) -> list[Event]:
     """What a new session yields when it goes on from a saved one."""
     session = new_session(config, TRAINING[:10])
-    restore_session(path, session, "data")
+    restore_training_state(path, session, "data")
     return list(fit(session))[1:]
 
 
@@ -328,7 +328,7 @@ def test_a_state_saved_at_any_event_resumes_bit_for_bit(
     events, session = [], new_session(config, TRAINING[:10])
     for event in fit(session):
         events.append(event)
-        save_session(tmp_path / f"{len(events)}.safetensors", session, "data")
+        save_training_state(tmp_path / f"{len(events)}.safetensors", session, "data")
     assert sum(isinstance(event, ValidationCompleted) for event in events) == 6
     assert (events[-1].progress.plateau_factor < 1) == (schedule == "plateau"), "the plateau is not reached"
     for at in range(1, len(events)):
