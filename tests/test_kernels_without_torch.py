@@ -31,7 +31,8 @@ WITH_TORCH = {"autograd", "triton_attention", "cuda_graphs"}
 for module in pkgutil.iter_modules(pellucid.kernels.__path__):
     if module.name not in WITH_TORCH:
         import_module(f"pellucid.kernels.{module.name}")
-from pellucid.kernels.training import adam_update, cross_entropy_and_gradient
+from pellucid.kernels.adam import adam_kernel
+from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.search import BeamOptions, search_beams
 from pellucid.kernels.dispatch import is_numba_available
 from pellucid.kernels.types import (
@@ -75,7 +76,7 @@ for case in range(int(sys.argv[2])):
 logits, gradient = np.zeros((2, 4), np.float32), np.ones(3, np.float32)
 loss, changes = cross_entropy_and_gradient(logits, np.array([1, 2]), 0, np.float32(0))
 assert abs(loss - np.log(4)) < 1e-6 and abs(changes.sum()) < 1e-6
-adam_update(gradient, np.zeros(3, np.float32), np.zeros(3, np.float32), (0.1, 0.001, -0.1, 1e-8))
+adam_kernel(gradient, *np.zeros((2, 3), np.float32), np.array([0.1, 0.001, -0.1, 1e-8], np.float32))
 assert (gradient < 0).all()
 np.savez(sys.argv[3], **found)
 """

@@ -13,8 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.kernels import attention, decoder_step, search, training, unroll
+from pellucid.kernels import attention, decoder_step, search, unroll
 from pellucid.kernels.attention import KeyProjection, Scorer, scorer_of
+from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.recurrence import (
     RecurrentParameters,
     RecurrentTape,
@@ -501,7 +502,7 @@ def _initial_arrays(first: InitialState) -> InitialState:
 
 
 class CrossEntropy(torch.autograd.Function):
-    """`training.cross_entropy_and_gradient` as a PyTorch function; the gradient is computed with the loss."""
+    """`cross_entropy_and_gradient` as a PyTorch function; the gradient is computed with the loss."""
 
     @staticmethod
     def forward(
@@ -521,9 +522,7 @@ class CrossEntropy(torch.autograd.Function):
             smoothing: ε of label smoothing.
         """
         logit_array = logits.detach().contiguous().numpy()
-        loss, gradient = training.cross_entropy_and_gradient(
-            logit_array, targets.numpy(), ignore_index, np.float32(smoothing)
-        )
+        loss, gradient = cross_entropy_and_gradient(logit_array, targets.numpy(), ignore_index, np.float32(smoothing))
         ctx.save_for_backward(torch.from_numpy(gradient))
         return logits.new_tensor(loss)
 
@@ -538,20 +537,3 @@ class CrossEntropy(torch.autograd.Function):
         """
         (gradient,) = ctx.saved_tensors
         return gradient * grad_output, None, None, None
-
-
-def adam_update(
-    gradient: Float[Tensor, " P"],
-    mean: Float[Tensor, " P"],
-    square: Float[Tensor, " P"],
-    coefficients: tuple[float, float, float, float],
-) -> None:
-    """Compute `pellucid.training.optimizer.adam_update` for contiguous float32 tensors on a CPU, in place.
-
-    Args:
-        gradient: Gradient g; replaced by the update that is added to the parameters, step · m / (√v + ε).
-        mean: First moment m, updated to m + (1 − β₁) (g − m).
-        square: Second moment v, updated to v + (1 − β₂) (g² − v).
-        coefficients: 1 − β₁, 1 − β₂, step and ε.
-    """
-    training.adam_update(gradient.numpy(), mean.numpy(), square.numpy(), coefficients)

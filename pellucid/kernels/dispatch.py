@@ -93,9 +93,10 @@ def _compile_in_child() -> None:
 
 def _warm_up() -> None:
     """Load or compile the kernels for the processor."""
-    from pellucid.kernels import attention, decoder_step, recurrence, search, training, unroll  # Numba takes long
+    # Numba takes long to import.
+    from pellucid.kernels import adam, attention, cross_entropy, decoder_step, recurrence, search, unroll
 
-    for module in (recurrence, attention, unroll, decoder_step, search, training):
+    for module in (recurrence, attention, unroll, decoder_step, search, cross_entropy, adam):
         module.warm_up()
 
 
