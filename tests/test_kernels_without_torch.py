@@ -33,15 +33,15 @@ for module in pkgutil.iter_modules(pellucid.kernels.__path__):
         import_module(f"pellucid.kernels.{module.name}")
 from pellucid.kernels.adam import adam_kernel
 from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
-from pellucid.kernels.search import BeamOptions, search_beams
+from pellucid.kernels.search import BeamOptions, search_beams_numpy
 from pellucid.kernels.dispatch import is_numba_available
 from pellucid.kernels.types import (
     AttentionInputs, CellLayout, DecoderParameters, Direction, Head, InitialState, SearchLimits,
 )
-from pellucid.kernels.unroll import unroll_decoder
-from pellucid.kernels.recurrence import run_recurrence
-from pellucid.kernels.search import search_greedily
-from pellucid.kernels.decoder_step import prepare_decoder
+from pellucid.kernels.unroll import unroll_decoder_numpy
+from pellucid.kernels.recurrence import run_recurrence_numpy
+from pellucid.kernels.search import search_greedily_numpy
+from pellucid.kernels.decoder_step import prepare_decoder_numpy
 
 assert is_numba_available()
 given, found = np.load(sys.argv[1]), {}
@@ -56,20 +56,20 @@ def read(kind, prefix):
 
 for case in range(int(sys.argv[2])):
     directions = [read(Direction, f"{case}.direction{at}") for at in range(2)]
-    ran = run_recurrence(directions, given[f"{case}.symbols"], given[f"{case}.lengths"])
+    ran = run_recurrence_numpy(directions, given[f"{case}.symbols"], given[f"{case}.lengths"])
     found[f"{case}.states"] = ran.states
     parameters, head = read(DecoderParameters, f"{case}.parameters"), read(Head, f"{case}.head")
     looked, first = read(AttentionInputs, f"{case}.looked"), read(InitialState, f"{case}.first")
     limits = [given[f"{case}.rules.{name}"] for name in SearchLimits._fields]
-    rules, ready = SearchLimits(limits[0], *map(int, limits[1:])), prepare_decoder(parameters, head, looked)
-    (searched,) = search_greedily(ready, first, rules)
-    ((outputs, counts),) = search_beams(ready, first, rules, BeamOptions(3, 3))
+    rules, ready = SearchLimits(limits[0], *map(int, limits[1:])), prepare_decoder_numpy(parameters, head, looked)
+    (searched,) = search_greedily_numpy(ready, first, rules)
+    ((outputs, counts),) = search_beams_numpy(ready, first, rules, BeamOptions(3, 3))
     for name in ("ids", "log_probabilities", "weights", "steps"):
         found[f"{case}.greedy.{name}"] = getattr(searched, name)
         found[f"{case}.beam.{name}"] = getattr(outputs, name)
     found[f"{case}.beam.counts"] = counts
     symbols = np.ascontiguousarray(searched.ids[:, :2])
-    unrolled = unroll_decoder(parameters, symbols, looked, *first)
+    unrolled = unroll_decoder_numpy(parameters, symbols, looked, *first)
     stepped = ready.step(symbols[:, 0], *first)
     np.testing.assert_allclose(unrolled.hidden[:, 0], stepped[0], rtol=1e-4, atol=1e-5)
 

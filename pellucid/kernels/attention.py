@@ -68,7 +68,7 @@ class KeyProjection(NamedTuple):
     bias: Flat
 
 
-def project_keys(projection: KeyProjection) -> KeyMatrix:
+def project_keys_numpy(projection: KeyProjection) -> KeyMatrix:
     """Return the keys K = W Mᵀ + b of each row, with the positions innermost, computed by all threads.
 
     Args:
@@ -580,4 +580,4 @@ def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example forward and backward."""
     one = np.zeros((1, 1, 1), np.float32)
     projection = KeyProjection(one, one[0], one[0, 0])
-    project_keys_backward(projection, project_keys(projection), one.copy())
+    project_keys_backward(projection, project_keys_numpy(projection), one.copy())

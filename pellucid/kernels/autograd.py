@@ -1,5 +1,8 @@
 """The CPU kernels as functions of PyTorch tensors, most of them with gradients. The other modules take NumPy arrays.
 
+A function that exists for both has the suffix `_numpy` for arrays: `search_beams` is here, `search_beams_numpy` in
+search.py.
+
 B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, V
 rows of a table or symbols, R hypotheses of a search.
 """
@@ -196,7 +199,7 @@ class _Projected(torch.autograd.Function):
             *tensors: Memory, weight and bias.
         """
         ctx.save_for_backward(*tensors)
-        return torch.from_numpy(attention.project_keys(_projection(tensors))).transpose(1, 2)
+        return torch.from_numpy(attention.project_keys_numpy(_projection(tensors))).transpose(1, 2)
 
     @staticmethod
     @once_differentiable
@@ -291,7 +294,7 @@ PARAMETERS = _Gradients._fields.index("keys")
 """Number of tensors that are parameters of the decoder; the later ones have one entry per row."""
 
 
-class _MemoryGradients(NamedTuple):
+class _MemoryGradientTensors(NamedTuple):
     """`unroll.MemoryGradients`, as tensors."""
 
     keys: Float[Tensor, "B S A"]
@@ -346,23 +349,23 @@ class _Unrolled(torch.autograd.Function):
         slices, ctx.slices = ctx.slices, None
         memory_gradients = _memory_gradients(arguments, ctx.scorer)
         gradients = tuple(None if gradient is None else gradient.numpy() for gradient in grad_outputs)
-        task = partial(_unroll_slice_backward, ctx.parameters, gradients, memory_gradients)
+        task = partial(_slice_gradients, ctx.parameters, gradients, memory_gradients)
         slice_gradients = thread_map(task, slices)
         return None, None, None, None, *map(_joined, _Gradients._fields, zip(*slice_gradients, strict=True))
 
 
-def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradients:
+def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradientTensors:
     """Return uninitialized tensors for the gradients of all rows."""
     keys = torch.empty(arguments.keys.shape)
     if scorer.score != DOT_PRODUCT:
         keys = torch.empty(arguments.keys.transpose(1, 2).shape).transpose(1, 2)
-    return _MemoryGradients(keys, torch.empty(arguments.memory.shape))
+    return _MemoryGradientTensors(keys, torch.empty(arguments.memory.shape))
 
 
-def _unroll_slice_backward(
+def _slice_gradients(
     parameters: unroll.CellParameters,
     grad_outputs: tuple[np.ndarray | None, ...],
-    memory_gradients: _MemoryGradients,
+    memory_gradients: _MemoryGradientTensors,
     unrolled: unroll.UnrolledSlice,
 ) -> _Gradients:
     """Return the gradients of one slice of the rows; those of parameters are products over its steps, summed later."""
@@ -397,7 +400,7 @@ def _unroll_slice_backward(
 
 def _joined(name: str, gradients: tuple[Tensor, ...]) -> Tensor:
     """Return one gradient of all slices: rows concatenated, parameters summed; those of keys and memory are whole."""
-    if len(gradients) == 1 or name in _MemoryGradients._fields:
+    if len(gradients) == 1 or name in _MemoryGradientTensors._fields:
         return gradients[0]
     return torch.cat(gradients) if name in ("hidden", "cell", "initial_weights") else torch.stack(gradients).sum(dim=0)
 
@@ -455,7 +458,7 @@ def prepare_decoder(parameters: DecoderParameters, head: Head, inputs: Attention
     """
     weights = DecoderParameters(parameters.cell, parameters.score, *_arrays(*parameters[2:]))
     return NumbaDecoder(
-        decoder_step.prepare_decoder(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs)))
+        decoder_step.prepare_decoder_numpy(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs)))
     )
 
 
@@ -473,7 +476,7 @@ def search_greedily(prepared: object, first: InitialState, limits: SearchLimits)
         AssertionError: The decoder is of another class.
     """
     assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare_decoder` returns"
-    return search.search_greedily(prepared.decoder, _initial_arrays(first), limits)
+    return search.search_greedily_numpy(prepared.decoder, _initial_arrays(first), limits)
 
 
 def search_beams(
@@ -493,7 +496,7 @@ def search_beams(
         AssertionError: The decoder is of another class.
     """
     assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare_decoder` returns"
-    return search.search_beams(prepared.decoder, _initial_arrays(first), limits, options)
+    return search.search_beams_numpy(prepared.decoder, _initial_arrays(first), limits, options)
 
 
 def _initial_arrays(first: InitialState) -> InitialState:

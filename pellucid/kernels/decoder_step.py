@@ -120,7 +120,7 @@ class PreparedDecoder(NamedTuple):
         return KernelStepOutput(*(concat_rows(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def prepare_decoder(parameters: DecoderParameters, head: Head, inputs: AttentionInputs) -> PreparedDecoder:
+def prepare_decoder_numpy(parameters: DecoderParameters, head: Head, inputs: AttentionInputs) -> PreparedDecoder:
     """Return a decoder with all sources running, arranged as kernels read it at every step.
 
     Args:
@@ -276,4 +276,4 @@ def warm_up() -> None:
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
     parameters = DecoderParameters(GRU, 0, np.zeros((2, 3), np.float32), square[0], empty, empty)
     head, inputs = Head(square, square, square[0]), AttentionInputs(square[None], square[None], one)
-    prepare_decoder(parameters, head, inputs).step(one, square, None)
+    prepare_decoder_numpy(parameters, head, inputs).step(one, square, None)

@@ -142,7 +142,7 @@ class UnrolledSlice(NamedTuple):
     tape: DecoderTape
 
 
-def unroll_decoder(
+def unroll_decoder_numpy(
     parameters: DecoderParameters,
     symbols: Int[np.ndarray, "B T"],
     inputs: AttentionInputs,
