@@ -36,7 +36,7 @@ from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.search import BeamOptions, search_beams_numpy
 from pellucid.kernels.dispatch import is_numba_available
 from pellucid.kernels.types import (
-    AttentionInputs, CellLayout, DecoderParameters, Direction, Head, InitialState, SearchLimits,
+    AttentionInputs, CellLayout, DecoderParameters, Direction, Head, InitialState, ScoreLayout, SearchLimits,
 )
 from pellucid.kernels.unroll import unroll_decoder_numpy
 from pellucid.kernels.recurrence import run_recurrence_numpy
@@ -51,7 +51,7 @@ def read(kind, prefix):
     if "cell" in kind._fields and kind is not InitialState:
         arrays[0] = CellLayout(*map(int, arrays[0]))
     if "score" in kind._fields:
-        arrays[1] = int(arrays[1])
+        arrays[1] = ScoreLayout(int(arrays[1][0]), *map(bool, arrays[1][1:]))
     return kind(*arrays)
 
 for case in range(int(sys.argv[2])):

@@ -31,8 +31,6 @@ from pellucid.kernels.recurrence import (
 )
 from pellucid.kernels.runtime import thread_map
 from pellucid.kernels.types import (
-    DOT_PRODUCT,
-    LOCATION_SENSITIVE,
     AttentionInputs,
     CellLayout,
     DecoderParameters,
@@ -41,6 +39,7 @@ from pellucid.kernels.types import (
     InitialState,
     KernelSearchOutput,
     KernelStepOutput,
+    ScoreLayout,
     SearchLimits,
 )
 
@@ -259,7 +258,7 @@ def unroll_decoder(
     Raises:
         AssertionError: The score is location-sensitive and `initial_weights` is None.
     """
-    has_weights = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
+    has_weights = not parameters.score.reads_weights or initial_weights is not None
     assert has_weights, "a location-sensitive score needs the initial weights"
     start = hidden[:0] if cell is None else cell
     weights_before = hidden.new_empty(0, 0) if initial_weights is None else initial_weights
@@ -308,7 +307,7 @@ class _Unrolled(torch.autograd.Function):
     def forward(
         ctx: Any,  # noqa: ANN401
         cell: CellLayout,
-        score: int,
+        score: ScoreLayout,
         symbols: Tensor,
         lengths: Tensor,
         *tensors: Tensor,
@@ -318,7 +317,7 @@ class _Unrolled(torch.autograd.Function):
         Args:
             ctx: Context of autograd.
             cell: Layout of the cell.
-            score: `DOT_PRODUCT`, `ADDITIVE` or `LOCATION_SENSITIVE`.
+            score: Layout of the attention score.
             symbols: Row of the table for each step.
             lengths: Number of source positions of each row.
             *tensors: The fields of `_Gradients`.
@@ -357,7 +356,7 @@ class _Unrolled(torch.autograd.Function):
 def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradientTensors:
     """Return uninitialized tensors for the gradients of all rows."""
     keys = torch.empty(arguments.keys.shape)
-    if scorer.score != DOT_PRODUCT:
+    if scorer.layout.adds_key_gradients:
         keys = torch.empty(arguments.keys.transpose(1, 2).shape).transpose(1, 2)
     return _MemoryGradientTensors(keys, torch.empty(arguments.memory.shape))
 
@@ -380,7 +379,7 @@ def _slice_gradients(
     for gate in range(layout.gates):
         torch.mm(buffers[recurrent_buffer_index(layout, gate)].T, states, out=recurrent[gate])
         torch.mm(buffers[gate].T, contexts, out=context[gate])
-    projected = unrolled.attention.scorer.score != DOT_PRODUCT
+    projected = unrolled.attention.scorer.layout.projects_query
     return _Gradients(
         table=torch.from_numpy(factors.table),
         bias_n=_bias_n_gradient(layout, buffers),

@@ -28,6 +28,7 @@ from pellucid.kernels.decoder_step import (
 )
 from pellucid.kernels.runtime import num_slices, split_rows, thread_map
 from pellucid.kernels.types import (
+    DOT_PRODUCT,
     GRU,
     AttentionInputs,
     DecoderParameters,
@@ -542,7 +543,7 @@ def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
     """Return the smallest example of a search: decoder, initial state and limits."""
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
     table, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
-    parameters = DecoderParameters(GRU, 0, table, square[0], empty, empty)
+    parameters = DecoderParameters(GRU, DOT_PRODUCT, table, square[0], empty, empty)
     head, inputs = Head(column, column, column[:, 0]), AttentionInputs(square[None], square[None], one)
     limits = SearchLimits(np.zeros(4, np.bool_), 0, 1, 1)
     return prepare_decoder_numpy(parameters, head, inputs), InitialState(square, None, None), limits
