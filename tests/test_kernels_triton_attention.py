@@ -91,7 +91,7 @@ def test_padding_is_never_read() -> None:
 def test_sums_are_in_float32_for_all_input_types() -> None:
     """Under bf16 autocast the query and the keys are rounded, and nothing else."""
     torch.manual_seed(0)
-    from pellucid.kernels.triton_attention import attend
+    from pellucid.kernels.triton_attention import attend_additive
 
     asked, energy, keys, states = (torch.randn(*shape, device=DEVICE) for shape in ((2, 6), (6,), (2, 9, 6), (2, 9, 4)))
     lengths = torch.tensor([9, 5], device=DEVICE)
@@ -100,7 +100,7 @@ def test_sums_are_in_float32_for_all_input_types() -> None:
     for tensors in (rounded, [tensor.float() for tensor in rounded]):
         asked, energy, keys, states = (tensor.requires_grad_() for tensor in tensors)
         inputs = {"asked": asked, "energy": energy, "keys": keys, "states": states}
-        context, weights = attend(asked, energy, keys, states, lengths)
+        context, weights = attend_additive(asked, energy, keys, states, lengths)
         results.append(gradients_of(lambda looked=(context, weights): looked, inputs, 0))  # type: ignore[misc]
     kinds = {name: tensor.dtype for name, tensor in results[0].items()}
     low, full = torch.bfloat16, torch.float32
@@ -148,7 +148,7 @@ def compile_only(self, *given, grid, warmup, **options):
 triton.runtime.driver.set_active(Absent())
 run, JITFunction.run = JITFunction.run, compile_only
 given = [torch.randn(2, 6), torch.randn(6), torch.randn(2, 9, 6), torch.randn(2, 9, 4)]
-outputs = gpu.attend(*(tensor.requires_grad_() for tensor in given), torch.tensor([9, 5]))
+outputs = gpu.attend_additive(*(tensor.requires_grad_() for tensor in given), torch.tensor([9, 5]))
 for output in outputs:
     torch.autograd.grad(output.sum(), given, retain_graph=True)
 """

@@ -190,9 +190,9 @@ def step(
     if scorer.layout.projects_query:
         queries = np.empty((rows, attention.keys.shape[1]), np.float32)
         project_queries(scorer, before, queries)
-        attend(attention, queries, attention_state, location, attn_weights, contexts)
+        attend_hypotheses(attention, queries, attention_state, location, attn_weights, contexts)
     else:
-        attend(attention, before, attention_state, location, attn_weights, contexts)
+        attend_hypotheses(attention, before, attention_state, location, attn_weights, contexts)
     buffers = np.empty((parameters.layout.buffers, before.size), np.float32)
     compute_preactivations(parameters, symbols, contexts, before, buffers, 0)
     cell_forward(parameters.layout, buffers, 0, (before.ravel(), cell.ravel()), (after.ravel(), cell_after.ravel()))
@@ -200,7 +200,7 @@ def step(
 
 
 @njit_no_refcount
-def attend(
+def attend_hypotheses(
     attention: SearchAttention,
     queries: Float[np.ndarray, "R A"],
     attention_state: Float[np.ndarray, "L S"],

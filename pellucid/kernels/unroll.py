@@ -239,7 +239,7 @@ def _unroll_slice(
         scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights
     )
     steps = np.ascontiguousarray(symbols[rows].T)
-    return UnrolledSlice(rows, steps, attention, unroll(parameters, steps, attention, hidden, cell))
+    return UnrolledSlice(rows, steps, attention, unroll_forward(parameters, steps, attention, hidden, cell))
 
 
 def unroll_slice_backward(
@@ -294,7 +294,7 @@ def sum_over_steps(
 
 
 @njit
-def unroll(
+def unroll_forward(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
@@ -332,7 +332,7 @@ def _unroll_steps(
     tape: DecoderTape,
     buffers: LocationBuffers,
 ) -> None:
-    """Take the steps of `unroll` from the initial state, which is on the tape."""
+    """Take the steps of `unroll_forward` from the initial state, which is on the tape."""
     for step in range(symbols.shape[0]):
         query = tape.hidden[step]
         if attention.scorer.layout.projects_query:
@@ -387,7 +387,7 @@ def unroll_backward(
         parameters: Parameters of the cell.
         symbols: Row of the table for each step.
         attention: Attention score, keys and memory.
-        tape: Results of `unroll`, overwritten.
+        tape: Results of `unroll_forward`, overwritten.
         output_gradients: Gradients of the results, overwritten.
         keys: Output: gradients of the keys; without rows for dot products, whose caller computes them.
     """
