@@ -105,7 +105,7 @@ def test_units_are_split_across_heads_of_a_network() -> None:
     network = make_network(make_config({"attention": {"num_heads": 4, "size": 8}}), 1)
     memory: Memory = network.encoder(make_padded_ids([3, 2], 1), torch.tensor([3, 2]))
     unrolled = network.decoder.unroll(
-        torch.tensor([[1, 4], [1, 5]]), network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+        torch.tensor([[1, 4], [1, 5]]), network.decoder.init_state(memory), network.decoder.prepare(memory)
     )
     assert unrolled.heads is not None and unrolled.heads.shape == (2, 2, 4, 3)
     assert_tensors_close(unrolled.heads.sum(dim=-1), torch.ones(2, 2, 4, dtype=torch.float64))

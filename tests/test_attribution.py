@@ -55,7 +55,7 @@ def test_occlusion_zeroes_the_embedding_of_one_position(kind: str, monkeypatch: 
         change[0, position] = -vectors[0, position]
         occluded = log_probabilities_of(transducer, trace, change)
         np.testing.assert_allclose(found.occlusion[:, position], trace.log_probabilities - occluded, atol=2e-5)
-    monkeypatch.setattr(module, "MAX_POSITIONS", 11)
+    monkeypatch.setattr(module, "MAX_REPLAY_POSITIONS", 11)
     np.testing.assert_allclose(attribute(transducer, trace).occlusion, found.occlusion, atol=2e-5)
 
 

@@ -61,7 +61,7 @@ def beam_by_loops(
     """Search for one source by a loop over hypotheses. Return the finished and then the unfinished ones, by score."""
     memory = network.encoder(source[None], torch.tensor([len(source)]))
     cache = network.decoder.prepare(memory)
-    running = [Hypothesis(0.0, [], network.decoder.init_hidden(memory))]
+    running = [Hypothesis(0.0, [], network.decoder.init_state(memory))]
     finished: list[tuple[float, list[int]]] = []
     suppressed = suppressed_symbols(VOCABULARY_SIZE)
     for length in range(limits.maximum + 1):
@@ -134,7 +134,7 @@ def test_exhaustive_beam_finds_the_most_probable_outputs(config: Config, batch: 
     cache, suppressed = network.decoder.prepare(memory), suppressed_symbols(VOCABULARY_SIZE)
     scores = {}
     for ids in all_outputs:
-        unrolled = network.decoder.unroll(torch.tensor([[BOS, *ids[:-1]]]), network.decoder.init_hidden(memory), cache)
+        unrolled = network.decoder.unroll(torch.tensor([[BOS, *ids[:-1]]]), network.decoder.init_state(memory), cache)
         log_probabilities = symbol_log_probabilities(unrolled.logits, suppressed)[0].detach()
         scores[tuple(ids)] = float(log_probabilities.gather(1, torch.tensor(ids)[:, None]).sum())
     best = sorted(all_outputs, key=lambda ids: -scores[tuple(ids)])

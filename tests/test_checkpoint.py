@@ -22,7 +22,7 @@ from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import DivergenceError, RunError
 from pellucid.tasks.registry import build_network
-from pellucid.training.checkpoint import load_network, network_file, restore_session, save_session
+from pellucid.training.checkpoint import load_network, network_file, restore_training_state, save_training_state
 from pellucid.training.loop import Progress, TrainingState, build_optimizer, fit
 from pellucid.training.run_folder import load
 
@@ -55,22 +55,22 @@ def optimizer_moments(session: TrainingState) -> list[tuple[str, bytes]]:
 def test_training_state_is_restored_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
     config = make_small_config({"epochs": 9, "optimizer": optimizer}, dropout=0.3)
     session, restored = train_session(config, updates=5), train_session(config)
-    save_session(tmp_path / "a.safetensors", session, "data")
-    restore_session(tmp_path / "a.safetensors", restored, "data")
+    save_training_state(tmp_path / "a.safetensors", session, "data")
+    restore_training_state(tmp_path / "a.safetensors", restored, "data")
     assert restored.progress == session.progress and session.progress.update == 5
     assert optimizer_moments(restored) == optimizer_moments(session) != optimizer_moments(train_session(config))
-    save_session(tmp_path / "b.safetensors", restored, "data")
+    save_training_state(tmp_path / "b.safetensors", restored, "data")
     assert read_tensors(tmp_path / "a.safetensors") == read_tensors(tmp_path / "b.safetensors")
 
 
 def test_saving_before_the_first_update_does_not_change_the_state(tmp_path: Path) -> None:
     session = train_session(make_small_config({"epochs": 9}))
-    before = {name: value.clone() for name, value in session.transducer.network.state_dict().items()}
+    before = {name: value.clone() for name, value in session.predictor.network.state_dict().items()}
     moments_before = optimizer_moments(session)
-    save_session(tmp_path / "a.safetensors", session, "data")
-    restore_session(tmp_path / "a.safetensors", session, "data")
+    save_training_state(tmp_path / "a.safetensors", session, "data")
+    restore_training_state(tmp_path / "a.safetensors", session, "data")
     assert optimizer_moments(session) == moments_before
-    for name, value in session.transducer.network.state_dict().items():
+    for name, value in session.predictor.network.state_dict().items():
         assert torch.equal(value, before[name]), name
 
 
@@ -90,9 +90,9 @@ def test_every_reachable_progress_is_restored(tmp_path: Path, training: Mapping[
     path, session = tmp_path / "a.safetensors", train_session(make_small_config(training))
     restored = []
     for event in fit(session):
-        save_session(path, session, "data")
+        save_training_state(path, session, "data")
         session.progress = Progress()
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
         restored.append(session.progress)
         assert session.progress == event.progress
     assert restored[0] == Progress() and restored[-1].finished
@@ -100,7 +100,7 @@ def test_every_reachable_progress_is_restored(tmp_path: Path, training: Mapping[
 
 def save_with_progress(path: Path, session: TrainingState, **fields: object) -> None:
     """Write a checkpoint whose progress has other values in these fields."""
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     progress = json.dumps({**json.loads(metadata["progress"]), **fields})
     path.write_bytes(safetensors.torch.save(weights, {**metadata, "progress": progress}))
@@ -141,7 +141,7 @@ def test_inconsistent_progress_is_refused(tmp_path: Path, fields: Mapping[str, o
     assert (session.progress.epoch, session.progress.batch, session.progress.validations) == (2, 1, 2)
     save_with_progress(path, session, **fields)
     with pytest.raises(RunError, match=rf"a\.safetensors: {message}$"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize("finished", ["", "exact_match did not get better in 9 validations", "![](http://a.b/c)"])
@@ -151,7 +151,7 @@ def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str
     assert session.progress.finished == "all its passes over the data are done"
     save_with_progress(path, session, finished=finished)
     with pytest.raises(RunError, match=r"progress\.finished: expected 'all its passes over the data are done', got "):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize(
@@ -169,22 +169,22 @@ def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str
 )
 def test_unreachable_moments_are_refused(tmp_path: Path, part: str, value: float, message: str) -> None:
     session, path = train_session(make_small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     weights[f"optimizer.encoder.table.weight.{part}"].view(-1)[3] = value
     path.write_bytes(safetensors.torch.save(weights, metadata))
     with pytest.raises(RunError, match=rf"a\.safetensors.* optimizer\.encoder\.table\.weight\.{message}"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize("update", [1, 2])
 def test_divergence_after_restoring_names_the_checkpoint(tmp_path: Path, update: int) -> None:
     """The first event after the checkpoint is an update or a validation."""
     session, path = train_session(make_small_config({"epochs": 9}), updates=update), tmp_path / "a.safetensors"
-    for value in session.transducer.network.state_dict().values():
+    for value in session.predictor.network.state_dict().values():
         value.fill_(1e38)
-    save_session(path, session, "data")
-    restore_session(path, session, "data")
+    save_training_state(path, session, "data")
+    restore_training_state(path, session, "data")
     message = (
         rf"^training diverged at update {update}, the first after .*a\.safetensors was read: .* file may be damaged"
     )
@@ -196,18 +196,18 @@ def test_divergence_after_restoring_names_the_checkpoint(tmp_path: Path, update:
 def test_changed_bit_is_detected(tmp_path: Path, name: str) -> None:
     session, path = train_session(make_small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
     if name:
-        save_session(path, session, "data")
+        save_training_state(path, session, "data")
         weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
         weights[name].view(torch.int32).view(-1)[7] ^= 1
         path.write_bytes(safetensors.torch.save(weights, metadata))
     else:
         save_with_progress(path, session, loss_sum=1.5)
     with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content does not match its checksum"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
-    network = train_session(make_small_config({"epochs": 9})).transducer.network
+    network = train_session(make_small_config({"epochs": 9})).predictor.network
     path = tmp_path / "a.safetensors"
     weights = safetensors.torch.load(network_file(network))
     for value in weights.values():
@@ -218,7 +218,7 @@ def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_file_is_safetensors_with_readable_metadata(tmp_path: Path) -> None:
-    save_session(tmp_path / "a.safetensors", train_session(make_small_config({"epochs": 9}), updates=2), "data")
+    save_training_state(tmp_path / "a.safetensors", train_session(make_small_config({"epochs": 9}), updates=2), "data")
     weights, metadata = read_tensors(tmp_path / "a.safetensors")
     assert json.loads(metadata["progress"])["update"] == 2 and metadata["fingerprint"] == "data"
     assert {name.split(".")[0] for name in weights} == {"network", "optimizer"}
@@ -235,16 +235,16 @@ def test_parameters_are_restored(tmp_path: Path, score: str) -> None:
     attention = msgspec.structs.replace(config.attention, type=score)
     config = msgspec.structs.replace(config, attention=attention)
     session, restored = train_session(config, 3), train_session(config)
-    (tmp_path / "a.safetensors").write_bytes(network_file(session.transducer.network))
-    load_network(tmp_path / "a.safetensors", restored.transducer.network)
+    (tmp_path / "a.safetensors").write_bytes(network_file(session.predictor.network))
+    load_network(tmp_path / "a.safetensors", restored.predictor.network)
     for (name, value), restored_value in zip(
-        session.transducer.network.state_dict().items(), restored.transducer.network.state_dict().values(), strict=True
+        session.predictor.network.state_dict().items(), restored.predictor.network.state_dict().values(), strict=True
     ):
         assert torch.equal(value, restored_value), name
 
 
 def test_equal_parameters_have_equal_bytes_and_a_changed_bit_is_detected(tmp_path: Path) -> None:
-    network, path = train_session(make_small_config({"epochs": 9})).transducer.network, tmp_path / "a.safetensors"
+    network, path = train_session(make_small_config({"epochs": 9})).predictor.network, tmp_path / "a.safetensors"
     content = network_file(network)
     assert all(network_file(network) == content for _ in range(9))
     assert safetensors.torch.load(content).keys() == network.state_dict().keys()
@@ -261,30 +261,30 @@ def test_equal_parameters_have_equal_bytes_and_a_changed_bit_is_detected(tmp_pat
 def test_non_finite_states_are_not_saved_and_the_previous_checkpoint_stays(tmp_path: Path) -> None:
     config, path = make_small_config({"epochs": 9}), tmp_path / "a.safetensors"
     session = train_session(config, updates=2)
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     before = path.read_bytes()
     with torch.no_grad():
-        next(session.transducer.network.parameters())[0, 0] = math.inf
+        next(session.predictor.network.parameters())[0, 0] = math.inf
     with pytest.raises(DivergenceError, match=r"^training diverged at update 2: network\..* is not finite; a lower "):
-        save_session(path, session, "data")
+        save_training_state(path, session, "data")
     assert path.read_bytes() == before
-    restore_session(path, train_session(config), "data")
+    restore_training_state(path, train_session(config), "data")
 
 
 def test_other_data_is_refused(tmp_path: Path) -> None:
     session = train_session(make_small_config({"epochs": 9}))
-    save_session(tmp_path / "a.safetensors", session, "data")
+    save_training_state(tmp_path / "a.safetensors", session, "data")
     with pytest.raises(
         RunError,
         match=r"a\.safetensors is of a training on other data \(its fingerprint differs\); ",
     ):
-        restore_session(tmp_path / "a.safetensors", session, "other data")
+        restore_training_state(tmp_path / "a.safetensors", session, "other data")
 
 
 @pytest.mark.parametrize("progress", [None, "", "{}x", '{"update": "many"}', '{"best": [1.0]}'])
 def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, progress: str | None) -> None:
     session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     other_metadata = {name: note for name, note in metadata.items() if name != "progress"}
     path.write_bytes(
@@ -293,7 +293,7 @@ def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, prog
         )
     )
     with pytest.raises(RunError, match=r"a\.safetensors "):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize(
@@ -311,22 +311,22 @@ def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, prog
 )
 def test_invalid_progress_is_refused_with_its_field(tmp_path: Path, field: str, value: str, expected: str) -> None:
     session, path = train_session(make_small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     progress = re.sub(rf'"{field}":[^,}}]+', f'"{field}":{value}', metadata["progress"])
     assert progress != metadata["progress"]
     path.write_bytes(safetensors.torch.save(weights, {**metadata, "progress": progress}))
     with pytest.raises(RunError, match=rf"a\.safetensors.*: progress\.{field}: {expected}"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
     session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     path.write_bytes(safetensors.torch.save(weights, {**metadata, "progress": '{"seconds":NaN}'}))
     with pytest.raises(RunError, match=r"a\.safetensors is not a checkpoint of this version of Pellucid: progress: "):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize("count", [torch.tensor(-1), torch.tensor(3), torch.tensor(2**62)])
@@ -334,51 +334,51 @@ def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
 def test_invalid_count_of_updates_is_refused(tmp_path: Path, part: str, count: Tensor) -> None:
     session = train_session(make_small_config({"epochs": 9, "weight_averaging": "ema"}), updates=2)
     path = tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     assert int(weights[part]) == 2
     path.write_bytes(safetensors.torch.save({**weights, part: count}, metadata))
     with pytest.raises(RunError, match=rf"a\.safetensors: {part}: expected a whole number from 0 to 2, got "):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
     path.write_bytes(safetensors.torch.save({**weights, part: torch.tensor(2.0)}, metadata))
     with pytest.raises(RunError, match=rf"{part} is F32 \[\] there and I64 \[\] here"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path: Path) -> None:
     session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     path.write_bytes(safetensors.torch.save(weights, {**metadata, "format": "1"}))
     with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 3"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize("name", ["optimizer.encoder", "network.encoder"])
 def test_a_checkpoint_of_other_parameters_is_refused_by_name(tmp_path: Path, name: str) -> None:
     session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     path.write_bytes(safetensors.torch.save({n: v for n, v in weights.items() if not n.startswith(name)}, metadata))
     with pytest.raises(RunError, match=r"a\.safetensors does not fit the run's configuration"):
-        restore_session(path, session, "data")
+        restore_training_state(path, session, "data")
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1, 7, 100, -1])
 def test_a_truncated_file_is_refused_by_name(tmp_path: Path, num_bytes: int) -> None:
     session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
-    save_session(path, session, "data")
+    save_training_state(path, session, "data")
     path.write_bytes(path.read_bytes()[:num_bytes])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
-        restore_session(path, session, "data")
-    path.write_bytes(network_file(session.transducer.network)[:num_bytes])
+        restore_training_state(path, session, "data")
+    path.write_bytes(network_file(session.predictor.network)[:num_bytes])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
-        load_network(path, session.transducer.network)
+        load_network(path, session.predictor.network)
 
 
 def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    network = train_session(make_small_config({"epochs": 9})).transducer.network
+    network = train_session(make_small_config({"epochs": 9})).predictor.network
     path.write_bytes(network_file(network))
     weights = safetensors.torch.load_file(path)
     name = next(iter(weights))
@@ -392,7 +392,7 @@ def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    network = train_session(make_small_config({"epochs": 9})).transducer.network
+    network = train_session(make_small_config({"epochs": 9})).predictor.network
     with pytest.raises(RunError, match=r"^cannot read .*none\.safetensors: no such file or directory"):
         load_network(tmp_path / "none.safetensors", network)
 

@@ -83,7 +83,7 @@ def expected_step(decoder: Decoder, symbols: Tensor, state: State, cache: Attent
 def test_each_step_equals_its_definition(config: Config, batch: Batch, seed: int) -> None:
     network = make_network(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
+    state, cache = decoder.init_state(memory), decoder.prepare(memory)
     for symbols in batch.target.unbind(dim=1):
         expected, after = expected_step(decoder, symbols, state, cache)
         step = decoder.step(symbols, state, cache)
@@ -97,7 +97,7 @@ def test_each_step_equals_its_definition(config: Config, batch: Batch, seed: int
 def test_initial_state_is_zero_or_a_projection(config: Config, batch: Batch, seed: int) -> None:
     network = make_network(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, L, H = decoder.init_hidden(memory), config.decoder.num_layers, config.decoder.hidden_size
+    state, L, H = decoder.init_state(memory), config.decoder.num_layers, config.decoder.hidden_size
     for b, length in enumerate(batch.source_lengths.tolist()):
         final, mean = memory.final.hidden[b, -1], memory.states[b, :length].mean(dim=0)
         parts = torch.zeros(2 * L * H, dtype=torch.float64)
@@ -119,7 +119,7 @@ def test_unrolled_steps_equal_single_steps(
     dtype, tolerance = precision
     network = make_network(config, seed, dtype)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, cache = decoder.init_hidden(memory), decoder.prepare(memory)
+    state, cache = decoder.init_state(memory), decoder.prepare(memory)
     unrolled = decoder.unroll(batch.target, state, cache)
     assert unrolled.logits.shape == (*batch.target.shape, VOCABULARY_SIZE)
     for t, symbols in enumerate(batch.target.unbind(dim=1)):
@@ -137,7 +137,7 @@ def test_step_of_selected_rows_equals_selected_rows_of_the_step(
 ) -> None:
     network = make_network(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, cache, symbols = decoder.init_hidden(memory), decoder.prepare(memory), batch.target[:, 0]
+    state, cache, symbols = decoder.init_state(memory), decoder.prepare(memory), batch.target[:, 0]
     B = len(symbols)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=7)))
     full_step = decoder.step(symbols, state, cache)
@@ -151,7 +151,7 @@ def run_first_step(network: EncoderDecoder, override: Tensor | None = None) -> t
     source = make_padded_ids([4, 2], 3)
     memory: Memory = network.encoder(source, torch.tensor([4, 2]))
     decoder = network.decoder
-    return decoder.step(torch.tensor([1, 1]), decoder.init_hidden(memory), decoder.prepare(memory), override), memory
+    return decoder.step(torch.tensor([1, 1]), decoder.init_state(memory), decoder.prepare(memory), override), memory
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -204,7 +204,7 @@ def test_gradients_through_the_unrolled_decoder_equal_finite_differences(setting
 
     def unroll(states: Tensor, final: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
         inputs = Memory(states, memory.lengths, State(final))
-        unrolled = module.unroll(target, module.init_hidden(inputs), module.prepare(inputs))
+        unrolled = module.unroll(target, module.init_state(inputs), module.prepare(inputs))
         return unrolled.logits.sum(dim=-1).tanh(), unrolled.weights
 
     parameters = [
@@ -217,7 +217,7 @@ def run_step_and_unroll(network: EncoderDecoder) -> list[tuple[Tensor, Tensor]]:
     """Return logits and states after one step, stepped and unrolled."""
     step, memory = run_first_step(network)
     decoder = network.decoder
-    unrolled = decoder.unroll(torch.tensor([[1], [1]]), decoder.init_hidden(memory), decoder.prepare(memory))
+    unrolled = decoder.unroll(torch.tensor([[1], [1]]), decoder.init_state(memory), decoder.prepare(memory))
     return [(step.logits, step.state.hidden), (unrolled.logits[:, 0], unrolled.state.hidden)]
 
 
@@ -245,7 +245,7 @@ def test_decoder_stores_nothing_on_modules(config: Config, batch: Batch, seed: i
     network = make_network(config, seed)
     before = collect_attributes(network)
     memory = memory_of(network, batch)
-    state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+    state, cache = network.decoder.init_state(memory), network.decoder.prepare(memory)
     network.decoder.step(batch.target[:, 0], state, cache)
     network.decoder.unroll(batch.target, state, cache)
     assert collect_attributes(network) == before

@@ -48,7 +48,7 @@ from pellucid.model import cells
 from pellucid.model import device as device_module
 from pellucid.model.device import autocast, find_device, rng_devices, use_determinism
 from pellucid.model.network import EncoderDecoder
-from pellucid.training.gradients import Gradients, LossAndGradients
+from pellucid.training.gradients import GradientComputer, LossAndGradients
 from pellucid.training.loop import TrainingState, UpdateCompleted
 from pellucid.training.optimizer import Adam
 from pellucid.training.run_folder import load
@@ -217,7 +217,7 @@ def test_an_update_stays_on_its_device_and_reads_no_value(
     batch = make_batch().to(torch.device("meta"))
     monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: contextlib.nullcontext())
     with disable_kernels(), SingleDeviceMode("meta") as mode:
-        loss, gradients = Gradients(network, config)(batch)
+        loss, gradients = GradientComputer(network, config).compute(batch)
     assert loss.device.type == "meta" and mode.operations > 100
     assert all(gradient is not None for gradient in gradients)
 
@@ -234,7 +234,7 @@ def compute_loss_and_gradients(
     network: EncoderDecoder, config: Config, batch: Batch
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     with disable_kernels():
-        return name_gradients(network, Gradients(network, config)(batch))
+        return name_gradients(network, GradientComputer(network, config).compute(batch))
 
 
 def name_gradients(network: EncoderDecoder, result: LossAndGradients) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -252,7 +252,7 @@ def test_bf16_rounds_products_but_not_states_or_gradients(config: Config, seed: 
     dtypes: list[torch.dtype] = []
     with disable_kernels(), autocast(torch.device("cpu"), "bf16"):
         memory = network.encoder(batch.source, batch.source_lengths)
-        start = network.decoder.init_hidden(memory)
+        start = network.decoder.init_state(memory)
         unrolled = network.decoder.unroll(batch.target, start, network.decoder.prepare(memory))
         for state in (memory.final, start, unrolled.state):
             dtypes += [part.dtype for part in (state.hidden, state.cell) if part is not None]
@@ -292,7 +292,7 @@ def test_gradients_on_a_gpu_equal_those_on_the_cpu(cell: Cell) -> None:
     batch = make_batch()
     exact, expected = compute_loss_and_gradients(network, config, batch)
     device_module.move_to_device(network, find_device("cuda"))
-    loss, gradients = name_gradients(network, Gradients(network, config)(batch))
+    loss, gradients = name_gradients(network, GradientComputer(network, config).compute(batch))
     torch.testing.assert_close(loss.cpu(), exact, rtol=1e-4, atol=1e-5)
     assert gradients.keys() == expected.keys()
     for name, gradient in gradients.items():
@@ -305,11 +305,11 @@ def test_an_update_on_a_gpu_does_not_synchronize() -> None:
     network = make_network(config, 1, torch.float32).train()
     device_module.move_to_device(network, find_device("cuda"))
     batch = make_batch()
-    gradients, gpu_batch = Gradients(network, config), batch.to(find_device("cuda"))
-    gradients(gpu_batch)
+    computer, gpu_batch = GradientComputer(network, config), batch.to(find_device("cuda"))
+    computer.compute(gpu_batch)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        gradients(gpu_batch)
+        computer.compute(gpu_batch)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
@@ -364,5 +364,5 @@ def test_the_training_state_uses_the_device_of_its_network() -> None:
     encoded = encode_examples(make_copy_examples(4, seed=1), transducer.tokenizers, transducer.vocabularies)
     optimizer = Adam(transducer.network)
     session = TrainingState(replace(transducer), optimizer, encoded, make_copy_examples(2, seed=2))
-    assert session.gradients.device == torch.device("cpu")
-    assert math.isfinite(float(session.gradients(collate(encoded, np.arange(4))).loss))
+    assert session.gradient_computer.device == torch.device("cpu")
+    assert math.isfinite(float(session.gradient_computer.compute(collate(encoded, np.arange(4))).loss))

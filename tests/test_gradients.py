@@ -29,7 +29,7 @@ from pellucid.model.losses import coverage_loss, cross_entropy, symmetric_kl
 from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import EncoderDecoder, require_seq2seq
 from pellucid.tasks.registry import build_network, get_task
-from pellucid.training.gradients import Gradients
+from pellucid.training.gradients import GradientComputer
 
 BATCH = Batch(
     torch.tensor([[4, 5, 6], [7, 8, 0]]),
@@ -50,7 +50,7 @@ def compute_loss_and_gradients(
     """Return loss and gradients of the same network with the same random numbers."""
     network = require_seq2seq(build_network(config, make_vocabularies())).train()
     torch.manual_seed(seed)
-    loss, gradients = Gradients(network, config)(BATCH, sampling_probability)
+    loss, gradients = GradientComputer(network, config).compute(BATCH, sampling_probability)
     return loss.item(), [each for each in gradients if each is not None]
 
 
@@ -94,7 +94,7 @@ def test_coverage_is_added_with_its_weight_with_and_without_copying(
     network = make_network(config, seed)
     unrolled = network(batch)
     expected = compute_expected_loss(network, unrolled, batch) + 0.7 * coverage_loss(unrolled.weights, batch.target)
-    assert_tensors_close(Gradients(network, config).loss(batch), expected)
+    assert_tensors_close(GradientComputer(network, config).loss(batch), expected)
 
 
 def compute_expected_loss(network: EncoderDecoder, unrolled: Seq2SeqOutput, batch: Batch) -> Tensor:
@@ -125,7 +125,7 @@ def test_the_generator_loss_includes_copied_symbols(
         assert unrolled.generated is not None and generator.eval()(BATCH).generated is None
         torch.testing.assert_close(unrolled.generated, generator(BATCH).logits, rtol=1e-4, atol=1e-5)
         head = [name for name, _ in network.named_parameters()].index("decoder.head.projection.weight")
-        gradient = Gradients(network, config)(BATCH).gradients[head]
+        gradient = GradientComputer(network, config).compute(BATCH).gradients[head]
     assert gradient is not None and gradient.abs().max() > 1e-3
 
 
@@ -151,7 +151,7 @@ def test_the_rdrop_term_is_half_of_the_papers(copying: bool) -> None:
     config = build_config({"rdrop_alpha": 3.0}, 0.4, pointer_generator=copying)
     network = require_seq2seq(build_network(config, make_vocabularies())).double().train()
     torch.manual_seed(3)
-    loss = Gradients(network, config).loss(BATCH)
+    loss = GradientComputer(network, config).loss(BATCH)
     torch.manual_seed(3)
     one, two = network(BATCH), network(BATCH)
     losses = [compute_expected_loss(network, each, BATCH) for each in (one, two)]

@@ -61,7 +61,7 @@ def compute_log_probabilities(logits: list[float]) -> dict[int, float]:
 def reference_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> ReferenceOutput:
     """Decode one source to EOS or to `limit` symbols, by steps of the decoder."""
     memory: Memory = network.encoder(source[None], torch.tensor([len(source)]))
-    state, cache = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+    state, cache = network.decoder.init_state(memory), network.decoder.prepare(memory)
     output, symbol = ReferenceOutput([], [], []), BOS
     while symbol != EOS:
         step = network.decoder.step(torch.tensor([symbol]), state, cache)
@@ -182,7 +182,7 @@ def run_scripted_greedy(
 ) -> tuple[list[list[int]], list[int]]:
     """Decode with a `ScriptedDecoder`; return the ids of each row, and the number of rows at each step."""
     network, decoder = make_network(make_config({}), 1), ScriptedDecoder()
-    patch.setattr(network.decoder, "init_hidden", decoder.start)
+    patch.setattr(network.decoder, "init_state", decoder.start)
     patch.setattr(network.decoder, "step", decoder.step)
     decoded = greedy(network, make_padded_ids(lengths, 1), torch.tensor(lengths), LengthLimits(0, limit))
     return [row.ids.tolist() for row in decoded], decoder.widths

@@ -229,7 +229,7 @@ def record_backends() -> Iterator[dict[str, str]]:
 def run_searches_stepwise() -> Iterator[None]:
     """Run all searches within the block step by step in PyTorch, by the code that supports every option."""
     with disable_kernels(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transducer, "searches_whole_batches", lambda request: False)
+        patch.setattr(transducer, "is_basic_search", lambda request: False)
         yield
 
 

@@ -16,7 +16,7 @@ from pellucid.data.vocabulary import PAD
 from pellucid.kernels import cuda_graphs as graphs
 from pellucid.kernels.cuda_graphs import Computation, CUDAGraphRunner, RecordedGraph, bucket, pad_to_bucket
 from pellucid.model.network import Network
-from pellucid.training.gradients import Gradients, LossAndGradients
+from pellucid.training.gradients import GradientComputer, LossAndGradients
 
 CPU = torch.device("cpu")
 
@@ -56,7 +56,7 @@ def test_there_are_few_buckets() -> None:
 def compute_gradients(config: Config, seed: int, batch: Batch) -> dict[str, Tensor]:
     """Return the loss of a batch and all gradients in double precision."""
     network = make_network(config, seed)
-    return name_gradients(network, Gradients(network, config)(batch))
+    return name_gradients(network, GradientComputer(network, config).compute(batch))
 
 
 def name_gradients(network: Network, result: LossAndGradients) -> dict[str, Tensor]:
@@ -98,10 +98,10 @@ def test_gradients_by_replay_equal_direct_gradients(drawn_batches: list[Batch], 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CUDAGraphRunner, "record", record_without_gpu)
         network = make_network(config, seed)
-        replaying = Gradients(network, config)
+        replaying = GradientComputer(network, config)
         for batch in [*drawn_batches, *drawn_batches]:
             actual, expected = (
-                name_gradients(network, replaying(batch)),
+                name_gradients(network, replaying.compute(batch)),
                 compute_gradients(make_config({}), seed, batch),
             )
             assert actual.keys() == expected.keys()

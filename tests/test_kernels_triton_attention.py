@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import SEEDS, SIZES, assert_named_tensors_close, compute_gradients, draw_lengths
 
-from pellucid.kernels.dispatch import MAX_POSITIONS, disable_kernels, is_triton_available, use_kernel
+from pellucid.kernels.dispatch import MAX_TRITON_POSITIONS, disable_kernels, is_triton_available, use_kernel
 from pellucid.model import attention
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State
@@ -91,7 +91,7 @@ def test_padding_is_never_read() -> None:
 def test_sums_are_in_float32_for_all_input_types() -> None:
     """Under bf16 autocast only the query and the keys are rounded."""
     torch.manual_seed(0)
-    from pellucid.kernels.triton_attention import attend
+    from pellucid.kernels.triton_attention import attend_additive
 
     query, energy, keys, states = (torch.randn(*shape, device=DEVICE) for shape in ((2, 6), (6,), (2, 9, 6), (2, 9, 4)))
     lengths = torch.tensor([9, 5], device=DEVICE)
@@ -100,7 +100,7 @@ def test_sums_are_in_float32_for_all_input_types() -> None:
     for tensors in (rounded, [tensor.float() for tensor in rounded]):
         query, energy, keys, states = (tensor.requires_grad_() for tensor in tensors)
         inputs = {"query": query, "energy": energy, "keys": keys, "states": states}
-        context, weights = attend(query, energy, keys, states, lengths)
+        context, weights = attend_additive(query, energy, keys, states, lengths)
         results.append(compute_gradients(lambda outputs=(context, weights): outputs, inputs, 0))  # type: ignore[misc]
     dtypes = {name: tensor.dtype for name, tensor in results[0].items()}
     half, full = torch.bfloat16, torch.float32
@@ -115,8 +115,8 @@ def test_sums_are_in_float32_for_all_input_types() -> None:
 @needs_triton
 def test_a_long_source_fits_into_one_program() -> None:
     torch.manual_seed(0)
-    attend, lengths = AdditiveAttention(2, 2, 3).to(DEVICE), torch.tensor([MAX_POSITIONS, 17], device=DEVICE)
-    states = torch.randn(2, MAX_POSITIONS, 2, device=DEVICE)
+    attend, lengths = AdditiveAttention(2, 2, 3).to(DEVICE), torch.tensor([MAX_TRITON_POSITIONS, 17], device=DEVICE)
+    states = torch.randn(2, MAX_TRITON_POSITIONS, 2, device=DEVICE)
     cache = build_cache(states, attend.key_projection(states).detach(), lengths)
     query = torch.randn(2, 2, device=DEVICE)
     with torch.no_grad(), force_kernel():
@@ -148,7 +148,7 @@ def compile_only(self, *given, grid, warmup, **options):
 triton.runtime.driver.set_active(Absent())
 run, JITFunction.run = JITFunction.run, compile_only
 given = [torch.randn(2, 6), torch.randn(6), torch.randn(2, 9, 6), torch.randn(2, 9, 4)]
-outputs = gpu.attend(*(tensor.requires_grad_() for tensor in given), torch.tensor([9, 5]))
+outputs = gpu.attend_additive(*(tensor.requires_grad_() for tensor in given), torch.tensor([9, 5]))
 for output in outputs:
     torch.autograd.grad(output.sum(), given, retain_graph=True)
 """

@@ -65,7 +65,7 @@ def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Sc
 
     def outputs() -> list[torch.Tensor]:
         memory = build_memory(states.transpose(0, 1), lengths)
-        unrolled = decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
+        unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
         last = [unrolled.state.hidden] + ([] if unrolled.state.cell is None else [unrolled.state.cell])
         return [unrolled.logits, unrolled.weights, *last]
 
@@ -123,7 +123,7 @@ def test_padding_is_never_read(score: Score) -> None:
         keys = cache.keys.detach().masked_fill(padding, filling).requires_grad_()
         filled_states = memory.states.masked_fill(padding, filling).requires_grad_()
         cache = cache._replace(keys=keys, memory=memory._replace(states=filled_states))
-        initial_state = decoder.init_hidden(memory)
+        initial_state = decoder.init_state(memory)
 
         def outputs(initial_state: State = initial_state, cache: AttentionCache = cache) -> list[torch.Tensor]:
             unrolled = decoder.unroll(symbols, initial_state, cache)
@@ -143,7 +143,7 @@ def test_the_number_of_threads_does_not_change_results(monkeypatch: pytest.Monke
 
     def outputs() -> list[torch.Tensor]:
         memory = build_memory(states, lengths)
-        unrolled = decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
+        unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
         return [unrolled.logits, unrolled.weights]
 
     results, threads = [], torch.get_num_threads()
@@ -199,7 +199,7 @@ def test_unsupported_decoders_run_in_pytorch(monkeypatch: pytest.MonkeyPatch) ->
     ]
     for decoder in unsupported:
         memory = build_memory(torch.randn(1, 2, 3, dtype=next(decoder.parameters()).dtype), lengths)
-        decoder.unroll(symbols, decoder.init_hidden(memory), decoder.prepare(memory))
+        decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
     memory = build_memory(torch.randn(1, 2, 3), lengths)
     with pytest.raises(AssertionError):
-        supported.float().unroll(symbols, supported.init_hidden(memory), supported.prepare(memory))
+        supported.float().unroll(symbols, supported.init_state(memory), supported.prepare(memory))

@@ -31,16 +31,17 @@ WITH_TORCH = {"autograd", "triton_attention", "cuda_graphs"}
 for module in pkgutil.iter_modules(pellucid.kernels.__path__):
     if module.name not in WITH_TORCH:
         import_module(f"pellucid.kernels.{module.name}")
-from pellucid.kernels.training import adam_update, cross_entropy_and_gradient
-from pellucid.kernels.search import BeamOptions, search_beams
+from pellucid.kernels.adam import adam_kernel
+from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
+from pellucid.kernels.search import BeamOptions, search_beams_numpy
 from pellucid.kernels.dispatch import is_numba_available
 from pellucid.kernels.types import (
-    AttentionInputs, CellLayout, DecoderParameters, Direction, Head, InitialState, SearchLimits,
+    AttentionInputs, CellLayout, DecoderParameters, Direction, Head, InitialState, ScoreLayout, SearchLimits,
 )
-from pellucid.kernels.unroll import unroll_decoder
-from pellucid.kernels.recurrence import run_recurrence
-from pellucid.kernels.search import search_greedily
-from pellucid.kernels.decoder_step import prepare_decoder
+from pellucid.kernels.unroll import unroll_decoder_numpy
+from pellucid.kernels.recurrence import run_recurrence_numpy
+from pellucid.kernels.search import search_greedily_numpy
+from pellucid.kernels.decoder_step import prepare_decoder_numpy
 
 assert is_numba_available()
 arguments, results = np.load(sys.argv[1]), {}
@@ -50,33 +51,33 @@ def read_struct(kind, prefix):
     if "cell" in kind._fields and kind is not InitialState:
         arrays[0] = CellLayout(*map(int, arrays[0]))
     if "score" in kind._fields:
-        arrays[1] = int(arrays[1])
+        arrays[1] = ScoreLayout(int(arrays[1][0]), *map(bool, arrays[1][1:]))
     return kind(*arrays)
 
 for case in range(int(sys.argv[2])):
     directions = [read_struct(Direction, f"{case}.direction{index}") for index in range(2)]
-    encoded = run_recurrence(directions, arguments[f"{case}.symbols"], arguments[f"{case}.lengths"])
+    encoded = run_recurrence_numpy(directions, arguments[f"{case}.symbols"], arguments[f"{case}.lengths"])
     results[f"{case}.states"] = encoded.states
     parameters, head = read_struct(DecoderParameters, f"{case}.parameters"), read_struct(Head, f"{case}.head")
     inputs = read_struct(AttentionInputs, f"{case}.inputs")
     initial_state = read_struct(InitialState, f"{case}.initial_state")
     fields = [arguments[f"{case}.limits.{name}"] for name in SearchLimits._fields]
-    limits, decoder = SearchLimits(fields[0], *map(int, fields[1:])), prepare_decoder(parameters, head, inputs)
-    (greedy_outputs,) = search_greedily(decoder, initial_state, limits)
-    ((outputs, counts),) = search_beams(decoder, initial_state, limits, BeamOptions(3, 3))
+    limits, decoder = SearchLimits(fields[0], *map(int, fields[1:])), prepare_decoder_numpy(parameters, head, inputs)
+    (greedy_outputs,) = search_greedily_numpy(decoder, initial_state, limits)
+    ((outputs, counts),) = search_beams_numpy(decoder, initial_state, limits, BeamOptions(3, 3))
     for name in ("ids", "log_probabilities", "weights", "steps"):
         results[f"{case}.greedy.{name}"] = getattr(greedy_outputs, name)
         results[f"{case}.beam.{name}"] = getattr(outputs, name)
     results[f"{case}.beam.counts"] = counts
     symbols = np.ascontiguousarray(greedy_outputs.ids[:, :2])
-    unrolled = unroll_decoder(parameters, symbols, inputs, *initial_state)
+    unrolled = unroll_decoder_numpy(parameters, symbols, inputs, *initial_state)
     stepped = decoder.step(symbols[:, 0], *initial_state)
     np.testing.assert_allclose(unrolled.hidden[:, 0], stepped[0], rtol=1e-4, atol=1e-5)
 
 logits, gradient = np.zeros((2, 4), np.float32), np.ones(3, np.float32)
 loss, changes = cross_entropy_and_gradient(logits, np.array([1, 2]), 0, np.float32(0))
 assert abs(loss - np.log(4)) < 1e-6 and abs(changes.sum()) < 1e-6
-adam_update(gradient, np.zeros(3, np.float32), np.zeros(3, np.float32), (0.1, 0.001, -0.1, 1e-8))
+adam_kernel(gradient, *np.zeros((2, 3), np.float32), np.array([0.1, 0.001, -0.1, 1e-8], np.float32))
 assert (gradient < 0).all()
 np.savez(sys.argv[3], **results)
 """

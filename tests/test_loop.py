@@ -25,7 +25,7 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, DivergenceError, RunError
 from pellucid.tasks.registry import build_network
 from pellucid.training import loop
-from pellucid.training.checkpoint import restore_session, save_session
+from pellucid.training.checkpoint import restore_training_state, save_training_state
 from pellucid.training.loop import (
     Event,
     Progress,
@@ -199,7 +199,7 @@ def test_validation_scores_the_decoded_outputs() -> None:
     events = fit(session)
     for event in events:
         if isinstance(event, ValidationCompleted):
-            predicted = session.transducer.predict([example.source for example in VALIDATION_EXAMPLES])
+            predicted = session.predictor.predict([example.source for example in VALIDATION_EXAMPLES])
             assert [trace.output for trace in event.traces] == [trace.output for trace in predicted]
             num_correct = sum(t.output == e.target for t, e in zip(event.traces, VALIDATION_EXAMPLES, strict=True))
             assert event.metrics["exact_match"] == pytest.approx(100 * num_correct / len(VALIDATION_EXAMPLES))
@@ -219,8 +219,8 @@ def test_the_validation_loss_is_the_mean_over_symbols_without_smoothing(batch_si
     config = make_small_config({"epochs": 0.1, "label_smoothing": 0.3}, dropout=0.5)
     session = build_session(msgspec.structs.replace(config, search=SearchConfig(batch_size=batch_size)))
     (event,) = select_validations(fit(session))
-    encoded = encode_examples(VALIDATION_EXAMPLES, session.transducer.tokenizers, session.transducer.vocabularies)
-    network = session.transducer.network.eval()
+    encoded = encode_examples(VALIDATION_EXAMPLES, session.predictor.tokenizers, session.predictor.vocabularies)
+    network = session.predictor.network.eval()
     single_batches = [collate(encoded, torch.tensor([row]).numpy()) for row in range(len(VALIDATION_EXAMPLES))]
     with torch.no_grad():
         entropies = torch.cat(
@@ -232,7 +232,7 @@ def test_the_validation_loss_is_the_mean_over_symbols_without_smoothing(batch_si
 @pytest.mark.parametrize(("value", "norm"), [(0.0, 0.0), (0.01, 0.0), (0.0, 0.05), (0.01, 0.05)])
 def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: float) -> None:
     config = make_small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
-    session, twin_network = build_session(config), build_session(config).transducer.network
+    session, twin_network = build_session(config), build_session(config).predictor.network
     batch = collate(session.training, sample_batches(session.training, 8, "examples", config.seed, 0)[0])
     loss = compute_cross_entropy(twin_network(batch).logits, batch.target, 0.2).mean()
     gradients = torch.autograd.grad(loss, list(twin_network.parameters()))
@@ -252,9 +252,9 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: flo
 
 def test_the_first_update_of_adam_has_the_size_of_the_learning_rate() -> None:
     session = build_session(make_small_config({"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}))
-    before = [parameter.detach().clone() for parameter in session.transducer.network.parameters()]
+    before = [parameter.detach().clone() for parameter in session.predictor.network.parameters()]
     event = next(event for event in fit(session) if isinstance(event, UpdateCompleted))
-    after = [parameter.detach() for parameter in session.transducer.network.parameters()]
+    after = [parameter.detach() for parameter in session.predictor.network.parameters()]
     changes = [(one - other).abs().max() for one, other in zip(after, before, strict=True)]
     assert 0 < event.learning_rate < 0.01
     assert float(torch.stack(changes).max()) == pytest.approx(event.learning_rate, rel=1e-2)
@@ -264,7 +264,7 @@ def test_divergence_names_the_key_and_leaves_the_parameters_finite() -> None:
     session = build_session(make_small_config({"epochs": 4, "learning_rate": 1e30}))
     with pytest.raises(RunError, match=r"^training diverged at update \d+: .*training\.learning_rate \(now 1e\+30\)"):
         list(fit(session))
-    assert all(bool(parameter.isfinite().all()) for parameter in session.transducer.network.parameters())
+    assert all(bool(parameter.isfinite().all()) for parameter in session.predictor.network.parameters())
 
 
 @pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1])
@@ -290,7 +290,7 @@ def test_the_randomness_of_updates_differs_between_updates_and_seeds(monkeypatch
 def resume_training(path: Path, config: Config) -> list[Event]:
     """Return the events of a new session that resumes a saved one."""
     session = build_session(config, TRAINING_EXAMPLES[:10])
-    restore_session(path, session, "data")
+    restore_training_state(path, session, "data")
     return list(fit(session))[1:]
 
 
@@ -338,7 +338,7 @@ def test_a_state_saved_at_any_event_resumes_bit_for_bit(
     events, session = [], build_session(config, TRAINING_EXAMPLES[:10])
     for event in fit(session):
         events.append(event)
-        save_session(tmp_path / f"{len(events)}.safetensors", session, "data")
+        save_training_state(tmp_path / f"{len(events)}.safetensors", session, "data")
     assert sum(isinstance(event, ValidationCompleted) for event in events) == 6
     assert (events[-1].progress.plateau_factor < 1) == (schedule == "plateau"), "the plateau is not reached"
     for index in range(1, len(events)):
@@ -352,7 +352,7 @@ def train_with_prefetch(prefetch: bool) -> tuple[list[float], list[Tensor]]:
     session = build_session(make_small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
     session.prefetch = prefetch
     losses = [event.loss for event in fit(session) if isinstance(event, UpdateCompleted)]
-    return losses, [parameter.detach() for parameter in session.transducer.network.parameters()]
+    return losses, [parameter.detach() for parameter in session.predictor.network.parameters()]
 
 
 def list_prefetch_threads() -> list[str]:

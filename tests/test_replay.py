@@ -16,7 +16,7 @@ from pellucid.inspection.replay import build_replays, evaluation_context, replay
 
 @pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
 def test_replayed_steps_have_the_attention_of_the_trace(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaying, "MAX_POSITIONS", 6)
+    monkeypatch.setattr(replaying, "MAX_REPLAY_POSITIONS", 6)
     transducer = make_transducer(kind)
     traces = [*transducer.predict(["abc", "", "cab?", "b"]), *make_traces(transducer, PAIRS)]
     seen: list[int] = []

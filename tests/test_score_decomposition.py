@@ -64,7 +64,7 @@ def test_fractions_equal_those_of_the_component_products() -> None:
         ids = torch.tensor([transducer.vocabularies.source.encode(trace.source)])
         with torch.inference_mode():
             memory = transducer.network.encoder(ids, torch.tensor([ids.shape[1]]))
-            starts.append(require_seq2seq(transducer.network).decoder.init_hidden(memory).hidden[0, -1].numpy())
+            starts.append(require_seq2seq(transducer.network).decoder.init_state(memory).hidden[0, -1].numpy())
     queries = [np.concatenate([start[None], each.decoder[:-1]]) for start, each in zip(starts, own, strict=True)]
     memories = [each.encoder for each in own]
     decoder_inputs = [("begin", *trace.target[:-1]) for trace in traces]

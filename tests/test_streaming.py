@@ -105,9 +105,9 @@ def test_a_batch_has_fewer_long_sources_than_short_ones(monkeypatch: pytest.Monk
     lengths, request = np.array([5, 1, 20, 3, 300, 5]), SearchRequest(2, 1, NO_CONSTRAINTS)
     rows = [1, 3, 0, 5, 2, 4]
     assert [*batched(rows, lengths, request, 4)] == [[1, 3, 0, 5], [2, 4]]
-    monkeypatch.setattr(preprocessing, "MAX_POSITIONS", 40)
+    monkeypatch.setattr(preprocessing, "MAX_BATCH_POSITIONS", 40)
     assert [*batched(rows, lengths, request, 4)] == [[1, 3, 0, 5], [2], [4]]
-    monkeypatch.setattr(preprocessing, "MAX_POSITIONS", 1)
+    monkeypatch.setattr(preprocessing, "MAX_BATCH_POSITIONS", 1)
     assert [*batched(rows, lengths, request, 4)] == [[row] for row in rows]
     assert [*batched([], lengths, request, 4)] == []
 

@@ -1,13 +1,16 @@
+from collections.abc import Callable
+
+import pytest
 from task_cases import learn_task_vocabularies, make_task_config
 
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
-from pellucid.data.batches import encode_examples
+from pellucid.data.batches import EncodedExamples, encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_extended
-from pellucid.data.target_encoding import ExampleEncoder, encode_labels
-from pellucid.data.tokenizers import build_tokenizers
-from pellucid.data.vocabulary import NUM_SPECIAL, PAD
+from pellucid.data.target_encoding import encode_labels
+from pellucid.data.tokenizers import Tokenizers, build_tokenizers
+from pellucid.data.vocabulary import NUM_SPECIAL, PAD, Vocabularies
 from pellucid.tasks.registry import configured_task
 
 
@@ -39,11 +42,26 @@ def test_the_position_vocabulary_has_all_possible_positions() -> None:
     assert target.values.tolist() == [NUM_SPECIAL + 10]
 
 
-def find_example_encoder(config: Config) -> ExampleEncoder:
-    return configured_task(config).example_encoder(config)
+def list_ids(encoded: EncodedExamples) -> list[list[int]]:
+    """Return all ids of the sources, and all of the targets."""
+    return [column.values.tolist() for column in encoded]
 
 
-def test_each_task_has_its_encoding() -> None:
-    assert find_example_encoder(make_task_config("point")) is encode_labels
-    assert find_example_encoder(build_config({}, "a test")) is encode_examples
-    assert find_example_encoder(build_config({"decoder": {"pointer_generator": True}}, "a test")) is encode_extended
+@pytest.mark.parametrize(
+    ("config", "encode", "target"),
+    [
+        (make_task_config("point"), encode_labels, "2"),
+        (build_config({}, "a test"), encode_examples, "2z"),
+        (build_config({"decoder": {"pointer_generator": True}}, "a test"), encode_extended, "2z"),
+    ],
+)
+def test_each_task_has_its_encoding(
+    config: Config, encode: Callable[[list[Example], Tokenizers, Vocabularies], EncodedExamples], target: str
+) -> None:
+    """The second pair has a symbol outside the vocabulary, which only the last encoding copies."""
+    vocabularies, tokenizers = learn_task_vocabularies(config, [Example("ab", "2")]), build_tokenizers(config.data)
+    pairs = [Example("ab", "2"), Example("az", target)]
+    encoded = configured_task(config).convert_examples_to_ids(pairs, tokenizers, vocabularies, config)
+    assert list_ids(encoded) == list_ids(encode(pairs, tokenizers, vocabularies))
+    others = {encode_labels, encode_examples, encode_extended} - {encode}
+    assert all(list_ids(encoded) != list_ids(other(pairs, tokenizers, vocabularies)) for other in others)

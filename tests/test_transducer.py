@@ -240,7 +240,7 @@ def test_prediction_disables_dropout_and_restores_the_mode(training: bool) -> No
     assert_same_trace(transducer.predict(["abc"])[0], expected)
     assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(require_seq2seq(transducer.network).decoder, "init_hidden", lambda memory: 1 / 0)
+        patch.setattr(require_seq2seq(transducer.network).decoder, "init_state", lambda memory: 1 / 0)
         transducer.predict(["abc"])
     assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
 

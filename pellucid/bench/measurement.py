@@ -187,7 +187,7 @@ def _training_steps(request: BenchRequest) -> _TimedSteps:
     state = build_training_state(request, *encode_pairs(request, examples), examples)
     events = iterate_updates(state)
     target_length = state.training.target.lengths.mean()
-    return _TimedSteps(lambda: next(events), state.transducer, state.training, lambda: float(target_length))
+    return _TimedSteps(lambda: next(events), state.predictor, state.training, lambda: float(target_length))
 
 
 def _decoding_steps(request: BenchRequest) -> _TimedSteps:
@@ -201,10 +201,10 @@ def _decoding_steps(request: BenchRequest) -> _TimedSteps:
     def decode() -> None:
         if not request.plain:
             is_numba_available()  # loads the kernels, which decoding of a few batches alone would not do
-        traces = state.transducer.trace(next(calls))
+        traces = state.predictor.trace(next(calls))
         target_length[0] = sum(len(trace.target) for trace in traces) / len(traces)
 
-    return _TimedSteps(decode, state.transducer, state.training, lambda: target_length[0])
+    return _TimedSteps(decode, state.predictor, state.training, lambda: target_length[0])
 
 
 def _step_shape(request: BenchRequest, steps: _TimedSteps) -> StepShape:
@@ -391,7 +391,7 @@ def attach_clock(state: TrainingState, clock: StageClock) -> None:
         clock: Clock that the hooks switch.
     """
     _attach_loader(state, clock)
-    network = require_seq2seq(state.transducer.network)
+    network = require_seq2seq(state.predictor.network)
     encoder, decoder = network.encoder, network.decoder
     encoder.register_forward_pre_hook(lambda module, inputs: clock.enter(ENCODER))
     encoder.register_forward_hook(lambda module, inputs, memory: _leave_encoder(clock, memory.states))

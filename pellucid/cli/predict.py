@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 OutputFormat = Literal["text", "tsv", "jsonl"]
 SymbolFlags = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SYMBOL")]
-BatchDecoder = Callable[[list[Example], int, list[str] | None], list[list[Trace]]]
-"""Decodes a batch: (examples, index of the first example in the input, prefixes) -> outputs of each example."""
+ExamplesDecoder = Callable[[list[Example], int, list[str] | None], list[list[Trace]]]
+"""Decodes the examples of a chunk of lines: (examples, index of the first in the input, prefixes) -> their outputs."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> int:
     runs, file = split_paths(args.run, args.more, "predict")
     predictor = _configure_predictor(load(runs[0] if len(runs) == 1 else runs, args.device), args)
     use_threads(predictor.config.threads)
-    decode, has_several = _batch_decoder(predictor, args), _has_several_outputs(args)
+    decode_examples, has_several = _examples_decoder(predictor, args), _has_several_outputs(args)
     prefixes = None if args.prefixes is None else PrefixFile(args.prefixes, predictor)
     notes, data = DecodingNotes(args.require), predictor.config.data
     line_number = num_decoded = 0  # lines, and the sources among them
@@ -116,9 +116,8 @@ def main(arguments: list[str]) -> int:
     for chunk in read_chunks(file, data, input_format, (read_sources, parse_sources), outputs_per_source):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
         examples = [item for item in chunk[:bad_index] if isinstance(item, Example)]
-        outputs = iter(
-            decode(examples, num_decoded, None if prefixes is None else _take_prefixes(chunk[:bad_index], prefixes))
-        )
+        chunk_prefixes = None if prefixes is None else _take_prefixes(chunk[:bad_index], prefixes)
+        outputs = iter(decode_examples(examples, num_decoded, chunk_prefixes))
         num_decoded += len(examples)
         for item in chunk[:bad_index]:
             traces = next(outputs) if isinstance(item, Example) else []
@@ -159,7 +158,7 @@ def _configure_predictor(predictor: "Predictor", args: PredictArguments) -> "Pre
     return predictor.with_options(DecodingOptions(args.prefix, args.forbid, args.require, lexicon, args.lattice))
 
 
-def _batch_decoder(predictor: "Predictor", args: PredictArguments) -> BatchDecoder:
+def _examples_decoder(predictor: "Predictor", args: PredictArguments) -> ExamplesDecoder:
     """Return the decoding function: best output, n best, or samples; `ConfigError` for contradictory options."""
     sampling = sampling_config(args)
     _check_arguments(args)

@@ -1,11 +1,10 @@
-"""Encoders and vocabularies for each kind of target: sequences, labels, source positions.
+"""Encoding and vocabularies for each kind of target: sequences, labels, source positions.
 
 Label and position targets get no EOS. Targets that are not scored (the ignored tag, tags that training never saw) are
 encoded as PAD, which no loss counts.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import msgspec
@@ -25,22 +24,24 @@ from pellucid.data.vocabulary import (
     remove_symbol,
 )
 
-ExampleEncoder = Callable[[Sequence[Example], Tokenizers, Vocabularies], EncodedExamples]
-"""Function that converts examples to ids, given the tokenizers and vocabularies of a run."""
 
-
-def pair_encoder(config: Config) -> ExampleEncoder:
-    """Return the encoder of examples whose targets are sequences.
+def encode_pairs(
+    examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, config: Config
+) -> EncodedExamples:
+    """Encode examples whose targets are sequences, with EOS after each target.
 
     Args:
+        examples: The examples.
+        tokenizers: The tokenizers of the run.
+        vocabularies: The vocabularies of the run.
         config: The configuration; a decoder that copies gets the ids of the extended vocabulary.
 
     Returns:
-        `encode_examples`, or `encode_extended` for decoders that copy.
+        Source and target ids of the examples.
     """
-    if not config.decoder.pointer_generator:
-        return encode_examples
-    return partial(encode_extended, sum_features=True) if config.encoder.features == "sum" else encode_extended
+    if config.decoder.pointer_generator:
+        return encode_extended(examples, tokenizers, vocabularies, config.encoder.features == "sum")
+    return encode_examples(examples, tokenizers, vocabularies)
 
 
 def encode_labels(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> EncodedExamples:

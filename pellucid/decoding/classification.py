@@ -89,7 +89,7 @@ class ClassificationPredictor(Predictor):
                 raise self.unsupported_error(field.name)
         return self
 
-    def _score(self, chunk: ExampleChunk) -> list[Trace]:
+    def _score_chunk(self, chunk: ExampleChunk) -> list[Trace]:
         """Score the targets of examples.
 
         The log-probability of a tag or class that training never saw is −∞; of an ignored tag it is 0.
@@ -104,7 +104,7 @@ class ClassificationPredictor(Predictor):
                 raise DataError(f"pair {number}: {error or 'the source is empty'}")
         symbols = [self.tokenizers.target.split(example.target) for example in examples]
 
-        def score(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def score_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
             """Score one batch.
 
             Args:
@@ -114,7 +114,7 @@ class ClassificationPredictor(Predictor):
             rows = zip(batch.rows.tolist(), batch.positions.tolist(), strict=True)
             return [[self._score_answers(answers, index, symbols[row], size)] for index, (row, size) in enumerate(rows)]
 
-        traces = self._decode_batches(chunk, SearchRequest(1, 1, NO_CONSTRAINTS), score)
+        traces = self._decode_batches(chunk, SearchRequest(1, 1, NO_CONSTRAINTS), score_batch)
         scored = zip(traces, examples, symbols, strict=True)
         vocabulary = {*self.vocabularies.target.symbols, self.tokenizers.target.ignored_tag}
         return [_scored_trace(trace, example.target, target, vocabulary) for (trace,), example, target in scored]
@@ -139,7 +139,7 @@ class ClassificationPredictor(Predictor):
         size = len(self.vocabularies.target)
         rows = [np.zeros((0, size)) for _ in inputs]
 
-        def store(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def store_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
             """Store the distributions of one batch.
 
             Args:
@@ -153,7 +153,7 @@ class ClassificationPredictor(Predictor):
                 rows[row][:, : values.shape[1]] = values
             return self._predict_answers(batch, 1)
 
-        self._decode_batches(ExampleChunk(inputs), SearchRequest(1, 1, NO_CONSTRAINTS), store)
+        self._decode_batches(ExampleChunk(inputs), SearchRequest(1, 1, NO_CONSTRAINTS), store_batch)
         return rows
 
     def answer_distributions(self, batch: InferenceBatch) -> BatchAnswers:
@@ -185,7 +185,7 @@ class ClassificationPredictor(Predictor):
         hops = to_array(torch.stack(looks).mean(dim=0)) if looks and len(looks) == len(log_probabilities) else None
         return BatchAnswers(to_array(mean), attention, hops)
 
-    def _search(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
+    def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the most probable answers of each example; prefixes and several taggings raise `ConfigError`."""
         if chunk.prefixes is not None:
             raise self.unsupported_error("prefixes")

@@ -58,8 +58,8 @@ class Ensemble(Transducer):
         """Return all members before their first step."""
         return self.members.initialize(batch.source, batch.lengths, self.options.masked)
 
-    def _search_by_log_probability(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
-        """Search one batch by log-probability; each member runs its steps in a kernel if one supports it."""
+    def _run_basic_search(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
+        """Run a basic search of one batch; each member runs its steps in a kernel if one supports it."""
         limits = LengthLimits(self.config.search.min_length, self.max_length)
         config = BeamConfig(batch_length_limits(limits, len(batch.rows)), beam_size, nbest)
         return beam_stepwise(self._initialize(batch), batch.positions, config)

@@ -46,7 +46,7 @@ from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk, Prefix, Result, decode_chunks
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ConfigError, quote
-from pellucid.kernels.dispatch import inference_kernels
+from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.device import check_process
 from pellucid.model.network import Network
 from pellucid.tasks.task_settings import get_task_settings
@@ -149,11 +149,11 @@ class Predictor(ABC):
         """
 
     @abstractmethod
-    def _search(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
+    def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example."""
 
     @abstractmethod
-    def _score(self, chunk: ExampleChunk) -> list[Trace]:
+    def _score_chunk(self, chunk: ExampleChunk) -> list[Trace]:
         """Score the targets of examples."""
 
     def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:
@@ -350,7 +350,9 @@ class Predictor(ABC):
                 ensemble copy from the source; or a forked process cannot use the GPU.
             InputError: Forced attention weights or masked positions do not fit a source or the model.
         """
-        return self._decode(lambda chunk: [traces[0] for traces in self._search(chunk, 1)], examples, prefixes)
+        return self._check_and_decode(
+            lambda chunk: [traces[0] for traces in self._search_chunk(chunk, 1)], examples, prefixes
+        )
 
     @overload
     def hypotheses(
@@ -394,15 +396,15 @@ class Predictor(ABC):
         nbest: int = convert_argument("count", count, Width)
         mass: float = convert_argument("top_mass", top_mass, Probability)
 
-        def decode(chunk: ExampleChunk) -> list[list[Trace]]:
+        def decode_chunk(chunk: ExampleChunk) -> list[list[Trace]]:
             """Decode the n-best lists of some examples.
 
             Args:
                 chunk: Examples.
             """
-            return [outputs_to_top_mass(traces, mass) for traces in self._search(chunk, nbest)]
+            return [outputs_to_top_mass(traces, mass) for traces in self._search_chunk(chunk, nbest)]
 
-        return self._decode(decode, examples, prefixes, nbest)
+        return self._check_and_decode(decode_chunk, examples, prefixes, nbest)
 
     @overload
     def samples(
@@ -455,7 +457,9 @@ class Predictor(ABC):
         if not self.autoregressive:
             raise self.unsupported_error(method)
         number: int = convert_argument("first", first, Number)
-        return self._decode(lambda chunk: self._sample_chunk(chunk, config), examples, prefixes, config.samples, number)
+        return self._check_and_decode(
+            lambda chunk: self._sample_chunk(chunk, config), examples, prefixes, config.samples, number
+        )
 
     @overload
     def force(self, examples: Iterator[Example]) -> Iterator[Trace]:
@@ -491,24 +495,27 @@ class Predictor(ABC):
                 does not fit its source (tags, positions).
             InputError: As in `trace` otherwise; also if the options request a search tree (`ConfigError`).
         """
-        return self._decode(self._score, examples)
+        return self._check_and_decode(self._score_chunk, examples)
 
-    def _decode(
+    def _check_and_decode(
         self,
-        decode: Callable[[ExampleChunk], list[Result]],
+        decode_chunk: Callable[[ExampleChunk], list[Result]],
         examples: Iterable[Example],
         prefixes: Prefixes = None,
         outputs: int = 1,
         first: int = 0,
     ) -> list[Result] | Iterator[Result]:
-        """Decode a list into a list, or a stream into a stream, with a given number of outputs per example."""
+        """Check the arguments, and decode a list into a list, or a stream into a stream (`decode_chunks`)."""
         converted: list[Example] | Iterator[Example] = convert_argument("examples", examples, Iterable[Example])
         if self.options.lattice:  # a search tree holds every hypothesis of the beam
             outputs = max(outputs, self.config.search.beam_size)
-        return decode_chunks(decode, converted, convert_argument("prefixes", prefixes, Prefixes), outputs, first)
+        return decode_chunks(decode_chunk, converted, convert_argument("prefixes", prefixes, Prefixes), outputs, first)
 
     def _decode_batches(
-        self, chunk: ExampleChunk, request: SearchRequest, decode: Callable[[InferenceBatch], list[list[Hypothesis]]]
+        self,
+        chunk: ExampleChunk,
+        request: SearchRequest,
+        decode_batch: Callable[[InferenceBatch], list[list[Hypothesis]]],
     ) -> list[list[Trace]]:
         """Decode examples batch by batch, except empty sources and those that the lexicon answers."""
         numbered = enumerate(chunk.examples, start=chunk.first + 1)
@@ -528,7 +535,7 @@ class Predictor(ABC):
         with (
             torch.inference_mode(),
             self.evaluation_mode(),
-            inference_kernels(len(order) * request.hypotheses, device.type),
+            disable_kernels_unless_worth_loading(len(order) * request.hypotheses, device.type),
         ):
             for batch_rows in batched(order, sources.lengths, request, size):
                 rows = np.array(batch_rows)
@@ -540,7 +547,9 @@ class Predictor(ABC):
                     check_minimum(batch_sources, limits, rows + chunk.first, self.vocabularies.target, self._copies)
                 positions = torch.tensor([len(tokenized.source) for tokenized in batch_sources], device=device)
                 batch = InferenceBatch(rows, source.to(device), lengths.to(device), limits, positions, chunk.first)
-                for row, hypotheses in zip(rows.tolist(), check_finite_outputs(decode(batch), self.name), strict=True):
+                for row, hypotheses in zip(
+                    rows.tolist(), check_finite_outputs(decode_batch(batch), self.name), strict=True
+                ):
                     prefix_length = request.constraints.prefix_length(row)
                     traces[row] = [
                         self._trace(tokenized_sources[row], hypothesis, rank, prefix_length)

@@ -17,7 +17,7 @@ from pellucid.config.settings import Config, DataConfig, SearchConfig
 from pellucid.data.batches import Ragged, encode_sources, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import extend_sources, input_symbols
-from pellucid.data.target_encoding import pair_encoder
+from pellucid.data.target_encoding import encode_pairs
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies, Vocabulary
 from pellucid.decoding.constraints import Constraints
@@ -73,7 +73,7 @@ def encode_targets(
         config: Configuration of the model.
     """
     if config.decoder.pointer_generator:
-        return pair_encoder(config)(examples, tokenizers, vocabularies).target
+        return encode_pairs(examples, tokenizers, vocabularies, config).target
     return to_ragged([[*vocabularies.target.encode(target), EOS] for target in symbols])
 
 
@@ -146,7 +146,7 @@ def encode_source_batch(
 
 MAX_HYPOTHESES = 2**14
 """Maximum number of hypotheses in a batch; the hypotheses of one source are never split, however many."""
-MAX_POSITIONS = 2**17
+MAX_BATCH_POSITIONS = 2**17
 """Source positions of these hypotheses, padding included: each step keeps a weight for each of them."""
 
 
@@ -188,7 +188,7 @@ def batched(
         batch = rows[start : start + max_sources]
         # The last source is the longest. The sources of a smaller batch are shorter, so its padded size still fits.
         positions = request.hypotheses * int(lengths[batch[-1]])
-        batch = batch[: max(1, MAX_POSITIONS // positions)]
+        batch = batch[: max(1, MAX_BATCH_POSITIONS // positions)]
         yield batch
         start += len(batch)
 

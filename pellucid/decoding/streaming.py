@@ -155,7 +155,7 @@ def _pair_streams(
 
 
 def decode_chunks(
-    decode: Callable[[ExampleChunk], list[Result]],
+    decode_chunk: Callable[[ExampleChunk], list[Result]],
     examples: list[Example] | Iterator[Example],
     prefixes: Iterable[Prefix] | None,
     outputs: int,
@@ -164,7 +164,7 @@ def decode_chunks(
     """Decode a list at once into a list, or an iterator chunk by chunk into an iterator, in order.
 
     Args:
-        decode: Function that decodes a chunk.
+        decode_chunk: Function that decodes a chunk.
         examples: Examples.
         prefixes: Prefix of each output; None for the prefix of the options.
         outputs: Number of outputs per example, which bounds the size of a chunk.
@@ -172,18 +172,18 @@ def decode_chunks(
 
     Raises:
         DataError: The numbers of examples and prefixes differ.
-        InputError: Any that `decode` raises; in a stream after the results of the examples before the cause.
+        InputError: Any that `decode_chunk` raises; in a stream after the results of the examples before the cause.
     """
     if isinstance(examples, list):
         prefix_list = (
             None if prefixes is None else [prefix for _, prefix in pair_up(examples, prefixes, "prefixes", "prefix")]
         )
-        return decode(ExampleChunk(examples, prefix_list, first))
-    return _decode_stream(decode, examples, prefixes, outputs, first)
+        return decode_chunk(ExampleChunk(examples, prefix_list, first))
+    return _decode_stream(decode_chunk, examples, prefixes, outputs, first)
 
 
 def _decode_stream(
-    decode: Callable[[ExampleChunk], list[Result]],
+    decode_chunk: Callable[[ExampleChunk], list[Result]],
     examples: Iterator[Example],
     prefixes: Iterable[Prefix] | None,
     outputs: int,
@@ -197,22 +197,22 @@ def _decode_stream(
         pairs = chunked(paired, outputs, lambda pair: count_characters(pair[0]))
         chunks = (ExampleChunk([example for example, _ in chunk], [prefix for _, prefix in chunk]) for chunk in pairs)
     for example_chunk in chunks:
-        yield from _decode_up_to_error(decode, example_chunk._replace(first=first))
+        yield from _decode_up_to_error(decode_chunk, example_chunk._replace(first=first))
         first += len(example_chunk.examples)
 
 
-def _decode_up_to_error(decode: Callable[[ExampleChunk], list[Result]], chunk: ExampleChunk) -> Iterator[Result]:
+def _decode_up_to_error(decode_chunk: Callable[[ExampleChunk], list[Result]], chunk: ExampleChunk) -> Iterator[Result]:
     """Yield the results of a chunk; if a source raises an `InputError`, first those before it, then the error.
 
     The source is found by bisection: halves that fail are decoded in halves again.
     """
     try:
-        results = decode(chunk)
+        results = decode_chunk(chunk)
     except InputError:
         if len(chunk.examples) == 1:
             raise
         middle = len(chunk.examples) // 2
-        yield from _decode_up_to_error(decode, chunk.slice(0, middle))
-        yield from _decode_up_to_error(decode, chunk.slice(middle, len(chunk.examples)))
+        yield from _decode_up_to_error(decode_chunk, chunk.slice(0, middle))
+        yield from _decode_up_to_error(decode_chunk, chunk.slice(middle, len(chunk.examples)))
     else:
         yield from results

@@ -26,7 +26,7 @@ from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
 from pellucid.kernels.backend import Request, present_fields, settings_of
-from pellucid.kernels.dispatch import searches_whole_batches
+from pellucid.kernels.dispatch import is_basic_search
 from pellucid.model.requests import request_of
 
 
@@ -100,24 +100,24 @@ class Transducer(Predictor):
         """Return the model before its first step, without forced attention."""
         return encode_and_initialize(self.network, batch.source, batch.lengths, self.options.masked)
 
-    def _search(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
+    def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example."""
         constraints, beam_size = self._constraints(chunk), max(nbest, self.config.search.beam_size)
         score, lattice = candidate_scorer(self.config.search), self.options.lattice
-        by_log_probability = searches_whole_batches(self._request(constraints))
+        is_basic = is_basic_search(self._request(constraints))
 
-        def search(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def search_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
             """Search one batch.
 
             Args:
                 batch: Sources.
             """
-            if by_log_probability:
-                return self._search_by_log_probability(batch, beam_size, nbest)
+            if is_basic:
+                return self._run_basic_search(batch, beam_size, nbest)
             config = BeamConfig(batch.limits, beam_size, nbest, score, constraints.take(batch.rows), lattice)
             return beam_stepwise(self.initialize(batch), batch.positions, config)
 
-        return self._decode_batches(chunk, SearchRequest(beam_size, nbest, constraints), search)
+        return self._decode_batches(chunk, SearchRequest(beam_size, nbest, constraints), search_batch)
 
     def _refuse_lattice(self, operation: str) -> None:
         """Raise `ConfigError` if the options request a search tree, for an operation without a beam."""
@@ -131,7 +131,7 @@ class Transducer(Predictor):
         self._refuse_lattice("sampling")
         constraints = self._constraints(chunk)
 
-        def draw(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def sample_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
             """Sample one batch.
 
             Args:
@@ -141,10 +141,10 @@ class Transducer(Predictor):
             drawn = sample(self.initialize(batch), batch.positions, batch.rows + chunk.first, config, sampling)
             return [[hypothesis_of(output) for output in outputs] for outputs in drawn]
 
-        lists = self._decode_batches(chunk, SearchRequest(sampling.samples, sys.maxsize, constraints), draw)
+        lists = self._decode_batches(chunk, SearchRequest(sampling.samples, sys.maxsize, constraints), sample_batch)
         return [sampled_traces(traces, sampling, number) for number, traces in enumerate(lists, chunk.first)]
 
-    def _score(self, chunk: ExampleChunk) -> list[Trace]:
+    def _score_chunk(self, chunk: ExampleChunk) -> list[Trace]:
         """Score the targets of examples."""
         self._refuse_lattice("scoring given targets")
         examples = chunk.examples
@@ -161,7 +161,7 @@ class Transducer(Predictor):
         vocabularies, copying = self.vocabularies, self.config.decoder.pointer_generator
         targets = encode_targets(examples, symbols, vocabularies, self.tokenizers, self.config)
 
-        def score(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def score_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
             """Score one batch.
 
             Args:
@@ -173,7 +173,7 @@ class Transducer(Predictor):
             return [[hypothesis_of(output)] for output in outputs]
 
         scored = replace(self, options=self.options.attention_options)._decode_batches(
-            chunk, SearchRequest(1, 1, NO_CONSTRAINTS), score
+            chunk, SearchRequest(1, 1, NO_CONSTRAINTS), score_batch
         )
         ids = vocabularies.target.ids
         return [
@@ -206,8 +206,8 @@ class Transducer(Predictor):
         )
         return request_of("search", next(self.network.parameters()), properties)
 
-    def _search_by_log_probability(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
-        """Search one batch by log-probability alone, in a kernel if one supports it."""
+    def _run_basic_search(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
+        """Run a basic search of one batch (`is_basic_search`), in a kernel if one supports it."""
         limits = LengthLimits(self.config.search.min_length, self.max_length)
         if beam_size == 1:
             outputs = [[output] for output in greedy(self.network, batch.source, batch.lengths, limits)]

@@ -24,7 +24,7 @@ from pellucid.decoding.preprocessing import InferenceBatch
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.inspection.replay import (
-    MAX_POSITIONS,
+    MAX_REPLAY_POSITIONS,
     Replay,
     build_replays,
     check_finite,
@@ -101,7 +101,7 @@ def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]
     """
     ((_, positions, steps),) = replay.sizes
     rows = []
-    for variants in _ranges(positions + 1, max(MAX_POSITIONS // positions, 1)):
+    for variants in _ranges(positions + 1, max(MAX_REPLAY_POSITIONS // positions, 1)):
         repeated = _repeated(replay, len(variants))
         # Variant 0 is the unchanged source, variant s + 1 the source without position s.
         hidden = torch.tensor(

@@ -26,10 +26,10 @@ from pellucid.decoding.preprocessing import InferenceBatch, encode_source_ids
 from pellucid.decoding.trace import UNKNOWN, Trace, checked_fields
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import InputError, quote
-from pellucid.kernels.dispatch import inference_kernels
+from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.memory import State, Step
 
-MAX_POSITIONS = 2**15
+MAX_REPLAY_POSITIONS = 2**15
 """Maximum number of padded source positions in a batch, which bounds the memory of keys and states."""
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -118,7 +118,7 @@ def build_replays(transducer: Predictor, traces: Sequence[Trace], name: str = "t
         name: Name of a trace in error messages; "{}" is its index.
 
     Yields:
-        Batches of at most `MAX_POSITIONS` padded source positions, or of one longer source.
+        Batches of at most `MAX_REPLAY_POSITIONS` padded source positions, or of one longer source.
 
     Raises:
         ArgumentError: A field of a trace is wrong, the trace is of another task, the model reads its source as other
@@ -139,7 +139,7 @@ def build_replays(transducer: Predictor, traces: Sequence[Trace], name: str = "t
     start = 0
     while start < len(order):
         stop = start + 1
-        while stop < len(order) and (stop + 1 - start) * int(sources.lengths[order[stop]]) <= MAX_POSITIONS:
+        while stop < len(order) and (stop + 1 - start) * int(sources.lengths[order[stop]]) <= MAX_REPLAY_POSITIONS:
             stop += 1
         added = [len(traces[row].added) for row in order[start:stop]]
         yield _replay(transducer, np.array(order[start:stop]), added, (sources, targets))
@@ -258,7 +258,7 @@ def evaluation_context(transducer: Predictor, hypotheses: int) -> Iterator[None]
         hypotheses: Number of hypotheses that are decoded within the block, which decides whether to load kernels.
     """
     device = next(transducer.network.parameters()).device
-    with transducer.evaluation_mode(), inference_kernels(hypotheses, device.type):
+    with transducer.evaluation_mode(), disable_kernels_unless_worth_loading(hypotheses, device.type):
         yield
 
 

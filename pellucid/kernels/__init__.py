@@ -7,8 +7,8 @@ Start with: dispatch.py.
 * types: arguments and results of the CPU kernels.
 * compilation, runtime: Numba and the folder of compiled kernels; aligned memory, threads and Ctrl-C.
 * arithmetic, cells, attention: functions that kernels call.
-* recurrence, unroll, decoder_step, search, training: kernels of the encoder, the decoder over known symbols, one
-  decoder step, whole searches, loss and Adam. They take NumPy arrays.
+* recurrence, unroll, decoder_step, search, cross_entropy, adam: kernels of the encoder, the decoder over known symbols,
+  one decoder step, whole searches, the loss and the optimizer. They take NumPy arrays.
 * autograd: these kernels as PyTorch functions with gradients.
 * triton_attention, cuda_graphs: the GPU.
 """

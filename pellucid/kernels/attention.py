@@ -1,7 +1,7 @@
 """Attention of kernels: the projection of the keys, and the scores, forward and backward.
 
 Only this module computes scores in kernels. Stepping, searching and unrolling call `attention_weights`; unrolling calls
-`attention_backward` too. `Scorer.score` selects the equations; it is one of the constants of types.py.
+`attention_backward` too. `Scorer.layout` selects the equations; it is one of the layouts of types.py.
 
 B rows, S source positions, n real ones, A units of the keys, D memory, F filters, N positions that a filter covers.
 Keys and memory have the positions innermost, so that few units still fill the vectors; values beyond a row's n are
@@ -51,8 +51,9 @@ from pellucid.kernels.arithmetic import (
 )
 from pellucid.kernels.compilation import njit, njit_no_refcount
 from pellucid.kernels.runtime import contiguous, empty, num_slices, split_rows, thread_map
-from pellucid.kernels.types import ADDITIVE, LOCATION_SENSITIVE, DecoderParameters
+from pellucid.kernels.types import ADDITIVE, LOCATION_SENSITIVE, DecoderParameters, ScoreLayout
 
+ADDITIVE_SCORE, LOCATION_SCORE = ADDITIVE.score, LOCATION_SENSITIVE.score
 KeyMatrix = Float[np.ndarray, "B U S"]
 BLOCK = 16
 """Units that are transposed together: their numbers of one position fill a line of the cache."""
@@ -68,7 +69,7 @@ class KeyProjection(NamedTuple):
     bias: Flat
 
 
-def project_keys(projection: KeyProjection) -> KeyMatrix:
+def project_keys_numpy(projection: KeyProjection) -> KeyMatrix:
     """Return the keys K = W Mᵀ + b of each row, with the positions innermost, computed by all threads.
 
     Args:
@@ -168,8 +169,7 @@ class Scorer(NamedTuple):
     The fields ending in `_t` are transposed copies, for products.
     """
 
-    score: int
-    """`DOT_PRODUCT`, `ADDITIVE` or `LOCATION_SENSITIVE`."""
+    layout: ScoreLayout
     query: Float[np.ndarray, "A H"]
     """W of the query; the decoder state itself is the query where W is empty, for dot products."""
     query_t: Float[np.ndarray, "H A"]
@@ -248,7 +248,7 @@ def scorer_of(parameters: DecoderParameters) -> Scorer:
     return Scorer(parameters.score, query, query_t, energy, location, location_t, filters, filters_t)
 
 
-def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"], score: int) -> KeyMatrix:
+def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"], layout: ScoreLayout) -> KeyMatrix:
     """Return the keys as the score reads them: e^{2k} for the additive score, else k; the positions innermost.
 
     The result shares memory with keys that are read as they are; values beyond the lengths may be undefined.
@@ -256,12 +256,12 @@ def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"
     Args:
         keys: Projected memory. The tensors of `autograd.project_keys` have the positions innermost in memory already.
         lengths: Number of real positions of each row.
-        score: `DOT_PRODUCT`, `ADDITIVE` or `LOCATION_SENSITIVE`.
+        layout: The score.
     """
     ordered = keys.transpose(0, 2, 1)
     if not ordered.flags.c_contiguous:
-        return positions_innermost(contiguous(keys), lengths, score == ADDITIVE)
-    return exp_2x(ordered) if score == ADDITIVE else ordered
+        return positions_innermost(contiguous(keys), lengths, layout == ADDITIVE)
+    return exp_2x(ordered) if layout == ADDITIVE else ordered
 
 
 @njit
@@ -343,7 +343,7 @@ def project_queries(scorer: Scorer, states: Float[np.ndarray, "R H"], queries: F
         queries: Output.
     """
     gemm(states, scorer.query_t, queries)
-    if scorer.score == ADDITIVE:
+    if scorer.layout.score == ADDITIVE_SCORE:
         exp_2x_(queries.reshape(-1))
 
 
@@ -362,13 +362,13 @@ def attention_weights(
         scorer: The score.
         keys: Keys of the source as `prepare_keys` returns them.
         query: The query as `project_queries` computes it; the state for dot products.
-        previous_weights: α of the previous step; only the location-sensitive score reads it.
+        previous_weights: α of the previous step; read by scores with `reads_weights`.
         buffers: Scratch memory as `location_buffers` returns it.
         weights: Output: zeros that become α, one for each real position.
     """
-    if scorer.score == ADDITIVE:
+    if scorer.layout.score == ADDITIVE_SCORE:
         _additive_energies(keys, query, scorer.energy, weights)
-    elif scorer.score == LOCATION_SENSITIVE:
+    elif scorer.layout.score == LOCATION_SCORE:
         _location_energies(scorer, keys, query, previous_weights, buffers, weights)
     else:
         gemv_t_add(keys, query, weights)
@@ -397,7 +397,7 @@ def attention_forward(
     for row in range(queries.shape[0]):
         n = attention.lengths[row]
         row_weights, previous_weights = weights[row, step, :n], weights[row, max(step - 1, 0), :n]
-        if step == 0 and attention.scorer.score == LOCATION_SENSITIVE:
+        if step == 0 and attention.scorer.layout.reads_weights:
             previous_weights = attention.initial_weights[row, :n]
         attention_weights(attention.scorer, attention.keys[row], queries[row], previous_weights, buffers, row_weights)
         gemv(attention.memory[row], row_weights, contexts[row])
@@ -431,9 +431,9 @@ def attention_backward(
             add_(energies, gradients.weights[row, step, :n])
         gemv_t_add(attention.memory[row], gradients.contexts[row], energies)
         softmax_backward_(row_weights, energies)
-        if scorer.score == ADDITIVE:
+        if scorer.layout.score == ADDITIVE_SCORE:
             _additive_backward(attention, sums, row, queries[row], energies, gradients.queries[row])
-        elif scorer.score == LOCATION_SENSITIVE:
+        elif scorer.layout.score == LOCATION_SCORE:
             previous = max(step - 1, 0)
             previous_weights, previous_gradient = weights[row, previous, :n], gradients.energies[row, previous, :n]
             if step == 0:
@@ -580,4 +580,4 @@ def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example forward and backward."""
     one = np.zeros((1, 1, 1), np.float32)
     projection = KeyProjection(one, one[0], one[0, 0])
-    project_keys_backward(projection, project_keys(projection), one.copy())
+    project_keys_backward(projection, project_keys_numpy(projection), one.copy())

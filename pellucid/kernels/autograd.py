@@ -1,5 +1,8 @@
 """The CPU kernels as functions of PyTorch tensors, most of them with gradients. The other modules take NumPy arrays.
 
+A function that exists for both has the suffix `_numpy` for arrays: `search_beams` is here, `search_beams_numpy` in
+search.py.
+
 B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, V
 rows of a table or symbols, R hypotheses of a search.
 """
@@ -13,8 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.kernels import attention, decoder_step, search, training, unroll
+from pellucid.kernels import attention, decoder_step, search, unroll
 from pellucid.kernels.attention import KeyProjection, Scorer, scorer_of
+from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.recurrence import (
     RecurrentParameters,
     RecurrentTape,
@@ -27,8 +31,6 @@ from pellucid.kernels.recurrence import (
 )
 from pellucid.kernels.runtime import thread_map
 from pellucid.kernels.types import (
-    DOT_PRODUCT,
-    LOCATION_SENSITIVE,
     AttentionInputs,
     CellLayout,
     DecoderParameters,
@@ -37,6 +39,7 @@ from pellucid.kernels.types import (
     InitialState,
     KernelSearchOutput,
     KernelStepOutput,
+    ScoreLayout,
     SearchLimits,
 )
 
@@ -195,7 +198,7 @@ class _Projected(torch.autograd.Function):
             *tensors: Memory, weight and bias.
         """
         ctx.save_for_backward(*tensors)
-        return torch.from_numpy(attention.project_keys(_projection(tensors))).transpose(1, 2)
+        return torch.from_numpy(attention.project_keys_numpy(_projection(tensors))).transpose(1, 2)
 
     @staticmethod
     @once_differentiable
@@ -255,7 +258,7 @@ def unroll_decoder(
     Raises:
         AssertionError: The score is location-sensitive and `initial_weights` is None.
     """
-    has_weights = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
+    has_weights = not parameters.score.reads_weights or initial_weights is not None
     assert has_weights, "a location-sensitive score needs the initial weights"
     start = hidden[:0] if cell is None else cell
     weights_before = hidden.new_empty(0, 0) if initial_weights is None else initial_weights
@@ -290,7 +293,7 @@ PARAMETERS = _Gradients._fields.index("keys")
 """Number of tensors that are parameters of the decoder; the later ones have one entry per row."""
 
 
-class _MemoryGradients(NamedTuple):
+class _MemoryGradientTensors(NamedTuple):
     """`unroll.MemoryGradients`, as tensors."""
 
     keys: Float[Tensor, "B S A"]
@@ -304,7 +307,7 @@ class _Unrolled(torch.autograd.Function):
     def forward(
         ctx: Any,  # noqa: ANN401
         cell: CellLayout,
-        score: int,
+        score: ScoreLayout,
         symbols: Tensor,
         lengths: Tensor,
         *tensors: Tensor,
@@ -314,7 +317,7 @@ class _Unrolled(torch.autograd.Function):
         Args:
             ctx: Context of autograd.
             cell: Layout of the cell.
-            score: `DOT_PRODUCT`, `ADDITIVE` or `LOCATION_SENSITIVE`.
+            score: Layout of the attention score.
             symbols: Row of the table for each step.
             lengths: Number of source positions of each row.
             *tensors: The fields of `_Gradients`.
@@ -345,23 +348,23 @@ class _Unrolled(torch.autograd.Function):
         slices, ctx.slices = ctx.slices, None
         memory_gradients = _memory_gradients(arguments, ctx.scorer)
         gradients = tuple(None if gradient is None else gradient.numpy() for gradient in grad_outputs)
-        task = partial(_unroll_slice_backward, ctx.parameters, gradients, memory_gradients)
+        task = partial(_slice_gradients, ctx.parameters, gradients, memory_gradients)
         slice_gradients = thread_map(task, slices)
         return None, None, None, None, *map(_joined, _Gradients._fields, zip(*slice_gradients, strict=True))
 
 
-def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradients:
+def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradientTensors:
     """Return uninitialized tensors for the gradients of all rows."""
     keys = torch.empty(arguments.keys.shape)
-    if scorer.score != DOT_PRODUCT:
+    if scorer.layout.adds_key_gradients:
         keys = torch.empty(arguments.keys.transpose(1, 2).shape).transpose(1, 2)
-    return _MemoryGradients(keys, torch.empty(arguments.memory.shape))
+    return _MemoryGradientTensors(keys, torch.empty(arguments.memory.shape))
 
 
-def _unroll_slice_backward(
+def _slice_gradients(
     parameters: unroll.CellParameters,
     grad_outputs: tuple[np.ndarray | None, ...],
-    memory_gradients: _MemoryGradients,
+    memory_gradients: _MemoryGradientTensors,
     unrolled: unroll.UnrolledSlice,
 ) -> _Gradients:
     """Return the gradients of one slice of the rows; those of parameters are products over its steps, summed later."""
@@ -376,7 +379,7 @@ def _unroll_slice_backward(
     for gate in range(layout.gates):
         torch.mm(buffers[recurrent_buffer_index(layout, gate)].T, states, out=recurrent[gate])
         torch.mm(buffers[gate].T, contexts, out=context[gate])
-    projected = unrolled.attention.scorer.score != DOT_PRODUCT
+    projected = unrolled.attention.scorer.layout.projects_query
     return _Gradients(
         table=torch.from_numpy(factors.table),
         bias_n=_bias_n_gradient(layout, buffers),
@@ -396,7 +399,7 @@ def _unroll_slice_backward(
 
 def _joined(name: str, gradients: tuple[Tensor, ...]) -> Tensor:
     """Return one gradient of all slices: rows concatenated, parameters summed; those of keys and memory are whole."""
-    if len(gradients) == 1 or name in _MemoryGradients._fields:
+    if len(gradients) == 1 or name in _MemoryGradientTensors._fields:
         return gradients[0]
     return torch.cat(gradients) if name in ("hidden", "cell", "initial_weights") else torch.stack(gradients).sum(dim=0)
 
@@ -454,7 +457,7 @@ def prepare_decoder(parameters: DecoderParameters, head: Head, inputs: Attention
     """
     weights = DecoderParameters(parameters.cell, parameters.score, *_arrays(*parameters[2:]))
     return NumbaDecoder(
-        decoder_step.prepare_decoder(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs)))
+        decoder_step.prepare_decoder_numpy(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs)))
     )
 
 
@@ -472,7 +475,7 @@ def search_greedily(prepared: object, first: InitialState, limits: SearchLimits)
         AssertionError: The decoder is of another class.
     """
     assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare_decoder` returns"
-    return search.search_greedily(prepared.decoder, _initial_arrays(first), limits)
+    return search.search_greedily_numpy(prepared.decoder, _initial_arrays(first), limits)
 
 
 def search_beams(
@@ -492,7 +495,7 @@ def search_beams(
         AssertionError: The decoder is of another class.
     """
     assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare_decoder` returns"
-    return search.search_beams(prepared.decoder, _initial_arrays(first), limits, options)
+    return search.search_beams_numpy(prepared.decoder, _initial_arrays(first), limits, options)
 
 
 def _initial_arrays(first: InitialState) -> InitialState:
@@ -501,7 +504,7 @@ def _initial_arrays(first: InitialState) -> InitialState:
 
 
 class CrossEntropy(torch.autograd.Function):
-    """`training.cross_entropy_and_gradient` as a PyTorch function; the gradient is computed with the loss."""
+    """`cross_entropy_and_gradient` as a PyTorch function; the gradient is computed with the loss."""
 
     @staticmethod
     def forward(
@@ -521,9 +524,7 @@ class CrossEntropy(torch.autograd.Function):
             smoothing: ε of label smoothing.
         """
         logit_array = logits.detach().contiguous().numpy()
-        loss, gradient = training.cross_entropy_and_gradient(
-            logit_array, targets.numpy(), ignore_index, np.float32(smoothing)
-        )
+        loss, gradient = cross_entropy_and_gradient(logit_array, targets.numpy(), ignore_index, np.float32(smoothing))
         ctx.save_for_backward(torch.from_numpy(gradient))
         return logits.new_tensor(loss)
 
@@ -538,20 +539,3 @@ class CrossEntropy(torch.autograd.Function):
         """
         (gradient,) = ctx.saved_tensors
         return gradient * grad_output, None, None, None
-
-
-def adam_update(
-    gradient: Float[Tensor, " P"],
-    mean: Float[Tensor, " P"],
-    square: Float[Tensor, " P"],
-    coefficients: tuple[float, float, float, float],
-) -> None:
-    """Compute `pellucid.training.optimizer.adam_update` for contiguous float32 tensors on a CPU, in place.
-
-    Args:
-        gradient: Gradient g; replaced by the update that is added to the parameters, step · m / (√v + ε).
-        mean: First moment m, updated to m + (1 − β₁) (g − m).
-        square: Second moment v, updated to v + (1 − β₂) (g² − v).
-        coefficients: 1 − β₁, 1 − β₂, step and ε.
-    """
-    training.adam_update(gradient.numpy(), mean.numpy(), square.numpy(), coefficients)

@@ -114,35 +114,6 @@ def _all_properties(request: Request) -> Properties:
     return (*always, *request.properties)
 
 
-SEARCH: SupportedValues = {
-    "device": ANYTHING,
-    "dtype": ANYTHING,
-    "gradients": ANYTHING,
-    "search.max_length": ANYTHING,
-    "search.min_length": ANYTHING,
-    "search.max_length_ratio": {0.0},
-    "search.max_length_offset": ANYTHING,  # of the ratio
-    "search.min_length_ratio": {0.0},
-    "search.min_length_offset": ANYTHING,  # of the ratio
-    "search.beam_size": ANYTHING,
-    "search.length_normalization": {"none"},
-    "search.length_penalty_alpha": ANYTHING,  # of the normalization
-    "search.coverage_penalty": {0.0},
-    "search.batch_size": ANYTHING,
-    "options.prefix": ANYTHING,  # the constraints contain it
-    "options.forbidden": ANYTHING,
-    "options.required": ANYTHING,
-    "options.lexicon": ANYTHING,  # looked up before the search
-    "options.lattice": {False},
-    "options.painted": {False},
-    "options.masked": {False},
-    "constraints.forbidden": {False},
-    "constraints.required": {False},
-    "constraints.prefixes": {False},
-}
-"""Options of a search with which `greedy` and `beam` in decoding/ compute it, in PyTorch as in kernels."""
-
-
 def settings_of(section: str, settings: Any) -> Properties:  # noqa: ANN401 (a frozen msgspec struct or dataclass)
     """Return all settings of a section as properties, named "section.setting". A new setting is a new property.
 

@@ -27,7 +27,6 @@ from pellucid.kernels.runtime import concat_rows, contiguous, num_slices, split_
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     GRU,
-    LOCATION_SENSITIVE,
     NO_ROWS,
     AttentionInputs,
     DecoderParameters,
@@ -111,7 +110,7 @@ class PreparedDecoder(NamedTuple):
         Raises:
             AssertionError: The score is location-sensitive and `attention_state` is None.
         """
-        has_weights = self.attention.scorer.score != LOCATION_SENSITIVE or attention_state is not None
+        has_weights = not self.attention.scorer.layout.reads_weights or attention_state is not None
         assert has_weights, "a location-sensitive score needs the previous weights"
         state = search_state(InitialState(hidden, cell, attention_state))
         task = partial(_step_rows, self, contiguous(symbols), state)
@@ -120,7 +119,7 @@ class PreparedDecoder(NamedTuple):
         return KernelStepOutput(*(concat_rows(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def prepare_decoder(parameters: DecoderParameters, head: Head, inputs: AttentionInputs) -> PreparedDecoder:
+def prepare_decoder_numpy(parameters: DecoderParameters, head: Head, inputs: AttentionInputs) -> PreparedDecoder:
     """Return a decoder with all sources running, arranged as kernels read it at every step.
 
     Args:
@@ -188,12 +187,12 @@ def step(
     contexts = np.empty((rows, attention.memory.shape[2]), np.float32)
     attn_weights = np.zeros((rows, attention.memory.shape[1]), np.float32)
     location = location_buffers(scorer, attention.memory.shape[1])
-    if scorer.score != DOT_PRODUCT:
-        queries = np.empty((rows, scorer.energy.shape[0]), np.float32)
+    if scorer.layout.projects_query:
+        queries = np.empty((rows, attention.keys.shape[1]), np.float32)
         project_queries(scorer, before, queries)
-        attend(attention, queries, attention_state, location, attn_weights, contexts)
+        attend_hypotheses(attention, queries, attention_state, location, attn_weights, contexts)
     else:
-        attend(attention, before, attention_state, location, attn_weights, contexts)
+        attend_hypotheses(attention, before, attention_state, location, attn_weights, contexts)
     buffers = np.empty((parameters.layout.buffers, before.size), np.float32)
     compute_preactivations(parameters, symbols, contexts, before, buffers, 0)
     cell_forward(parameters.layout, buffers, 0, (before.ravel(), cell.ravel()), (after.ravel(), cell_after.ravel()))
@@ -201,7 +200,7 @@ def step(
 
 
 @njit_no_refcount
-def attend(
+def attend_hypotheses(
     attention: SearchAttention,
     queries: Float[np.ndarray, "R A"],
     attention_state: Float[np.ndarray, "L S"],
@@ -225,7 +224,7 @@ def attend(
         length = attention.lengths[row]
         for query in range(first, first + beam_size):
             query_weights = attn_weights[query, :length]
-            previous_weights = attention_state[query, :length] if scorer.score == LOCATION_SENSITIVE else query_weights
+            previous_weights = attention_state[query, :length] if scorer.layout.reads_weights else query_weights
             attention_weights(scorer, attention.keys[row], queries[query], previous_weights, buffers, query_weights)
         if beam_size == 1:
             _mean(attention.memory[row], attn_weights[first, :length], contexts[first])
@@ -274,6 +273,6 @@ def logits_of(
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example."""
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
-    parameters = DecoderParameters(GRU, 0, np.zeros((2, 3), np.float32), square[0], empty, empty)
+    parameters = DecoderParameters(GRU, DOT_PRODUCT, np.zeros((2, 3), np.float32), square[0], empty, empty)
     head, inputs = Head(square, square, square[0]), AttentionInputs(square[None], square[None], one)
-    prepare_decoder(parameters, head, inputs).step(one, square, None)
+    prepare_decoder_numpy(parameters, head, inputs).step(one, square, None)

@@ -20,7 +20,6 @@ from typing import get_args
 
 from pellucid.kernels.backend import (
     ANYTHING,
-    SEARCH,
     AllProperties,
     Backend,
     Computation,
@@ -33,7 +32,7 @@ from pellucid.kernels.types import CELL_LAYOUTS, SCORES
 
 WORTH_LOADING = 500
 """Number of hypotheses from which kernels save more time in a search than loading them takes, approximately."""
-MAX_POSITIONS = 8192
+MAX_TRITON_POSITIONS = 8192
 """Largest number of source positions of the kernel for GPUs: one program holds them all."""
 
 
@@ -94,9 +93,10 @@ def _compile_in_child() -> None:
 
 def _warm_up() -> None:
     """Load or compile the kernels for the processor."""
-    from pellucid.kernels import attention, decoder_step, recurrence, search, training, unroll  # Numba takes long
+    # Numba takes long to import.
+    from pellucid.kernels import adam, attention, cross_entropy, decoder_step, recurrence, search, unroll
 
-    for module in (recurrence, attention, unroll, decoder_step, search, training):
+    for module in (recurrence, attention, unroll, decoder_step, search, cross_entropy, adam):
         module.warm_up()
 
 
@@ -164,6 +164,35 @@ UNROLL: SupportedValues = {
     "decoder.layer_normalization": {"none", "outputs"},  # applied to the outputs after all steps; no step reads them
 }
 
+BASIC_SEARCH: SupportedValues = {
+    "device": ANYTHING,
+    "dtype": ANYTHING,
+    "gradients": ANYTHING,
+    "search.max_length": ANYTHING,
+    "search.min_length": ANYTHING,
+    "search.max_length_ratio": {0.0},
+    "search.max_length_offset": ANYTHING,  # of the ratio
+    "search.min_length_ratio": {0.0},
+    "search.min_length_offset": ANYTHING,  # of the ratio
+    "search.beam_size": ANYTHING,
+    "search.length_normalization": {"none"},
+    "search.length_penalty_alpha": ANYTHING,  # of the normalization
+    "search.coverage_penalty": {0.0},
+    "search.batch_size": ANYTHING,
+    "options.prefix": ANYTHING,  # the constraints contain it
+    "options.forbidden": ANYTHING,
+    "options.required": ANYTHING,
+    "options.lexicon": ANYTHING,  # looked up before the search
+    "options.lattice": {False},
+    "options.painted": {False},
+    "options.masked": {False},
+    "constraints.forbidden": {False},
+    "constraints.required": {False},
+    "constraints.prefixes": {False},
+}
+"""The options of a basic search: outputs are ranked by log-probability alone, without constraints, forced attention or
+search trees. `greedy` and `beam` in decoding/ compute it, in PyTorch as in kernels."""
+
 NUMBA = Backend(
     "Numba",
     {
@@ -171,7 +200,7 @@ NUMBA = Backend(
         "keys": TRAINED,
         "unroll": UNROLL,
         "step": STEP,
-        "search": SEARCH,
+        "search": BASIC_SEARCH,
         "greedy": ALL_STEPS,
         "beam": ALL_STEPS,
         "ranking": {**PROCESSOR, "masks.blocked": {False}, "masks.is_early": ANYTHING},
@@ -191,7 +220,7 @@ TRITON = Backend(
             "attention.kind": {"additive"},
             "attention.override": {False},
             "attention.differentiated_queries": {0, 1},  # queries of a source that gradients flow to
-            "attention.positions": range(1, MAX_POSITIONS + 1),
+            "attention.positions": range(1, MAX_TRITON_POSITIONS + 1),
             "memory.source": ANYTHING,
             "memory.masked": {False},
         }
@@ -199,8 +228,10 @@ TRITON = Backend(
     lambda: is_triton_available(),
 )
 """The kernel for GPUs: additive attention."""
-TORCH = Backend("Torch", {**dict.fromkeys(get_args(Computation), AllProperties()), "search": SEARCH}, lambda: True)
-"""The reference, which computes everything. Its whole-batch searches are `greedy` and `beam`."""
+TORCH = Backend(
+    "Torch", {**dict.fromkeys(get_args(Computation), AllProperties()), "search": BASIC_SEARCH}, lambda: True
+)
+"""The reference, which computes everything. Its basic searches are `greedy` and `beam`."""
 
 COMPILED: tuple[Backend, ...] = (TRITON, NUMBA)
 
@@ -238,7 +269,7 @@ def _first_supporting(request: Request) -> Backend | None:
 
 
 @lru_cache(maxsize=1024)
-def searches_whole_batches(request: Request) -> bool:
+def is_basic_search(request: Request) -> bool:
     """Return whether `greedy` and `beam` in decoding/ support all options of a search, on every backend.
 
     Any other search takes single steps, by `beam_stepwise` of decoding/beam_search.py, which supports every option.
@@ -264,12 +295,11 @@ def are_kernels_disabled() -> bool:
 
 
 @contextmanager
-def inference_kernels(hypotheses: int, device: str) -> Iterator[None]:
+def disable_kernels_unless_worth_loading(hypotheses: int, device: str) -> Iterator[None]:
     """Disable kernels within the block if a search on the CPU is faster without loading them.
 
-    Kernels stay enabled if this process has loaded them, on a GPU, or if they are compiled on this machine and there
-    are at least `WORTH_LOADING` hypotheses, which justify the second that loading takes. No search waits for a
-    compiler.
+    They stay enabled if this process has loaded them, on a GPU, or if they are compiled on this machine and there are
+    at least `WORTH_LOADING` hypotheses, which justify the second that loading takes. No search waits for a compiler.
 
     Args:
         hypotheses: Number of hypotheses of the search, over all sources.

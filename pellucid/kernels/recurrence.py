@@ -70,7 +70,7 @@ class RowGroup(NamedTuple):
     packed: PackedSequence
 
 
-def run_recurrence(
+def run_recurrence_numpy(
     directions: list[Direction], symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"]
 ) -> RecurrentOutput:
     """Return the states of each direction, run from zero over every row on the inputs W x + b = table[symbol].

@@ -22,12 +22,13 @@ from pellucid.kernels.decoder_step import (
     SearchAttention,
     SearchState,
     TransposedHead,
-    prepare_decoder,
+    prepare_decoder_numpy,
     search_state,
     step,
 )
 from pellucid.kernels.runtime import num_slices, split_rows, thread_map
 from pellucid.kernels.types import (
+    DOT_PRODUCT,
     GRU,
     AttentionInputs,
     DecoderParameters,
@@ -202,7 +203,9 @@ class GreedyStep(NamedTuple):
     log_probabilities: Float[np.ndarray, " R"]
 
 
-def search_greedily(decoder: PreparedDecoder, first: InitialState, limits: SearchLimits) -> list[KernelSearchOutput]:
+def search_greedily_numpy(
+    decoder: PreparedDecoder, first: InitialState, limits: SearchLimits
+) -> list[KernelSearchOutput]:
     """Return the outputs of greedy search for all sources: one result per thread, each for a slice of the sources.
 
     The slices are consecutive and in the order of the sources.
@@ -341,7 +344,7 @@ class KernelBeamOutput(NamedTuple):
     counts: Int[np.ndarray, " N"]
 
 
-def search_beams(
+def search_beams_numpy(
     decoder: PreparedDecoder, first: InitialState, limits: SearchLimits, options: BeamOptions
 ) -> list[KernelBeamOutput]:
     """Return the outputs of beam search for all sources: one result per thread, each for a slice of the sources.
@@ -540,10 +543,10 @@ def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
     """Return the smallest example of a search: decoder, initial state and limits."""
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
     table, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
-    parameters = DecoderParameters(GRU, 0, table, square[0], empty, empty)
+    parameters = DecoderParameters(GRU, DOT_PRODUCT, table, square[0], empty, empty)
     head, inputs = Head(column, column, column[:, 0]), AttentionInputs(square[None], square[None], one)
     limits = SearchLimits(np.zeros(4, np.bool_), 0, 1, 1)
-    return prepare_decoder(parameters, head, inputs), InitialState(square, None, None), limits
+    return prepare_decoder_numpy(parameters, head, inputs), InitialState(square, None, None), limits
 
 
 def warm_up() -> None:
@@ -551,5 +554,5 @@ def warm_up() -> None:
     logits, suppressed = np.zeros((1, 4), np.float32), np.zeros(4, np.bool_)
     rank_symbols(logits, suppressed, 1)
     rank_extensions(logits, suppressed, np.zeros((1, 1), np.float32), (1, 1), False)
-    search_greedily(*_smallest_search())
-    search_beams(*_smallest_search(), BeamOptions(1, 1))
+    search_greedily_numpy(*_smallest_search())
+    search_beams_numpy(*_smallest_search(), BeamOptions(1, 1))

@@ -64,7 +64,7 @@ class AttentionShape(NamedTuple):
     memory_size: int
 
 
-def attend(
+def attend_additive(
     queries: Float[Tensor, "R A"],
     energy: Float[Tensor, " A"],
     keys: Float[Tensor, "B S A"],
@@ -266,5 +266,5 @@ def _attention_backward(
 def warm_up() -> None:
     """Compile both kernels by running the smallest example forward and backward."""
     one = torch.ones(1, 1, 1, device="cuda", requires_grad=True)
-    context, _ = attend(one[0], one[0, 0], one, one, torch.ones(1, dtype=torch.int64, device="cuda"))
+    context, _ = attend_additive(one[0], one[0, 0], one, one, torch.ones(1, dtype=torch.int64, device="cuda"))
     torch.autograd.grad(context.sum(), one)

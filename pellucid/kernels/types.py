@@ -42,9 +42,25 @@ LSTM = CellLayout(cell=1, gates=4, states=2, buffers=5, gated=-1)
 CELL_LAYOUTS: Mapping[str, CellLayout] = {"gru": GRU, "lstm": LSTM}
 """The cells that Numba kernels compute, by their name in the settings."""
 
-DOT_PRODUCT, ADDITIVE, LOCATION_SENSITIVE = 0, 1, 2
-"""Numbers by which attention.py selects the equations of a score."""
-SCORES: Mapping[str, int] = {
+
+class ScoreLayout(NamedTuple):
+    """Properties of an attention score on which kernels depend. Compiled code reads all fields."""
+
+    score: int
+    """Number by which attention.py selects the equations."""
+    projects_query: bool
+    """True if the query is W h, which `attention.project_queries` computes; False if it is the decoder state h."""
+    adds_key_gradients: bool
+    """True if `attention.attention_backward` adds the gradients of the keys step by step; False if they are one product
+    over all steps, Σ_t de_ts q_t, because e is q · k."""
+    reads_weights: bool
+    """True if the score reads the attention weights of the previous step."""
+
+
+DOT_PRODUCT = ScoreLayout(score=0, projects_query=False, adds_key_gradients=False, reads_weights=False)
+ADDITIVE = ScoreLayout(score=1, projects_query=True, adds_key_gradients=True, reads_weights=False)
+LOCATION_SENSITIVE = ScoreLayout(score=2, projects_query=True, adds_key_gradients=True, reads_weights=True)
+SCORES: Mapping[str, ScoreLayout] = {
     "additive": ADDITIVE,
     "location": LOCATION_SENSITIVE,
     "dot": DOT_PRODUCT,
@@ -74,8 +90,7 @@ class DecoderParameters(NamedTuple):
     """
 
     cell: CellLayout
-    score: int
-    """`DOT_PRODUCT`, `ADDITIVE` or `LOCATION_SENSITIVE`."""
+    score: ScoreLayout
     table: Float[Array, "V G"]
     """W x + b of the embedding x of each target symbol, gate by gate, with every bias except `bias_n`."""
     bias_n: Float[Array, " C"]

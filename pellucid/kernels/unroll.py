@@ -42,7 +42,6 @@ from pellucid.kernels.runtime import concat_rows, contiguous, num_slices, split_
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     GRU,
-    LOCATION_SENSITIVE,
     NO_ROWS,
     AttentionInputs,
     CellLayout,
@@ -142,7 +141,7 @@ class UnrolledSlice(NamedTuple):
     tape: DecoderTape
 
 
-def unroll_decoder(
+def unroll_decoder_numpy(
     parameters: DecoderParameters,
     symbols: Int[np.ndarray, "B T"],
     inputs: AttentionInputs,
@@ -163,7 +162,7 @@ def unroll_decoder(
     Raises:
         AssertionError: The score is location-sensitive and `initial_weights` is None.
     """
-    has_weights = parameters.score != LOCATION_SENSITIVE or initial_weights is not None
+    has_weights = not parameters.score.reads_weights or initial_weights is not None
     assert has_weights, "a location-sensitive score needs the initial weights"
     start = UnrollInputs(
         inputs.keys,
@@ -235,12 +234,12 @@ def _unroll_slice(
     """Take all steps of one slice of the rows."""
     memory, hidden, cell, initial_weights = (contiguous(array[rows]) for array in start[1:])
     part_lengths = lengths[rows]
-    keys = prepare_keys(start.keys[rows], part_lengths, scorer.score)
+    keys = prepare_keys(start.keys[rows], part_lengths, scorer.layout)
     attention = UnrollAttention(
         scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights
     )
     steps = np.ascontiguousarray(symbols[rows].T)
-    return UnrolledSlice(rows, steps, attention, unroll(parameters, steps, attention, hidden, cell))
+    return UnrolledSlice(rows, steps, attention, unroll_forward(parameters, steps, attention, hidden, cell))
 
 
 def unroll_slice_backward(
@@ -270,11 +269,11 @@ def unroll_slice_backward(
     weights_gradient = np.zeros((0, 0, 0), np.float32) if row_gradients[2] is None else contiguous(row_gradients[2])
     output_gradients = OutputGradients(hidden, cell, contexts, weights_gradient)
     keys, memory = memory_gradients.keys[unrolled.rows], memory_gradients.memory[unrolled.rows]
-    projected = unrolled.attention.scorer.score != DOT_PRODUCT
-    ordered = keys.transpose(0, 2, 1) if projected else np.empty((0, 0, 0), np.float32)
+    adds_key_gradients = unrolled.attention.scorer.layout.adds_key_gradients
+    ordered = keys.transpose(0, 2, 1) if adds_key_gradients else np.empty((0, 0, 0), np.float32)
     factors = unroll_backward(parameters, unrolled.symbols, unrolled.attention, tape, output_gradients, ordered)
     sum_over_steps(tape.weights, contexts, memory)
-    if not projected:
+    if not adds_key_gradients:
         sum_over_steps(factors.energies, tape.hidden[:-1], keys)
     return output_gradients, factors
 
@@ -295,7 +294,7 @@ def sum_over_steps(
 
 
 @njit
-def unroll(
+def unroll_forward(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
@@ -315,7 +314,8 @@ def unroll(
     hiddens = np.empty((count + 1, rows, size), np.float32)
     cells = np.empty((count + 1, cell.shape[0], size), np.float32)
     hiddens[0], cells[0] = hidden, cell
-    queries = np.empty((count if scorer.score != DOT_PRODUCT else 0, rows, scorer.energy.shape[0]), np.float32)
+    num_projected = count if scorer.layout.projects_query else 0
+    queries = np.empty((num_projected, rows, attention.keys.shape[1]), np.float32)
     contexts = np.empty((count, rows, attention.memory.shape[1]), np.float32)
     attn_weights = np.zeros((rows, count, attention.memory.shape[2]), np.float32)
     buffers = np.empty((parameters.layout.buffers, count * rows * size), np.float32)
@@ -332,10 +332,10 @@ def _unroll_steps(
     tape: DecoderTape,
     buffers: LocationBuffers,
 ) -> None:
-    """Take the steps of `unroll` from the initial state, which is on the tape."""
+    """Take the steps of `unroll_forward` from the initial state, which is on the tape."""
     for step in range(symbols.shape[0]):
         query = tape.hidden[step]
-        if attention.scorer.score != DOT_PRODUCT:
+        if attention.scorer.layout.projects_query:
             query = tape.queries[step]
             project_queries(attention.scorer, tape.hidden[step], query)
         attention_forward(attention, query, step, buffers, tape.weights, tape.contexts[step])
@@ -387,12 +387,13 @@ def unroll_backward(
         parameters: Parameters of the cell.
         symbols: Row of the table for each step.
         attention: Attention score, keys and memory.
-        tape: Results of `unroll`, overwritten.
+        tape: Results of `unroll_forward`, overwritten.
         output_gradients: Gradients of the results, overwritten.
         keys: Output: gradients of the keys; without rows for dot products, whose caller computes them.
     """
     (count, rows), scorer = symbols.shape, attention.scorer
-    queries = np.empty((count if scorer.score != DOT_PRODUCT else 1, rows, attention.keys.shape[1]), np.float32)
+    num_gradients = count if scorer.layout.projects_query else 1
+    queries = np.empty((num_gradients, rows, attention.keys.shape[1]), np.float32)
     energies, table = np.zeros(tape.weights.shape, np.float32), np.zeros(parameters.table.shape, np.float32)
     keys[:] = 0
     sums = ScorerGradients(
@@ -418,7 +419,7 @@ def _unroll_steps_backward(
     buffers: LocationBuffers,
 ) -> None:
     """Take the steps of `unroll_backward`."""
-    (tape, output_gradients), projected = steps, attention.scorer.score != DOT_PRODUCT
+    (tape, output_gradients), projected = steps, attention.scorer.layout.projects_query
     for step in range(symbols.shape[0] - 1, -1, -1):
         _step_backward(parameters, symbols[step], steps, gradients.table, step)
         query_gradient = gradients.queries[step if projected else 0]
@@ -458,7 +459,7 @@ def _step_backward(
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example forward and backward."""
     one, single, empty = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32), np.zeros((3, 1), np.float32)
-    parameters = DecoderParameters(GRU, 0, np.zeros((2, 3), np.float32), single[0], empty, empty)
+    parameters = DecoderParameters(GRU, DOT_PRODUCT, np.zeros((2, 3), np.float32), single[0], empty, empty)
     start = UnrollInputs(single[None], single[None], single, single[:0], NO_ROWS)
     arrays, scorer = cell_parameters(parameters), scorer_of(parameters)
     (unrolled,) = unroll_slices(arrays, scorer, start, one, one[0])

@@ -239,10 +239,12 @@ class AdditiveAttention(ScoredAttention):
         """
         if not use_kernel(self.request(query, cache, override)):
             return super().forward(query, cache, attention_state, override)
-        from pellucid.kernels.triton_attention import attend as attend_triton  # Triton is an optional dependency
+        from pellucid.kernels.triton_attention import attend_additive  # Triton is an optional dependency
 
         projected_query, memory = self.query_projection(query), cache.memory
-        return AttentionOutput(*attend_triton(projected_query, self.energy, cache.keys, memory.states, memory.lengths))
+        return AttentionOutput(
+            *attend_additive(projected_query, self.energy, cache.keys, memory.states, memory.lengths)
+        )
 
     def request(
         self, query: Float[Tensor, "R H"], cache: AttentionCache, override: Float[Tensor, "R S"] | None

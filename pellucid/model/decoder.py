@@ -182,7 +182,7 @@ class Decoder(nn.Module, ABC):
         )
         return request_of(computation, cache.keys, properties)
 
-    def init_hidden(self, memory: Memory) -> State:
+    def init_state(self, memory: Memory) -> State:
         """Return s_0: zero, or h = tanh(W m + b) and c = W' m + b' from the final or the mean encoder state m.
 
         `DecoderConfig.init_hidden` selects one. m is the final state of the top layer, or the mean over positions.
@@ -570,13 +570,13 @@ class StepThenAttend(Decoder):
         input_size = head_input_size(config.output, config.hidden_size, sizes.memory)
         self.combination = nn.Linear(input_size, config.hidden_size, bias=False)
 
-    def init_hidden(self, memory: Memory) -> State:
-        """Return s_0 as `Decoder.init_hidden` does; with input feeding, the attentional state a_0 is zero.
+    def init_state(self, memory: Memory) -> State:
+        """Return s_0 as `Decoder.init_state` does; with input feeding, the attentional state a_0 is zero.
 
         Args:
             memory: Encoder output.
         """
-        state = super().init_hidden(memory)
+        state = super().init_state(memory)
         return (
             state
             if self.context_projection is None

@@ -9,7 +9,8 @@ import torch
 from pellucid.config.settings import Config, Device, Precision
 from pellucid.errors import ConfigError, RunError
 from pellucid.kernels.runtime import tune_malloc
-from pellucid.model.network import Network, address_space, gibibytes, process_limit
+from pellucid.model.footprint import address_space, gibibytes, process_limit
+from pellucid.model.network import Network
 from pellucid.worker_pool import available_cores
 
 POOLS = 2

@@ -16,9 +16,9 @@ from pellucid.data.vocabulary import BOS, NUM_SPECIAL
 from pellucid.model.attention import Attention
 from pellucid.model.decoder import Decoder
 from pellucid.model.encoder import Encoder
-from pellucid.model.encoder_decoder import Network
 from pellucid.model.heads import TokenClassificationHead
 from pellucid.model.memory import Memory, Seq2SeqOutput
+from pellucid.model.network import Network
 
 
 class EncoderOnlyModel(Network):
@@ -104,7 +104,7 @@ class Classifier(EncoderOnlyModel):
             memory: Encoder output.
         """
         symbols = torch.full((len(memory.lengths), self.steps), BOS, device=memory.states.device)
-        unrolled = self.decoder.unroll(symbols, self.decoder.init_hidden(memory), self.decoder.prepare(memory))
+        unrolled = self.decoder.unroll(symbols, self.decoder.init_state(memory), self.decoder.prepare(memory))
         return Seq2SeqOutput(
             unrolled.logits[:, -1:], unrolled.weights[:, -1:], unrolled.state, hop_weights=unrolled.weights
         )

@@ -14,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
-from pellucid.data.batches import Batch
+from pellucid.data.batches import Batch, EncodedExamples
 from pellucid.data.examples import Example
-from pellucid.data.target_encoding import ExampleEncoder, encode_labels, learn_label_vocabularies
+from pellucid.data.target_encoding import encode_labels, learn_label_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor
@@ -88,11 +88,16 @@ class Task(ABC):
         )
 
     @abstractmethod
-    def example_encoder(self, config: Config) -> ExampleEncoder:
-        """Return the function that encodes training examples as source and target ids.
+    def convert_examples_to_ids(
+        self, examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, config: Config
+    ) -> EncodedExamples:
+        """Return the source and target ids of examples.
 
         Args:
-            config: Configuration.
+            examples: The examples.
+            tokenizers: The tokenizers of the run.
+            vocabularies: The vocabularies of the run.
+            config: The configuration.
         """
 
     @abstractmethod
@@ -173,13 +178,18 @@ class Task(ABC):
 class LabelingTask(Task):
     """Base of tasks whose networks predict all labels at once, without EOS."""
 
-    def example_encoder(self, config: Config) -> ExampleEncoder:
-        """Return the function that encodes examples as ids, without EOS.
+    def convert_examples_to_ids(
+        self, examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, config: Config
+    ) -> EncodedExamples:
+        """Return the source and target ids of examples, without EOS.
 
         Args:
+            examples: Examples.
+            tokenizers: Tokenizers of the run.
+            vocabularies: Vocabularies of the run.
             config: Configuration.
         """
-        return encode_labels
+        return encode_labels(examples, tokenizers, vocabularies)
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
         """Return the vocabularies of training examples; the target vocabulary has every label, however rare.

@@ -6,9 +6,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
-from pellucid.data.batches import Batch
+from pellucid.data.batches import Batch, EncodedExamples
 from pellucid.data.examples import Example
-from pellucid.data.target_encoding import ExampleEncoder, learn_pair_vocabularies, pair_encoder
+from pellucid.data.target_encoding import encode_pairs, learn_pair_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.ensemble import Ensemble, JoinedPredictors
@@ -29,13 +29,18 @@ class TransductionTask(Task):
     metrics = ERROR_RATE_METRICS
     labels = TaskLabels(symbol="symbol", symbols="symbols", output="output", loss_unit="a symbol")
 
-    def example_encoder(self, config: Config) -> ExampleEncoder:
-        """Return the function that encodes pairs as ids; for decoders that copy, as ids of the extended vocabulary.
+    def convert_examples_to_ids(
+        self, examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, config: Config
+    ) -> EncodedExamples:
+        """Return the source and target ids of pairs; for decoders that copy, ids of the extended vocabulary.
 
         Args:
+            examples: Pairs.
+            tokenizers: Tokenizers of the run.
+            vocabularies: Vocabularies of the run.
             config: Configuration.
         """
-        return pair_encoder(config)
+        return encode_pairs(examples, tokenizers, vocabularies, config)
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
         """Return the vocabularies of training examples, without symbols that occur less than `data.min_count` times.

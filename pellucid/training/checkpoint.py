@@ -138,7 +138,7 @@ def _damaged(path: Path, reason: str) -> RunError:
     return RunError(f"{path} is not a whole safetensors file: {abbreviate(reason, MAX_REASON_LENGTH)}")
 
 
-FORMAT, SESSION_FORMAT = 2, 3
+FORMAT, CHECKPOINT_FORMAT = 2, 3
 """Format versions of model files and of checkpoints."""
 MEAN_BOUND = 8.0
 """Upper bound of the first Adam moment, in square roots of the second moment.
@@ -234,24 +234,24 @@ def check_header(path: Path, network: nn.Module) -> None:
         _check_tensors(stored, network.state_dict())
 
 
-def save_session(path: Path, session: TrainingState, fingerprint: str) -> None:
+def save_training_state(path: Path, state: TrainingState, fingerprint: str) -> None:
     """Write a checkpoint: parameters, optimizer moments, weight average and progress.
 
     Args:
         path: Checkpoint file; written atomically.
-        session: Training state.
-        fingerprint: Hash of the settings and the data, which `restore_session` compares.
+        state: Training state.
+        fingerprint: Hash of the settings and the data, which `restore_training_state` compares.
 
     Raises:
         DivergenceError: A parameter, moment or average is not finite; nothing is written.
         RunError: The file cannot be written, or memory does not suffice.
     """
-    tensors, progress = _cpu_tensors(_tensors_of(session)), msgspec.json.encode(session.progress).decode()
+    tensors, progress = _cpu_tensors(_tensors_of(state)), msgspec.json.encode(state.progress).decode()
     for name, value in sorted(tensors.items()):
         if not bool(value.isfinite().all()):
-            raise divergence_error(session, f"{name} is not finite")
+            raise divergence_error(state, f"{name} is not finite")
     metadata = {
-        "format": str(SESSION_FORMAT),
+        "format": str(CHECKPOINT_FORMAT),
         "progress": progress,
         "fingerprint": fingerprint,
         "sha256": _digest(tensors, progress),
@@ -269,16 +269,16 @@ def read_progress(path: Path) -> Progress:
         RunError: It is not a checkpoint of this version.
     """
     with open_tensors(path) as stored:
-        _check_format(stored, SESSION_FORMAT)
+        _check_format(stored, CHECKPOINT_FORMAT)
         return _progress(path, stored.metadata)
 
 
-def restore_session(path: Path, session: TrainingState, fingerprint: str) -> None:
+def restore_training_state(path: Path, state: TrainingState, fingerprint: str) -> None:
     """Restore a training state from a checkpoint, bit for bit.
 
     Args:
         path: Checkpoint file.
-        session: New training state with the same settings and data, which is changed.
+        state: New training state with the same settings and data, which is changed.
         fingerprint: Hash of the settings and the data.
 
     Raises:
@@ -286,26 +286,26 @@ def restore_session(path: Path, session: TrainingState, fingerprint: str) -> Non
             model; or its progress, step counts or moments are impossible. The training state is then unchanged.
     """
     with open_tensors(path) as stored:
-        _check_format(stored, SESSION_FORMAT)
+        _check_format(stored, CHECKPOINT_FORMAT)
         progress = _progress(path, stored.metadata)
         if stored.metadata.get("fingerprint") != fingerprint:
             raise RunError(
                 f"{path} is of a training on other data (its fingerprint differs); name another run folder, or give "
                 "the same data"
             )
-        tensors = _read(stored, _tensors_of(session))
+        tensors = _read(stored, _tensors_of(state))
     try:
-        check_progress(session, progress)
+        check_progress(state, progress)
     except ValueError as error:
         raise RunError(f"{path}: {abbreviate_reason(error)}") from error
     _check_counts(path, tensors, progress.update)
     _check_moments(path, _with_prefix(tensors, "optimizer."))
     _check_digest(stored, _digest(tensors, stored.metadata["progress"]))
-    session.transducer.network.load_state_dict(_with_prefix(tensors, "network."))
-    session.optimizer.restore(_with_prefix(tensors, "optimizer."))
-    if session.average is not None:
-        session.average.restore(_with_prefix(tensors, "average."))
-    session.progress, session.checkpoint = progress, (path, progress.update)
+    state.predictor.network.load_state_dict(_with_prefix(tensors, "network."))
+    state.optimizer.restore(_with_prefix(tensors, "optimizer."))
+    if state.average is not None:
+        state.average.restore(_with_prefix(tensors, "average."))
+    state.progress, state.checkpoint = progress, (path, progress.update)
 
 
 def _check_digest(stored: TensorFile, digest: str) -> None:
@@ -331,12 +331,12 @@ def _digest(tensors: Mapping[str, Tensor], progress: str = "") -> str:
     return digest.hexdigest()
 
 
-def _tensors_of(session: TrainingState) -> dict[str, Any]:
+def _tensors_of(state: TrainingState) -> dict[str, Any]:
     """Return all tensors of a training state by their names in a checkpoint."""
-    tensors = {f"network.{name}": value for name, value in session.transducer.network.state_dict().items()}
-    tensors |= {f"optimizer.{name}": value for name, value in session.optimizer.state().items()}
-    if session.average is not None:
-        tensors |= {f"average.{name}": value for name, value in session.average.state().items()}
+    tensors = {f"network.{name}": value for name, value in state.predictor.network.state_dict().items()}
+    tensors |= {f"optimizer.{name}": value for name, value in state.optimizer.state().items()}
+    if state.average is not None:
+        tensors |= {f"average.{name}": value for name, value in state.average.state().items()}
     return tensors
 
 
@@ -403,7 +403,7 @@ def check_formats(model: Path, checkpoint: Path) -> None:
     Raises:
         RunError: A file has another format version, or is not a safetensors file.
     """
-    for path, format in ((model, FORMAT), (checkpoint, SESSION_FORMAT)):
+    for path, format in ((model, FORMAT), (checkpoint, CHECKPOINT_FORMAT)):
         if path.exists():
             with open_tensors(path) as stored:
                 _check_format(stored, format)

@@ -24,13 +24,13 @@ class LossAndGradients(NamedTuple):
     loss: Float[Tensor, ""]
     """Loss, detached."""
     gradients: Sequence[Tensor | None]
-    """Gradient of each parameter in `Gradients.parameters`. Where the loss does not depend on a parameter, it is None,
-    and zeros with CUDA graphs.
+    """Gradient of each parameter in `GradientComputer.parameters`. Where the loss does not depend on a parameter, it is
+    None, and zeros with CUDA graphs.
     """
 
 
-class Gradients:
-    """Callable that computes the loss and the gradients of a batch, in the precision of the configuration."""
+class GradientComputer:
+    """Computation of the loss and the gradients of a batch, in the precision of the configuration."""
 
     def __init__(self, network: Network, config: Config) -> None:
         """Prepare the computation.
@@ -57,7 +57,7 @@ class Gradients:
         """
         return pad_to_bucket(batch) if self.graph_runner is not None else batch.to(self.device)
 
-    def __call__(self, batch: Batch, sampling_probability: float = 0.0) -> LossAndGradients:
+    def compute(self, batch: Batch, sampling_probability: float = 0.0) -> LossAndGradients:
         """Return the loss (detached) and the gradients of a batch. The parameters are not changed.
 
         Args:

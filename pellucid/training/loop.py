@@ -37,7 +37,7 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
-from pellucid.training.gradients import Gradients
+from pellucid.training.gradients import GradientComputer
 from pellucid.training.optimizer import Adam, Average, averaged_weights, build_average, learning_rate
 from pellucid.training.scheduled_sampling import sampling_probability
 
@@ -66,7 +66,7 @@ PLATEAU_FACTOR = 0.5
 class TrainingState:
     """State of a training: network, optimizer, data and progress."""
 
-    transducer: Predictor
+    predictor: Predictor
     """Network with its configuration and vocabularies, which decodes the validation set."""
     optimizer: Adam
     training: EncodedExamples
@@ -76,22 +76,22 @@ class TrainingState:
     progress: Progress = field(default_factory=Progress)
     checkpoint: tuple[Path, int] | None = None
     """Checkpoint from which the state was restored, and its update; None for a new training."""
-    gradients: Gradients = field(init=False)
+    gradient_computer: GradientComputer = field(init=False)
     average: Average | None = field(init=False)
     """Weight average that is validated and saved; None without averaging."""
     prefetch: bool = field(init=False)
     """Prepare the next batch during an update (on a GPU only)."""
 
     def __post_init__(self) -> None:
-        """Create the gradient computation and the weight average."""
-        self.gradients = Gradients(self.transducer.network, self.config)
-        self.average = build_average(self.transducer.network, self.config.training)
-        self.prefetch = self.gradients.device.type == "cuda"
+        """Create the gradient computer and the weight average."""
+        self.gradient_computer = GradientComputer(self.predictor.network, self.config)
+        self.average = build_average(self.predictor.network, self.config.training)
+        self.prefetch = self.gradient_computer.device.type == "cuda"
 
     @property
     def config(self) -> Config:
         """The configuration of the run."""
-        return self.transducer.config
+        return self.predictor.config
 
     @property
     def epochs(self) -> float:
@@ -111,12 +111,12 @@ class TrainingState:
         return sample_batches(self.training, size, training.batch_type, seed, epoch)
 
     def prepare(self, rows: np.ndarray) -> Batch:
-        """Return a batch of training examples, prepared for `gradients` (see `Gradients.prepare`).
+        """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare`).
 
         Args:
             rows: Indices of the training examples.
         """
-        return self.gradients.prepare(collate(self.training, rows))
+        return self.gradient_computer.prepare(collate(self.training, rows))
 
     def batch_loader(self, plan: list[np.ndarray]) -> BatchLoader:
         """Return a loader of all batches from the current position, without end: the rest of this epoch, then all later
@@ -168,13 +168,13 @@ def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
     return Adam(network, config.weight_decay if config.optimizer == "adamw" else 0.0)
 
 
-def fit(session: TrainingState) -> Iterator[Event]:
+def fit(state: TrainingState) -> Iterator[Event]:
     """Train from the current state until the maximum number of epochs or early stopping. No file is written.
 
     At every event the state is consistent and may be saved. Closing the generator stops the training.
 
     Args:
-        session: Training state, which is changed.
+        state: Training state, which is changed.
 
     Yields:
         `TrainingStarted`, then `UpdateCompleted` and `ValidationCompleted`, and last `TrainingStopped`.
@@ -183,21 +183,21 @@ def fit(session: TrainingState) -> Iterator[Event]:
         DivergenceError: The training loss, a gradient, the validation loss or an output for the validation set is not
             finite.
     """
-    plan = session.plan_batches(session.progress.epoch)
+    plan = state.plan_batches(state.progress.epoch)
     batches = len(plan)
-    yield TrainingStarted(session.progress, session.epochs, math.ceil(session.epochs * batches))
-    with closing(session.batch_loader(plan)) as loader:
-        while not session.progress.finished:
-            num_due = validations_due(session, session.progress, batches)
-            if session.progress.validations < num_due:
-                yield _validate(session, num_due, is_over(session, session.progress, batches))
+    yield TrainingStarted(state.progress, state.epochs, math.ceil(state.epochs * batches))
+    with closing(state.batch_loader(plan)) as loader:
+        while not state.progress.finished:
+            num_due = validations_due(state, state.progress, batches)
+            if state.progress.validations < num_due:
+                yield _validate(state, num_due, is_over(state, state.progress, batches))
                 continue
-            if session.progress.batch == batches:
-                session.progress = msgspec.structs.replace(session.progress, epoch=session.progress.epoch + 1, batch=0)
+            if state.progress.batch == batches:
+                state.progress = msgspec.structs.replace(state.progress, epoch=state.progress.epoch + 1, batch=0)
             start_time, loaded = time.perf_counter(), loader.next()
             batches = loaded.num_batches
-            yield _do_update(session, loaded, start_time)
-    yield TrainingStopped(session.progress)
+            yield _do_update(state, loaded, start_time)
+    yield TrainingStopped(state.progress)
 
 
 def validation_rank(metrics: dict[str, float], metric: Metric) -> tuple[float, float, float]:
@@ -219,29 +219,29 @@ def _epochs_done(progress: Progress, batches: int) -> float:
     return progress.epoch + progress.batch / batches
 
 
-def is_over(session: TrainingState, progress: Progress, batches: int) -> bool:
+def is_over(state: TrainingState, progress: Progress, batches: int) -> bool:
     """Return whether the maximum training length is reached; never before the first update.
 
     Args:
-        session: Training state, for its maximum number of epochs.
+        state: Training state, for its maximum number of epochs.
         progress: Progress of the training, which may differ from that of the state.
         batches: Number of batches in the current epoch.
     """
-    return progress.update > 0 and _epochs_done(progress, batches) >= session.epochs - 1e-9
+    return progress.update > 0 and _epochs_done(progress, batches) >= state.epochs - 1e-9
 
 
-def validations_due(session: TrainingState, progress: Progress, batches: int) -> int:
+def validations_due(state: TrainingState, progress: Progress, batches: int) -> int:
     """Return the number of validations due so far, those done included. At the end of the training one more is due.
 
     Args:
-        session: Training state, for its settings.
+        state: Training state, for its settings.
         progress: Progress of the training, which may differ from that of the state.
         batches: Number of batches in the current epoch.
     """
-    num_due = math.floor(_epochs_done(progress, batches) / session.config.training.eval_interval + 1e-9)
-    if not is_over(session, progress, batches):
+    num_due = math.floor(_epochs_done(progress, batches) / state.config.training.eval_interval + 1e-9)
+    if not is_over(state, progress, batches):
         return num_due
-    total = math.ceil(session.epochs / session.config.training.eval_interval - 1e-9)
+    total = math.ceil(state.epochs / state.config.training.eval_interval - 1e-9)
     return max(total, progress.validations + 1)
 
 
@@ -269,17 +269,17 @@ def stop_reason(config: TrainingConfig, stale: int, over: bool) -> str:
     return "all its passes over the data are done" if over else ""
 
 
-def _do_update(session: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
+def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
     """Do one update: batch, forward, backward, clip, step."""
-    progress, config, batches = session.progress, session.config.training, loaded.num_batches
-    passed = min(1.0, (_epochs_done(progress, batches) + 0.5 / batches) / session.epochs)
+    progress, config, batches = state.progress, state.config.training, loaded.num_batches
+    passed = min(1.0, (_epochs_done(progress, batches) + 0.5 / batches) / state.epochs)
     rate = learning_rate(config, passed, progress.plateau_factor)
-    with torch.random.fork_rng(devices=rng_devices(session.gradients.device)):
+    with torch.random.fork_rng(devices=rng_devices(state.gradient_computer.device)):
         # The random numbers of an update depend on seed and update only, so no generator state has to be saved.
-        state = np.random.SeedSequence([session.config.seed, progress.update]).generate_state(1)
-        seed_generators(int(state[0]), session.gradients.device)
-        loss, norm = _update_parameters(session, loaded.batch, rate, sampling_probability(config, passed))
-    session.progress = msgspec.structs.replace(
+        seeds = np.random.SeedSequence([state.config.seed, progress.update]).generate_state(1)
+        seed_generators(int(seeds[0]), state.gradient_computer.device)
+        loss, norm = _update_parameters(state, loaded.batch, rate, sampling_probability(config, passed))
+    state.progress = msgspec.structs.replace(
         progress,
         loss_sum=loss + (progress.loss_sum if progress.update % LOSS_WINDOW else 0.0),
         batch=progress.batch + 1,
@@ -287,46 +287,46 @@ def _do_update(session: TrainingState, loaded: LoadedBatch, start_time: float) -
         samples=progress.samples + len(loaded.batch.source),
         seconds=progress.seconds + time.perf_counter() - start_time,
     )
-    return UpdateCompleted(session.progress, passed, loss, rate, norm)
+    return UpdateCompleted(state.progress, passed, loss, rate, norm)
 
 
-def _update_parameters(session: TrainingState, batch: Batch, rate: float, probability: float) -> tuple[float, float]:
+def _update_parameters(state: TrainingState, batch: Batch, rate: float, probability: float) -> tuple[float, float]:
     """Update the parameters by one batch; return the loss, and the gradient norm before clipping."""
-    config, network = session.config.training, session.transducer.network
+    config, network = state.config.training, state.predictor.network
     if not network.training:  # train() visits all modules, and only a validation changes their mode
         network.train()
-    loss, gradients = session.gradients(batch, probability)
-    norm = session.optimizer.update(gradients, rate, config.clip_value, config.clip_norm)
+    loss, gradients = state.gradient_computer.compute(batch, probability)
+    norm = state.optimizer.update(gradients, rate, config.clip_value, config.clip_norm)
     if not math.isfinite(norm):
-        raise divergence_error(session, "the gradient is not finite")
+        raise divergence_error(state, "the gradient is not finite")
     if not math.isfinite(loss):
-        raise divergence_error(session, "the loss is not finite")
-    if session.average is not None:
-        session.average.after_update()
+        raise divergence_error(state, "the loss is not finite")
+    if state.average is not None:
+        state.average.after_update()
     return float(loss), norm
 
 
-def _validate(session: TrainingState, num_due: int, over: bool) -> ValidationCompleted:
+def _validate(state: TrainingState, num_due: int, over: bool) -> ValidationCompleted:
     """Decode and evaluate the validation set, and update the progress."""
-    start_time, progress, config = time.perf_counter(), session.progress, session.config.training
-    transducer = session.transducer
-    if session.average is not None:
-        session.average.record_validation()
-    with averaged_weights(session.average):
+    start_time, progress, config = time.perf_counter(), state.progress, state.config.training
+    predictor = state.predictor
+    if state.average is not None:
+        state.average.record_validation()
+    with averaged_weights(state.average):
         try:
-            traces = transducer.trace(session.development)
+            traces = predictor.trace(state.development)
         except NotFiniteError as error:
-            raise divergence_error(session, "the outputs for the development data are not finite") from error
-        loss = _development_loss(session)
-    references = [(example.target,) for example in session.development]
-    scored = score_traces(traces, references, transducer.tokenizers)
-    task = configured_task(session.config)
+            raise divergence_error(state, "the outputs for the development data are not finite") from error
+        loss = _development_loss(state)
+    references = [(example.target,) for example in state.development]
+    scored = score_traces(traces, references, predictor.tokenizers)
+    task = configured_task(state.config)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
     if not math.isfinite(metrics["loss"]):
-        raise divergence_error(session, "the loss on the development data is not finite")
+        raise divergence_error(state, "the loss on the development data is not finite")
     improved = progress.best is None or validation_rank(metrics, config.metric) > progress.best
     stale = 0 if improved else progress.stale + 1
-    session.progress = msgspec.structs.replace(
+    state.progress = msgspec.structs.replace(
         progress,
         validations=num_due,
         best=validation_rank(metrics, config.metric) if improved else progress.best,
@@ -336,20 +336,20 @@ def _validate(session: TrainingState, num_due: int, over: bool) -> ValidationCom
         finished=stop_reason(config, stale, over),
         seconds=progress.seconds + time.perf_counter() - start_time,
     )
-    return ValidationCompleted(session.progress, metrics, improved, traces, session.config.task)
+    return ValidationCompleted(state.progress, metrics, improved, traces, state.config.task)
 
 
-def divergence_error(session: TrainingState, reason: str) -> DivergenceError:
+def divergence_error(state: TrainingState, reason: str) -> DivergenceError:
     """Return (not raise) the error of a training with numbers that are not finite, with advice.
 
     Args:
-        session: Training state. Directly after a checkpoint was read, the message says that the file may be damaged.
+        state: Training state. Directly after a checkpoint was read, the message says that the file may be damaged.
         reason: Description of the number that is not finite.
     """
-    config, update = session.config.training, session.progress.update
-    if session.checkpoint is not None and session.checkpoint[1] == update:
+    config, update = state.config.training, state.progress.update
+    if state.checkpoint is not None and state.checkpoint[1] == update:
         return DivergenceError(
-            f"training diverged at update {update}, the first after {session.checkpoint[0]} was read: {reason}; the "
+            f"training diverged at update {update}, the first after {state.checkpoint[0]} was read: {reason}; the "
             f"file may be damaged, or training.learning_rate (now {config.learning_rate:g}) too high"
         )
     return DivergenceError(
@@ -359,15 +359,17 @@ def divergence_error(session: TrainingState, reason: str) -> DivergenceError:
 
 
 @torch.no_grad()
-def _development_loss(session: TrainingState) -> float:
+def _development_loss(state: TrainingState) -> float:
     """Return the cross-entropy per target symbol of the validation set, without label smoothing."""
-    network, transducer, task = session.transducer.network, session.transducer, configured_task(session.config)
+    network, predictor, task = state.predictor.network, state.predictor, configured_task(state.config)
     network.eval()
-    encoded = task.example_encoder(session.config)(session.development, transducer.tokenizers, transducer.vocabularies)
+    encoded = task.convert_examples_to_ids(
+        state.development, predictor.tokenizers, predictor.vocabularies, state.config
+    )
     total, num_symbols = 0.0, 0
-    for start in range(0, len(session.development), session.config.search.batch_size):
-        stop = min(start + session.config.search.batch_size, len(session.development))
-        batch = collate(encoded, np.arange(start, stop)).to(session.gradients.device)
+    for start in range(0, len(state.development), state.config.search.batch_size):
+        stop = min(start + state.config.search.batch_size, len(state.development))
+        batch = collate(encoded, np.arange(start, stop)).to(state.gradient_computer.device)
         count = int((batch.target != PAD).sum())
         if count:  # a batch may hold only answers that training never saw, which have no probability
             total += float(task.loss(network, network(batch), batch, 0.0)) * count

@@ -13,22 +13,22 @@ from pellucid.training.run_folder import best_validation
 from pellucid.version import __version__
 
 
-def build_model_card(session: TrainingState, log: list[dict[str, Any]]) -> str:
+def build_model_card(state: TrainingState, log: list[dict[str, Any]]) -> str:
     """Return the model card of a run in Markdown: architecture, data, scores of the best validation, limitations.
 
     Args:
-        session: Training state of the run.
+        state: Training state of the run.
         log: Records of the training log.
     """
     return "\n".join(
         [
             "# A Pellucid model",
             "",
-            *_about(session, log),
+            *_about(state, log),
             "",
             "## Scores on the development data",
             "",
-            *_best_scores(session, log),
+            *_best_scores(state, log),
             "",
             "## Limitations",
             "",
@@ -64,16 +64,16 @@ def is_damaged_card(path: Path, expected: str) -> bool:
     return "\0" in card or (card != expected and (len(card) == len(expected) or expected.startswith(card)))
 
 
-def _about(session: TrainingState, log: list[dict[str, Any]]) -> list[str]:
+def _about(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     """Return sizes and data."""
-    config, vocabularies, progress = session.config, session.transducer.vocabularies, session.progress
+    config, vocabularies, progress = state.config, state.predictor.vocabularies, state.progress
     synthetic = next((record["made"] for record in log if record["event"] == "augmented"), 0)
     note = f", {synthetic:,} of them synthetic" if synthetic else ""
     return [
         f"{configured_task(config).describe_architecture(config)}. "
-        f"{parameter_count(session.transducer.network):,} parameters.",
+        f"{parameter_count(state.predictor.network):,} parameters.",
         "",
-        f"* Trained on {session.training.source.num_sequences:,} examples{note}: {progress.samples:,} samples in "
+        f"* Trained on {state.training.source.num_sequences:,} examples{note}: {progress.samples:,} samples in "
         f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",
         f"* Stopped because {progress.finished}." if progress.finished else "* Training was interrupted.",
         f"* Source: {len(vocabularies.source.symbols)} symbols ({quote(config.data.source_symbols)}), "
@@ -83,15 +83,15 @@ def _about(session: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _best_scores(session: TrainingState, log: list[dict[str, Any]]) -> list[str]:
+def _best_scores(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     """Return the scores of the best validation, whose parameters the model has; never those of another one."""
-    progress = session.progress
+    progress = state.progress
     if progress.best is None:
         return ["No validation was made."]
     best = best_validation(log, progress)
     if best is None:
         return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
-    return _scores(best, len(session.development), configured_task(session.config))
+    return _scores(best, len(state.development), configured_task(state.config))
 
 
 def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:

@@ -4,11 +4,11 @@ P is the number of scalars in all parameters. The parameters keep their own memo
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from itertools import accumulate, groupby, pairwise
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -57,7 +57,6 @@ BLOCK = 1 << 16
 MAX_NORM = 1.8e19
 """Norm of gradients whose squares are within float32."""
 MOMENTS = ("mean", "square")
-AdamUpdate = Callable[[Tensor, Tensor, Tensor, tuple[float, float, float, float]], None]
 
 
 class Adam:
@@ -160,7 +159,7 @@ class Adam:
         """Apply the equations above to the parameters with a gradient."""
         for i in present:
             self.counts[i] += 1
-        update = _compiled_update() if use_kernel(request_of("adam", self.gradients)) else adam_update
+        update = adam_update_numba if use_kernel(request_of("adam", self.gradients)) else adam_update
         for start, stop, count in self._runs(present):
             # Numerator and denominator are multiplied by √(1 − β₂ᵗ), which saves one product per parameter.
             scale = math.sqrt(1 - BETA_2**count)
@@ -204,12 +203,23 @@ def adam_update(
     torch.div(mean, gradient, out=gradient).mul_(step)
 
 
-@cache
-def _compiled_update() -> AdamUpdate:
-    """Return `adam_update`, compiled. Numba is imported only when it is needed, since the import is slow."""
-    from pellucid.kernels import autograd
+def adam_update_numba(
+    gradient: Float[Tensor, " P"],
+    mean: Float[Tensor, " P"],
+    square: Float[Tensor, " P"],
+    coefficients: tuple[float, float, float, float],
+) -> None:
+    """Compute `adam_update` by a Numba kernel.
 
-    return autograd.adam_update
+    Args:
+        gradient: g, contiguous float32 numbers on a CPU, like both moments.
+        mean: m.
+        square: v.
+        coefficients: a, b, s and ε.
+    """
+    from pellucid.kernels.adam import adam_kernel  # Numba takes a second to import
+
+    adam_kernel(gradient.numpy(), mean.numpy(), square.numpy(), np.array(coefficients, dtype=np.float32))
 
 
 class MovingAverage:

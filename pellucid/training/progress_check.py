@@ -17,43 +17,43 @@ from pellucid.training.loop import (
 )
 
 
-def check_progress(session: TrainingState, progress: Progress) -> None:
+def check_progress(state: TrainingState, progress: Progress) -> None:
     """Check that a training with these settings and data can have the progress of a checkpoint.
 
     Args:
-        session: Training state with its settings and data; its own progress is not read.
+        state: Training state with its settings and data; its own progress is not read.
         progress: Progress in the checkpoint.
 
     Raises:
         ValueError: Numbers contradict each other, the settings or the data. The message names the first wrong field,
             the expected and the actual value. `seconds` and `loss_sum` are not checked.
     """
-    for name, expected in _errors(session, progress):
+    for name, expected in _errors(state, progress):
         raise ValueError(f"progress.{name}: expected {expected}, got {quote(getattr(progress, name))}")
 
 
-def _errors(session: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
+def _errors(state: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
     """Yield each impossible field and what was expected, assuming that the fields before it are right."""
-    yield from _position_errors(session, progress)
-    yield from _validation_errors(session, progress)
+    yield from _position_errors(state, progress)
+    yield from _validation_errors(state, progress)
 
 
-def _position_errors(session: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
+def _position_errors(state: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
     """Check the fields of the position: a training that has started has at least one update."""
-    started, examples = progress.update > 0, session.training.source.num_sequences
-    last_epoch = max(0, math.ceil(session.epochs - 1e-9) - 1) if started else 0
+    started, examples = progress.update > 0, state.training.source.num_sequences
+    last_epoch = max(0, math.ceil(state.epochs - 1e-9) - 1) if started else 0
     if progress.epoch > last_epoch:
         yield "epoch", f"at most {last_epoch}"
         return
-    plan = session.plan_batches(progress.epoch)
+    plan = state.plan_batches(progress.epoch)
     minimum, maximum = (1, len(plan)) if started else (0, 0)
     if not minimum <= progress.batch <= maximum:
         yield "batch", f"a number from {minimum} to {maximum}"
         return
-    if started and is_over(session, _before_last_update(progress), len(plan)):
+    if started and is_over(state, _before_last_update(progress), len(plan)):
         yield "batch", "a number within training.epochs"
     # With batches by tokens, epochs differ in their number of batches; each batch has at least one example.
-    per_epoch = (len(plan), len(plan)) if session.config.training.batch_type == "examples" else (1, examples)
+    per_epoch = (len(plan), len(plan)) if state.config.training.batch_type == "examples" else (1, examples)
     minimum, maximum = (progress.epoch * count + progress.batch for count in per_epoch)
     if not minimum <= progress.update <= maximum:
         yield "update", str(minimum) if minimum == maximum else f"a number from {minimum} to {maximum}"
@@ -62,11 +62,11 @@ def _position_errors(session: TrainingState, progress: Progress) -> Iterator[tup
         yield "samples", str(samples)
 
 
-def _validation_errors(session: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
+def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
     """Check the fields of validations; a checkpoint may be just before or after the validation that is due."""
-    config, batches = session.config.training, len(session.plan_batches(progress.epoch))
-    num_before = validations_due(session, _before_last_update(progress), batches) if progress.update else 0
-    num_due = validations_due(session, msgspec.structs.replace(progress, validations=num_before), batches)
+    config, batches = state.config.training, len(state.plan_batches(progress.epoch))
+    num_before = validations_due(state, _before_last_update(progress), batches) if progress.update else 0
+    num_due = validations_due(state, msgspec.structs.replace(progress, validations=num_before), batches)
     if progress.validations not in (num_before, num_due):
         yield "validations", str(num_due) if num_before == num_due else f"{num_before} or {num_due}"
     validated = num_before < num_due == progress.validations
@@ -84,7 +84,7 @@ def _validation_errors(session: TrainingState, progress: Progress) -> Iterator[t
     lowerings = progress.validations // PLATEAU_PATIENCE if config.lr_schedule == "plateau" else 0
     if progress.plateau_factor not in {PLATEAU_FACTOR**power for power in range(min(lowerings, 1100) + 1)}:
         yield "plateau_factor", f"{PLATEAU_FACTOR} to a power from 0 to {lowerings}"
-    reason = stop_reason(config, progress.stale, validated and is_over(session, progress, batches))
+    reason = stop_reason(config, progress.stale, validated and is_over(state, progress, batches))
     if progress.finished != reason:
         yield "finished", quote(reason)
 

@@ -46,7 +46,7 @@ from pellucid.files import (
     write_text,
 )
 from pellucid.model.device import find_device, move_to_device, prepare_for_forks
-from pellucid.model.network import check_memory
+from pellucid.model.footprint import check_memory
 from pellucid.tasks.registry import (
     build_ensemble,
     build_meta_network,

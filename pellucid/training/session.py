@@ -21,11 +21,11 @@ from pellucid.errors import RunError
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import is_numba_available, will_compile
 from pellucid.model.device import find_device, move_to_device, use_determinism, use_threads
-from pellucid.model.network import check_memory, parameter_count
+from pellucid.model.footprint import check_memory
+from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import build_meta_network, build_network, build_predictor
-from pellucid.training import run_folder as run
-from pellucid.training import snapshots
-from pellucid.training.checkpoint import check_network, network_file, restore_session, save_session
+from pellucid.training import run_folder, snapshots
+from pellucid.training.checkpoint import check_network, network_file, restore_training_state, save_training_state
 from pellucid.training.loop import (
     LOSS_WINDOW,
     Event,
@@ -123,115 +123,115 @@ def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Gener
     config = msgspec.structs.replace(config, data=resolve_auto_settings(files, data))
     # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
-    run.check_training_folder(folder)
-    run.check_same_config(folder, config)
+    run_folder.check_training_folder(folder)
+    run_folder.check_same_config(folder, config)
     use_threads(config.threads)
     use_determinism(config)
-    training_data = read_files(files, data, folder / run.CORPUS)
+    training_data = read_files(files, data, folder / run_folder.CORPUS)
     reads, development, is_mapped = training_data.reads, training_data.development, training_data.corpus is not None
     yield from reads
     augmented = None
-    with run.lock_run_folder(folder) as lock:
-        run.check_same_config(folder, config)
+    with run_folder.lock_run_folder(folder) as lock:
+        run_folder.check_same_config(folder, config)
         if config.training.augmentation != "none":
             training_data, augmented = augment_data(training_data, config)
             yield augmented
         corpus = encode_training_data(training_data, config)
         del training_data  # frees the texts of a large file; training needs only the ids
-        session, fingerprint, model_built = _open_session(folder, config, corpus, development)
-        if not (is_mapped or session.progress.finished or config.decoder.pointer_generator or augmented):
-            session.training = save_corpus(folder / run.CORPUS, corpus, files, data).encoded
+        state, fingerprint, model_built = _open_training(folder, config, corpus, development)
+        if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or augmented):
+            state.training = save_corpus(folder / run_folder.CORPUS, corpus, files, data).encoded
         del corpus
         yield model_built
         if model_built.compiles:
-            run.append_log(folder, {"event": "compiling"})
+            run_folder.append_log(folder, {"event": "compiling"})
             is_numba_available()  # compiles before the first update, where the training can be interrupted at once
-        if session.progress.finished:
-            _conclude(session, folder)
-            yield TrainingStopped(session.progress)
+        if state.progress.finished:
+            _conclude(state, folder)
+            yield TrainingStopped(state.progress)
         else:
-            yield from _train_and_save(session, lock, fingerprint, [*reads, *([augmented] if augmented else [])])
+            yield from _train_and_save(state, lock, fingerprint, [*reads, *([augmented] if augmented else [])])
 
 
-def _open_session(
+def _open_training(
     folder: Path, config: Config, corpus: EncodedCorpus, development: Sequence[Example]
 ) -> tuple[TrainingState, str, ModelBuilt]:
     """Return the training state of a run: new, or restored from a checkpoint with the same settings and data."""
     vocabularies = corpus.vocabularies
     max_output_length(config.search, vocabularies)  # checks the limits before the training
     fingerprint = _fingerprint((config, vocabularies, development), corpus.encoded)
-    resumed = file_exists(folder / run.TRAINING)
+    resumed = file_exists(folder / run_folder.TRAINING)
     check_memory(config, build_meta_network(config, vocabularies), "train", find_device(config.device))
     network = build_network(config, vocabularies)
     coverage = () if resumed else load_pretrained(network, config, vocabularies)
     if not resumed:
-        run.initialize_run_folder(folder, config, vocabularies)
+        run_folder.initialize_run_folder(folder, config, vocabularies)
     move_to_device(network, find_device(config.device))
-    transducer = build_predictor(config, vocabularies, network, str(folder))
-    session = TrainingState(transducer, build_optimizer(network, config.training), corpus.encoded, development)
+    predictor = build_predictor(config, vocabularies, network, str(folder))
+    state = TrainingState(predictor, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
-        restore_session(folder / run.TRAINING, session, fingerprint)
-        run.check_same_vocabularies(folder, vocabularies, config.data)
-    damage = run.log_damage(folder)
-    damage += _repair_folder(session, folder)
-    damage += run.missing_validation(folder, session.progress)
-    compiles = not session.progress.finished and config.device == "cpu" and will_compile()
-    warnings = (*data_warnings(transducer, development), *damage)
+        restore_training_state(folder / run_folder.TRAINING, state, fingerprint)
+        run_folder.check_same_vocabularies(folder, vocabularies, config.data)
+    damage = run_folder.log_damage(folder)
+    damage += _repair_folder(state, folder)
+    damage += run_folder.missing_validation(folder, state.progress)
+    compiles = not state.progress.finished and config.device == "cpu" and will_compile()
+    warnings = (*data_warnings(predictor, development), *damage)
     model_built = ModelBuilt(folder, parameter_count(network), vocabularies, resumed, compiles, coverage, warnings)
-    return session, fingerprint, model_built
+    return state, fingerprint, model_built
 
 
-def _repair_folder(session: TrainingState, folder: Path) -> list[str]:
+def _repair_folder(state: TrainingState, folder: Path) -> list[str]:
     """Bring the run folder to the state of its checkpoint.
 
     The log and the snapshots are written before the checkpoint, so they may be ahead. The best model is written after
     it, so it may be missing; then it equals that of the checkpoint.
     """
-    progress, messages = session.progress, run.repair_config(folder, session.config)
+    progress, messages = state.progress, run_folder.repair_config(folder, state.config)
     if progress.best is not None and progress.best_update == progress.update:
-        model = _best_model(session)
-        if not has_content(folder / run.MODEL, model):
-            if _is_damaged(folder / run.MODEL, session):
-                messages.append(f"{folder / run.MODEL} was damaged: it is written anew from the checkpoint")
-            write_atomic(folder / run.MODEL, model)
+        model = _best_model(state)
+        if not has_content(folder / run_folder.MODEL, model):
+            if _is_damaged(folder / run_folder.MODEL, state):
+                messages.append(f"{folder / run_folder.MODEL} was damaged: it is written anew from the checkpoint")
+            write_atomic(folder / run_folder.MODEL, model)
     elif progress.best is not None:
-        check_network(folder / run.MODEL, session.transducer.network)
-    run.cut_log(folder, progress)
+        check_network(folder / run_folder.MODEL, state.predictor.network)
+    run_folder.cut_log(folder, progress)
     snapshots.remove_later_snapshots(folder, progress.update)
     snapshots.check_snapshots(folder)
-    if file_exists(folder / run.CARD) and is_damaged_card(
-        folder / run.CARD, build_model_card(session, run.read_log(folder))
+    if file_exists(folder / run_folder.CARD) and is_damaged_card(
+        folder / run_folder.CARD, build_model_card(state, run_folder.read_log(folder))
     ):
-        messages.append(f"{folder / run.CARD} was damaged: it is written anew at the end of the training")
-        remove_file(folder / run.CARD)
+        messages.append(f"{folder / run_folder.CARD} was damaged: it is written anew at the end of the training")
+        remove_file(folder / run_folder.CARD)
     return messages
 
 
-def _is_damaged(model: Path, session: TrainingState) -> bool:
+def _is_damaged(model: Path, state: TrainingState) -> bool:
     """Return whether a model file exists but does not hold the parameters of this network."""
     try:
         if file_exists(model):
-            check_network(model, session.transducer.network)
+            check_network(model, state.predictor.network)
     except RunError:
         return True
     return False
 
 
-def _best_model(session: TrainingState) -> bytes:
+def _best_model(state: TrainingState) -> bytes:
     """Return the model file of a training state at its best validation."""
-    with averaged_weights(session.average):
-        return network_file(session.transducer.network)
+    with averaged_weights(state.average):
+        return network_file(state.predictor.network)
 
 
 def _train_and_save(
-    session: TrainingState, lock: run.FolderLock, fingerprint: str, reads: Sequence[FileRead | DataAugmented]
+    state: TrainingState, lock: run_folder.FolderLock, fingerprint: str, reads: Sequence[FileRead | DataAugmented]
 ) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each."""
-    callback = CheckpointCallback(session, lock, fingerprint)
-    if not any(record["event"] == "read" for record in run.read_log(lock.folder)):
-        run.append_log(lock.folder, *map(_read_record, reads))
+    callback = CheckpointCallback(state, lock, fingerprint)
+    if not any(record["event"] == "read" for record in run_folder.read_log(lock.folder)):
+        run_folder.append_log(lock.folder, *map(_read_record, reads))
     try:
-        for event in fit(session):
+        for event in fit(state):
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
             saved = callback.save_files(event)
             yield event
@@ -245,15 +245,15 @@ def _train_and_save(
 class CheckpointCallback:
     """Callback that updates the run folder after each event of `fit`: log, snapshots, checkpoint, model, card."""
 
-    def __init__(self, session: TrainingState, lock: run.FolderLock, fingerprint: str) -> None:
+    def __init__(self, state: TrainingState, lock: run_folder.FolderLock, fingerprint: str) -> None:
         """Create the callback; nothing is written yet.
 
         Args:
-            session: Training state, read at each write.
+            state: Training state, read at each write.
             lock: Lock of the run folder.
             fingerprint: Hash of the settings and the data.
         """
-        self.session = session
+        self.state = state
         self.lock = lock
         self.folder = lock.folder
         self.fingerprint = fingerprint
@@ -281,25 +281,25 @@ class CheckpointCallback:
         record = _record(event)
         if record or isinstance(event, TrainingStopped):
             self.lock.check()
-        if isinstance(event, ValidationCompleted) and self.session.config.training.snapshots:
+        if isinstance(event, ValidationCompleted) and self.state.config.training.snapshots:
             self._remember(event)
         if record:
-            run.append_log(self.folder, record)
+            run_folder.append_log(self.folder, record)
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
             saved.append(self.save_checkpoint())
         if isinstance(event, ValidationCompleted) and event.best:
-            write_atomic(self.folder / run.MODEL, _best_model(self.session))
-            saved.append(FileSaved(self.folder / run.MODEL, best=True))
+            write_atomic(self.folder / run_folder.MODEL, _best_model(self.state))
+            saved.append(FileSaved(self.folder / run_folder.MODEL, best=True))
         if isinstance(event, TrainingStopped):
-            _conclude(self.session, self.folder)
+            _conclude(self.state, self.folder)
         return saved
 
     def _remember(self, event: ValidationCompleted) -> None:
         """Write a snapshot, and thin the earlier ones."""
         progress = event.progress
-        with averaged_weights(self.session.average):
+        with averaged_weights(self.state.average):
             number = snapshots.SnapshotNumber(progress.validations, progress.update)
-            snapshots.save_snapshot(self.folder, self.session.transducer, event.traces, number)
+            snapshots.save_snapshot(self.folder, self.state.predictor, event.traces, number)
         snapshots.thin_snapshots(self.folder, progress.validations)
 
     def save_checkpoint(self) -> FileSaved:
@@ -310,22 +310,22 @@ class CheckpointCallback:
             DivergenceError: A number of the checkpoint is not finite.
         """
         self.lock.check()
-        save_session(self.folder / run.TRAINING, self.session, self.fingerprint)
+        save_training_state(self.folder / run_folder.TRAINING, self.state, self.fingerprint)
         self.saved_at = time.monotonic()
-        return FileSaved(self.folder / run.TRAINING, best=False)
+        return FileSaved(self.folder / run_folder.TRAINING, best=False)
 
 
-def _conclude(session: TrainingState, folder: Path) -> None:
+def _conclude(state: TrainingState, folder: Path) -> None:
     """Write the files of a finished run, unless they exist."""
-    has_stopped = run.has_stopped(run.read_log(folder))
+    has_stopped = run_folder.has_stopped(run_folder.read_log(folder))
     if not has_stopped:
-        run.append_log(
-            folder, {"event": "stopped", **_progress_fields(session.progress), "reason": session.progress.finished}
+        run_folder.append_log(
+            folder, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished}
         )
-    if not file_exists(folder / run.CARD):
-        write_text(folder / run.CARD, build_model_card(session, run.read_log(folder)))
+    if not file_exists(folder / run_folder.CARD):
+        write_text(folder / run_folder.CARD, build_model_card(state, run_folder.read_log(folder)))
     try:
-        remove_file(folder / run.CORPUS)  # needed only to resume, and possibly larger than all other files
+        remove_file(folder / run_folder.CORPUS)  # needed only to resume, and possibly larger than all other files
     except RunError as error:
         if not isinstance(error.__cause__, PermissionError):  # Windows removes no file that is mapped into memory
             raise

@@ -81,12 +81,12 @@ class SnapshotNumber(NamedTuple):
     update: int
 
 
-def save_snapshot(folder: Path, transducer: Predictor, traces: Sequence[Trace], number: SnapshotNumber) -> None:
+def save_snapshot(folder: Path, predictor: Predictor, traces: Sequence[Trace], number: SnapshotNumber) -> None:
     """Write a snapshot into the folder of snapshots, which is created if it is missing.
 
     Args:
         folder: Run folder.
-        transducer: The current model.
+        predictor: The current model.
         traces: Traces of the validation examples in order; the first `PROBES` are saved, except those without output.
         number: Number of the validation, and the update.
 
@@ -94,8 +94,8 @@ def save_snapshot(folder: Path, transducer: Predictor, traces: Sequence[Trace], 
         RunError: The file cannot be written.
     """
     probes = [trace for trace in traces[:PROBES] if trace.target]
-    entropies = [entropy(distributions) for distributions in step_distributions(transducer, probes)]
-    network, vocabularies, config = transducer.network, transducer.vocabularies, transducer.config
+    entropies = [entropy(distributions) for distributions in step_distributions(predictor, probes)]
+    network, vocabularies, config = predictor.network, predictor.vocabularies, predictor.config
     source = _embeddings(network.encoder.table, config.encoder.embedding, vocabularies.source)
     if isinstance(network, EncoderDecoder):
         target = _embeddings(network.decoder.table, config.decoder.embedding, vocabularies.target)

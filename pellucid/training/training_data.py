@@ -37,25 +37,25 @@ from pellucid.tasks.registry import configured_task
 from pellucid.version import __version__
 
 
-def data_warnings(transducer: Predictor, development: Sequence[Example]) -> Iterator[str]:
+def data_warnings(predictor: Predictor, development: Sequence[Example]) -> Iterator[str]:
     """Yield at most two warnings: all training examples have one label, or validation targets cannot be produced.
 
     The first concerns classification tasks only. A target cannot be produced if it has a symbol outside the vocabulary,
     other than the ignored tag; a pointer-generator is not checked, since it may copy the symbol from the source.
 
     Args:
-        transducer: The model, for its configuration, vocabularies and tokenizers.
+        predictor: The model, for its configuration, vocabularies and tokenizers.
         development: Validation examples.
 
     Yields:
         Sentences.
     """
-    config, target_symbols = transducer.config, frozenset(transducer.vocabularies.target.symbols)
+    config, target_symbols = predictor.config, frozenset(predictor.vocabularies.target.symbols)
     if (label := configured_task(config).labels.label) and len(target_symbols) == 1:
         only = quote(next(iter(target_symbols)))
         yield f"every training example has the same {label}, {only}: there is nothing to learn"
     if not config.decoder.pointer_generator:
-        tokenize, target_symbols = transducer.tokenizers.target.split, target_symbols | {config.data.ignored_tag}
+        tokenize, target_symbols = predictor.tokenizers.target.split, target_symbols | {config.data.ignored_tag}
         unknown = [
             symbol for example in development for symbol in sorted(set(tokenize(example.target)) - target_symbols)[:1]
         ]
@@ -233,9 +233,8 @@ def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
     vocabularies = msgspec.structs.replace(
         task.learn_vocabularies(data.training, tokenizers, config), columns=data.columns
     )
-    return EncodedCorpus(
-        data.key, data.report, vocabularies, task.example_encoder(config)(data.training, tokenizers, vocabularies)
-    )
+    encoded = task.convert_examples_to_ids(data.training, tokenizers, vocabularies, config)
+    return EncodedCorpus(data.key, data.report, vocabularies, encoded)
 
 
 def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingFiles, config: DataConfig) -> EncodedCorpus:

@@ -32,7 +32,7 @@ from pellucid.config.toml import flatten_config
 from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
 from pellucid.files import remove_file, unexpected_files, wrap_os_errors
 from pellucid.kernels.dispatch import will_compile
-from pellucid.training import run_folder as run
+from pellucid.training import run_folder
 from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
 from pellucid.training.loop import UpdateCompleted, ValidationCompleted, derived_epochs
 from pellucid.training.session import RunEvent, TrainingFiles
@@ -253,7 +253,7 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
         WorkerError: A worker process met a bug.
     """
     _check_folder(request.out)
-    with run.lock_run_folder(request.out, STUDY_FILES):
+    with run_folder.lock_run_folder(request.out, STUDY_FILES):
         search = HyperparameterSearch(request)
         yield StudyOpened(
             describe_space(request.space), len(search.study.ended_trials()), len(search.waiting), search.num_retried
@@ -411,7 +411,7 @@ class HyperparameterSearch:
         Raises:
             RunError: The log cannot be read.
         """
-        return [record for record in run.read_log(self.folder(number)) if record["event"] == "validated"]
+        return [record for record in run_folder.read_log(self.folder(number)) if record["event"] == "validated"]
 
     def record_validation(self, number: int, metrics: Mapping[str, float]) -> None:
         """Record a validation in the journal, and ask the worker to stop a trial that is to be pruned.
@@ -442,7 +442,7 @@ class HyperparameterSearch:
             RunError: A file cannot be read, written or removed.
         """
         best = [record for record in self.read_validations(number) if record["best"]][-1:]
-        seconds = [record["seconds"] for record in run.read_log(self.folder(number)) if "seconds" in record]
+        seconds = [record["seconds"] for record in run_folder.read_log(self.folder(number)) if "seconds" in record]
         score = best[0][self.request.config.training.metric] if best else None
         values = self.study.trial_values(number)
         self.study.record_end(EndedTrial(number, state, score, reason, max(seconds, default=0.0), values))
@@ -459,7 +459,7 @@ class HyperparameterSearch:
         best, ended = self.study.best_trial(), self.study.ended_trials()
         for trial in ended:
             if best is None or trial.number != best.number:
-                for name in (run.MODEL, run.TRAINING, run.CORPUS):
+                for name in (run_folder.MODEL, run_folder.TRAINING, run_folder.CORPUS):
                     if (self.folder(trial.number) / name).exists():
                         remove_file(self.folder(trial.number) / name)
         config = self.config(best.values) if best else None

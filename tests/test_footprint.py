@@ -14,8 +14,8 @@ from trained_runs import copy_run_folder, copy_task_run, train_to_end, training_
 
 from pellucid.config.settings import Config
 from pellucid.errors import ConfigError
-from pellucid.model import network as network_module
-from pellucid.model.network import (
+from pellucid.model import footprint
+from pellucid.model.footprint import (
     address_space,
     available_memory,
     check_memory,
@@ -80,7 +80,7 @@ def test_frozen_vectors_count_once() -> None:
 
 
 def test_the_error_names_settings_required_and_available_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_module, "available_memory", lambda device: 3 * 2**30)
+    monkeypatch.setattr(footprint, "available_memory", lambda device: 3 * 2**30)
     sizes = {"encoder": {"hidden_size": 2**14}, "decoder": {"num_layers": 2}}
     message = error_message(make_config(sizes))
     network = build_meta_network(make_config(sizes), make_vocabularies())
@@ -91,15 +91,15 @@ def test_the_error_names_settings_required_and_available_memory(monkeypatch: pyt
         and f"needs at least {required} GiB" in message
         and "\n" not in message
     )
-    monkeypatch.setattr(network_module, "available_memory", lambda device: 0)
+    monkeypatch.setattr(footprint, "available_memory", lambda device: 0)
     assert error_message(make_config({"size": "base"})).endswith("lower size or the number of symbols")
 
 
 def test_available_memory_is_that_of_machine_or_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < available_memory(CPU) < 2**50
     limit, meminfo = tmp_path / "memory.max", tmp_path / "meminfo"
-    monkeypatch.setattr(network_module, "CGROUP_LIMIT", limit)
-    monkeypatch.setattr(network_module, "MEMINFO", meminfo)
+    monkeypatch.setattr(footprint, "CGROUP_LIMIT", limit)
+    monkeypatch.setattr(footprint, "MEMINFO", meminfo)
     assert available_memory(CPU) > 2**20, "only Linux has these files"
     meminfo.write_text("MemTotal:  9999 kB\nMemAvailable:  512 kB\n")
     assert available_memory(CPU) == 512 * 1024
@@ -139,7 +139,7 @@ def test_the_command_line_refuses_a_large_network(tmp_path: Path, setting: tuple
 
 def test_a_refused_training_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the run folder nor its new parents remain; an existing folder stays empty."""
-    monkeypatch.setattr(network_module, "available_memory", lambda device: 1000)
+    monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
     files, _, config = copy_task_run()
     (tmp_path / "existing").mkdir()
     for folder in (tmp_path / "a" / "b" / "run", tmp_path / "existing"):
@@ -174,7 +174,7 @@ def test_a_run_with_too_large_sizes_is_not_loaded(tmp_path: Path, old: str, new:
 
 
 def test_a_run_without_enough_memory_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_module, "available_memory", lambda device: 1000)
+    monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
     with pytest.raises(ConfigError, match="to load, but"):
         load(copy_task_run().run)
 

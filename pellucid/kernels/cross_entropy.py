@@ -1,14 +1,13 @@
-"""Kernels of an update outside the network: cross-entropy with its gradient, and Adam.
+"""Cross-entropy with its gradient.
 
-M positions, V vocabulary, P numbers of all parameters that are updated together. Positions whose target is
-`ignore_index` do not contribute.
+M positions, V vocabulary. Positions whose target is `ignore_index` do not contribute.
 """
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exp, max_value
-from pellucid.kernels.compilation import njit, njit_no_refcount
+from pellucid.kernels.arithmetic import ONE, ZERO, exp, max_value
+from pellucid.kernels.compilation import njit
 
 
 @njit
@@ -48,33 +47,6 @@ def cross_entropy_and_gradient(
     return total / count if count else np.nan, gradient
 
 
-def adam_update(gradient: Flat, mean: Flat, square: Flat, coefficients: tuple[float, float, float, float]) -> None:
-    """Compute `pellucid.training.optimizer.adam_update` for contiguous float32 arrays, in place.
-
-    Args:
-        gradient: Gradient g; replaced by the update that is added to the parameters, step · m / (√v + ε).
-        mean: First moment m, updated to m + (1 − β₁) (g − m).
-        square: Second moment v, updated to v + (1 − β₂) (g² − v).
-        coefficients: 1 − β₁, 1 − β₂, step and ε.
-    """
-    _adam_update(gradient, mean, square, np.array(coefficients, dtype=np.float32))
-
-
-@njit_no_refcount
-def _adam_update(gradient: Flat, mean: Flat, square: Flat, coefficients: Float[np.ndarray, "4"]) -> None:
-    """Update every number in one pass, so that the loop is vectorized."""
-    mean_weight, square_weight, step, epsilon = coefficients[0], coefficients[1], coefficients[2], coefficients[3]
-    for i in range(gradient.shape[0]):
-        g = gradient[i]
-        m = mean[i] + mean_weight * (g - mean[i])
-        v = square[i] + square_weight * (g * g - square[i])
-        mean[i] = m
-        square[i] = v
-        gradient[i] = step * m / (np.sqrt(v) + epsilon)
-
-
 def warm_up() -> None:
-    """Compile every kernel of this module by running the smallest example."""
+    """Compile the kernel by running the smallest example."""
     cross_entropy_and_gradient(np.zeros((1, 2), np.float32), np.ones(1, np.int64), 0, ZERO)
-    gradient, mean, square = np.zeros((3, 1), np.float32)
-    adam_update(gradient, mean, square, (0.1, 0.001, 0.1, 1e-8))
