@@ -114,7 +114,7 @@ def test_attribution_respects_forced_attention() -> None:
     trace = make_traces(transducer, [("abc", "vwx")])[0]
     free, forced = (
         attribute(transducer, trace),
-        attribute(transducer.with_options(DecodingOptions(painted=to_last_position)), trace),
+        attribute(transducer.with_options(DecodingOptions(forced_attention=to_last_position)), trace),
     )
     assert not np.allclose(free.gradient, forced.gradient) and not np.allclose(free.occlusion, forced.occlusion)
 

@@ -66,15 +66,16 @@ def test_traces_of_each_task_have_their_fields() -> None:
     assert json.loads(tag_trace.to_json())["attention"] == []  # an identity matrix is omitted
     assert (
         class_trace.target == (class_trace.output,)
-        and class_trace.looks is not None
-        and class_trace.looks.shape == (2, 4)
+        and class_trace.hop_weights is not None
+        and class_trace.hop_weights.shape == (2, 4)
     )
-    np.testing.assert_array_equal(class_trace.attention[0], class_trace.looks[-1])
+    np.testing.assert_array_equal(class_trace.attention[0], class_trace.hop_weights[-1])
     assert point_trace.output == "3" and point_trace.symbols == ("3",) and len(point_trace.top_symbols[0]) == 4
     np.testing.assert_allclose(point_trace.attention.sum(), 1, atol=1e-5)
     assert point_trace.score == pytest.approx(math.log(point_trace.attention[0, 2]), abs=1e-4)
     assert (
-        json.loads(class_trace.to_json())["task"] == "classify" and len(json.loads(class_trace.to_json())["looks"]) == 2
+        json.loads(class_trace.to_json())["task"] == "classify"
+        and len(json.loads(class_trace.to_json())["hop_weights"]) == 2
     )
 
 

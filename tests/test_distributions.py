@@ -45,7 +45,7 @@ def test_ensemble_distributions_are_the_mean_of_the_models() -> None:
 def test_forced_attention_changes_the_distributions_from_its_step_on() -> None:
     transducer = make_transducer()
     trace = make_traces(transducer, [("abc", "vwx")])[0]
-    forced = transducer.with_options(DecodingOptions(painted=(ForcedAttention(2, (1.0, 0.0, 0.0)),)))
+    forced = transducer.with_options(DecodingOptions(forced_attention=(ForcedAttention(2, (1.0, 0.0, 0.0)),)))
     before, after = (step_distributions(model, [trace])[0] for model in (transducer, forced))
     change = kl_divergence(before, after)
     assert change[:2].max() < 1e-9 and change[2:].min() > 1e-6

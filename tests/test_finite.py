@@ -167,17 +167,17 @@ def test_every_inspection_names_the_run_in_its_error(tmp_path: Path, name: str, 
 
 
 def test_the_page_reports_numbers_that_are_not_finite() -> None:
-    """The parameters become NaN after the page was opened; painted attention and what-if requests are refused."""
+    """The parameters become NaN after the page was opened; overridden attention and what-if requests are refused."""
     trained = digits_run()
     opened_run = open_run(trained.run, "run", "cpu", None)
     page = assemble_page([opened_run], [read_example_file(trained.files.valid, trained.config.data)], 3, True)
     base_request = DecodeRequest(text="one", attribution=True, states=True)
     override = AttentionOverride(step=0, weights=[1.0, 0.0, 0.0])
-    painted_request = msgspec.structs.replace(base_request, attention_overrides=[override])
+    override_request = msgspec.structs.replace(base_request, attention_overrides=[override])
     requests: list[Callable[[], Any]] = [
-        lambda: decode_source(page, painted_request),
-        lambda: compare_what_if(page, WhatIfRequest(before=base_request, after=painted_request)),
-        lambda: compare_what_if(page, WhatIfRequest(before=painted_request, after=base_request)),
+        lambda: decode_source(page, override_request),
+        lambda: compare_what_if(page, WhatIfRequest(before=base_request, after=override_request)),
+        lambda: compare_what_if(page, WhatIfRequest(before=override_request, after=base_request)),
     ]
     for request in requests:
         request()

@@ -139,8 +139,8 @@ def test_the_command_line_refuses_a_large_network(tmp_path: Path, setting: tuple
 
 def test_a_refused_training_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the run folder nor its new parents remain; an existing folder stays empty."""
-    monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
     files, _, config = copy_task_run()
+    monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
     (tmp_path / "existing").mkdir()
     for folder in (tmp_path / "a" / "b" / "run", tmp_path / "existing"):
         with pytest.raises(ConfigError, match="to train, but"):

@@ -70,7 +70,9 @@ def assert_traces_close(one: Trace, two: Trace, tolerance: float = 1e-5) -> None
 
 @pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
 def test_a_forced_row_appears_unchanged_in_every_decoding(kind: str) -> None:
-    options = DecodingOptions(painted=(ForcedAttention(1, (1.0, 0.0, 3.0)), ForcedAttention(0, (0.0, 2.0, 0.0))))
+    options = DecodingOptions(
+        forced_attention=(ForcedAttention(1, (1.0, 0.0, 3.0)), ForcedAttention(0, (0.0, 2.0, 0.0)))
+    )
     model = build_model(kind).with_options(options)
     traces = [
         *model.nbest(["abc"], 3)[0],
@@ -78,12 +80,12 @@ def test_a_forced_row_appears_unchanged_in_every_decoding(kind: str) -> None:
         *model.sample(["abc"], SamplingConfig(samples=2))[0],
         model.force([Example("abc", "vwx")])[0],
     ]
-    assert any(trace.painted == (0, 1) for trace in traces)
+    assert any(trace.forced_attention == (0, 1) for trace in traces)
     for trace in traces:
         expected = [[0.0, 1.0, 0.0], [0.25, 0.0, 0.75]][: len(trace.target)]
         np.testing.assert_allclose(trace.attention[:2], expected, atol=1e-7)
-        assert trace.painted == tuple(range(min(2, len(trace.target)))) and trace.forced == ()
-        assert json.loads(trace.to_json())["painted"] == list(trace.painted)
+        assert trace.forced_attention == tuple(range(min(2, len(trace.target)))) and trace.forced == ()
+        assert json.loads(trace.to_json())["forced_attention"] == list(trace.forced_attention)
 
 
 @pytest.mark.parametrize("score", ["additive", "location", "monotonic", "none"])
@@ -91,7 +93,7 @@ def test_added_features_have_no_forced_weights(score: str) -> None:
     data = {"features_column": "3", "features_symbols": "characters"}
     settings = {"data": data, "encoder": {"features": "sum"}, "attention": {"type": score}, "search": SEARCH}
     transducer = transducer_of(settings, features="VN")
-    model = transducer.with_options(DecodingOptions(painted=(ONE_HOT,)))
+    model = transducer.with_options(DecodingOptions(forced_attention=(ONE_HOT,)))
     sources, features = ["abc", "cab", "bca"], ["V", "VN", ""]
     outputs = [*model.predict(sources, features), *model.with_beam(1).predict(sources, features)]
     outputs += [trace for traces in model.sample(sources, SamplingConfig(samples=2), features) for trace in traces]
@@ -100,7 +102,9 @@ def test_added_features_have_no_forced_weights(score: str) -> None:
         assert trace.attention.shape == (len(trace.target), 3)
         assert len(trace.target) < 2 or trace.attention[1].tolist() == [0, 0, 1]
     with pytest.raises(InputError, match="has 5 weights, but source 1 has 3 positions"):
-        transducer.with_options(DecodingOptions(painted=(ForcedAttention(0, (1.0,) * 5),))).predict(["abc"], ["VN"])
+        transducer.with_options(DecodingOptions(forced_attention=(ForcedAttention(0, (1.0,) * 5),))).predict(
+            ["abc"], ["VN"]
+        )
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MODEL_SETTINGS if kind != "none"])
@@ -114,7 +118,7 @@ def test_a_masked_position_has_no_weight_in_any_decoding(kind: str) -> None:
         without_lattice.force([Example("abc", "vwx")])[0],
     ]
     for trace in traces:
-        assert not trace.attention[:, 1].any() and trace.painted == ()
+        assert not trace.attention[:, 1].any() and trace.forced_attention == ()
         if kind != "monotonic":  # a monotonic scan may end without attending
             np.testing.assert_allclose(trace.attention.sum(axis=1), 1, atol=1e-6)
         if trace.lattice is not None:
@@ -227,8 +231,10 @@ def compute_forced_log_probabilities(
 )
 def test_forced_attention_equals_a_reference_with_replaced_softmax_rows(rows: dict[int, tuple[float, ...]]) -> None:
     transducer = transducer_of({"search": SEARCH})
-    painted = tuple(ForcedAttention(step, weights) for step, weights in rows.items())
-    actual = transducer.with_options(DecodingOptions(painted=painted)).force([Example("abc", "vwx")])[0]
+    forced_attention = tuple(ForcedAttention(step, weights) for step, weights in rows.items())
+    actual = transducer.with_options(DecodingOptions(forced_attention=forced_attention)).force([Example("abc", "vwx")])[
+        0
+    ]
     expected = compute_forced_log_probabilities(
         transducer, "abc", "vwx", {step: np.array(weights) for step, weights in rows.items()}
     )
@@ -236,7 +242,7 @@ def test_forced_attention_equals_a_reference_with_replaced_softmax_rows(rows: di
 
 
 @pytest.mark.parametrize(
-    "options", [DecodingOptions(), DecodingOptions(masked=(0,)), DecodingOptions(painted=(ONE_HOT,))]
+    "options", [DecodingOptions(), DecodingOptions(masked=(0,)), DecodingOptions(forced_attention=(ONE_HOT,))]
 )
 @pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
 def test_batched_hypotheses_have_the_attention_of_forced_decoding(kind: str, options: DecodingOptions) -> None:
@@ -245,7 +251,7 @@ def test_batched_hypotheses_have_the_attention_of_forced_decoding(kind: str, opt
         return
     model, beam_model = build_model(kind).with_options(options), build_model(kind).with_options(options).with_beam(5)
     sources = ["abc", "cab", "bbb", "aac", "bca", "ccc", "cba", "aba"]
-    if not (options.painted or options.masked):
+    if not (options.forced_attention or options.masked):
         sources = ["abc", "a", "cabca", "bb", "acbacb", "c", "cba", "ab"]
     lists = beam_model.hypotheses([Example(source, "") for source in sources], 5)
     for source, traces in zip(sources, lists, strict=True):
@@ -254,13 +260,13 @@ def test_batched_hypotheses_have_the_attention_of_forced_decoding(kind: str, opt
             forced = model.force([Example(source, trace.output)])[0]
             np.testing.assert_allclose(trace.attention, forced.attention, atol=1e-5)
             np.testing.assert_allclose(trace.log_probabilities, forced.log_probabilities, atol=1e-5)
-            assert trace.painted == forced.painted
+            assert trace.forced_attention == forced.forced_attention
 
 
 def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
     models = [build_member(3), build_member(4, cell="lstm"), build_member(5, score="location")]
     combined = ensemble(models, ["a", "b", "c"])
-    for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(1,))):
+    for options in (DecodingOptions(forced_attention=(ONE_HOT,)), DecodingOptions(masked=(1,))):
         pairs = [Example("abc", "vw")]
         traces = [model.with_options(options).force(pairs)[0] for model in models]
         actual = combined.with_options(options).force(pairs)[0]
@@ -269,7 +275,9 @@ def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
         np.testing.assert_allclose(actual.attention, np.mean([each.attention for each in traces], axis=0), atol=1e-5)
         hypotheses = combined.with_options(options).nbest(["abc"], 3)[0]
         assert all(not each.attention[:, 1].any() for each in hypotheses if options.masked)
-        assert all(each.painted == (1,) for each in hypotheses if options.painted and len(each.target) > 1)
+        assert all(
+            each.forced_attention == (1,) for each in hypotheses if options.forced_attention and len(each.target) > 1
+        )
     mixed = ensemble([build_member(3), build_member(4, score="none")], ["a", "b"])
     assert not mixed.with_options(DecodingOptions(masked=(1,))).predict(["abc"])[0].attention[:, 1].any()
 
@@ -278,7 +286,7 @@ def test_forced_attention_of_a_bottleneck_reads_the_named_states() -> None:
     bottleneck = build_model("none")
     unforced, forced = (
         bottleneck.with_options(options).force([Example("abc", "vwx")])[0]
-        for options in (DecodingOptions(), DecodingOptions(painted=(ONE_HOT,)))
+        for options in (DecodingOptions(), DecodingOptions(forced_attention=(ONE_HOT,)))
     )
     assert not unforced.attention.any() and forced.attention.sum() == 1
     assert unforced.log_probabilities[0] == forced.log_probabilities[0]
@@ -286,13 +294,13 @@ def test_forced_attention_of_a_bottleneck_reads_the_named_states() -> None:
 
 
 def test_masked_positions_are_removed_from_forced_rows() -> None:
-    options = DecodingOptions(painted=(ForcedAttention(0, (1.0, 1.0, 2.0)),), masked=(2,))
+    options = DecodingOptions(forced_attention=(ForcedAttention(0, (1.0, 1.0, 2.0)),), masked=(2,))
     trace = build_model("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
 
 
 def test_rows_with_an_infinite_sum_are_scaled() -> None:
-    options = DecodingOptions(painted=(ForcedAttention(0, (1e308, 1e308, 5e-324)),))
+    options = DecodingOptions(forced_attention=(ForcedAttention(0, (1e308, 1e308, 5e-324)),))
     trace = build_model("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
 
@@ -302,7 +310,7 @@ def test_rows_with_an_infinite_sum_are_scaled() -> None:
 def test_empty_what_if_options_change_no_bit(kind: str, width: int) -> None:
     """Outputs are equal bit for bit: the viewer's acceptance test (h)."""
     transducer = build_model(kind).with_beam(width)
-    with_empty_options = transducer.with_options(DecodingOptions(painted=(), masked=()))
+    with_empty_options = transducer.with_options(DecodingOptions(forced_attention=(), masked=()))
     for one, two in zip(transducer.nbest(["abc"], 3)[0], with_empty_options.nbest(["abc"], 3)[0], strict=True):
         assert one.target == two.target
         for name in ("log_probabilities", "attention", "top_log_probabilities"):
@@ -318,7 +326,7 @@ def test_forcing_the_models_own_weights_changes_only_rounding(kind: str) -> None
     transducer = build_model(kind)
     original = transducer.predict(["abc"])[0]
     rows = tuple(ForcedAttention(step, tuple(row.tolist())) for step, row in enumerate(original.attention))
-    assert_traces_close(original, transducer.with_options(DecodingOptions(painted=rows)).predict(["abc"])[0])
+    assert_traces_close(original, transducer.with_options(DecodingOptions(forced_attention=rows)).predict(["abc"])[0])
 
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
@@ -328,7 +336,7 @@ def test_forced_attention_uses_no_whole_search_kernel(name: str, monkeypatch: py
 
     transducer = build_model("gru").with_beam(1 if name == "greedy" else 3)
     monkeypatch.setattr(module, name, refuse)
-    for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(0,))):
+    for options in (DecodingOptions(forced_attention=(ONE_HOT,)), DecodingOptions(masked=(0,))):
         assert transducer.with_options(options).predict(["abc"])[0].output is not None
     with pytest.raises(AssertionError):
         transducer.predict(["abc"])
@@ -342,7 +350,7 @@ def test_kernels_and_torch_agree_on_forced_attention() -> None:
     randomize_parameters(network, 3)
     reference = Transducer(config, vocabs, build_network(config, vocabs).double().eval())
     reference.network.load_state_dict(network.state_dict())
-    for options in (DecodingOptions(painted=(ONE_HOT,)), DecodingOptions(masked=(1,))):
+    for options in (DecodingOptions(forced_attention=(ONE_HOT,)), DecodingOptions(masked=(1,))):
         one, two = (
             each.with_options(options).force([Example("abc", "vwxyz")])[0]
             for each in (Transducer(config, vocabs, network), reference)
@@ -353,20 +361,25 @@ def test_kernels_and_torch_agree_on_forced_attention() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (DecodingOptions(painted=(ForcedAttention(-1, (1.0, 0.0, 0.0)),)), "there is no step -1"),
-        (DecodingOptions(painted=(ForcedAttention(10**6, (1.0, 0.0, 0.0)),)), "there is no step 1000000"),
+        (DecodingOptions(forced_attention=(ForcedAttention(-1, (1.0, 0.0, 0.0)),)), "there is no step -1"),
+        (DecodingOptions(forced_attention=(ForcedAttention(10**6, (1.0, 0.0, 0.0)),)), "there is no step 1000000"),
         (
-            DecodingOptions(painted=(ForcedAttention(0, (1.0, 0.0)),)),
+            DecodingOptions(forced_attention=(ForcedAttention(0, (1.0, 0.0)),)),
             "step 0 has 2 weights, but source 1 has 3 positions",
         ),
-        (DecodingOptions(painted=(ForcedAttention(0, (0.0, 0.0, 0.0)),)), "step 0 has no weight above 0: expected"),
         (
-            DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)),), masked=(1,)),
+            DecodingOptions(forced_attention=(ForcedAttention(0, (0.0, 0.0, 0.0)),)),
+            "step 0 has no weight above 0: expected",
+        ),
+        (
+            DecodingOptions(forced_attention=(ForcedAttention(0, (0.0, 1.0, 0.0)),), masked=(1,)),
             "no weight above 0 outside masked positions",
         ),
         (
-            DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)), ForcedAttention(0, (1.0, 0.0, 0.0)))),
-            "step 0 is painted twice",
+            DecodingOptions(
+                forced_attention=(ForcedAttention(0, (0.0, 1.0, 0.0)), ForcedAttention(0, (1.0, 0.0, 0.0)))
+            ),
+            "step 0 is given twice",
         ),
         (DecodingOptions(masked=(3,)), "there is no position 3: source 1 has 0 to 2"),
         (DecodingOptions(masked=(-1,)), "there is no position -1"),
@@ -399,10 +412,10 @@ def test_masking_needs_a_model_with_attention() -> None:
 
 def test_features_are_positions_and_an_empty_source_has_none() -> None:
     transducer = transducer_of({"data": {"features_column": "3"}, "search": SEARCH}, features="VN")
-    options = DecodingOptions(painted=(ForcedAttention(0, (1.0, 0.0, 0.0)),), masked=(1,))
+    options = DecodingOptions(forced_attention=(ForcedAttention(0, (1.0, 0.0, 0.0)),), masked=(1,))
     traces = transducer.with_options(options).predict(["ab", ""], ["V", "N"])
     assert traces[0].attention[0].tolist() == [1, 0, 0] and not traces[0].attention[:, 1].any()
-    assert traces[1].painted == () and traces[1].output == ""
+    assert traces[1].forced_attention == () and traces[1].output == ""
     with pytest.raises(InputError, match="source 2 has 2 positions"):
         transducer.with_options(options).predict(["ab", "a"], ["V", "V"])
 

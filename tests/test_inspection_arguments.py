@@ -360,7 +360,7 @@ def test_an_ensemble_has_no_states() -> None:
 
 
 def test_traces_with_forced_attention_are_accepted() -> None:
-    model = MODEL.with_options(DecodingOptions(painted=(ForcedAttention(0, (0.0, 1.0, 0.0)),)))
+    model = MODEL.with_options(DecodingOptions(forced_attention=(ForcedAttention(0, (0.0, 1.0, 0.0)),)))
     (trace,) = model.predict(["abc"])
     assert attribute(model, trace).occlusion.shape == (len(trace.target), 3)
 

@@ -76,7 +76,7 @@ OPTION_VALUES: dict[str, tuple[Hashable, ...]] = {
     "options.required": ((), ("v",)),
     "options.lexicon": (False, True),
     "options.lattice": (False, True),
-    "options.painted": ((), (ForcedAttention(1, (0.0, 1.0, 2.0, 0.0)),)),
+    "options.forced_attention": ((), (ForcedAttention(1, (0.0, 1.0, 2.0, 0.0)),)),
     "options.masked": ((), (2,)),
 }
 

@@ -22,7 +22,9 @@ def test_the_change_equals_that_of_forcing_the_shuffled_row(kind: str) -> None:
         rows = [row[generator.permutation(4)] for _ in range(5)]
         changes = []
         for weights in rows:
-            forced = transducer.with_options(DecodingOptions(painted=(ForcedAttention(t, tuple(weights.tolist())),)))
+            forced = transducer.with_options(
+                DecodingOptions(forced_attention=(ForcedAttention(t, tuple(weights.tolist())),))
+            )
             after = np.exp(step_distributions(forced, [trace])[0])
             changes.append(np.abs(after[t] - before[t]).sum() / 2)
         if kind == "copying":  # its distributions merge all copied symbols that the vocabulary lacks
@@ -45,7 +47,7 @@ def test_one_position_or_uniform_weights_cannot_change() -> None:
     transducer = make_transducer()
     assert permute_attention(transducer, make_traces(transducer, [("a", "vw")])[0]).change.max() < 1e-12
     uniform = tuple(ForcedAttention(step, (1.0, 1.0, 1.0)) for step in range(3))
-    uniform_transducer = transducer.with_options(DecodingOptions(painted=uniform))
+    uniform_transducer = transducer.with_options(DecodingOptions(forced_attention=uniform))
     assert permute_attention(uniform_transducer, make_traces(transducer, [("abc", "vw")])[0]).change.max() < 1e-12
 
 

@@ -46,7 +46,9 @@ def test_unfinished_outputs_have_no_eos() -> None:
 
 
 def test_forced_attention_stays_forced() -> None:
-    transducer = make_transducer().with_options(DecodingOptions(painted=(ForcedAttention(1, (0.0, 0.0, 1.0)),)))
+    transducer = make_transducer().with_options(
+        DecodingOptions(forced_attention=(ForcedAttention(1, (0.0, 0.0, 1.0)),))
+    )
     trace = make_traces(transducer, [("abc", "vw")])[0]
     with torch.inference_mode():
         (replay,) = build_replays(transducer, [trace])

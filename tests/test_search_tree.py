@@ -49,7 +49,7 @@ def test_every_node_has_the_log_probability_of_its_path(
         ):
             np.testing.assert_allclose(tree.sums[node], scored.log_probabilities.sum(), atol=1e-4)
             np.testing.assert_allclose(tree.log_probabilities[node], scored.log_probabilities[-1], atol=1e-4)
-            np.testing.assert_allclose(tree.attention[tree.looks[node]], scored.weights[-1], atol=1e-5)
+            np.testing.assert_allclose(tree.attention[tree.attention_rows[node]], scored.weights[-1], atol=1e-5)
         parents = {int(parent) for parent in tree.parents}
         assert all(tree.fates[parent] == "kept" for parent in parents if parent >= 0)
         assert all(fate != "kept" for fate, node in zip(tree.fates, tree.ids, strict=True) if node == EOS)

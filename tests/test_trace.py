@@ -162,7 +162,7 @@ def test_a_changed_field_is_checked_when_the_trace_is_written(tmp_path: Path) ->
         ("attention", np.full((2, 3), -0.1), r"trace.attention: expected weights from 0 to 1, got -0.1 at \[0, 0\]"),
         ("attention", np.full((2, 3), np.nan), "trace.attention: expected weights from 0 to 1, got nan"),
         ("heads", np.full((1, 2, 3), 1.1), "trace.heads: expected weights from 0 to 1, got 1.1"),
-        ("looks", np.full((1, 3), np.inf), "trace.looks: expected weights from 0 to 1, got inf"),
+        ("hop_weights", np.full((1, 3), np.inf), "trace.hop_weights: expected weights from 0 to 1, got inf"),
         ("probability", 1.1, "trace.probability: expected a number from 0 to 1, got 1.1"),
         ("search_score", math.inf, "trace.search_score: expected a finite number or None, got inf"),
         ("features", 9, "trace.features: expected 0 to"),

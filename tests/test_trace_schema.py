@@ -69,7 +69,7 @@ def lattice_fields(draw: st.DrawFn, positions: int) -> dict[str, Any]:
         log_probabilities=draw_array(draw, (nodes,), st.floats(-50, 0, width=32)),
         scores=draw_array(draw, (nodes,), st.floats(-50, 0, width=32)),
         fates=tuple(draw(st.lists(st.sampled_from(get_args(Fate)), min_size=nodes, max_size=nodes))),
-        looks=np.array(draw(st.lists(st.integers(0, rows - 1), min_size=nodes, max_size=nodes))),
+        attention_rows=np.array(draw(st.lists(st.integers(0, rows - 1), min_size=nodes, max_size=nodes))),
         attention=draw_array(draw, (rows, positions), WEIGHTS),
         leaf=draw(st.integers(-1, nodes - 1)),
     )
@@ -86,7 +86,7 @@ def trace_fields(draw: st.DrawFn) -> dict[str, Any]:
     features = draw(st.integers(0, S))
     T = S - features if task == "tag" else T  # each source position has a tag
     likely = -np.sort(-draw_array(draw, (T, k), LOG_PROBABILITIES), axis=1)
-    heads, looks = draw(st.none() | st.integers(1, 2)), draw(st.none() | st.integers(1, 3))
+    heads, hops = draw(st.none() | st.integers(1, 2)), draw(st.none() | st.integers(1, 3))
     return dict(
         text=draw(SYMBOLS),
         source=tuple(draw(st.lists(SYMBOLS, min_size=S, max_size=S))),
@@ -105,12 +105,12 @@ def trace_fields(draw: st.DrawFn) -> dict[str, Any]:
         search_score=draw(st.none() | st.floats(-50, 0)),
         unknown_target=draw(index_tuples(T)),
         forced=draw(index_tuples(T)),
-        painted=draw(index_tuples(T)),
+        forced_attention=draw(index_tuples(T)),
         lattice=draw(st.none() | lattice_fields(S)),
         heads=None if heads is None else draw_array(draw, (heads, T, S), WEIGHTS),
         added=draw(st.lists(SYMBOLS, max_size=2).map(tuple)),
         task=task,
-        looks=None if looks is None else draw_array(draw, (looks, S), WEIGHTS),
+        hop_weights=None if hops is None else draw_array(draw, (hops, S), WEIGHTS),
     )
 
 
@@ -189,11 +189,11 @@ def make_trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "this is not a trace of schema version 1"),
+        ("", "this is not a trace of schema version 2"),
         ("[]", "this is not a trace"),
         (b"\xff", "this is not a trace"),
         (make_trace_json(version=None), "missing required field `version`"),
-        (make_trace_json(version=VERSION + 1), "the trace has version 2 of the schema; expected version 1"),
+        (make_trace_json(version=VERSION + 1), "the trace has version 3 of the schema; expected version 2"),
         (make_trace_json(source=[1]), r"`str`.*source"),
         (make_trace_json(target=["x"]), "expected candidates of 1 steps"),
         (make_trace_json(log_probabilities=[0.5]), "log_probabilities: expected 2 numbers, got 1"),
@@ -234,7 +234,7 @@ def test_invalid_traces_are_refused(text: str | bytes, message: str) -> None:
     [
         ("parents", [0], "parents that come before their nodes"),
         ("leaf", 1, "a leaf among the nodes"),
-        ("looks", [1], "looks that are rows"),
+        ("attention_rows", [1], "attention_rows that are rows"),
         ("fates", [], "a parent, a fate and a look"),
         ("attention", [[0.5]], "attention: expected any number of × 3"),
         ("scores", [], "scores: expected 1 numbers, got 0"),
@@ -245,7 +245,7 @@ def test_invalid_traces_are_refused(text: str | bytes, message: str) -> None:
 def test_invalid_search_trees_are_refused(name: str, value: object, message: str) -> None:
     lattice = {
         **{"symbols": ["x"], "parents": [-1], "log_probabilities": [0], "scores": [0]},
-        **{"fates": ["kept"], "looks": [0], "attention": [[1, 0, 0]], "leaf": 0},
+        **{"fates": ["kept"], "attention_rows": [0], "attention": [[1, 0, 0]], "leaf": 0},
     }
     assert Trace.from_json(make_trace_json(lattice=lattice)).lattice is not None
     with pytest.raises(DataError, match=message):
@@ -253,22 +253,22 @@ def test_invalid_search_trees_are_refused(name: str, value: object, message: str
 
 
 @pytest.mark.parametrize("rows", [30_000_000, 2**40])
-@pytest.mark.parametrize(("name", "rest"), [("heads", [0, 0]), ("looks", [0]), ("attention", [0])])
+@pytest.mark.parametrize(("name", "rest"), [("heads", [0, 0]), ("hop_weights", [0]), ("attention", [0])])
 def test_the_number_of_empty_rows_is_limited(name: str, rest: list[int], rows: int) -> None:
     """A few bytes could otherwise become gigabytes of lists."""
     array = {"shape": [rows, *rest], "data": ""}
     lattice = {
         **{"symbols": [], "parents": [], "log_probabilities": [], "scores": []},
-        **{"fates": [], "looks": [], "attention": array, "leaf": -1},
+        **{"fates": [], "attention_rows": [], "attention": array, "leaf": -1},
     }
-    empty_fields = {"source": [], "target": [], "features": 0, "unknown": [], "forced": [], "painted": []}
+    empty_fields = {"source": [], "target": [], "features": 0, "unknown": [], "forced": [], "forced_attention": []}
     empty_fields |= {
         "log_probabilities": [],
         "attention": [],
         "top": [],
         "unknown_target": [],
         "heads": None,
-        "looks": None,
+        "hop_weights": None,
     }
     changes = {"lattice": lattice} if name == "attention" else {name: array}
     assert Trace.from_json(make_trace_json(**empty_fields)).target == ()
@@ -279,7 +279,7 @@ def test_the_number_of_empty_rows_is_limited(name: str, rest: list[int], rows: i
 def test_a_record_of_other_types_is_refused() -> None:
     for changes in ({"target": None}, {"source": [1]}, {"rank": "1"}, {"top": 5}, {"text": object()}):
         record = msgspec.structs.replace(make_small_trace().to_record(), **changes)
-        with pytest.raises(DataError, match="this is not a trace of schema version 1"):
+        with pytest.raises(DataError, match="this is not a trace of schema version 2"):
             Trace.from_record(record)
 
 

@@ -39,7 +39,7 @@ def test_attention_override_is_applied() -> None:
         digits_page(), DecodeRequest(text="nine two", attention_overrides=[AttentionOverride(step=0, weights=row)])
     ).traces
     np.testing.assert_allclose(decode_array(trace.attention)[0], [0] * 7 + [1], atol=1e-6)
-    assert trace.painted == [0]
+    assert trace.forced_attention == [0]
 
 
 def test_masked_position_has_no_attention() -> None:
@@ -176,7 +176,7 @@ def test_override_that_another_override_truncates_is_kept() -> None:
     row = AttentionOverride(step=2, weights=[1.0] * 8)
     after = DecodeRequest(text="nine two", prefix=["4", END], attention_overrides=[row])
     comparison = compare_what_if(digits_page(), WhatIfRequest(before=PLAIN_REQUEST, after=after))
-    assert len(comparison.before.traces[0].target) == 3 and comparison.after.traces[0].painted == []
+    assert len(comparison.before.traces[0].target) == 3 and comparison.after.traces[0].forced_attention == []
 
 
 def test_overrides_are_added_one_after_another() -> None:
@@ -188,7 +188,7 @@ def test_overrides_are_added_one_after_another() -> None:
     for count in range(1, len(rows) + 1):
         after = msgspec.structs.replace(before, attention_overrides=sorted(rows[:count], key=lambda row: row.step))
         trace = compare_what_if(shown, WhatIfRequest(before=before, after=after)).after.traces[0]
-        assert trace.painted == [row.step for row in after.attention_overrides if row.step < len(trace.target)]
+        assert trace.forced_attention == [row.step for row in after.attention_overrides if row.step < len(trace.target)]
         lengths.append(len(trace.target))
     last = rows[1]
     assert last.step in range(len(item.traces[0].target), lengths[0]) and lengths[2] <= last.step

@@ -177,8 +177,8 @@ def test_incomplete_request_is_no_server_error(port: int, caplog: pytest.LogCapt
         (b'{"text": "one", "run": 7}', "run"),
         (b'{"text": "one", "masked_positions": [3]}', "masked"),
         (b'{"text": "one", "masked_positions": [0, 1, 2]}', "masked"),
-        (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [1]}]}', "painted"),
-        (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [0, 0, 0]}]}', "painted"),
+        (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [1]}]}', "forced_attention"),
+        (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [0, 0, 0]}]}', "forced_attention"),
     ],
 )
 def test_rejected_request_has_status_200_and_an_error(port: int, body: bytes, message: str) -> None:

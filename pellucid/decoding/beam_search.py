@@ -321,8 +321,8 @@ def _search_tree(steps: list[BeamStep], source: int, length: int) -> _SourceTree
             fates.append(
                 "ended" if beam_step.ended[row, extension] else "kept" if beam_step.kept[row, extension] else "pruned"
             )
-    ids, parents, looks, log_probabilities, sums = (np.array(column) for column in zip(*rows, strict=True))
-    tree = SearchTreeIds(ids, parents, looks, log_probabilities, sums, tuple(fates), np.stack(attention))
+    ids, parents, weight_rows, log_probabilities, sums = (np.array(column) for column in zip(*rows, strict=True))
+    tree = SearchTreeIds(ids, parents, weight_rows, log_probabilities, sums, tuple(fates), np.stack(attention))
     return _SourceTree(tree, nodes)
 
 

@@ -38,7 +38,7 @@ class BatchAnswers(NamedTuple):
     """Log-probability of each answer; −∞ for impossible answers and beyond a source's end."""
     weights: Float[np.ndarray, "B T S"]
     """Attention weights of each answer; a tag has weight 1 at its own position."""
-    looks: Float[np.ndarray, "B L S"] | None
+    hop_weights: Float[np.ndarray, "B L S"] | None
     """Attention weights of each hop, if every network has several; else None."""
 
     def attention_of(self, row: int, steps: int, positions: int) -> "AnswerAttention":
@@ -49,15 +49,15 @@ class BatchAnswers(NamedTuple):
             steps: Number of its answers.
             positions: Number of its positions.
         """
-        looks = None if self.looks is None else self.looks[row, :, :positions]
-        return AnswerAttention(self.weights[row, :steps, :positions], looks)
+        hop_weights = None if self.hop_weights is None else self.hop_weights[row, :, :positions]
+        return AnswerAttention(self.weights[row, :steps, :positions], hop_weights)
 
 
 class AnswerAttention(NamedTuple):
     """Attention weights of the answers of one source."""
 
     weights: Float[np.ndarray, "T S"]
-    looks: Float[np.ndarray, "L S"] | None
+    hop_weights: Float[np.ndarray, "L S"] | None
     """Attention weights of each hop; None for one hop."""
 
 
@@ -162,7 +162,7 @@ class ClassificationPredictor(Predictor):
         Args:
             batch: Sources of the batch.
         """
-        log_probabilities, weights, looks = list[Tensor](), list[Tensor](), list[Tensor]()
+        log_probabilities, weights, all_hops = list[Tensor](), list[Tensor](), list[Tensor]()
         orders = self.members.target_tables or (None,)
         members = zip(self.networks, self.member_sources(batch.source), orders, strict=True)
         for network, source, order in members:
@@ -172,7 +172,7 @@ class ClassificationPredictor(Predictor):
             logits[:, :, :NUM_SPECIAL] = -torch.inf
             log_probabilities.append(logits.log_softmax(dim=-1))
             weights.append(output.weights)
-            looks += [] if output.hop_weights is None or output.hop_weights.shape[1] == 1 else [output.hop_weights]
+            all_hops += [] if output.hop_weights is None or output.hop_weights.shape[1] == 1 else [output.hop_weights]
         mean = (
             log_probabilities[0]
             if len(log_probabilities) == 1
@@ -182,7 +182,11 @@ class ClassificationPredictor(Predictor):
         attention = (
             _identity_weights(mean.shape[1], len(mean)) if per_position else to_array(torch.stack(weights).mean(dim=0))
         )
-        hops = to_array(torch.stack(looks).mean(dim=0)) if looks and len(looks) == len(log_probabilities) else None
+        hops = (
+            to_array(torch.stack(all_hops).mean(dim=0))
+            if all_hops and len(all_hops) == len(log_probabilities)
+            else None
+        )
         return BatchAnswers(to_array(mean), attention, hops)
 
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
@@ -239,7 +243,7 @@ class ClassificationPredictor(Predictor):
                 attention.weights,
                 to_array(top.indices),
                 to_array(top.values),
-                looks=attention.looks,
+                hop_weights=attention.hop_weights,
             )
         )
 
@@ -249,7 +253,11 @@ def _ranked_hypothesis(candidates: TopAnswers, rank: int, attention: AnswerAtten
     top = candidates.ids[:, :CANDIDATES], candidates.values[:, :CANDIDATES]
     return hypothesis_of(
         DecodedOutput(
-            candidates.ids[:, rank], candidates.values[:, rank], attention.weights, *top, looks=attention.looks
+            candidates.ids[:, rank],
+            candidates.values[:, rank],
+            attention.weights,
+            *top,
+            hop_weights=attention.hop_weights,
         )
     )
 

@@ -81,18 +81,20 @@ def attention_rows(
     """
     for number, length in zip((batch.rows + batch.first + 1).tolist(), batch.positions.tolist(), strict=True):
         _check_masked(options.masked, number, length)
-        for forced in options.painted:
-            _check_painted(forced, number, length, max_steps)
+        for forced in options.forced_attention:
+            _check_forced_attention(forced, number, length, max_steps)
     if options.masked and all(
         isinstance(require_seq2seq(network).decoder.attention, NoAttention) for network in networks
     ):
         raise InputError("masked: the model has no attention, so no source position can be masked")
-    steps = [forced.step for forced in options.painted]
+    steps = [forced.step for forced in options.forced_attention]
     repeated = next((step for step in steps if steps.count(step) > 1), None)
     if repeated is not None:
-        raise InputError(f"painted: step {repeated} is painted twice")
+        raise InputError(f"forced_attention: step {repeated} is given twice")
     like, columns = next(networks[0].parameters()), batch.source.shape[1]
-    return {forced.step: _normalized_row(forced, options.masked, columns).to(like) for forced in options.painted}
+    return {
+        forced.step: _normalized_row(forced, options.masked, columns).to(like) for forced in options.forced_attention
+    }
 
 
 def _check_masked(masked: tuple[int, ...], number: int, length: int) -> None:
@@ -104,14 +106,16 @@ def _check_masked(masked: tuple[int, ...], number: int, length: int) -> None:
         raise InputError(f"masked: all {length} positions of source {number} are masked; leave one at least")
 
 
-def _check_painted(forced: ForcedAttention, number: int, length: int, max_steps: int) -> None:
+def _check_forced_attention(forced: ForcedAttention, number: int, length: int, max_steps: int) -> None:
     """Check that a row fits its source."""
     if not 0 <= forced.step <= max_steps:
-        raise InputError(f"painted: there is no step {quote(forced.step)}: an output has 0 to {max_steps} at most")
+        raise InputError(
+            f"forced_attention: there is no step {quote(forced.step)}: an output has 0 to {max_steps} at most"
+        )
     weights = len(forced.weights)
     if weights != length:
         raise InputError(
-            f"painted: step {forced.step} has {weights} weights, but source {number} has {length} positions"
+            f"forced_attention: step {forced.step} has {weights} weights, but source {number} has {length} positions"
         )
 
 
@@ -122,6 +126,6 @@ def _normalized_row(forced: ForcedAttention, masked: tuple[int, ...], columns: i
     row[list(masked)] = 0
     if not row.any():
         where = " outside masked positions" if masked else ""
-        raise InputError(f"painted: step {forced.step} has no weight above 0{where}: expected one at least")
+        raise InputError(f"forced_attention: step {forced.step} has no weight above 0{where}: expected one at least")
     row = row / row.max()
     return row / row.sum()

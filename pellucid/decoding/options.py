@@ -56,7 +56,7 @@ class DecodingOptions(CheckedFields):
     """Lexicon; a source in it gets its entries there that satisfy the constraints, and the model is not asked."""
     lattice: bool = False
     """Add the search tree of the beam to each trace."""
-    painted: tuple[ForcedAttention, ...] = ()
+    forced_attention: tuple[ForcedAttention, ...] = ()
     """Attention weights that replace the model's at some steps of every hypothesis."""
     masked: tuple[int, ...] = ()
     """Source positions, from 0 and including features, that attention ignores: their weight is zero."""
@@ -64,7 +64,7 @@ class DecodingOptions(CheckedFields):
     @property
     def attention_options(self) -> "DecodingOptions":
         """Return only the options that change attention."""
-        return DecodingOptions(painted=self.painted, masked=self.masked)
+        return DecodingOptions(forced_attention=self.forced_attention, masked=self.masked)
 
 
 NO_OPTIONS = DecodingOptions()

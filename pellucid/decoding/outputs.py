@@ -65,7 +65,7 @@ class DecodedOutput(NamedTuple):
     """Their log-probabilities."""
     heads: Float[np.ndarray, "M T S"] | None = None
     """Attention weights of each of M heads; None for one head, and for ensembles."""
-    looks: Float[np.ndarray, "L S"] | None = None
+    hop_weights: Float[np.ndarray, "L S"] | None = None
     """Attention weights of each hop of a classifier with several; the last are `weights`."""
 
 

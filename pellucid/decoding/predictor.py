@@ -614,10 +614,12 @@ class Predictor(ABC):
             rank=rank,
             search_score=None if plain or hypothesis is None else hypothesis.score,
             forced=tuple(range(min(prefix_length, len(symbols)))),
-            painted=tuple(sorted(row.step for row in self.options.painted if row.step < len(symbols))),
+            forced_attention=tuple(
+                sorted(row.step for row in self.options.forced_attention if row.step < len(symbols))
+            ),
             lattice=lattice,
             heads=output.heads,
             added=source.added,
             task=self.config.task,
-            looks=output.looks,
+            hop_weights=output.hop_weights,
         )

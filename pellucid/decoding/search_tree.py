@@ -21,7 +21,7 @@ class SearchTreeIds(NamedTuple):
 
     ids: Int[np.ndarray, " N"]
     parents: Int[np.ndarray, " N"]
-    looks: Int[np.ndarray, " N"]
+    attention_rows: Int[np.ndarray, " N"]
     log_probabilities: Float[np.ndarray, " N"]
     sums: Float[np.ndarray, " N"]
     fates: tuple[Fate, ...]
@@ -35,7 +35,7 @@ class SearchTreeIds(NamedTuple):
             leaf: Node at which the output ends; −1 for an empty output.
         """
         arrays = (self.parents, self.log_probabilities, self.sums)
-        return SearchTree(tuple(symbols.tolist()), *arrays, self.fates, self.looks, self.attention, leaf)
+        return SearchTree(tuple(symbols.tolist()), *arrays, self.fates, self.attention_rows, self.attention, leaf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class SearchTree:
     """Log-probability of the path to each node, by which the beam is pruned."""
     fates: tuple[Fate, ...]
     """kept: continued by the beam, or active at the end of the search. ended: a finished output. pruned: dropped."""
-    looks: Int[np.ndarray, " N"]
+    attention_rows: Int[np.ndarray, " N"]
     """Row of `attention` for each node: the weights of the decoder step that scored it. Siblings share it."""
     attention: Float[np.ndarray, "L S"]
     """Attention weights, one row for each hypothesis and step."""
@@ -80,7 +80,7 @@ class SearchTree:
             log_probabilities=encode(self.log_probabilities),
             scores=encode(self.scores),
             fates=list(self.fates),
-            looks=self.looks.tolist(),
+            attention_rows=self.attention_rows.tolist(),
             attention=encode(self.attention),
             leaf=self.leaf,
         )
@@ -99,19 +99,21 @@ class SearchTree:
         """
         nodes, attention = len(record.symbols), decode_field(record, "attention", (None, positions))
         rows, indexed_parents = range(len(attention)), enumerate(record.parents)
-        if not nodes == len(record.parents) == len(record.fates) == len(record.looks):
+        if not nodes == len(record.parents) == len(record.fates) == len(record.attention_rows):
             raise DataError(f"lattice: expected a parent, a fate and a look for each of {nodes} symbols")
         if not all(-1 <= parent < node for node, parent in indexed_parents) or not -1 <= record.leaf < nodes:
             raise DataError("lattice: expected parents that come before their nodes, and a leaf among the nodes")
-        if not all(row in rows for row in record.looks):
-            raise DataError(f"lattice: expected looks that are rows of its attention, 0 to {len(attention) - 1}")
+        if not all(row in rows for row in record.attention_rows):
+            raise DataError(
+                f"lattice: expected attention_rows that are rows of its attention, 0 to {len(attention) - 1}"
+            )
         return cls(
             symbols=tuple(record.symbols),
             parents=np.array(record.parents, np.int64),
             log_probabilities=decode_field(record, "log_probabilities", (nodes,)),
             scores=decode_field(record, "scores", (nodes,)),
             fates=tuple(record.fates),
-            looks=np.array(record.looks, np.int64),
+            attention_rows=np.array(record.attention_rows, np.int64),
             attention=attention,
             leaf=record.leaf,
         )

@@ -124,7 +124,7 @@ class Trace:
     """Positions in a scored `target` whose symbol is not in the vocabulary."""
     forced: tuple[int, ...] = ()
     """Steps, from 0, whose symbol was given by a prefix."""
-    painted: tuple[int, ...] = ()
+    forced_attention: tuple[int, ...] = ()
     """Steps, from 0, whose attention weights were given (`ForcedAttention`)."""
     lattice: SearchTree | None = None
     """Search tree of the beam, if requested."""
@@ -134,7 +134,7 @@ class Trace:
     """Features added to the embedding of every source symbol (encoder.features = "sum"); they have no positions."""
     task: Task = DEFAULT_TASK
     """Task of the model. Only outputs of autoregressive tasks end with `END`."""
-    looks: Float[np.ndarray, "L S"] | None = None
+    hop_weights: Float[np.ndarray, "L S"] | None = None
     """Attention weights of each hop of a classifier with several; the last are `attention`."""
 
     @property
@@ -223,11 +223,11 @@ class Trace:
             search_score=None if self.search_score is None else _json_number(self.search_score, compact),
             task=sys.intern(self.task),
             heads=None if self.heads is None else encode(self.heads),
-            looks=None if self.looks is None else encode(self.looks),
+            hop_weights=None if self.hop_weights is None else encode(self.hop_weights),
             added=list(self.added),
             unknown_target=list(self.unknown_target),
             forced=list(self.forced),
-            painted=list(self.painted),
+            forced_attention=list(self.forced_attention),
             lattice=None if self.lattice is None else self.lattice.to_record(compact),
         )
 
@@ -275,12 +275,12 @@ class Trace:
             search_score=record.search_score,
             unknown_target=tuple(record.unknown_target),
             forced=tuple(record.forced),
-            painted=tuple(record.painted),
+            forced_attention=tuple(record.forced_attention),
             lattice=None if record.lattice is None else SearchTree.from_record(record.lattice, S),
             heads=None if record.heads is None else decode_field(record, "heads", (None, T, S)),
             added=tuple(record.added),
             task=record.task,
-            looks=None if record.looks is None else decode_field(record, "looks", (None, S)),
+            hop_weights=None if record.hop_weights is None else decode_field(record, "hop_weights", (None, S)),
         )
 
     def _top(self) -> list[list[tuple[str, float]]]:
@@ -400,7 +400,7 @@ def _checked_fields(trace: Trace) -> Trace:
     _check_array("attention", trace.attention, (T, S))
     if not _is_identity_attention(trace.attention, plain["features"]):  # whose T × S weights are not all read
         _check_weights("attention", trace.attention)
-    for name, shape in (("heads", (None, T, S)), ("looks", (None, S))):
+    for name, shape in (("heads", (None, T, S)), ("hop_weights", (None, S))):
         if getattr(trace, name) is not None:
             _check_array(name, getattr(trace, name), shape)
             _check_weights(name, getattr(trace, name))
@@ -414,7 +414,7 @@ def _check_numbers(plain: dict[str, Any]) -> None:
         raise ArgumentError(f"features: expected 0 to {S}, the length of source, got {quote(plain['features'])}")
     if not 0 <= plain["rank"] <= MAX_RANK:
         raise ArgumentError(f"rank: expected a number from 0 to {MAX_RANK}, got {quote(plain['rank'])}")
-    for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("painted", T)):
+    for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("forced_attention", T)):
         if not all(0 <= index < count for index in plain[name]):
             raise ArgumentError(f"{name}: expected numbers from 0 to {count - 1}")
     probability = plain["probability"]
@@ -426,7 +426,7 @@ _PLAIN_FIELDS: dict[str, Any] = {
     **{"text": str, "source": tuple[str, ...], "features": int, "unknown": tuple[int, ...]},
     **{"target": tuple[str, ...], "output": str, "finished": bool, "top_symbols": tuple[tuple[str, ...], ...]},
     **{"origin": Origin, "rank": int, "probability": float | None, "search_score": float | None},
-    **{"unknown_target": tuple[int, ...], "forced": tuple[int, ...], "painted": tuple[int, ...]},
+    **{"unknown_target": tuple[int, ...], "forced": tuple[int, ...], "forced_attention": tuple[int, ...]},
     **{"lattice": SearchTree | None, "added": tuple[str, ...], "task": str},
 }
 """Fields of a trace that are not arrays, and their types."""
@@ -539,7 +539,7 @@ def _check_record(record: TraceRecord) -> None:
         ("unknown", record.unknown, positions),
         ("unknown_target", record.unknown_target, steps),
         ("forced", record.forced, steps),
-        ("painted", record.painted, steps),
+        ("forced_attention", record.forced_attention, steps),
     ):
         if not all(0 <= index < count for index in indices):
             raise DataError(f"{name}: expected numbers from 0 to {count - 1}")

@@ -2,7 +2,7 @@
 
 TypeScript's types are generated from it. docs/guides/decoding.md documents every field.
 
-T steps (the end symbol's included), S source positions, N heads, L looks or rows, M nodes of a lattice.
+T steps (the end symbol's included), S source positions, N heads, L attention steps or rows, M nodes of a lattice.
 """
 
 import base64
@@ -19,7 +19,7 @@ from pellucid.config.settings import DEFAULT_TASK, Task
 from pellucid.error_messages import describe_value, escape_json
 from pellucid.errors import DataError, abbreviate_reason
 
-VERSION = 1
+VERSION = 2
 """Version of the schema. A reader refuses every other version."""
 DECIMALS = 6
 """Decimals of numbers in lists, and of `top` in both forms."""
@@ -59,7 +59,7 @@ class LatticeRecord(msgspec.Struct, frozen=True, kw_only=True):
     log_probabilities: Vector
     scores: Vector
     fates: list[Fate]
-    looks: list[int]
+    attention_rows: list[int]
     attention: Matrix
     """L × S."""
     leaf: int
@@ -93,12 +93,12 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     task: Task = DEFAULT_TASK
     heads: Matrices | None = None
     """N × T × S."""
-    looks: Matrix | None = None
+    hop_weights: Matrix | None = None
     """L × S."""
     added: list[str] = []
     unknown_target: list[int] = []
     forced: list[int] = []
-    painted: list[int] = []
+    forced_attention: list[int] = []
     lattice: LatticeRecord | None = None
 
 

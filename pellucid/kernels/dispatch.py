@@ -184,7 +184,7 @@ BASIC_SEARCH: SupportedValues = {
     "options.required": ANYTHING,
     "options.lexicon": ANYTHING,  # looked up before the search
     "options.lattice": {False},
-    "options.painted": {False},
+    "options.forced_attention": {False},
     "options.masked": {False},
     "constraints.forbidden": {False},
     "constraints.required": {False},

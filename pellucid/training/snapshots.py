@@ -277,5 +277,5 @@ def _rounded(trace: Trace) -> Trace:
         attention=trace.attention.astype(np.float16).astype(np.float32),
         search_score=None if score is None else round(score, DECIMALS),
         heads=None,
-        looks=None,
+        hop_weights=None,
     )

@@ -308,5 +308,7 @@ def _configure_predictor(model: Predictor, request: DecodeRequest) -> Predictor:
     overrides = tuple(
         ForcedAttention(override.step, tuple(override.weights)) for override in request.attention_overrides
     )
-    options = DecodingOptions(lattice=request.lattice, painted=overrides, masked=tuple(request.masked_positions))
+    options = DecodingOptions(
+        lattice=request.lattice, forced_attention=overrides, masked=tuple(request.masked_positions)
+    )
     return model.with_beam(request.beam_size).with_options(options)

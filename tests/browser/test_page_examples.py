@@ -232,7 +232,7 @@ def test_beam_node_shows_its_attention(open_page: OpenPage, server_url: str) -> 
         node = matching_nodes[0]
         find_panel(page, "Beam search tree").locator(f"g[data-node='{node}']").click()
         expect(find_panel(page, "Beam search tree").locator("[aria-live]")).to_contain_text(label)
-        weights = decode_array(beam.attention)[beam.looks[node]]
+        weights = decode_array(beam.attention)[beam.attention_rows[node]]
         depth = len(path_to_node(beam.parents, node))
         page.mouse.move(
             *cell_center(page, "Attention of the selected hypothesis", (depth - 1, 1), (depth, len(weights)))

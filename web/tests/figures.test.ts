@@ -114,7 +114,7 @@ test("a what-if figure has the outputs before and after, with changed symbols ma
 
 test("a what-if table marks forced symbols and attention, and names the output that p after refers to", () => {
   const change = (step: number | null, newStep: number | null) => ({ step, newStep, symbol: "x", now: "x", before: 0.5, after: 0.25, move: -0.25, divergence: 1 });
-  const now = { ...trace("xyz", "ab"), forced: [0, 1], painted: [1, 2] };
+  const now = { ...trace("xyz", "ab"), forced: [0, 1], forced_attention: [1, 2] };
   const table = changeTable(now, [change(0, 0), change(1, 1), change(2, 2), change(3, null)], false);
   expect(table[0]).toEqual(["step", "before", "after", "p before", "p after, along the output before", "KL in bits", "forced after"]);
   expect(table.slice(1).map((line) => line[6])).toEqual(["symbol", "symbol and attention", "attention", ""]);

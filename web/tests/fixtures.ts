@@ -9,7 +9,7 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
   const rows = weights ?? symbols.map((_, step) => [...source].map((_, at) => (at === step % source.length ? 1 : 0)));
   const logs = symbols.map((_, step) => -0.1 * (step + 1));
   return {
-    version: 1,
+    version: 2,
     text: source,
     source: [...source],
     features: 0,
@@ -28,7 +28,7 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     search_score: null,
     unknown_target: [],
     forced: [],
-    painted: [],
+    forced_attention: [],
     lattice: null,
     heads: null,
     added: [],
@@ -36,7 +36,7 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     states: null,
     entropy_is_lower_bound: false,
     task: "transduce",
-    looks: null,
+    hop_weights: null,
   };
 }
 
@@ -63,7 +63,7 @@ export const beam: Lattice = {
   log_probabilities: vector([-0.5, -1, -0.25, -0.5, -3]),
   scores: vector([-0.5, -1, -0.75, -1.5, -3.5]),
   fates: ["kept", "kept", "kept", "ended", "pruned"],
-  looks: [0, 0, 1, 2, 1],
+  attention_rows: [0, 0, 1, 2, 1],
   attention: encodeGrid(gridFromRows([[1, 0], [0.25, 0.75], [0, 1]])),
   leaf: 2,
 };

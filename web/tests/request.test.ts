@@ -100,15 +100,15 @@ describe("a change in an address", () => {
     for (let seed = 1; seed <= 300; seed++) {
       const drawn = permuteWeights(Float32Array.from({ length: 64 }, (_, at) => at), seed);
       const row = (at: number) => Array.from({ length: 1 + (drawn[at]! % 9) }, (_, index) => Number((10 ** -drawn[(at + index) % 64]! * (drawn[(at * index) % 64]! % 3)).toPrecision(5)));
-      const painted = [...drawn.slice(0, 5)].sort((a, b) => a - b).map((step, at) => ({ step, weights: row(drawn[20]! % 2 ? at : 0) }));
-      const told = encodeChange(before, { ...before, attention_overrides: painted })!;
-      expect(decodeChange(before, told).attention_overrides).toEqual(painted);
+      const overrides = [...drawn.slice(0, 5)].sort((a, b) => a - b).map((step, at) => ({ step, weights: row(drawn[20]! % 2 ? at : 0) }));
+      const told = encodeChange(before, { ...before, attention_overrides: overrides })!;
+      expect(decodeChange(before, told).attention_overrides).toEqual(overrides);
       expect(decodeURIComponent(encodeURIComponent(told))).toBe(told);
     }
   });
   it("decodes overrides in plain lists", () => {
-    const painted = [{ step: 2, weights: [0, 0.5, 0.5] }];
-    expect(decodeChange(before, JSON.stringify({ attention_overrides: painted })).attention_overrides).toEqual(painted);
+    const overrides = [{ step: 2, weights: [0, 0.5, 0.5] }];
+    expect(decodeChange(before, JSON.stringify({ attention_overrides: overrides })).attention_overrides).toEqual(overrides);
   });
   it.each(["x", "0", "_", "0_", "0_1*x", "0_-1", "0.5_1", "0_1*0.5", "0_1*1e99", "0*99999_1*99999", "0_NaN", "0_1e999", "0__1"])("rows told as %s change nothing", (told) => {
     expect(decodeChange(before, JSON.stringify({ attention_overrides: told }))).toEqual(before);

@@ -6,7 +6,7 @@ import { symbolSeparator, outputSteps, leastCertainStep } from "../src/data/step
 const row = (values: number[]) => ({ ...encodeGrid(gridFromRows([values])), shape: [values.length] });
 const trace = {
   source: ["a"], target: ["x", "y", "⟨end⟩"], log_probabilities: row([Math.log(0.9), Math.log(0.4), 0]), entropy: row([0.5, 1.2, 0]),
-  top: [[["x", Math.log(0.9)]], [["y", Math.log(0.4)], ["z", Math.log(0.3)]], [["⟨end⟩", 0]]], forced: [0], painted: [1],
+  top: [[["x", Math.log(0.9)]], [["y", Math.log(0.4)], ["z", Math.log(0.3)]], [["⟨end⟩", 0]]], forced: [0], forced_attention: [1],
 } as unknown as Trace;
 const edits: EditOperation[] = [
   { kind: "same", step: 0, expected: "x" },
@@ -17,8 +17,8 @@ const edits: EditOperation[] = [
 
 test("each step has its expected, missing and forced symbols", () => {
   const [first, second, end] = outputSteps(trace, edits);
-  expect(first).toMatchObject({ kind: "same", missing: [], forced: true, painted: false });
-  expect(second).toMatchObject({ kind: "substitution", expected: "z", missing: ["q"], painted: true });
+  expect(first).toMatchObject({ kind: "same", missing: [], forced: true, attentionForced: false });
+  expect(second).toMatchObject({ kind: "substitution", expected: "z", missing: ["q"], attentionForced: true });
   expect(second?.choices.map(({ symbol, gold }) => [symbol, gold])).toEqual([["y", false], ["z", true]]);
   expect(end).toMatchObject({ kind: "unknown", missing: ["w"] });
   expect(second?.probability).toBeCloseTo(0.4);

@@ -13,7 +13,7 @@ const vector = (values: number[]) => ({ ...encodeGrid(gridFromRows([values])), s
 function difference(logs: number[], output = "789"): WhatIfResponse {
   const before = example("abc", "789", null);
   before.traces[0]!.log_probabilities = vector([Math.log(0.9), Math.log(0.98), Math.log(0.5)]);
-  const same = { ...trace("789", "abc"), painted: [0, 1, 2], log_probabilities: vector(logs) };
+  const same = { ...trace("789", "abc"), forced_attention: [0, 1, 2], log_probabilities: vector(logs) };
   return { before, after: example("abc", output, null), compared_output: "before", rescored: same, kl_divergence: vector([0, 4, 0]) };
 }
 const equal = difference([Math.log(0.9), Math.log(0.98), Math.log(0.5)]);

@@ -17,7 +17,7 @@ export interface Lattice {
   log_probabilities: number[] | EncodedArray;
   scores: number[] | EncodedArray;
   fates: ("ended" | "kept" | "pruned")[];
-  looks: number[];
+  attention_rows: number[];
   attention: number[][] | EncodedArray;
   leaf: number;
 }
@@ -85,11 +85,11 @@ export interface Trace {
   search_score: number | null;
   task: string;
   heads: number[][][] | EncodedArray | null;
-  looks: number[][] | EncodedArray | null;
+  hop_weights: number[][] | EncodedArray | null;
   added: string[];
   unknown_target: number[];
   forced: number[];
-  painted: number[];
+  forced_attention: number[];
   lattice: Lattice | null;
   entropy: EncodedArray;
   entropy_is_lower_bound: boolean;

@@ -62,9 +62,9 @@ export function normalizedScore(node: TreeNode): number {
 
 /** Output up to a node, with the attention weights of each symbol. */
 export function attentionAlongPath(trace: Trace, beam: Lattice, node: number): { target: string[]; weights: Grid } {
-  const looks = toGrid(beam.attention);
+  const attention = toGrid(beam.attention);
   const path = pathToNode(beam, node);
-  const weights = gridFromRows(path.map((at) => row(looks, beam.looks[at] ?? 0)));
+  const weights = gridFromRows(path.map((at) => row(attention, beam.attention_rows[at] ?? 0)));
   return { target: path.map((at) => beam.symbols[at] ?? ""), weights: { ...weights, columns: trace.source.length } };
 }
 

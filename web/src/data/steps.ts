@@ -36,13 +36,13 @@ export interface OutputStep {
   /** Missing symbols before this step. */
   readonly missing: string[];
   readonly forced: boolean;
-  readonly painted: boolean;
+  readonly attentionForced: boolean;
 }
 
 /** Steps of an output; `edits` are empty without a reference. */
 export function outputSteps(trace: Trace, edits: readonly EditOperation[]): OutputStep[] {
   const [logProbabilities, entropy] = [decodeArray(trace.log_probabilities), decodeArray(trace.entropy)];
-  const [forced, painted] = [new Set(trace.forced), new Set(trace.painted)];
+  const [forced, attentionForced] = [new Set(trace.forced), new Set(trace.forced_attention)];
   const editsByStep = new Map<number, { edit: EditOperation; missing: string[]; expected: string }>();
   let missing: string[] = [];
   for (const [index, edit] of edits.entries()) {
@@ -73,7 +73,7 @@ export function outputSteps(trace: Trace, edits: readonly EditOperation[]): Outp
       expected: aligned?.expected ?? null,
       missing: before,
       forced: forced.has(index),
-      painted: painted.has(index),
+      attentionForced: attentionForced.has(index),
     };
   });
 }

@@ -28,7 +28,7 @@ export function stepFiles(name: string, all: readonly OutputStep[], picture: str
     table: [
       head,
       ...all.map((step) => [
-        step.index + 1, step.symbol, step.probability, step.entropy, step.expected ?? "", `${step.forced}`, `${step.painted}`,
+        step.index + 1, step.symbol, step.probability, step.entropy, step.expected ?? "", `${step.forced}`, `${step.attentionForced}`,
         step.choices.map(({ symbol, probability }) => `${symbol} ${probability.toFixed(4)}`).join("; "),
       ]),
     ],

@@ -11,7 +11,7 @@ const MARKED: FigureCell = { fill: "var(--accent)", shade: 0.16, ink: "var(--acc
 
 /** Table of the steps, with forced symbols and attention overrides. */
 export function changeTable(now: Trace, all: readonly StepChange[], own: boolean): (string | number)[][] {
-  const overriddenKinds = ({ newStep }: StepChange): string => (newStep === null ? "" : [now.forced.includes(newStep) ? "symbol" : [], now.painted.includes(newStep) ? "attention" : []].flat().join(" and "));
+  const overriddenKinds = ({ newStep }: StepChange): string => (newStep === null ? "" : [now.forced.includes(newStep) ? "symbol" : [], now.forced_attention.includes(newStep) ? "attention" : []].flat().join(" and "));
   return [
     ["step", "before", "after", "p before", `p after, along ${own ? "its own output" : "the output before"}`, "KL in bits", "forced after"],
     ...all.map((each) => [stepNumber(each), each.symbol ?? "", each.now ?? "", each.before ?? "", each.after ?? "", each.divergence ?? "", overriddenKinds(each)]),

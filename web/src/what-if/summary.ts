@@ -111,7 +111,7 @@ function joinWords(parts: string[]): string {
 export function describeWhatIf(before: DecodeRequest, after: DecodeRequest, difference: WhatIfResponse): string {
   const trace = difference.before.traces[0];
   // Overrides beyond both outputs have no effect.
-  const reached = [difference.after.traces[0], difference.rescored].flatMap((each) => each?.painted ?? []);
+  const reached = [difference.after.traces[0], difference.rescored].flatMap((each) => each?.forced_attention ?? []);
   const subject = describeCause(before, { ...after, attention_overrides: after.attention_overrides.filter(({ step }) => reached.includes(step)) }, trace);
   if (subject === "") return "No change.";
   const all = stepChanges(difference);
