@@ -32,7 +32,8 @@ from pellucid.errors import InputError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.training import training_data as reading
 from pellucid.training.run_folder import ENSEMBLE
-from pellucid.training.session import FileSaved, TrainingFiles, train_run
+from pellucid.training.session import FileSaved, train_run
+from pellucid.training.training_data import TrainingFiles
 
 SECONDS = 60
 """Of the processor, that a verb may take on one of these tiny runs."""

@@ -54,7 +54,7 @@ def _target(shown: PageData, asked: DecodeRequest, painted: list[AttentionOverri
 
 def begun_run(folder: Path) -> Path:
     """A run folder whose training was interrupted after its second validation."""
-    from pellucid.training.loop import ValidationCompleted
+    from pellucid.training.events import ValidationCompleted
     from pellucid.training.session import train_run
 
     trained = digits_run()

@@ -14,7 +14,7 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor
 from pellucid.tasks.registry import build_network, build_predictor, configured_task
-from pellucid.training.session import TrainingFiles
+from pellucid.training.training_data import TrainingFiles
 
 TASKS: Sequence[Task] = ("tag", "classify", "point")
 UNSCORED = "-"

@@ -12,10 +12,10 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.errors import DataError
 from pellucid.reporting.progress import training_progress
-from pellucid.training.loop import ValidationCompleted
+from pellucid.training.events import ValidationCompleted
 from pellucid.training.run_folder import load
-from pellucid.training.session import ModelBuilt, TrainingFiles
-from pellucid.training.training_data import TAG, DataAugmented, copy_pairs, hallucinate_pairs
+from pellucid.training.session import ModelBuilt
+from pellucid.training.training_data import TAG, DataAugmented, TrainingFiles, copy_pairs, hallucinate_pairs
 
 CUT = build_tokenizers(small_config(data={"target_symbols": "words"}).data)
 LETTERS = build_tokenizers(small_config().data)

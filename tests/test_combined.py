@@ -13,10 +13,10 @@ from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_extended
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.sampling import SamplingConfig
-from pellucid.training.loop import ValidationCompleted
+from pellucid.training.events import ValidationCompleted
 from pellucid.training.run_folder import load
-from pellucid.training.session import TrainingFiles, train_run
-from pellucid.training.training_data import TAG, DataAugmented
+from pellucid.training.session import train_run
+from pellucid.training.training_data import TAG, DataAugmented, TrainingFiles
 
 
 def tagged_pairs(count: int, seed: int) -> list[Example]:

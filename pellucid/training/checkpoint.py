@@ -22,7 +22,8 @@ from pellucid.arguments import check_arguments
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import RunError, abbreviate, abbreviate_reason
 from pellucid.files import open_regular, parse_json, write_atomic
-from pellucid.training.loop import Progress, TrainingState, divergence_error
+from pellucid.training.events import Progress
+from pellucid.training.loop import TrainingState, divergence_error
 from pellucid.training.progress_check import check_progress
 
 MAX_HEADER = 2**24

@@ -26,18 +26,16 @@ from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import build_meta_network, build_network, build_predictor
 from pellucid.training import run_folder, snapshots
 from pellucid.training.checkpoint import check_network, network_file, restore_training_state, save_training_state
-from pellucid.training.loop import (
+from pellucid.training.events import (
     LOSS_WINDOW,
     Event,
     Progress,
     TrainingStarted,
-    TrainingState,
     TrainingStopped,
     UpdateCompleted,
     ValidationCompleted,
-    build_optimizer,
-    fit,
 )
+from pellucid.training.loop import TrainingState, build_optimizer, fit
 from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import averaged_weights
 from pellucid.training.training_data import (
@@ -53,8 +51,6 @@ from pellucid.training.training_data import (
     resolve_auto_settings,
     save_corpus,
 )
-
-__all__ = ["CheckpointCallback", "FileRead", "FileSaved", "ModelBuilt", "RunEvent", "TrainingFiles", "train_run"]
 
 SAVE_SECONDS = 120.0
 """A checkpoint is written at every validation, and at least this often between validations."""

@@ -15,17 +15,9 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.config.settings import Config, DataConfig
 from pellucid.data.corpus import CorpusError, EncodedCorpus, ReadingReport, map_corpus, write_corpus
-from pellucid.data.examples import (
-    BadLine,
-    Example,
-    column_note,
-    count_columns,
-    has_header,
-    is_header_unknown,
-    read_examples,
-)
+from pellucid.data.examples import Example, column_note, count_columns, has_header, is_header_unknown, read_examples
 from pellucid.data.headers import HeaderError, check_shared_header, header_note
-from pellucid.data.readers import resolve_format
+from pellucid.data.readers import BadLine, resolve_format
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vectors import read_vectors
 from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
