@@ -91,7 +91,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(
 ) -> None:
     bag = ParameterBag([[5, 4], [3]], 1)
     optimizer = Adam(bag)
-    monkeypatch.setattr(optimizer_module, "BLOCK", block)
+    monkeypatch.setattr(optimizer_module, "NORM_BLOCK", block)
     drawn = [g for g in gradients(bag, [True, True], 2) if g is not None]
     expected = [nn.Parameter(torch.zeros_like(p)) for p in bag.held]
     for parameter, gradient in zip(expected, drawn, strict=True):

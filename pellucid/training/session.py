@@ -54,7 +54,7 @@ from pellucid.training.training_data import (
 
 SAVE_SECONDS = 120.0
 """A checkpoint is written at every validation, and at least this often between validations."""
-BLOCK = 1 << 20
+HASH_BLOCK = 1 << 20
 """Number of ids hashed at a time."""
 
 
@@ -366,8 +366,8 @@ def _fingerprint(description: tuple[Config, Vocabularies, Sequence[Example]], en
     """Return a hash of the settings and the data, which must be equal when a run is resumed."""
     digest = hashlib.sha256()
     for column in encoded:
-        for start in range(0, len(column.values), BLOCK):
-            digest.update(column.values[start : start + BLOCK].astype(np.int32).data)
+        for start in range(0, len(column.values), HASH_BLOCK):
+            digest.update(column.values[start : start + HASH_BLOCK].astype(np.int32).data)
         digest.update(column.offsets.data)
     digest.update(msgspec.json.encode(description))
     return digest.hexdigest()

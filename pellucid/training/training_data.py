@@ -308,7 +308,7 @@ def _count_shared(training: Sequence[Example], development: Sequence[Example], f
     return shared
 
 
-TAG = "⟨copy⟩"
+COPY_TAG = "⟨copy⟩"
 """Features tag of a synthetic pair whose target equals its source."""
 STEM = 3
 """Minimum length of a stem: symbols shared by source and target."""
@@ -359,7 +359,7 @@ def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, Data
 def copy_pairs(
     examples: Sequence[Example], tokenizers: Tokenizers, count: int, generator: np.random.Generator
 ) -> list[Example]:
-    """Return synthetic pairs whose source has the symbols of the target, with `TAG` as features.
+    """Return synthetic pairs whose source has the symbols of the target, with `COPY_TAG` as features.
 
     The targets are drawn from the examples without replacement; after all, they are drawn again. Symbols of the target
     are joined like those of a source: phones separated by spaces become a word.
@@ -376,7 +376,7 @@ def copy_pairs(
     texts = [tokenizers.source.join(tokenizers.target.split(example.target)) for example in examples]
     rounds = -(-count // len(examples))
     rows = [row for _ in range(rounds) for row in generator.permutation(len(examples)).tolist()]
-    return [Example(texts[row], examples[row].target, TAG) for row in rows[:count]]
+    return [Example(texts[row], examples[row].target, COPY_TAG) for row in rows[:count]]
 
 
 def hallucinate_pairs(
