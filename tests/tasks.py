@@ -13,7 +13,7 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor
-from pellucid.tasks.registry import build_network, build_predictor, configured_task
+from pellucid.tasks.registry import build_network, configured_task
 from pellucid.training.training_data import TrainingFiles
 
 TASKS: Sequence[Task] = ("tag", "classify", "point")
@@ -70,7 +70,7 @@ def vocabularies_for(config: Config, known: Sequence[Example]) -> Vocabularies:
 def answerer_of(config: Config, known: Sequence[Example]) -> ClassificationPredictor:
     """A model that was never trained."""
     vocabularies = vocabularies_for(config, known)
-    made = build_predictor(config, vocabularies, build_network(config, vocabularies).eval())
+    made = configured_task(config).build_predictor(config, vocabularies, build_network(config, vocabularies).eval(), "")
     assert isinstance(made, ClassificationPredictor)
     return made
 

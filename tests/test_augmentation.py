@@ -15,7 +15,7 @@ from pellucid.reporting.progress import training_progress
 from pellucid.training.events import ValidationCompleted
 from pellucid.training.run_folder import load
 from pellucid.training.session import ModelBuilt
-from pellucid.training.training_data import TAG, DataAugmented, TrainingFiles, copy_pairs, hallucinate_pairs
+from pellucid.training.training_data import COPY_TAG, DataAugmented, TrainingFiles, copy_pairs, hallucinate_pairs
 
 CUT = build_tokenizers(small_config(data={"target_symbols": "words"}).data)
 LETTERS = build_tokenizers(small_config().data)
@@ -25,7 +25,11 @@ def test_copies_are_targets_joined_as_sources_in_equal_numbers() -> None:
     examples = [Example("one", "w ʌ n", "V"), Example("two", "t uː"), Example("six", "s ɪ k s")]
     made = copy_pairs(examples, CUT, 7, np.random.default_rng(1))
     assert len(made) == 7 and set(made[:3]) == set(made[3:6])
-    assert set(made) == {Example("wʌn", "w ʌ n", TAG), Example("tuː", "t uː", TAG), Example("sɪks", "s ɪ k s", TAG)}
+    assert set(made) == {
+        Example("wʌn", "w ʌ n", COPY_TAG),
+        Example("tuː", "t uː", COPY_TAG),
+        Example("sɪks", "s ɪ k s", COPY_TAG),
+    }
     assert copy_pairs(examples, CUT, 7, np.random.default_rng(1)) == made
     assert copy_pairs(examples, CUT, 0, np.random.default_rng(1)) == []
 
@@ -74,7 +78,7 @@ def test_a_training_reports_and_logs_its_synthetic_pairs(tmp_path: Path, capsys:
 def test_synthetic_pairs_extend_the_vocabularies_by_the_copy_tag(tmp_path: Path) -> None:
     events = train_to_end(digit_files(tmp_path), tmp_path / "run", config_with("copy", 1.0))
     found = load_vocabularies(tmp_path / "run" / "vocabulary.json", DataConfig())
-    assert set("0123456789") <= set(found.source.symbols) and "".join(found.features.symbols) == TAG
+    assert set("0123456789") <= set(found.source.symbols) and "".join(found.features.symbols) == COPY_TAG
     assert load(tmp_path / "run").predict(["one"])[0].features == 0
     (built,) = [event for event in events if isinstance(event, ModelBuilt)]
     alone = train_to_end(digit_files(tmp_path), tmp_path / "none", config_with("none", 1.0))

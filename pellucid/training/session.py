@@ -23,7 +23,7 @@ from pellucid.kernels.dispatch import is_numba_available, will_compile
 from pellucid.model.device import find_device, move_to_device, use_determinism, use_threads
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import parameter_count
-from pellucid.tasks.registry import build_meta_network, build_network, build_predictor
+from pellucid.tasks.registry import build_meta_network, build_network, configured_task
 from pellucid.training import run_folder, snapshots
 from pellucid.training.checkpoint import check_network, network_file, restore_training_state, save_training_state
 from pellucid.training.events import (
@@ -163,7 +163,7 @@ def _open_training(
     if not resumed:
         run_folder.initialize_run_folder(folder, config, vocabularies)
     move_to_device(network, find_device(config.device))
-    predictor = build_predictor(config, vocabularies, network, str(folder))
+    predictor = configured_task(config).build_predictor(config, vocabularies, network, str(folder))
     state = TrainingState(predictor, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
         restore_training_state(folder / run_folder.TRAINING, state, fingerprint)

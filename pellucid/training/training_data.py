@@ -170,13 +170,15 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path) -> T
         except CorpusError as error:
             note = f"{corpus_path} is not used, for {error}"
     if corpus is None:
-        training, bad, blank = _examples(files.train, config, files.train_target)
+        train_file = read_examples(files.train, config, files.train_target)
+        training, bad, blank = train_file.examples, train_file.bad, train_file.blank
     else:
         training, bad, blank = [], list(corpus.found.bad), corpus.found.blank
     try:
-        development, valid_bad, valid_blank = _examples(files.valid, config, files.valid_target)
+        valid_file = read_examples(files.valid, config, files.valid_target)
     except HeaderError as error:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
+    development = valid_file.examples
     num_shared = _count_shared(training, development, files) if corpus is None else corpus.found.shared
     overlap = f"{num_shared:,} of {len(development):,} examples are also in {files.train}" if num_shared else ""
     count = len(training) if corpus is None else corpus.encoded.source.num_sequences
@@ -184,7 +186,7 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path) -> T
     ignored = column_note(files.train, config, files.train_target) if corpus is None else ""
     reads = (
         FileRead(files.train, count, bad, blank, "; ".join(filter(None, [note, header, ignored])), files.train_target),
-        FileRead(files.valid, len(development), valid_bad, valid_blank, overlap, files.valid_target),
+        FileRead(files.valid, len(development), valid_file.bad, valid_file.blank, overlap, files.valid_target),
     )
     columns = count_columns(files.train, config) if corpus is None and not files.train_target else 0
     return TrainingData(
@@ -257,12 +259,6 @@ def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingFiles, config:
         with suppress(RunError):
             remove_file(path)
         return corpus
-
-
-def _examples(path: Path, config: DataConfig, target: Path | None) -> tuple[list[Example], list[BadLine], int]:
-    """Return the examples of a file, its bad lines, and the number of blank lines."""
-    reading = read_examples(path, config, target)
-    return reading.examples, reading.bad, reading.blank
 
 
 def _header_note(
