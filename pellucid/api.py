@@ -13,7 +13,8 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
 from pellucid.training.run_folder import load
-from pellucid.training.session import TrainingFiles, train_run
+from pellucid.training.session import train_run
+from pellucid.training.training_data import TrainingFiles
 
 PairFiles = str | Path | tuple[str | Path, str | Path]
 """A file of pairs, or a file of sources and a file of targets."""

@@ -41,7 +41,8 @@ from pellucid.errors import InputError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.training import training_data
 from pellucid.training.run_folder import ENSEMBLE
-from pellucid.training.session import FileSaved, TrainingFiles, train_run
+from pellucid.training.session import FileSaved, train_run
+from pellucid.training.training_data import TrainingFiles
 
 TIMEOUT_SECONDS = 60
 """CPU seconds that a subcommand may take on one of these small runs."""

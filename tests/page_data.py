@@ -59,7 +59,7 @@ def _decode_target(page_data: PageData, request: DecodeRequest, overrides: list[
 
 def make_interrupted_run(folder: Path) -> Path:
     """Train the digits run in this folder until its second validation; return the folder."""
-    from pellucid.training.loop import ValidationCompleted
+    from pellucid.training.events import ValidationCompleted
     from pellucid.training.session import train_run
 
     trained = digits_run()

@@ -10,7 +10,7 @@ from trained_runs import shared_folder, train_to_end, write_pairs
 
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
-from pellucid.training.session import TrainingFiles
+from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page
 

@@ -13,7 +13,8 @@ from pellucid.cli.arguments import config_from_flags
 from pellucid.cli.train import parse_train_arguments
 from pellucid.training import training_data
 from pellucid.training.run_folder import in_use, read_log
-from pellucid.training.session import TrainingFiles, train_run
+from pellucid.training.session import train_run
+from pellucid.training.training_data import TrainingFiles
 
 NUM_PAIRS = 300
 FLAGS = ("--size", "tiny", "--training.epochs", "2", "--training.eval_interval", "1", "--threads", "1")

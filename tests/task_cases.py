@@ -13,8 +13,8 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor
-from pellucid.tasks.registry import build_network, build_predictor, configured_task
-from pellucid.training.session import TrainingFiles
+from pellucid.tasks.registry import build_network, configured_task
+from pellucid.training.training_data import TrainingFiles
 
 CLASSIFICATION_TASKS: Sequence[Task] = ("tag", "classify", "point")
 IGNORED_TAG = "-"
@@ -76,7 +76,9 @@ def learn_task_vocabularies(config: Config, examples: Sequence[Example]) -> Voca
 def make_untrained_predictor(config: Config, examples: Sequence[Example]) -> ClassificationPredictor:
     """Return a predictor with an untrained network."""
     vocabularies = learn_task_vocabularies(config, examples)
-    predictor = build_predictor(config, vocabularies, build_network(config, vocabularies).eval())
+    predictor = configured_task(config).build_predictor(
+        config, vocabularies, build_network(config, vocabularies).eval(), ""
+    )
     assert isinstance(predictor, ClassificationPredictor)
     return predictor
 

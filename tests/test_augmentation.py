@@ -19,10 +19,10 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.errors import DataError
 from pellucid.reporting.progress import training_progress
-from pellucid.training.loop import ValidationCompleted
+from pellucid.training.events import ValidationCompleted
 from pellucid.training.run_folder import load
-from pellucid.training.session import ModelBuilt, TrainingFiles
-from pellucid.training.training_data import TAG, DataAugmented, copy_pairs, hallucinate_pairs
+from pellucid.training.session import ModelBuilt
+from pellucid.training.training_data import COPY_TAG, DataAugmented, TrainingFiles, copy_pairs, hallucinate_pairs
 
 WORD_TOKENIZERS = build_tokenizers(make_small_config(data={"target_symbols": "words"}).data)
 CHARACTER_TOKENIZERS = build_tokenizers(make_small_config().data)
@@ -32,7 +32,11 @@ def test_copies_are_targets_joined_as_sources_in_equal_numbers() -> None:
     examples = [Example("one", "w ʌ n", "V"), Example("two", "t uː"), Example("six", "s ɪ k s")]
     copies = copy_pairs(examples, WORD_TOKENIZERS, 7, np.random.default_rng(1))
     assert len(copies) == 7 and set(copies[:3]) == set(copies[3:6])
-    assert set(copies) == {Example("wʌn", "w ʌ n", TAG), Example("tuː", "t uː", TAG), Example("sɪks", "s ɪ k s", TAG)}
+    assert set(copies) == {
+        Example("wʌn", "w ʌ n", COPY_TAG),
+        Example("tuː", "t uː", COPY_TAG),
+        Example("sɪks", "s ɪ k s", COPY_TAG),
+    }
     assert copy_pairs(examples, WORD_TOKENIZERS, 7, np.random.default_rng(1)) == copies
     assert copy_pairs(examples, WORD_TOKENIZERS, 0, np.random.default_rng(1)) == []
 
@@ -83,7 +87,7 @@ def test_a_training_reports_and_logs_its_synthetic_pairs(tmp_path: Path, capsys:
 def test_synthetic_pairs_extend_the_vocabularies_by_the_copy_tag(tmp_path: Path) -> None:
     events = train_to_end(write_digit_files(tmp_path), tmp_path / "run", augmentation_config("copy", 1.0))
     found = load_vocabularies(tmp_path / "run" / "vocabulary.json", DataConfig())
-    assert set("0123456789") <= set(found.source.symbols) and "".join(found.features.symbols) == TAG
+    assert set("0123456789") <= set(found.source.symbols) and "".join(found.features.symbols) == COPY_TAG
     assert load(tmp_path / "run").predict(["one"])[0].features == 0
     (built,) = [event for event in events if isinstance(event, ModelBuilt)]
     unaugmented_events = train_to_end(write_digit_files(tmp_path), tmp_path / "none", augmentation_config("none", 1.0))

@@ -22,10 +22,9 @@ from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
 from pellucid.reporting.display_text import visible_message
 from pellucid.reporting.progress import multi_progress, training_progress
-from pellucid.training.events import Progress
-from pellucid.training.loop import TrainingStarted
+from pellucid.training.events import Progress, TrainingStarted
 from pellucid.training.run_folder import ENSEMBLE
-from pellucid.training.session import FileRead
+from pellucid.training.training_data import FileRead
 
 CONTROL_TEXT = "\x1b[31m\x1b]0;x\x07\r\x08\x9b2J\u202e\u2066\u200b"
 """Control characters: color, window title, bell, carriage return, backspace and text direction."""

@@ -9,7 +9,7 @@ from trained_runs import digits_run, make_copy_examples, make_small_config, trai
 
 from pellucid.data.examples import Example
 from pellucid.training.run_folder import load
-from pellucid.training.session import TrainingFiles
+from pellucid.training.training_data import TrainingFiles
 
 PAIRS = [Example("one", "1"), Example("nine two", "92"), Example("three", "5")]
 PAIRS_TSV = "".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS)

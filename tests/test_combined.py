@@ -13,10 +13,10 @@ from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_extended
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.sampling import SamplingConfig
-from pellucid.training.loop import ValidationCompleted
+from pellucid.training.events import ValidationCompleted
 from pellucid.training.run_folder import load
-from pellucid.training.session import TrainingFiles, train_run
-from pellucid.training.training_data import TAG, DataAugmented
+from pellucid.training.session import train_run
+from pellucid.training.training_data import COPY_TAG, DataAugmented, TrainingFiles
 
 
 def make_tagged_pairs(count: int, seed: int) -> list[Example]:
@@ -72,7 +72,7 @@ def test_copy_positions_start_after_added_features() -> None:
 
 def test_all_options_train_together_and_unseen_symbols_are_copied(uninterrupted_run: Path) -> None:
     model = load(uninterrupted_run)
-    assert TAG in model.vocabularies.features.symbols and "\u5000" not in model.vocabularies.target.symbols
+    assert COPY_TAG in model.vocabularies.features.symbols and "\u5000" not in model.vocabularies.target.symbols
     sources, tags = ["abc𝒳", "cab\u5fff", "b𝒳c"], ["UP;NOUN", "LOW;NOUN", ""]
     for search in (model, model.with_beam(3)):
         uppercase, lowercase, without_tag = search.predict(sources, features=tags)

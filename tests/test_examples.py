@@ -23,7 +23,6 @@ from published_data import PUBLISHED_DATA
 
 from pellucid.config.settings import DataConfig, Format
 from pellucid.data.examples import (
-    BadLine,
     Example,
     InputFormat,
     describe_used_columns,
@@ -33,9 +32,8 @@ from pellucid.data.examples import (
     read_grouped_examples,
     read_pairs,
     read_sources,
-    resolve_format,
 )
-from pellucid.data.readers import ColumnSelection, parquet_records
+from pellucid.data.readers import BadLine, ColumnSelection, parquet_records, resolve_format
 from pellucid.errors import ArgumentError, ConfigError, DataError
 
 CONFIG = DataConfig()

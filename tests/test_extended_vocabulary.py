@@ -40,7 +40,7 @@ from pellucid.model.network import EncoderDecoder, require_seq2seq, shift_right
 from pellucid.model.pointer_generator import BY_POSITION, NEVER_COPIED, copied_ids, mix_distributions
 from pellucid.tasks.registry import build_network
 from pellucid.training.run_folder import load
-from pellucid.training.session import TrainingFiles
+from pellucid.training.training_data import TrainingFiles
 
 VOCABULARIES = make_vocabularies("abcde", "abxyz", ["t"])
 V = NUM_SPECIAL + 5

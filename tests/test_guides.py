@@ -17,7 +17,7 @@ from trained_runs import train_to_end
 
 from pellucid.config.toml import build_config
 from pellucid.model import attention, cells
-from pellucid.training.session import TrainingFiles
+from pellucid.training.training_data import TrainingFiles
 
 ROOT = Path(__file__).parents[1]
 PYTHON_BLOCKS = re.compile(r"<!-- run -->\n```python\n(.*?)```", re.DOTALL)

@@ -17,7 +17,6 @@ from pellucid.config.settings import DataConfig
 from pellucid.config.toml import load_config
 from pellucid.data.examples import (
     FILE_FORMAT,
-    BadLine,
     Example,
     InputFormat,
     parse_pairs,
@@ -36,9 +35,9 @@ from pellucid.data.headers import (
     is_column_name,
 )
 from pellucid.data.lines import read_lines
-from pellucid.data.readers import ColumnSelection, Record, tsv_records
+from pellucid.data.readers import BadLine, ColumnSelection, Record, tsv_records
 from pellucid.training.run_folder import CONFIG
-from pellucid.training.session import TrainingFiles
+from pellucid.training.training_data import TrainingFiles
 
 ROOT = Path(__file__).parents[1]
 AUTO = DataConfig()

@@ -14,7 +14,7 @@ from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import PAD
 from pellucid.kernels import cuda_graphs as graphs
-from pellucid.kernels.cuda_graphs import Computation, CUDAGraphRunner, RecordedGraph, bucket, pad_to_bucket
+from pellucid.kernels.cuda_graphs import CUDAGraphRunner, RecordedFunction, RecordedGraph, bucket, pad_to_bucket
 from pellucid.model.network import Network
 from pellucid.training.gradients import GradientComputer, LossAndGradients
 
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 class RerunGraph(NamedTuple):
     """Graph whose replay reruns the computation on the recorded tensors and writes into the recorded outputs."""
 
-    computation: Computation
+    computation: RecordedFunction
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
 

@@ -32,7 +32,8 @@ from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims
 from pellucid.model.memory import AttentionCache, Memory, State
 from pellucid.model.network import build_decoder
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import TrainingState, UpdateCompleted, build_optimizer, fit
+from pellucid.training.events import UpdateCompleted
+from pellucid.training.loop import TrainingState, build_optimizer, fit
 
 Score = Literal["additive", "location", "dot", "scaled-dot", "general", "none"]
 

@@ -28,7 +28,7 @@ from pellucid.config.settings import Config
 from pellucid.training import session as session_module
 from pellucid.training import snapshots
 from pellucid.training import training_data as reading
-from pellucid.training.session import TrainingFiles
+from pellucid.training.training_data import TrainingFiles
 
 CHANGE_EVENTS = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
 """Audit events that change a folder, besides opening a file for writing."""

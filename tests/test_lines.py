@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pellucid.config.settings import DataConfig
 from pellucid.data import lines
 from pellucid.data import readers as readers_module
-from pellucid.data.examples import BadLine, parse_sources, read_sources
+from pellucid.data.examples import parse_sources, read_sources
 from pellucid.data.lines import LineStream, check_lines, read_lines
+from pellucid.data.readers import BadLine
 from pellucid.errors import DataError
 
 NAME = "standard input"

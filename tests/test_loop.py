@@ -26,14 +26,16 @@ from pellucid.errors import ConfigError, DivergenceError, RunError
 from pellucid.tasks.registry import build_network
 from pellucid.training import loop
 from pellucid.training.checkpoint import restore_training_state, save_training_state
-from pellucid.training.loop import (
+from pellucid.training.events import (
     Event,
     Progress,
     TrainingStarted,
-    TrainingState,
     TrainingStopped,
     UpdateCompleted,
     ValidationCompleted,
+)
+from pellucid.training.loop import (
+    TrainingState,
     build_optimizer,
     derived_batch_size,
     derived_epochs,

@@ -34,7 +34,7 @@ from pellucid.data.batches import Batch
 from pellucid.model.memory import Seq2SeqOutput, State
 from pellucid.model.network import EncoderDecoder, require_seq2seq
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import UpdateCompleted
+from pellucid.training.events import UpdateCompleted
 from pellucid.training.run_folder import load
 from pellucid.training.session import train_run
 

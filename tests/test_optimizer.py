@@ -95,7 +95,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(
 ) -> None:
     bag = ParameterBag([[5, 4], [3]], 1)
     optimizer = Adam(bag)
-    monkeypatch.setattr(optimizer_module, "BLOCK", block)
+    monkeypatch.setattr(optimizer_module, "NORM_BLOCK", block)
     unclipped = [g for g in make_gradients(bag, [True, True], 2) if g is not None]
     expected = [nn.Parameter(torch.zeros_like(p)) for p in bag.trainable]
     for parameter, gradient in zip(expected, unclipped, strict=True):

@@ -11,10 +11,10 @@ from pellucid.errors import RunError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
 from pellucid.training.checkpoint import load_network
-from pellucid.training.loop import ValidationCompleted
+from pellucid.training.events import ValidationCompleted
 from pellucid.training.optimizer import CheckpointAverage, MovingAverage, averaged_weights
 from pellucid.training.run_folder import load
-from pellucid.training.session import TrainingFiles
+from pellucid.training.training_data import TrainingFiles
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from benchmarks.peers.results import Record, Results
 from benchmarks.peers.systems import SYSTEMS, pellucid
 from benchmarks.peers.systems.system import Job, System
 from pellucid.config.toml import load_config
-from pellucid.training import loop
+from pellucid.training import events
 
 
 def python_command(program: str, folder: Path, **environment: str) -> Command:
@@ -177,7 +177,7 @@ def test_method_hook_records_updates(tmp_path: Path) -> None:
 
 
 def test_update_hook_of_pellucid_exists() -> None:
-    assert pellucid.UPDATE_HOOK["PEERS_UPDATES"] == f"{loop.__name__}:{loop.UpdateCompleted.__name__}.__new__"
+    assert pellucid.UPDATE_HOOK["PEERS_UPDATES"] == f"{events.__name__}:{events.UpdateCompleted.__name__}.__new__"
 
 
 def test_stopping_the_benchmark_kills_child_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

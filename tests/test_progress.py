@@ -13,8 +13,9 @@ from pellucid.config.settings import Task
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.reporting.progress import MAX_LISTED_LINES, format_scores, training_progress
-from pellucid.training.loop import Progress, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
-from pellucid.training.session import FileRead, FileSaved, ModelBuilt, RunEvent
+from pellucid.training.events import Progress, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.training.session import FileSaved, ModelBuilt, RunEvent
+from pellucid.training.training_data import FileRead
 
 METRICS = {"exact_match": 12.5, "symbol_error_rate": 3.25, "symbol_accuracy": 90.0, "loss": 0.5}
 

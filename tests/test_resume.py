@@ -26,9 +26,10 @@ from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.training import session as session_module
 from pellucid.training import training_data as reading
-from pellucid.training.loop import TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.training.events import TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.run_folder import load
-from pellucid.training.session import ModelBuilt, RunEvent, TrainingFiles, train_run
+from pellucid.training.session import ModelBuilt, RunEvent, train_run
+from pellucid.training.training_data import TrainingFiles
 
 Stop = Callable[[RunEvent], bool]
 

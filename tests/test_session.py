@@ -27,9 +27,10 @@ from pellucid.config.toml import load_config
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
 from pellucid.training import session
-from pellucid.training.loop import TrainingStarted, TrainingStopped, UpdateCompleted
+from pellucid.training.events import TrainingStarted, TrainingStopped, UpdateCompleted
 from pellucid.training.run_folder import lock_run_folder, read_log
-from pellucid.training.session import FileRead, FileSaved, ModelBuilt, TrainingFiles
+from pellucid.training.session import FileSaved, ModelBuilt
+from pellucid.training.training_data import FileRead, TrainingFiles
 
 
 def training_error(files: TrainingFiles, folder: Path, config: Config, kind: type[Exception] = RunError) -> str:
@@ -179,7 +180,8 @@ def test_training_does_not_import_torch_dynamo(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from pellucid.config.toml import build_config
-from pellucid.training.session import TrainingFiles, train_run
+from pellucid.training.session import train_run
+from pellucid.training.training_data import TrainingFiles
 config = build_config({"size": "tiny", "training": {"epochs": 1}}, origin="test")
 events = list(train_run(TrainingFiles(Path("train.tsv"), Path("dev.tsv")), Path("run"), config))
 print(len(events), "torch._dynamo" in sys.modules)

@@ -16,9 +16,10 @@ from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.errors import ConfigError
 from pellucid.evaluation.assessment import ERROR_RATE_KEYS
-from pellucid.training.loop import UpdateCompleted
+from pellucid.training.events import UpdateCompleted
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import TrainingFiles, train_run
+from pellucid.training.session import train_run
+from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.handlers import compare_what_if, decode_source
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page

@@ -26,10 +26,10 @@ from pellucid.data.examples import read_examples
 from pellucid.errors import RunError
 from pellucid.reporting.progress import training_progress
 from pellucid.training import training_data as reading
-from pellucid.training.loop import TrainingStarted, UpdateCompleted
+from pellucid.training.events import TrainingStarted, UpdateCompleted
 from pellucid.training.run_folder import load
-from pellucid.training.session import FileRead, RunEvent, train_run
-from pellucid.training.training_data import TrainingFiles, encode_training_data, read_files, save_corpus
+from pellucid.training.session import RunEvent, train_run
+from pellucid.training.training_data import FileRead, TrainingFiles, encode_training_data, read_files, save_corpus
 
 CONFIG = make_small_config({"epochs": 2}, data={"on_bad_line": "skip"})
 DATA = CONFIG.data

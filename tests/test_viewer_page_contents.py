@@ -15,7 +15,7 @@ from pellucid.decoding.trace_schema import decode_array
 from pellucid.errors import DataError, RunError
 from pellucid.evaluation.confusion import align_symbols
 from pellucid.training.run_folder import load, lock_run_folder, read_log
-from pellucid.training.session import TrainingFiles
+from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer import page_contents as contents_module
 from pellucid.viewer.inputs import find_validation_file, open_run, read_example_file
 from pellucid.viewer.page_contents import assemble_page, paired_outcomes

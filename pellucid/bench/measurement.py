@@ -50,8 +50,10 @@ from pellucid.model.device import use_threads
 from pellucid.model.memory import AttentionCache, Memory
 from pellucid.model.network import parameter_count, require_seq2seq
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import TrainingState, UpdateCompleted, build_optimizer, fit
-from pellucid.training.session import TrainingFiles, train_run
+from pellucid.training.events import UpdateCompleted
+from pellucid.training.loop import TrainingState, build_optimizer, fit
+from pellucid.training.session import train_run
+from pellucid.training.training_data import TrainingFiles
 
 STARTUP_PAIRS, STARTUP_DEV_PAIRS = 2_000, 100
 """Number of training and of validation pairs for the startup measurement."""

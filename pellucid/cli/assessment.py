@@ -20,7 +20,6 @@ from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nb
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.data.examples import (
     STANDARD_INPUT,
-    BadLine,
     Example,
     ExampleFile,
     column_note,
@@ -29,7 +28,7 @@ from pellucid.data.examples import (
     read_grouped_examples,
 )
 from pellucid.data.headers import config_for_file, header_note
-from pellucid.data.readers import column_number, has_known_suffix
+from pellucid.data.readers import BadLine, column_number, has_known_suffix
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
 from pellucid.evaluation.assessment import (

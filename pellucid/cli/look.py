@@ -15,8 +15,9 @@ from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import check_path_order, standard_input
 from pellucid.config.settings import DataConfig, Device, Header, Limit
-from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, parse_sources, read_sources
+from pellucid.data.examples import STANDARD_INPUT, Example, InputFormat, parse_sources, read_sources
 from pellucid.data.headers import config_for_file
+from pellucid.data.readers import BadLine
 from pellucid.errors import DataError, InputError, quote
 from pellucid.files import check_writable, write_text
 

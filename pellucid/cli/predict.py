@@ -32,7 +32,8 @@ from pellucid.cli.sources import (
     split_paths,
 )
 from pellucid.config.settings import Device, Format
-from pellucid.data.examples import BadLine, Example, InputFormat, parse_sources, read_sources
+from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
+from pellucid.data.readers import BadLine
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import ConfigError, DataError

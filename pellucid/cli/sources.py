@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, cast
 
 from pellucid.cli.messages import print_message
 from pellucid.config.settings import DataConfig
-from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, check_first_line
+from pellucid.data.examples import STANDARD_INPUT, Example, InputFormat, check_first_line
 from pellucid.data.headers import config_for_file
 from pellucid.data.lines import LineStream, RecordError, line_text, read_lines
+from pellucid.data.readers import BadLine
 from pellucid.decoding.streaming import ChunkCounter, chunked, count_characters
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote

@@ -67,8 +67,9 @@ def _train_run(args: TrainArguments, config: Config) -> int:
     """Train a single run."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.reporting.progress import training_progress
-    from pellucid.training.loop import TrainingStarted, TrainingStopped
-    from pellucid.training.session import TrainingFiles, train_run
+    from pellucid.training.events import TrainingStarted, TrainingStopped
+    from pellucid.training.session import train_run
+    from pellucid.training.training_data import TrainingFiles
 
     with handle_sigint() as interrupt, training_progress() as reporter:
         events = train_run(
@@ -88,7 +89,7 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
     from pellucid.reporting.progress import multi_progress
     from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
     from pellucid.training.run_folder import member_folders
-    from pellucid.training.session import TrainingFiles
+    from pellucid.training.training_data import TrainingFiles
 
     files = TrainingFiles(args.train, args.valid, args.train_target, args.valid_target)
     trainings = plan_ensemble(files, args.run, config, args.ensemble)

@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> int:
 def _study_request(args: TuneArguments, config: Config, progress: "MultiProgress") -> "StudyRequest":
     """Return the specification of the search, after reading the files."""
     from pellucid.training.ensemble_training import num_parallel_trainings
-    from pellucid.training.session import TrainingFiles
+    from pellucid.training.training_data import TrainingFiles
     from pellucid.tuning.search import StudyRequest, prepare_config
     from pellucid.tuning.space import default_space, load_space
 

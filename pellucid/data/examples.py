@@ -101,27 +101,6 @@ def _alignment_error(source: str, target: str, tokenizers: Tokenizers) -> str:
     return ""
 
 
-__all__ = [
-    "STANDARD_INPUT",
-    "BadLine",
-    "Example",
-    "ExampleFile",
-    "check_first_line",
-    "column_note",
-    "count_columns",
-    "describe_used_columns",
-    "has_header",
-    "is_header_unknown",
-    "pair_config",
-    "parse_pairs",
-    "parse_sources",
-    "read_examples",
-    "read_grouped_examples",
-    "read_pairs",
-    "read_sources",
-    "resolve_format",
-]
-
 COLUMN_SETTINGS = ("source_column", "target_column", "features_column")
 PAIR_ROLES = ("source", "target", "features")
 SKIP_HINT = 'data.on_bad_line = "skip" skips and counts such lines'

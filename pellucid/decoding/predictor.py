@@ -56,7 +56,7 @@ Prefixes = Iterable[Prefix] | None
 Features = Iterable[str] | None
 """Features of each source; None for a model without features."""
 Probability = Annotated[float, Meta(gt=0.0, le=1.0)]
-Number = Annotated[int, Meta(ge=0, le=2**62)]
+SourceNumber = Annotated[int, Meta(ge=0, le=2**62)]
 PredictorT = TypeVar("PredictorT", bound="Predictor")
 """Type of the predictor on which a method is called."""
 
@@ -456,7 +456,7 @@ class Predictor(ABC):
         config: SamplingConfig = convert_argument("sampling", sampling, SamplingConfig)
         if not self.autoregressive:
             raise self.unsupported_error(method)
-        number: int = convert_argument("first", first, Number)
+        number: int = convert_argument("first", first, SourceNumber)
         return self._check_and_decode(
             lambda chunk: self._sample_chunk(chunk, config), examples, prefixes, config.samples, number
         )

@@ -55,7 +55,7 @@ from pellucid.kernels.types import ADDITIVE, LOCATION_SENSITIVE, DecoderParamete
 
 ADDITIVE_SCORE, LOCATION_SCORE = ADDITIVE.score, LOCATION_SENSITIVE.score
 KeyMatrix = Float[np.ndarray, "B U S"]
-BLOCK = 16
+TRANSPOSE_BLOCK = 16
 """Units that are transposed together: their numbers of one position fill a line of the cache."""
 HIGHEST = np.float32(1e18)
 """Upper bound of 1 + e^{2q} e^{2k}, so that the product of two stays finite; u is then at least 10⁻¹⁸."""
@@ -277,8 +277,8 @@ def positions_innermost(
     """
     ordered = np.empty((values.shape[0], values.shape[2], values.shape[1]), np.float32)
     for row in range(values.shape[0]):
-        for first in range(0, values.shape[2], BLOCK):
-            for unit in range(first, min(first + BLOCK, values.shape[2])):
+        for first in range(0, values.shape[2], TRANSPOSE_BLOCK):
+            for unit in range(first, min(first + TRANSPOSE_BLOCK, values.shape[2])):
                 unit_values = ordered[row, unit]
                 for position in range(lengths[row]):
                     unit_values[position] = values[row, position, unit]

@@ -18,7 +18,7 @@ MAX_SHAPES = 64
 WARM_UP_RUNS = 3
 """Runs before the recording, in which libraries allocate memory, select algorithms and compile kernels."""
 
-Computation = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+RecordedFunction = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 """Function from tensors to tensors, such as loss and gradients of a batch."""
 
 
@@ -44,7 +44,7 @@ class CUDAGraphRunner:
     addresses, and of the GPU's random numbers; it must not read a value on the host.
     """
 
-    def __init__(self, computation: Computation, device: torch.device) -> None:
+    def __init__(self, computation: RecordedFunction, device: torch.device) -> None:
         """Store the computation; the first call with a shape records it.
 
         Args:

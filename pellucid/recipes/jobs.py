@@ -9,7 +9,8 @@ from pellucid.config.settings import Config
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.reporting.progress import MultiProgress
 from pellucid.training.ensemble_training import throttle
-from pellucid.training.session import TrainingFiles, train_run
+from pellucid.training.session import train_run
+from pellucid.training.training_data import TrainingFiles
 from pellucid.worker_pool import ProgressCallback, parallel_map
 
 Job = TypeVar("Job")

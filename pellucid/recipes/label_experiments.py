@@ -24,7 +24,7 @@ from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.tasks.registry import configured_task
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import TrainingFiles
+from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.report_parts import ExampleOutput
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import NUM_LISTED_ERRORS, Report, write_report

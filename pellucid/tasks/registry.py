@@ -1,4 +1,4 @@
-"""Task registry: the task of a configuration, and the network and predictor that it builds."""
+"""Task registry: the task of a configuration, and the network and ensemble that it builds."""
 
 from collections.abc import Sequence
 
@@ -64,19 +64,6 @@ def configured_task(config: Config) -> Task:
     return get_task(config.task)
 
 
-def vocabulary_error(config: Config, vocabularies: Vocabularies) -> str:
-    """Return the reason why saved vocabularies do not fit the task of a configuration; "" if they do.
-
-    Args:
-        config: Configuration of the run.
-        vocabularies: Vocabularies of the run.
-
-    Raises:
-        ConfigError: As in `get_task`.
-    """
-    return configured_task(config).vocabulary_error(config, vocabularies)
-
-
 def build_network(config: Config, vocabularies: Vocabularies) -> Network:
     """Return a new network, in training mode, with random parameters from the seed of the configuration.
 
@@ -105,21 +92,6 @@ def build_meta_network(config: Config, vocabularies: Vocabularies) -> Network:
     """
     with torch.device("meta"):
         return build_network(config, vocabularies)
-
-
-def build_predictor(config: Config, vocabularies: Vocabularies, network: Network, name: str = "") -> Predictor:
-    """Return the predictor of a trained network.
-
-    Args:
-        config: The configuration of the run.
-        vocabularies: The vocabularies of the run.
-        network: The network.
-        name: Name of the model in error messages, such as its run folder; "" for none.
-
-    Raises:
-        ConfigError: As in `get_task`.
-    """
-    return configured_task(config).build_predictor(config, vocabularies, network, name)
 
 
 def build_ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Predictor:

@@ -22,7 +22,8 @@ from pellucid.arguments import check_arguments
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import RunError, abbreviate, abbreviate_reason
 from pellucid.files import open_regular, parse_json, write_atomic
-from pellucid.training.loop import Progress, TrainingState, divergence_error
+from pellucid.training.events import Progress
+from pellucid.training.loop import TrainingState, divergence_error
 from pellucid.training.progress_check import check_progress
 
 MAX_HEADER = 2**24
@@ -30,7 +31,7 @@ MAX_HEADER = 2**24
 LENGTH_FIELD_SIZE = 8
 """Size of the length field before the header, in bytes."""
 METADATA_KEY = "__metadata__"
-MAX_REASON_LENGTH = 300
+MAX_DAMAGE_LENGTH = 300
 """Maximum length of a message about a damaged header, which may quote it."""
 ITEM_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "F64": 8, "I64": 8}
 """Bytes per number of each supported tensor type."""
@@ -135,7 +136,7 @@ def _tensor_info(path: Path, name: str, field: object) -> TensorInfo:
 
 def _damaged(path: Path, reason: str) -> RunError:
     """Return the error for an incomplete file."""
-    return RunError(f"{path} is not a whole safetensors file: {abbreviate(reason, MAX_REASON_LENGTH)}")
+    return RunError(f"{path} is not a whole safetensors file: {abbreviate(reason, MAX_DAMAGE_LENGTH)}")
 
 
 FORMAT, CHECKPOINT_FORMAT = 2, 3

@@ -18,8 +18,9 @@ from pellucid.files import missing_folders, remove_empty_folders, unexpected_fil
 from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
 from pellucid.training import run_folder
-from pellucid.training.loop import TrainingStopped, UpdateCompleted, ValidationCompleted
-from pellucid.training.session import ModelBuilt, RunEvent, TrainingFiles, train_run
+from pellucid.training.events import TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.training.session import ModelBuilt, RunEvent, train_run
+from pellucid.training.training_data import TrainingFiles
 from pellucid.worker_pool import JobFailure, ProgressMessage, WorkerChannel, WorkerPool, available_cores
 
 UPDATE_INTERVAL = 0.25

@@ -41,22 +41,6 @@ from pellucid.training.gradients import GradientComputer
 from pellucid.training.optimizer import Adam, Average, averaged_weights, build_average, learning_rate
 from pellucid.training.scheduled_sampling import sampling_probability
 
-__all__ = [
-    "LOSS_WINDOW",
-    "Event",
-    "Progress",
-    "TrainingStarted",
-    "TrainingState",
-    "TrainingStopped",
-    "UpdateCompleted",
-    "ValidationCompleted",
-    "build_optimizer",
-    "derived_batch_size",
-    "derived_epochs",
-    "fit",
-    "validation_rank",
-]
-
 PLATEAU_PATIENCE = 3
 """Validations without improvement after which the plateau schedule reduces the learning rate."""
 PLATEAU_FACTOR = 0.5

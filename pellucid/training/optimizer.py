@@ -52,7 +52,7 @@ def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) 
 
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
-BLOCK = 1 << 16
+NORM_BLOCK = 1 << 16
 """Number of float32 squares summed at a time; a sum of millions loses digits."""
 MAX_NORM = 1.8e19
 """Norm of gradients whose squares are within float32."""
@@ -150,8 +150,8 @@ class Adam:
 
     def _norm(self) -> float:
         """Return the Euclidean norm of all gradients."""
-        starts = range(0, len(self.gradients), BLOCK)
-        norms = [torch.linalg.vector_norm(self.gradients[start : start + BLOCK]) for start in starts]
+        starts = range(0, len(self.gradients), NORM_BLOCK)
+        norms = [torch.linalg.vector_norm(self.gradients[start : start + NORM_BLOCK]) for start in starts]
         norm = float(norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms)))
         return norm if norm < MAX_NORM else math.inf  # the norm of a single number is not squared, so may exceed
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import msgspec
 
 from pellucid.errors import quote
+from pellucid.training.events import Progress
 from pellucid.training.loop import (
     PLATEAU_FACTOR,
     PLATEAU_PATIENCE,
-    Progress,
     TrainingState,
     is_over,
     stop_reason,

@@ -23,21 +23,19 @@ from pellucid.kernels.dispatch import is_numba_available, will_compile
 from pellucid.model.device import find_device, move_to_device, use_determinism, use_threads
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import parameter_count
-from pellucid.tasks.registry import build_meta_network, build_network, build_predictor
+from pellucid.tasks.registry import build_meta_network, build_network, configured_task
 from pellucid.training import run_folder, snapshots
 from pellucid.training.checkpoint import check_network, network_file, restore_training_state, save_training_state
-from pellucid.training.loop import (
+from pellucid.training.events import (
     LOSS_WINDOW,
     Event,
     Progress,
     TrainingStarted,
-    TrainingState,
     TrainingStopped,
     UpdateCompleted,
     ValidationCompleted,
-    build_optimizer,
-    fit,
 )
+from pellucid.training.loop import TrainingState, build_optimizer, fit
 from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import averaged_weights
 from pellucid.training.training_data import (
@@ -54,11 +52,9 @@ from pellucid.training.training_data import (
     save_corpus,
 )
 
-__all__ = ["CheckpointCallback", "FileRead", "FileSaved", "ModelBuilt", "RunEvent", "TrainingFiles", "train_run"]
-
 SAVE_SECONDS = 120.0
 """A checkpoint is written at every validation, and at least this often between validations."""
-BLOCK = 1 << 20
+HASH_BLOCK = 1 << 20
 """Number of ids hashed at a time."""
 
 
@@ -167,7 +163,7 @@ def _open_training(
     if not resumed:
         run_folder.initialize_run_folder(folder, config, vocabularies)
     move_to_device(network, find_device(config.device))
-    predictor = build_predictor(config, vocabularies, network, str(folder))
+    predictor = configured_task(config).build_predictor(config, vocabularies, network, str(folder))
     state = TrainingState(predictor, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
         restore_training_state(folder / run_folder.TRAINING, state, fingerprint)
@@ -370,8 +366,8 @@ def _fingerprint(description: tuple[Config, Vocabularies, Sequence[Example]], en
     """Return a hash of the settings and the data, which must be equal when a run is resumed."""
     digest = hashlib.sha256()
     for column in encoded:
-        for start in range(0, len(column.values), BLOCK):
-            digest.update(column.values[start : start + BLOCK].astype(np.int32).data)
+        for start in range(0, len(column.values), HASH_BLOCK):
+            digest.update(column.values[start : start + HASH_BLOCK].astype(np.int32).data)
         digest.update(column.offsets.data)
     digest.update(msgspec.json.encode(description))
     return digest.hexdigest()

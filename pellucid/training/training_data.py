@@ -15,17 +15,9 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.config.settings import Config, DataConfig
 from pellucid.data.corpus import CorpusError, EncodedCorpus, ReadingReport, map_corpus, write_corpus
-from pellucid.data.examples import (
-    BadLine,
-    Example,
-    column_note,
-    count_columns,
-    has_header,
-    is_header_unknown,
-    read_examples,
-)
+from pellucid.data.examples import Example, column_note, count_columns, has_header, is_header_unknown, read_examples
 from pellucid.data.headers import HeaderError, check_shared_header, header_note
-from pellucid.data.readers import resolve_format
+from pellucid.data.readers import BadLine, resolve_format
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vectors import read_vectors
 from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
@@ -178,13 +170,15 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path) -> T
         except CorpusError as error:
             note = f"{corpus_path} is not used, for {error}"
     if corpus is None:
-        training, bad, blank = _examples(files.train, config, files.train_target)
+        train_file = read_examples(files.train, config, files.train_target)
+        training, bad, blank = train_file.examples, train_file.bad, train_file.blank
     else:
         training, bad, blank = [], list(corpus.found.bad), corpus.found.blank
     try:
-        development, valid_bad, valid_blank = _examples(files.valid, config, files.valid_target)
+        valid_file = read_examples(files.valid, config, files.valid_target)
     except HeaderError as error:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
+    development = valid_file.examples
     num_shared = _count_shared(training, development, files) if corpus is None else corpus.found.shared
     overlap = f"{num_shared:,} of {len(development):,} examples are also in {files.train}" if num_shared else ""
     count = len(training) if corpus is None else corpus.encoded.source.num_sequences
@@ -192,7 +186,7 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path) -> T
     ignored = column_note(files.train, config, files.train_target) if corpus is None else ""
     reads = (
         FileRead(files.train, count, bad, blank, "; ".join(filter(None, [note, header, ignored])), files.train_target),
-        FileRead(files.valid, len(development), valid_bad, valid_blank, overlap, files.valid_target),
+        FileRead(files.valid, len(development), valid_file.bad, valid_file.blank, overlap, files.valid_target),
     )
     columns = count_columns(files.train, config) if corpus is None and not files.train_target else 0
     return TrainingData(
@@ -267,12 +261,6 @@ def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingFiles, config:
         return corpus
 
 
-def _examples(path: Path, config: DataConfig, target: Path | None) -> tuple[list[Example], list[BadLine], int]:
-    """Return the examples of a file, its bad lines, and the number of blank lines."""
-    reading = read_examples(path, config, target)
-    return reading.examples, reading.bad, reading.blank
-
-
 def _header_note(
     training: Sequence[Example], development: Sequence[Example], files: TrainingFiles, config: DataConfig
 ) -> str:
@@ -316,7 +304,7 @@ def _count_shared(training: Sequence[Example], development: Sequence[Example], f
     return shared
 
 
-TAG = "⟨copy⟩"
+COPY_TAG = "⟨copy⟩"
 """Features tag of a synthetic pair whose target equals its source."""
 STEM = 3
 """Minimum length of a stem: symbols shared by source and target."""
@@ -367,7 +355,7 @@ def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, Data
 def copy_pairs(
     examples: Sequence[Example], tokenizers: Tokenizers, count: int, generator: np.random.Generator
 ) -> list[Example]:
-    """Return synthetic pairs whose source has the symbols of the target, with `TAG` as features.
+    """Return synthetic pairs whose source has the symbols of the target, with `COPY_TAG` as features.
 
     The targets are drawn from the examples without replacement; after all, they are drawn again. Symbols of the target
     are joined like those of a source: phones separated by spaces become a word.
@@ -384,7 +372,7 @@ def copy_pairs(
     texts = [tokenizers.source.join(tokenizers.target.split(example.target)) for example in examples]
     rounds = -(-count // len(examples))
     rows = [row for _ in range(rounds) for row in generator.permutation(len(examples)).tolist()]
-    return [Example(texts[row], examples[row].target, TAG) for row in rows[:count]]
+    return [Example(texts[row], examples[row].target, COPY_TAG) for row in rows[:count]]
 
 
 def hallucinate_pairs(

@@ -34,9 +34,10 @@ from pellucid.files import remove_file, unexpected_files, wrap_os_errors
 from pellucid.kernels.dispatch import will_compile
 from pellucid.training import run_folder
 from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
-from pellucid.training.loop import UpdateCompleted, ValidationCompleted, derived_epochs
-from pellucid.training.session import RunEvent, TrainingFiles
-from pellucid.training.training_data import FileRead, read_files, resolve_auto_settings
+from pellucid.training.events import UpdateCompleted, ValidationCompleted
+from pellucid.training.loop import derived_epochs
+from pellucid.training.session import RunEvent
+from pellucid.training.training_data import FileRead, TrainingFiles, read_files, resolve_auto_settings
 from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_space, initial_values
 from pellucid.tuning.study import JOURNAL, EndedTrial, Pruning, StudySettings, SuggestedTrial, TuningStudy
 from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool

@@ -13,7 +13,6 @@ import numpy as np
 from pellucid.config.settings import DataConfig, Device
 from pellucid.config.toml import to_toml
 from pellucid.data.examples import (
-    BadLine,
     Example,
     describe_used_columns,
     is_header_unknown,
@@ -22,6 +21,7 @@ from pellucid.data.examples import (
     read_sources,
 )
 from pellucid.data.headers import header_note
+from pellucid.data.readers import BadLine
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, InputError, quote
 from pellucid.evaluation.metrics import ScoredExample, worst_examples

@@ -15,7 +15,7 @@ from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, Syste
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT)}
-UPDATE_HOOK = {"PEERS_UPDATES": "pellucid.training.loop:UpdateCompleted.__new__"}
+UPDATE_HOOK = {"PEERS_UPDATES": "pellucid.training.events:UpdateCompleted.__new__"}
 """Event of a completed update, which does not depend on the optimizer."""
 
 

@@ -50,7 +50,8 @@ from pellucid.reporting.terminal import render_trace, shade_legend
 from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.training.ensemble_training import throttle
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import TrainingFiles, train_run
+from pellucid.training.session import train_run
+from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import ScoredRun, run_report, score_run, write_report
 from pellucid.worker_pool import ProgressCallback

@@ -45,7 +45,7 @@ from pellucid.recipes.typos.training import (
 )
 from pellucid.reporting.figures import to_svg
 from pellucid.training.run_folder import load, read_log
-from pellucid.training.session import TrainingFiles
+from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ProgressCallback
