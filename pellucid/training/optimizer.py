@@ -26,7 +26,7 @@ def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) 
         constant              r
         cosine                r · (1 + cos πx) / 2           one cycle
         inverse-square-root   r · √(w / passed)              w and passed at least 0.001
-        plateau               r · plateau_factor             the factor falls without improvement (`lowers_rate`)
+        plateau               r · plateau_factor             the factor falls without improvement (`loop.lowers_rate`)
 
     Args:
         config: Learning rate r, its schedule and the warmup ratio w.
