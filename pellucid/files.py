@@ -297,6 +297,8 @@ def read_bytes(
         size = os.fstat(file.fileno()).st_size
         # Virtual files (/proc) have size 0; the limit holds for them as well.
         content = b"" if size > limit else file.read(min(limit, size + MAX_GROWTH) + 1)
+        if content is None:  # a virtual file without data, such as a log of the kernel
+            raise kind(f"{path} has no data to read now: it is not an ordinary file")
     if max(size, len(content)) > limit:
         raise kind(f"{path} is too large: it has more than {limit:,} bytes")
     return content

@@ -61,7 +61,7 @@ def test_terminal_shows_the_validation_file_by_default(tmp_path: Path) -> None:
     run = copy_run_folder(digits_run().run, tmp_path / "run")
     (run / "log.jsonl").unlink()
     assert usage_error_message(run_pellucid("look", run, "--terminal")) == (
-        f"{run}: the validation file named in its log was not found: give a FILE"
+        f"{run}: its log names no validation file, or the file is no longer there: give a FILE"
     )
 
 

@@ -3,10 +3,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from pellucid import files
 from pellucid.errors import DataError, InputError, RunError
 from pellucid.files import (
     has_content,
@@ -142,6 +144,24 @@ def test_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
         read_bytes(tmp_path / "none", DataError)
     with pytest.raises(RunError, match=r"^cannot read .*: is a directory$"):
         read_bytes(tmp_path)
+
+
+def test_a_file_without_data_to_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual file that is opened without blocking, such as the log of the kernel, may return no bytes object."""
+    (tmp_path / "a").write_bytes(b"")
+    reads = []
+    with (tmp_path / "a").open("rb") as file:
+
+        class WaitingFile:
+            fileno = file.fileno
+
+            def read(self, size: int) -> None:
+                reads.append(size)
+
+        monkeypatch.setattr(files, "open_regular", lambda path, kind: nullcontext(WaitingFile()))
+        with pytest.raises(RunError, match="a has no data to read now: it is not an ordinary file"):
+            read_bytes(tmp_path / "a")
+    assert len(reads) == 1
 
 
 def test_has_content_compares_the_file(tmp_path: Path) -> None:

@@ -221,3 +221,23 @@ def test_equal_seeds_give_equal_runs_and_other_seeds_do_not(tmp_path: Path) -> N
         comparable_run_contents(copy_task_run().run)["moments"]
         != comparable_run_contents(tmp_path / "other")["moments"]
     )
+
+
+def test_kernels_are_loaded_before_a_resumed_training_validates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels and PyTorch round differently, and the undisturbed training validates with kernels."""
+    files, _, config = copy_task_run()
+    folder, order = tmp_path / "run", list[str]()
+    first_validation = train_until(files, tmp_path / "undisturbed", config, is_validation)
+    assert isinstance(first_validation, ValidationCompleted)
+    train_until(files, folder, config, at_update(first_validation.progress.update))
+    monkeypatch.setattr(session_module, "is_numba_available", lambda: order.append("kernels are loaded"))
+    for event in train_run(files, folder, config):
+        order += ["validation"] * is_validation(event) + ["update"] * isinstance(event, UpdateCompleted)
+    assert order[:2] == ["kernels are loaded", "validation"] and order.count("kernels are loaded") == 1
+    assert len(list(train_run(files, folder, config))) > 0 and order.count("kernels are loaded") == 1
+
+
+def is_validation(event: RunEvent) -> bool:
+    return isinstance(event, ValidationCompleted)

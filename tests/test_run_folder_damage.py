@@ -453,6 +453,8 @@ DAMAGED_LINES = [
     '{"event":"stopped","update":1,"update":2,"samples":1,"epoch":1,"seconds":1}',
     '{"event":"read","path":5,"examples":1,"blank_lines":0,"bad_lines":[]}',
     '{"event":"read","path":"a","examples":"many","blank_lines":0,"bad_lines":[]}',
+    '{"event":"compiling","validation":"x"}',
+    '{"event":"stopped","update":1,"validation":"x","samples":1,"epoch":1,"seconds":1}',
     '{"event":"stopped","update":1e400,"samples":1,"epoch":1,"seconds":1}',
     '{"event":"stopped","update":true,"samples":1,"epoch":1,"seconds":1}',
     '{"event":"stopped","update":1,"samples":1,"epoch":1,"seconds":NaN}',

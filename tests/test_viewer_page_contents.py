@@ -213,6 +213,11 @@ def test_parallel_validation_files_are_found(tmp_path: Path) -> None:
     train_to_end(files, tmp_path / "run", build_config(settings, origin="test"))
     model = open_run(tmp_path / "run", "run", "cpu", None)
     assert find_validation_file(model.folder) == (files.valid, files.valid_target)
+    assert files.valid_target is not None
+    content = files.valid_target.read_bytes()
+    files.valid_target.write_bytes(b"")
+    assert find_validation_file(model.folder) is None
+    files.valid_target.write_bytes(content)
     assert read_example_file(files.valid, model.loaded_predictor.config.data, files.valid_target).has_targets
     (tmp_path / "dev.1").unlink()
     assert find_validation_file(model.folder) is None

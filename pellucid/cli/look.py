@@ -259,7 +259,7 @@ def _decode_first(args: LookArguments, limit: int) -> "tuple[list[Trace], int]":
 
 def _missing_file_text(run: Path) -> str:
     """Return the reason that no FILE was found for a run."""
-    return f"{run}: the validation file named in its log was not found"
+    return f"{run}: its log names no validation file, or the file is no longer there"
 
 
 def _validation_examples(args: LookArguments, data: DataConfig, limit: int) -> tuple[list[Example], int]:

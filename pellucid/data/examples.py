@@ -152,8 +152,8 @@ def read_examples(path: str | Path, config: DataConfig, target_path: str | Path 
     target_path = None if target_path is None else Path(target_path)
     columns = _selected_columns(config, PAIR_ROLES)
     if target_path is not None:
-        description = f"the pair {path} and {target_path}"
-        return _collect_examples(read_parallel_records(path, target_path, columns), config, str(path), description)
+        records = read_parallel_records(path, target_path, columns)
+        return _collect_examples(records, config, f"{path} and {target_path}", f"the pair {path} and {target_path}")
     return _read_pairs(path, config, columns)
 
 
@@ -536,7 +536,7 @@ def _collect_examples(
     Args:
         records: The records.
         config: The data settings; the first bad line raises an error unless they are skipped.
-        name: Name of the file, for bad lines.
+        name: Name of the file, or names of both parallel files, for bad lines.
         description: Name of the file or the pair of files, for the error that there is no example.
         location: " below the header" where the file has one, for that error.
     """

@@ -16,9 +16,13 @@ Value = Number | str | bool | None | list[str]
 
 
 class RecordWithoutProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """Base of log records of events outside the training loop, which hold no numbers of updates, samples or seconds."""
+    """Base of log records of events outside the training loop.
+
+    They hold no numbers of updates, validations, samples or seconds.
+    """
 
     update: None = None
+    validation: None = None
     samples: None = None
     seconds: None = None
 
@@ -61,6 +65,8 @@ class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event
     """Index of the current epoch, from 0."""
     seconds: float
     """Seconds of updates and validations so far."""
+    validation: Count | UnsetType = UNSET
+    """Number of validations so far; only with a validation."""
 
 
 class StartedRecord(ProgressRecord, frozen=True, kw_only=True, tag="started"):

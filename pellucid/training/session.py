@@ -19,7 +19,7 @@ from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import RunError
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
-from pellucid.kernels.dispatch import is_numba_available, will_compile
+from pellucid.kernels.dispatch import are_kernels_disabled, is_numba_available, will_compile
 from pellucid.model.device import find_device, move_to_device, use_determinism, use_threads
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import parameter_count
@@ -141,6 +141,8 @@ def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Gener
         yield model_built
         if model_built.compiles:
             run_folder.append_log(folder, {"event": "compiling"})
+        if config.device == "cpu" and not (state.progress.finished or are_kernels_disabled()):
+            # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
             is_numba_available()  # compiles before the first update, where the training can be interrupted at once
         if state.progress.finished:
             _conclude(state, folder)

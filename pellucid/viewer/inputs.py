@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from os.path import isfile, realpath
+from os.path import getsize, isfile, realpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -211,8 +211,8 @@ def find_validation_file(run: Path) -> tuple[Path, Path | None] | None:
         run: Run folder, or folder of an ensemble.
 
     Returns:
-        File of pairs and None, or file of sources and file of targets. None if the log names none, or a file is no
-        longer at its place.
+        File of pairs and None, or file of sources and file of targets. None if the log names none, or one of them is
+        missing, empty, or not a regular file.
 
     Raises:
         RunError: The log or the list of members cannot be read.
@@ -226,8 +226,15 @@ def find_validation_file(run: Path) -> tuple[Path, Path | None] | None:
     if target is None and load_run_config(folder).data.input_format == "text":
         return None
     target_path = None if target is None else Path(str(target))
-    # isfile, unlike is_file, accepts any name: the log is untrusted.
-    return (path, target_path) if isfile(path) and (target_path is None or isfile(target_path)) else None
+    return (path, target_path) if all(map(_has_content, filter(None, (path, target_path)))) else None
+
+
+def _has_content(path: Path) -> bool:
+    """Return whether a path is a regular file that is not empty.
+
+    Any name is accepted, because the log is untrusted. Virtual files, whose size is 0, might make a reader wait.
+    """
+    return isfile(path) and getsize(path) > 0
 
 
 def model_card(model: ViewedRun) -> ModelCard:
