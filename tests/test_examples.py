@@ -765,7 +765,7 @@ def test_bad_parallel_lines_name_their_file(write: Write) -> None:
     assert reading.examples == [("a", "u", "")]
     assert reading.bad == [
         (str(source), 2, "the source is empty"),
-        (f"{source} and {target}", 3, "the target is empty"),
+        (str(target), 3, "the target is empty"),
         (str(source), 4, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
         (str(target), 5, "invalid UTF-8 at byte 2 (0xff)" + TEXT_HINT),
         (str(source), 6, "the source has 1001 symbols, more than data.max_sequence_length = 1000"),

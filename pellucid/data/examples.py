@@ -153,7 +153,8 @@ def read_examples(path: str | Path, config: DataConfig, target_path: str | Path 
     columns = _selected_columns(config, PAIR_ROLES)
     if target_path is not None:
         records = read_parallel_records(path, target_path, columns)
-        return _collect_examples(records, config, f"{path} and {target_path}", f"the pair {path} and {target_path}")
+        description = f"the pair {path} and {target_path}"
+        return _collect_examples(records, config, str(path), description, target_name=str(target_path))
     return _read_pairs(path, config, columns)
 
 
@@ -529,16 +530,17 @@ def _read_pairs(
 
 
 def _collect_examples(
-    records: Records, config: DataConfig, name: str, description: str, location: str = ""
+    records: Records, config: DataConfig, name: str, description: str, location: str = "", target_name: str = ""
 ) -> ExampleFile:
     """Sort records into examples, bad lines and blank lines.
 
     Args:
         records: The records.
         config: The data settings; the first bad line raises an error unless they are skipped.
-        name: Name of the file, or names of both parallel files, for bad lines.
+        name: Name of the file, or of the file of sources, for bad lines.
         description: Name of the file or the pair of files, for the error that there is no example.
         location: " below the header" where the file has one, for that error.
+        target_name: Name of the file of targets, if the files are parallel: for lines whose source is valid.
     """
     tokenizers = build_tokenizers(config)
     reading = ExampleFile([], [], [], 0)
@@ -556,7 +558,8 @@ def _collect_examples(
                 reading.examples.append(example)
                 reading.lines.append(record.line)
                 continue
-            bad = BadLine(name, record.line, reason)
+            source_reason = length_error("source", example.source, tokenizers.source, config.max_sequence_length)
+            bad = BadLine(name if source_reason or not target_name else target_name, record.line, reason)
         if config.on_bad_line == "stop":
             raise BadLineError(f"{bad}; {SKIP_HINT}")
         reading.bad.append(bad)
