@@ -205,10 +205,10 @@ def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     program = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
-        "from test_corpus import copies, make_corpus, write_corpus\n"
+        "from test_corpus import make_copy_examples, make_corpus, write_corpus\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "write_corpus(Path(sys.argv[1]), make_corpus(copies(5000, seed=1)))\n"
+        "write_corpus(Path(sys.argv[1]), make_corpus(make_copy_examples(5000, seed=1)))\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.run(
