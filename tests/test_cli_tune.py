@@ -257,3 +257,52 @@ def test_missing_optuna_is_an_error_with_the_install_command(tmp_path: Path) -> 
     )
     assert result.returncode == 2 and result.stderr.count("\n") == 1
     assert "pip install 'pellucid[tune]'" in result.stderr and not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="symbolic links require a privilege")
+@pytest.mark.parametrize("linked", ["trials", "a trial", ".lock"])
+def test_links_in_the_folder_of_a_search_are_refused(
+    finished_search: tuple[Path, str, str], tmp_path: Path, linked: str
+) -> None:
+    out, target = copy_run_folder(finished_search[0], tmp_path / "out"), tmp_path / "elsewhere"
+    best = next((out / "trials").glob("*/model.safetensors")).parent.name
+    other = next(path.name for path in sorted((out / "trials").iterdir()) if path.name != best)
+    link = {"trials": out / "trials", "a trial": out / "trials" / other, ".lock": out / ".lock"}[linked]
+    if linked == ".lock":
+        link.unlink(missing_ok=True)
+        target.write_text("my notes\n")
+    else:
+        link.rename(target)
+        trial = target / other if linked == "trials" else target
+        (trial / "model.safetensors").write_text("a model of the user")
+    link.symlink_to(target)
+    before = read_folder_state(tmp_path)
+    message = usage_error_message(run_pellucid(*tune_command(copy_task_run(), out, 4)))
+    assert message.startswith(f"{link} is a symbolic link, and a training writes only into its own folder")
+    after = read_folder_state(tmp_path)
+    assert {**before, "space.toml": after["space.toml"]} == after
+
+
+@pytest.mark.skipif(os.name == "nt", reason="symbolic links require a privilege")
+@pytest.mark.parametrize("kind", ["link to a file", "link to nothing", "link to itself", "pipe", "folder"])
+def test_journal_that_is_no_regular_file_is_refused_before_any_write(tmp_path: Path, kind: str) -> None:
+    out, notes = tmp_path / "out", tmp_path / "notes.txt"
+    out.mkdir()
+    journal = out / "study.journal"
+    match kind:
+        case "link to a file":
+            notes.write_text("my notes\n")
+            journal.symlink_to(notes)
+        case "link to nothing":
+            journal.symlink_to(notes)
+        case "link to itself":
+            journal.symlink_to(journal)
+        case "pipe":
+            os.mkfifo(journal)
+        case "folder":
+            journal.mkdir()
+    message = usage_error_message(run_pellucid(*tune_command(copy_task_run(), out, 1)))
+    expected = {"pipe": "is a named pipe, not a regular file", "folder": "is a directory"}
+    assert expected.get(kind, "is a symbolic link") in message and str(journal) in message
+    assert [path.name for path in out.iterdir()] == ["study.journal"]
+    assert notes.read_text() == "my notes\n" if kind == "link to a file" else not notes.exists()

@@ -30,7 +30,7 @@ import msgspec
 
 from pellucid.config.toml import flatten_config
 from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
-from pellucid.files import remove_file, unexpected_files, wrap_os_errors
+from pellucid.files import file_exists, open_regular_file, remove_file, unexpected_files, wrap_os_errors
 from pellucid.kernels.dispatch import will_compile
 from pellucid.training import run_folder
 from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
@@ -457,6 +457,7 @@ class HyperparameterSearch:
             RunError: A file cannot be written or removed.
         """
         best, ended = self.study.best_trial(), self.study.ended_trials()
+        run_folder.refuse_links([self.folder(trial.number) for trial in ended])
         for trial in ended:
             if best is None or trial.number != best.number:
                 for name in (run_folder.MODEL, run_folder.TRAINING, run_folder.CORPUS):
@@ -484,7 +485,15 @@ def _study_description(request: StudyRequest) -> dict[str, Any]:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise `RunError` if a folder holds anything but a study."""
-    foreign = [] if (folder / JOURNAL).exists() else unexpected_files(folder, STUDY_FILES)
+    """Raise `RunError` if a folder holds anything but a study, or a link or special file where a search writes."""
+    trials = folder / "trials"
+    run_folder.refuse_links([folder / run_folder.LOCK, folder / JOURNAL, trials])
+    if trials.is_dir():
+        with wrap_os_errors("read", trials):
+            run_folder.refuse_links(sorted(trials.iterdir()))
+    has_journal = file_exists(folder / JOURNAL)
+    if has_journal:
+        open_regular_file(folder / JOURNAL).close()  # refuses a named pipe, a device or a folder
+    foreign = [] if has_journal else unexpected_files(folder, STUDY_FILES)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no study ({', '.join(foreign[:3])}); name a new folder")
