@@ -29,8 +29,10 @@ from trained_runs import (
 )
 
 from pellucid import cli
+from pellucid.config.settings import DataConfig
 from pellucid.config.toml import flatten_config, load_config
 from pellucid.training.run_folder import load, read_log
+from pellucid.training.training_data import TrainingData, TrainingFiles, read_files
 from pellucid.viewer.report_schema import ReportTable
 
 pytest.importorskip("optuna")
@@ -214,6 +216,8 @@ def test_failed_trials_are_retried_and_counted_once(tmp_path: Path) -> None:
         "--space",
         tmp_path / "space.toml",
         *config,
+        "--seed",
+        2,
         "--jobs",
         1,
     )
@@ -257,3 +261,134 @@ def test_missing_optuna_is_an_error_with_the_install_command(tmp_path: Path) -> 
     )
     assert result.returncode == 2 and result.stderr.count("\n") == 1
     assert "pip install 'pellucid[tune]'" in result.stderr and not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="symbolic links require a privilege")
+@pytest.mark.parametrize("linked", ["trials", "a trial", ".lock"])
+def test_links_in_the_folder_of_a_search_are_refused(
+    finished_search: tuple[Path, str, str], tmp_path: Path, linked: str
+) -> None:
+    out, target = copy_run_folder(finished_search[0], tmp_path / "out"), tmp_path / "elsewhere"
+    best = next((out / "trials").glob("*/model.safetensors")).parent.name
+    other = next(path.name for path in sorted((out / "trials").iterdir()) if path.name != best)
+    link = {"trials": out / "trials", "a trial": out / "trials" / other, ".lock": out / ".lock"}[linked]
+    if linked == ".lock":
+        link.unlink(missing_ok=True)
+        target.write_text("my notes\n")
+    else:
+        link.rename(target)
+        trial = target / other if linked == "trials" else target
+        (trial / "model.safetensors").write_text("a model of the user")
+    link.symlink_to(target)
+    before = read_folder_state(tmp_path)
+    message = usage_error_message(run_pellucid(*tune_command(copy_task_run(), out, 4)))
+    assert message.startswith(f"{link} is a symbolic link, and a training writes only into its own folder")
+    after = read_folder_state(tmp_path)
+    assert {**before, "space.toml": after["space.toml"]} == after
+
+
+@pytest.mark.skipif(os.name == "nt", reason="symbolic links require a privilege")
+@pytest.mark.parametrize("kind", ["link to a file", "link to nothing", "link to itself", "pipe", "folder"])
+def test_journal_that_is_no_regular_file_is_refused_before_any_write(tmp_path: Path, kind: str) -> None:
+    out, notes = tmp_path / "out", tmp_path / "notes.txt"
+    out.mkdir()
+    journal = out / "study.journal"
+    match kind:
+        case "link to a file":
+            notes.write_text("my notes\n")
+            journal.symlink_to(notes)
+        case "link to nothing":
+            journal.symlink_to(notes)
+        case "link to itself":
+            journal.symlink_to(journal)
+        case "pipe":
+            os.mkfifo(journal)
+        case "folder":
+            journal.mkdir()
+    message = usage_error_message(run_pellucid(*tune_command(copy_task_run(), out, 1)))
+    expected = {"pipe": "is a named pipe, not a regular file", "folder": "is a directory"}
+    assert expected.get(kind, "is a symbolic link") in message and str(journal) in message
+    assert [path.name for path in out.iterdir()] == ["study.journal"]
+    assert notes.read_text() == "my notes\n" if kind == "link to a file" else not notes.exists()
+
+
+@pytest.fixture(scope="module")
+def pruned_search(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object]]:
+    """Run a search of two trials, of which successive halving prunes the second; return its folder and command."""
+    folder = tmp_path_factory.mktemp("pruned")
+    config = make_small_config({"epochs": 15, "eval_interval": 1.0})
+    trained = TrainedRun(write_copy_files(folder), folder, config)
+    command = tune_command(trained, folder / "out", 2)
+    rates = f'from = 1e-6, to = {config.training.learning_rate}, scale = "log"'  # the first trial is the best
+    (folder / "space.toml").write_text(f"[training]\nlearning_rate = {{ {rates} }}\n")
+    command += ["--jobs", 1, "--prune", "halving", "--metric", "loss"]
+    assert run_pellucid(*command).code == 0
+    assert [trial["state"] for trial in read_trials(folder / "out")] == ["finished", "pruned"]
+    return folder / "out", command
+
+
+@pytest.mark.parametrize("last_line", ["the validation before", "the decision to prune", "the validation", "the score"])
+def test_pruned_trial_is_not_trained_on_after_an_interruption(
+    pruned_search: tuple[Path, list[object]], tmp_path: Path, last_line: str
+) -> None:
+    whole, command = pruned_search
+    out = copy_run_folder(whole, tmp_path / "out")
+    lines = (out / "study.journal").read_bytes().splitlines(keepends=True)
+    decision = next(index for index, line in enumerate(lines) if b'"prune"' in line)
+    count = {"the validation before": 0, "the decision to prune": 1, "the validation": 2, "the score": 5}[last_line]
+    (out / "study.journal").write_bytes(b"".join(lines[: decision + count]))
+    before = (out / "trials" / "0001" / "log.jsonl").read_bytes()
+    result = run_pellucid(*(out if argument == whole else argument for argument in command))
+    assert result.code == 0 and "1 ended, 1 to resume" in result.err
+    assert (out / "trials" / "0001" / "log.jsonl").read_bytes() == before
+    assert read_trials(out) == read_trials(whole)
+
+
+def test_score_of_a_pruned_trial_is_that_of_the_validations_up_to_the_decision(
+    pruned_search: tuple[Path, list[object]], tmp_path: Path
+) -> None:
+    whole, command = pruned_search
+    out = copy_run_folder(whole, tmp_path / "out")
+    lines = (out / "study.journal").read_bytes().splitlines(keepends=True)
+    decision = next(index for index, line in enumerate(lines) if b'"prune"' in line)
+    (out / "study.journal").write_bytes(b"".join(lines[:decision]))
+    log = out / "trials" / "0001" / "log.jsonl"
+    later = [record for record in read_log(log.parent) if record["event"] == "validated"][-1]
+    with log.open("a") as file:
+        file.write(json.dumps({**later, "loss": 0.0, "validation": later["validation"] + 1, "best": True}) + "\n")
+    assert run_pellucid(*(out if argument == whole else argument for argument in command)).code == 0
+    assert read_trials(out) == read_trials(whole)
+
+
+@pytest.mark.parametrize("damage", ["not JSON", "infinite value", "unknown operation"])
+def test_damaged_journal_is_an_error_with_its_line(
+    finished_search: tuple[Path, str, str], tmp_path: Path, damage: str
+) -> None:
+    out = copy_run_folder(finished_search[0], tmp_path / "out")
+    journal = out / "study.journal"
+    lines = journal.read_text().splitlines()
+    index = next(index for index, line in enumerate(lines) if '"op_code":5' in line)
+    entry = json.loads(lines[index])
+    lines[index] = {
+        "not JSON": lines[index][:-9],
+        "infinite value": json.dumps({**entry, "param_value_internal": float("inf")}),
+        "unknown operation": json.dumps({**entry, "op_code": 99}),
+    }[damage]
+    journal.write_text("\n".join([*lines, ""]))
+    before = read_folder_state(out)
+    message = usage_error_message(run_pellucid(*tune_command(copy_task_run(), out, 5)))
+    assert message.startswith(f"{journal}:{index + 1}: the line is damaged") and read_folder_state(out) == before
+
+
+def test_data_of_a_search_are_read_without_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pellucid.tuning import search
+
+    paths = list[Path | None]()
+
+    def recorded_read(files: TrainingFiles, config: DataConfig, corpus: Path | None) -> TrainingData:
+        paths.append(corpus)
+        return read_files(files, config, corpus)
+
+    monkeypatch.setattr(search, "read_files", recorded_read)
+    search.prepare_config(copy_task_run().config, write_copy_files(tmp_path))
+    assert paths == [None]

@@ -170,6 +170,7 @@ EXCEPTIONS = {
     "training.scheduled_sampling": "is part of an update",
     "training.snapshots": "writes the snapshots of a training, except what reads them",
     "training.training_data": "reads the files of `pellucid.train`, which checks its arguments",
+    "tuning.journal": "reads the journal of the subcommand tune",
     "tuning.search": "runs the trials of the subcommand tune",
     "tuning.space": "proposes the values of trials, except load_space",
 }

@@ -13,7 +13,7 @@ snapshots/            at each validation, the outputs of four examples and the e
 import json
 import os
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple, overload
@@ -297,12 +297,7 @@ def check_training_folder(folder: Path) -> None:
         RunError: The lock, the log or the folder of snapshots is a symbolic link; or there is no checkpoint, but a
             model or a file that no training writes (hidden files are allowed).
     """
-    for name in (LOCK, LOG, SNAPSHOTS):
-        if (folder / name).is_symlink():
-            raise RunError(
-                f"{folder / name} is a symbolic link, and a training writes only into its own folder: replace it by "
-                "its target, or name another run folder"
-            )
+    refuse_links([folder / name for name in (LOCK, LOG, SNAPSHOTS)])
     if not folder.is_dir() or file_exists(folder / TRAINING):
         return
     foreign = unexpected_files(folder, FILES)
@@ -310,6 +305,23 @@ def check_training_folder(folder: Path) -> None:
         raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
     if file_exists(folder / MODEL):
         raise RunError(f"{folder} holds a model but no {TRAINING} to resume from; name a new folder")
+
+
+def refuse_links(paths: Iterable[Path]) -> None:
+    """Raise an error for a file or folder of a training that is a symbolic link; nothing is changed.
+
+    Args:
+        paths: Files and folders that are written or removed; they need not exist.
+
+    Raises:
+        RunError: One is a symbolic link.
+    """
+    for path in paths:
+        if path.is_symlink():
+            raise RunError(
+                f"{path} is a symbolic link, and a training writes only into its own folder: replace it by "
+                "its target, or name another run folder"
+            )
 
 
 def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabularies) -> None:

@@ -150,13 +150,13 @@ class TrainingData(NamedTuple):
     """Number of columns of the training file; 0 for a corpus, and for a file without columns."""
 
 
-def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path) -> TrainingData:
+def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path | None) -> TrainingData:
     """Read the data files; the training file is not read if `corpus_path` holds the corpus of these files and settings.
 
     Args:
         files: Training and validation data.
         config: Data settings.
-        corpus_path: File of the saved corpus, which need not exist.
+        corpus_path: File of the saved corpus, which need not exist; None for none.
 
     Raises:
         DataError: A file cannot be read or holds no example, parallel files differ in length, a line is bad (unless bad
@@ -164,7 +164,7 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path) -> T
         ConfigError: The configured columns are not valid.
     """
     key, corpus, note = _corpus_key(files, config), None, ""
-    if key and corpus_path.exists():
+    if key and corpus_path is not None and corpus_path.exists():
         try:
             corpus = map_corpus(corpus_path, key, bool(config.features_column))
         except CorpusError as error:

@@ -30,7 +30,7 @@ import msgspec
 
 from pellucid.config.toml import flatten_config
 from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
-from pellucid.files import remove_file, unexpected_files, wrap_os_errors
+from pellucid.files import file_exists, open_regular_file, remove_file, unexpected_files, wrap_os_errors
 from pellucid.kernels.dispatch import will_compile
 from pellucid.training import run_folder
 from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
@@ -38,8 +38,9 @@ from pellucid.training.events import UpdateCompleted, ValidationCompleted
 from pellucid.training.loop import derived_epochs
 from pellucid.training.session import RunEvent
 from pellucid.training.training_data import FileRead, TrainingFiles, read_files, resolve_auto_settings
+from pellucid.tuning.journal import JOURNAL
 from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_space, initial_values
-from pellucid.tuning.study import JOURNAL, EndedTrial, Pruning, StudySettings, SuggestedTrial, TuningStudy
+from pellucid.tuning.study import EndedTrial, PruneDecision, Pruning, StudySettings, SuggestedTrial, TuningStudy
 from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool
 
 METRIC_UNITS = {"exact_match": " %", "symbol_error_rate": " %", "symbol_accuracy": " %", "loss": ""}
@@ -228,7 +229,7 @@ def prepare_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[
         if path.exists() and not path.is_file():
             raise DataError(f"{path} is no regular file: each trial has to read it again")
     data = resolve_auto_settings(files, config.data)
-    file_reads = read_files(files, config.data, Path("/nonexistent")).reads
+    file_reads = read_files(files, config.data, None).reads
     epochs = config.training.epochs or round(derived_epochs(file_reads[0].examples))
     training = msgspec.structs.replace(config.training, epochs=float(epochs))
     return msgspec.structs.replace(config, data=data, training=training), file_reads
@@ -291,10 +292,8 @@ class HyperparameterSearch:
         )
         self.request = request
         self.study = TuningStudy(request.out, settings)
-        self.pruned: dict[int, str] = {}
-        """Reason of pruning, by trial."""
-        self.num_validations: dict[int, int] = {}
-        """Number of recorded validations, by trial."""
+        self.pruned: dict[int, PruneDecision] = {}
+        """Decision to prune, by running trial."""
         self.deadline = time.monotonic() + request.seconds if request.seconds else float("inf")
         changed = self.study.check_description(_study_description(request))
         if changed:
@@ -338,16 +337,20 @@ class HyperparameterSearch:
             suggested: The trial, new or resumed.
 
         Yields:
-            A `TrialStarted`, or the failed `EndedTrial`.
+            A `TrialStarted`, and the `EndedTrial` of a trial that was to be pruned before an interruption; or the
+            failed `EndedTrial`.
         """
         try:
             config = self.config(suggested.values)
         except ConfigError as error:
-            yield self.end_trial(suggested.number, "failed", str(error))
+            yield self.end_trial(suggested.number, "failed", str(error), [])
             return
         yield TrialStarted(suggested.number, suggested.values)
-        for record in self.read_validations(suggested.number):  # the journal may lack the last one
-            self.record_validation(suggested.number, record)
+        # The journal may lack the last validations, and the end of a trial that was to be pruned.
+        for validation, record in enumerate(self.read_validations(suggested.number), 1):
+            if self.record_validation(suggested.number, validation, record):
+                yield self.end_pruned(suggested.number)
+                return
         self.pool.submit(suggested.number, TrainingJob(self.request.files, self.folder(suggested.number), config))
 
     def handle_event(self, job_event: JobEvent) -> Iterator[TuneEvent]:
@@ -368,17 +371,17 @@ class HyperparameterSearch:
                 if isinstance(event, UpdateCompleted):  # one trial has compiled the kernels for all
                     self.pool.max_workers = self.request.max_parallel
                 if isinstance(event, ValidationCompleted) and number not in self.pruned:
-                    self.record_validation(number, event.metrics)
+                    self.record_validation(number, event.progress.validations, event.metrics)
                 yield TrialProgress(number, event)
+            case JobResult(number) | JobFailure(number, DivergenceError() | WorkerDiedError()) if number in self.pruned:
+                yield self.end_pruned(number)
             case JobResult(number, is_complete):
-                if number in self.pruned:
-                    yield self.end_trial(number, "pruned", self.pruned.pop(number))
-                elif is_complete:
-                    yield self.end_trial(number, "finished", "")
+                if is_complete:
+                    yield self.end_trial(number, "finished", "", self.read_validations(number))
             case JobFailure(number, error):
                 if not isinstance(error, DivergenceError | WorkerDiedError):
                     raise error
-                yield self.end_trial(number, "failed", str(error))
+                yield self.end_trial(number, "failed", str(error), self.read_validations(number))
                 self.check_failures()
 
     def folder(self, number: int) -> Path:
@@ -414,27 +417,50 @@ class HyperparameterSearch:
         """
         return [record for record in run_folder.read_log(self.folder(number)) if record["event"] == "validated"]
 
-    def record_validation(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Record a validation in the journal, and ask the worker to stop a trial that is to be pruned.
+    def record_validation(self, number: int, validation: int, metrics: Mapping[str, float]) -> bool:
+        """Record a validation in the journal, and return whether the trial is to be pruned; if it runs, it is stopped.
 
         Args:
             number: Number of the trial.
+            validation: Number of the validation, from 1.
             metrics: Metrics of the validation, by their keys in the log.
         """
-        self.num_validations[number] = self.num_validations.get(number, 0) + 1
-        reason = self.study.report(number, self.num_validations[number], metrics[self.request.config.training.metric])
-        if reason and number not in self.pruned:
-            self.pruned[number] = reason
+        decision = self.study.report(number, validation, metrics[self.request.config.training.metric])
+        if decision is not None:
+            self.pruned[number] = decision
             if number in self.pool.busy:
                 self.pool.request_stop([number])
+        return decision is not None
 
-    def end_trial(self, number: int, state: Literal["finished", "pruned", "failed"], reason: str) -> EndedTrial:
+    def end_pruned(self, number: int) -> EndedTrial:
+        """End a trial that is to be pruned; later validations than the decisive one do not count.
+
+        Args:
+            number: Number of a trial in `pruned`.
+
+        Returns:
+            The ended trial.
+
+        Raises:
+            RunError: As in `end_trial`.
+        """
+        decision = self.pruned.pop(number)
+        return self.end_trial(number, "pruned", decision.reason, self.read_validations(number)[: decision.validation])
+
+    def end_trial(
+        self,
+        number: int,
+        state: Literal["finished", "pruned", "failed"],
+        reason: str,
+        validations: Sequence[Mapping[str, Any]],
+    ) -> EndedTrial:
         """Record the end of a trial in the journal, write the results, and remove models that are no longer the best.
 
         Args:
             number: Number of the trial.
             state: Final state.
             reason: Reason of pruning or failure; "" for a finished trial.
+            validations: Log records of the validations that count, of which the best gives the score.
 
         Returns:
             The ended trial, with the score of its best validation and its values.
@@ -442,7 +468,7 @@ class HyperparameterSearch:
         Raises:
             RunError: A file cannot be read, written or removed.
         """
-        best = [record for record in self.read_validations(number) if record["best"]][-1:]
+        best = [record for record in validations if record["best"]][-1:]
         seconds = [record["seconds"] for record in run_folder.read_log(self.folder(number)) if "seconds" in record]
         score = best[0][self.request.config.training.metric] if best else None
         values = self.study.trial_values(number)
@@ -458,6 +484,7 @@ class HyperparameterSearch:
             RunError: A file cannot be written or removed.
         """
         best, ended = self.study.best_trial(), self.study.ended_trials()
+        run_folder.refuse_links([self.folder(trial.number) for trial in ended])
         for trial in ended:
             if best is None or trial.number != best.number:
                 for name in (run_folder.MODEL, run_folder.TRAINING, run_folder.CORPUS):
@@ -485,7 +512,15 @@ def _study_description(request: StudyRequest) -> dict[str, Any]:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise `RunError` if a folder holds anything but a study."""
-    foreign = [] if (folder / JOURNAL).exists() else unexpected_files(folder, STUDY_FILES)
+    """Raise `RunError` if a folder holds anything but a study, or a link or special file where a search writes."""
+    trials = folder / "trials"
+    run_folder.refuse_links([folder / run_folder.LOCK, folder / JOURNAL, trials])
+    if trials.is_dir():
+        with wrap_os_errors("read", trials):
+            run_folder.refuse_links(sorted(trials.iterdir()))
+    has_journal = file_exists(folder / JOURNAL)
+    if has_journal:
+        open_regular_file(folder / JOURNAL).close()  # refuses a named pipe, a device or a folder
+    foreign = [] if has_journal else unexpected_files(folder, STUDY_FILES)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no study ({', '.join(foreign[:3])}); name a new folder")

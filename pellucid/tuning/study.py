@@ -5,16 +5,25 @@ References:
     Jamieson and Talwalkar 2016 (successive halving; the other pruner takes the median of earlier trials).
 """
 
+import copy
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    json_to_distribution,
+)
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.pruners import BasePruner, MedianPruner, NopPruner
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
@@ -22,13 +31,20 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from pellucid.config.settings import Metric
-from pellucid.errors import RunError, abbreviate_reason
-from pellucid.files import read_bytes, write_atomic
+from pellucid.errors import InputError, RunError, abbreviate_reason, quote
+from pellucid.files import os_error_text
+from pellucid.tuning.journal import (
+    JOURNAL,
+    STUDY_NAME,
+    JournalEntry,
+    ParameterSet,
+    StudyCreated,
+    TrialCreated,
+    journal_error,
+    read_journal,
+)
 from pellucid.tuning.space import ChoiceDimension, RangeDimension, SearchSpace, Value
 
-JOURNAL = "study.journal"
-"""One JSON object per line, as Optuna's `JournalFileBackend` writes and reads them."""
-STUDY_NAME = "pellucid"
 Pruning = Literal["median", "halving", "none"]
 """Rule that ends bad trials early: below the median of earlier trials, by successive halving, or never."""
 NUM_STARTUP_TRIALS = 8
@@ -37,6 +53,8 @@ MAX_TRIES = 3
 """Number of times the settings of a failing trial are tried, once per call."""
 MIN_FINISHED_TRIALS = 4
 """Minimum number of finished trials for a median."""
+REDUCTION_FACTOR = 3
+"""Successive halving continues the best trial of this number, and its rungs are farther apart by this factor."""
 
 
 class EndedTrial(NamedTuple):
@@ -66,6 +84,30 @@ class SuggestedTrial(NamedTuple):
     """Values of the searched settings, by key."""
 
 
+class _LineCounter(JournalFileBackend):
+    """Journal that counts the lines it has read, for error messages."""
+
+    line = 0
+    """Number of the last line, from 1."""
+
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+        """Yield the entries from a line on.
+
+        Args:
+            log_number_from: Index of the line, from 0.
+        """
+        for self.line, entry in enumerate(super().read_logs(log_number_from), log_number_from + 1):
+            yield entry
+
+
+class PruneDecision(NamedTuple):
+    """Decision to prune a trial."""
+
+    validation: int
+    """Number of the decisive validation, from 1."""
+    reason: str
+
+
 class StudySettings(NamedTuple):
     """Settings of a study, by which trials are suggested, pruned and ranked."""
 
@@ -90,39 +132,106 @@ class _NoLock(JournalFileOpenLock):
         """Do nothing."""
 
 
+class HalvingPruner(BasePruner):
+    """Asynchronous successive halving, which depends only on the recorded scores and writes nothing.
+
+    Rung i is the first validation from `min_resource` ηⁱ on, with η = `REDUCTION_FACTOR`. There a trial continues if
+    its score is among the best n/η of the n trials that have reached the rung, or is the best if n < η.
+
+    References:
+        Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", algorithm 2.
+    """
+
+    def __init__(self, min_resource: int) -> None:
+        """Set the first rung.
+
+        Args:
+            min_resource: Number of the validation of rung 0.
+        """
+        self.min_resource = min_resource
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Return whether to prune a trial at its last validation.
+
+        Args:
+            study: The study, which gives the scores of the other trials.
+            trial: The trial.
+        """
+        last = max(trial.intermediate_values, default=0)
+        previous = max((step for step in trial.intermediate_values if step < last), default=0)
+        sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
+        rung = self.min_resource
+        while rung <= last:
+            if previous < rung:  # the trial reaches this rung now
+                score = sign * trial.intermediate_values[last]
+                others = (other for other in study.get_trials(deepcopy=False) if other.number != trial.number)
+                reached = [sign * value for other in others if (value := _score_at(other, rung)) is not None]
+                num_continued = max(1, (len(reached) + 1) // REDUCTION_FACTOR)
+                if score < sorted([*reached, score], reverse=True)[num_continued - 1]:
+                    return True
+            rung *= REDUCTION_FACTOR
+        return False
+
+
 class TuningStudy:
     """Trials of a search and their results: an Optuna study, stored in the journal of a folder."""
 
     def __init__(self, folder: Path, settings: StudySettings) -> None:
-        """Open or create the journal; an incomplete last line is removed.
+        """Open the journal, whose incomplete last line is removed, or create it.
 
         Args:
             folder: Folder of the search.
             settings: Arguments that all trials share.
 
         Raises:
-            RunError: The journal is not a study of Pellucid.
+            RunError: The journal is not a study of Pellucid; it is then unchanged.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.settings = settings
         self.open: dict[int, Trial] = {}
-        journal = folder / JOURNAL
-        if journal.exists():
-            _repair_journal(journal)
+        self.journal = folder / JOURNAL
+        self.entries = read_journal(self.journal)
+        """Entries of earlier calls."""
+        higher = settings.metric in ("exact_match", "symbol_accuracy")
+        self.direction = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
         pruner = _build_pruner(settings)
-        try:
-            storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=_NoLock(str(journal))))
-            if storage.get_all_studies():
+        with self._optuna_errors():
+            storage = self._load_storage()
+            if self.entries:
                 self.study = optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner)
             else:
-                higher = settings.metric in ("exact_match", "symbol_accuracy")
-                direction = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
                 self.study = optuna.create_study(
-                    study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=direction
+                    study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=self.direction
                 )
-        except (KeyError, ValueError, TypeError) as error:
-            reason = abbreviate_reason(error)
-            raise RunError(f"{journal} is not a study of Pellucid in Optuna's journal format: {reason}") from error
+
+    def _load_storage(self) -> JournalStorage:
+        """Return Optuna's storage, which has read the journal."""
+        backend = _LineCounter(str(self.journal), lock_obj=_NoLock(str(self.journal)))
+        try:
+            return JournalStorage(backend)
+        except OSError:
+            raise
+        except Exception as error:  # Optuna checks no type and no range
+            reason = f"{type(error).__name__}: {abbreviate_reason(error)}"
+            raise journal_error(self.journal, backend.line, reason) from error
+
+    @contextmanager
+    def _optuna_errors(self) -> Iterator[None]:
+        """Convert any error that Optuna raises in the block to `RunError`, and drop its warnings."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                yield
+            except InputError:
+                raise
+            except OSError as error:
+                raise RunError(f"cannot read or write {self.journal}: {os_error_text(error)}") from error
+            except Exception as error:  # a line of valid form may still contradict another in any way
+                reason = f"{type(error).__name__}: {abbreviate_reason(error)}"
+                raise RunError(
+                    f"{self.journal} is damaged, or is not of a study of Pellucid: Optuna reports {reason}; restore "
+                    "the file, or name a new folder"
+                ) from error
 
     def check_description(self, new: Mapping[str, Any]) -> list[str]:
         """Store the description of a new study, or compare it with that of an existing one.
@@ -132,14 +241,64 @@ class TuningStudy:
 
         Returns:
             What differs from the stored description: "data", "space" and "settings (key)"; empty for a new study.
+
+        Raises:
+            RunError: Nothing differs, but a trial in the journal has other settings or values than the search space, or
+                has ended without them; or the journal cannot be written.
         """
-        stored = self.study.user_attrs.get("terms")
-        if stored is None:
-            self.study.set_user_attr("terms", dict(new))
-            return []
+        with self._optuna_errors():
+            stored = self.study.user_attrs.get("terms")
+            if stored is None:
+                self.study.set_user_attr("terms", dict(new))
+                return []
+            changed = self._changes(stored, new)
+            if not changed:
+                self._check_values()
+            return changed
+
+    @staticmethod
+    def _changes(stored: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+        """Return what differs between two descriptions."""
         return [name for name in new if name != "settings" and stored[name] != new[name]] + [
             f"settings ({key})" for key, value in new["settings"].items() if stored["settings"].get(key, value) != value
         ]
+
+    def _check_values(self) -> None:
+        """Check that the trials of earlier calls have values of the search space."""
+        for line, entry in enumerate(self.entries, 1):
+            if reason := self._entry_error(entry):
+                raise journal_error(self.journal, line, reason)
+        keys = {dimension.key for dimension in self.settings.space.searched}
+        for trial in self.study.get_trials(deepcopy=False):
+            if trial.state.is_finished() and (missing := keys - trial.params.keys()):
+                raise RunError(
+                    f"{self.journal} is damaged: trial {trial.number} has ended without a value of {min(missing)}; "
+                    "restore the file, or name a new folder"
+                )
+
+    def _entry_error(self, entry: JournalEntry) -> str:
+        """Return why an entry does not fit the metric or the search space; empty if it does."""
+        dimensions = {dimension.key: dimension for dimension in self.settings.space.searched}
+        match entry:
+            case StudyCreated() if entry.directions != (self.direction.value,):
+                return f"expected the direction {self.direction.value} for {self.settings.metric}"
+            case TrialCreated() if entry.system_attrs.fixed_params:
+                values = entry.system_attrs.fixed_params
+            case ParameterSet():
+                dimension = dimensions.get(entry.param_name)
+                distribution = _parse_distribution(entry.distribution)
+                if dimension is None or distribution != _distribution(dimension):
+                    return f"{quote(entry.param_name)} is not in the search space, or has another range"
+                try:
+                    values = {entry.param_name: distribution.to_external_repr(entry.param_value_internal)}
+                except (IndexError, ValueError, OverflowError):
+                    return f"{entry.param_name}: there is no choice {entry.param_value_internal:g}"
+            case _:
+                return ""
+        for key, value in values.items():
+            if key not in dimensions or not _allows(dimensions[key], value):
+                return f"{quote(key)}: {quote(value)} is not in the search space"
+        return ""
 
     def enqueue_first(self, values: Mapping[str, Value]) -> None:
         """Enqueue the first trial of a new study; do nothing if the study has trials.
@@ -147,8 +306,9 @@ class TuningStudy:
         Args:
             values: Values of the trial, by key; missing ones are sampled.
         """
-        if not self.study.get_trials(deepcopy=False):
-            self.study.enqueue_trial(dict(values))
+        with self._optuna_errors():
+            if not self.study.get_trials(deepcopy=False):
+                self.study.enqueue_trial(dict(values))
 
     @property
     def num_started(self) -> int:
@@ -163,7 +323,8 @@ class TuningStudy:
             if trial.state == TrialState.FAIL and _count_tries(trial) < MAX_TRIES
         ]
         for trial in failed:
-            self.study.enqueue_trial(trial.params, {"again": trial.number, "tries": _count_tries(trial) + 1})
+            with self._optuna_errors():
+                self.study.enqueue_trial(trial.params, {"again": trial.number, "tries": _count_tries(trial) + 1})
         return len(failed)
 
     def _latest_trials(self) -> list[FrozenTrial]:
@@ -174,23 +335,23 @@ class TuningStudy:
 
     def unfinished_trials(self) -> list[SuggestedTrial]:
         """Return the trials that have started and not ended, because their process was stopped, and open them again."""
-        running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        suggested = []
-        for frozen in running:
-            self._seed_sampler(frozen.number)
-            suggested.append(self._suggest_trial(Trial(self.study, frozen._trial_id)))
-        return suggested
+        with self._optuna_errors():
+            running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+            return [self._suggest_trial(Trial(self.study, frozen._trial_id)) for frozen in running]
 
     def ask(self) -> SuggestedTrial:
         """Start the next trial and return it: the next enqueued one, or one that the sampler suggests.
 
         It depends on the seed and on the trials so far.
         """
-        self._seed_sampler(sum(trial.state != TrialState.WAITING for trial in self.study.get_trials(deepcopy=False)))
-        return self._suggest_trial(self.study.ask())
+        with self._optuna_errors():
+            return self._suggest_trial(self.study.ask())
 
-    def report(self, number: int, validation: int, score: float) -> str:
+    def report(self, number: int, validation: int, score: float) -> PruneDecision | None:
         """Record a trial's score at a validation, and decide whether to prune the trial.
+
+        The decision is recorded before the score. So the journal of a killed search has the decision on each score in
+        it, and the next call does not decide again with other trials.
 
         Args:
             number: Number of an open trial.
@@ -198,18 +359,26 @@ class TuningStudy:
             score: Value of the metric at this validation.
 
         Returns:
-            The reason to prune the trial; empty to continue, also if this validation was recorded before or the score
-            is NaN (it is then not recorded).
+            The decision to prune the trial, which may have been recorded before; None to continue, also if the score is
+            NaN or infinite (it is then not recorded).
         """
-        trial = self.open[number]
-        reported = self.study.get_trials(deepcopy=False)[number].intermediate_values
-        if validation in reported or math.isnan(score):
-            return ""
-        trial.report(score, validation)
-        if not trial.should_prune():
-            return ""
-        threshold = "the median of earlier trials" if self.settings.pruning == "median" else "the best third so far"
-        return f"worse than {threshold} at validation {validation}"
+        with self._optuna_errors():
+            trial, frozen = self.open[number], self.study.get_trials(deepcopy=False)[number]
+            if stored := frozen.user_attrs.get("prune"):
+                decision = PruneDecision(stored["validation"], stored["reason"])
+                return decision if validation >= decision.validation else None
+            if validation in frozen.intermediate_values or not math.isfinite(score):
+                return None
+            validated = copy.copy(frozen)
+            validated.intermediate_values = {**frozen.intermediate_values, validation: score}
+            pruned: PruneDecision | None = None
+            if self.study.pruner.prune(self.study, validated):
+                median = self.settings.pruning == "median"
+                threshold = "the median of earlier trials" if median else "the best third so far"
+                pruned = PruneDecision(validation, f"worse than {threshold} at validation {validation}")
+                trial.set_user_attr("prune", pruned._asdict())
+            trial.report(score, validation)
+            return pruned
 
     def trial_values(self, number: int) -> dict[str, Value]:
         """Return the values of a trial's searched settings, by key.
@@ -226,10 +395,12 @@ class TuningStudy:
             ended: The trial with its final state, score, reason and seconds.
         """
         trial = self.open.pop(ended.number)
-        for name, value in (("reason", ended.reason), ("seconds", ended.seconds), ("score", ended.score)):
-            trial.set_user_attr(name, value)
-        state = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[ended.state]
-        self.study.tell(trial, ended.score if ended.state == "finished" else None, state=state)
+        states = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+        with self._optuna_errors():
+            for name, value in (("reason", ended.reason), ("seconds", ended.seconds), ("score", ended.score)):
+                trial.set_user_attr(name, value)
+            score = ended.score if ended.state == "finished" else None
+            self.study.tell(trial, score, state=states[ended.state])
 
     def ended_trials(self) -> list[EndedTrial]:
         """Return all ended trials in the order of their numbers, except those that are repeated by another trial."""
@@ -244,43 +415,88 @@ class TuningStudy:
     def importances(self) -> dict[str, float]:
         """Return the importance of each searched setting for a trial to be among the best, by key; they sum to 1.
 
-        Empty while fewer than 2 `MIN_FINISHED_TRIALS` trials have finished.
+        Empty while fewer than 2 `MIN_FINISHED_TRIALS` trials have finished, or if most trials have the same score, so
+        that no smaller group is the best.
 
         References:
             Watanabe et al. 2023 (PED-ANOVA).
         """
         if len([trial for trial in self.ended_trials() if trial.state == "finished"]) < 2 * MIN_FINISHED_TRIALS:
             return {}
-        with warnings.catch_warnings():
+        with self._optuna_errors():
+            warnings.simplefilter("error", UserWarning)  # the importances would be equal
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return get_param_importances(self.study, evaluator=PedAnovaImportanceEvaluator())
+            try:
+                return get_param_importances(self.study, evaluator=PedAnovaImportanceEvaluator())
+            except UserWarning:
+                return {}
 
-    def _seed_sampler(self, number: int) -> None:
-        """Seed the sampler by the number of the trial, so that its random state need not be saved."""
-        seed = int(np.random.SeedSequence([self.settings.seed, number]).generate_state(1)[0])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self.study.sampler = TPESampler(
-                n_startup_trials=NUM_STARTUP_TRIALS, multivariate=True, constant_liar=True, seed=seed
-            )
+    def _seed_sampler(self, number: int, parameter: int) -> None:
+        """Seed the sampler for one value of a trial, so that its random state need not be saved."""
+        seed = int(np.random.SeedSequence([self.settings.seed, number, parameter]).generate_state(1)[0])
+        self.study.sampler = TPESampler(
+            n_startup_trials=NUM_STARTUP_TRIALS, multivariate=True, constant_liar=True, seed=seed
+        )
 
     def _suggest_trial(self, trial: Trial) -> SuggestedTrial:
-        """Return a trial with a value for every searched setting."""
+        """Return a trial with a value for every searched setting.
+
+        Values depend on the seed, the trial and the earlier trials, not on whether other values of this trial are in
+        the journal of a killed search: each value is sampled by its own seed, and values that are sampled together (see
+        `Trial.relative_params`) are sampled before all others.
+        """
         self.open[trial.number] = trial
-        return SuggestedTrial(
-            trial.number,
-            {dimension.key: _suggest_value(trial, dimension) for dimension in self.settings.space.searched},
-        )
+        searched = self.settings.space.searched
+        if any(dimension.key not in trial.params for dimension in searched):
+            self._seed_sampler(trial.number, 0)
+            trial.relative_params  # noqa: B018 (a property that samples when it is first read)
+        values = dict[str, Value]()
+        for parameter, dimension in enumerate(searched, 1):
+            self._seed_sampler(trial.number, parameter)
+            values[dimension.key] = _suggest_value(trial, dimension)
+        return SuggestedTrial(trial.number, values)
 
 
 def _suggest_value(trial: Trial, dimension: ChoiceDimension | RangeDimension) -> Value:
-    """Return a trial's value of one setting."""
+    """Return a trial's value of one setting, which has the distribution of `_distribution`."""
     if isinstance(dimension, ChoiceDimension):
         return cast(Value, trial.suggest_categorical(dimension.key, dimension.values))
     key, low, high, step, log = dimension
     if isinstance(low, int) and isinstance(high, int):
         return trial.suggest_int(key, low, high, step=int(step or 1), log=log)
     return round(trial.suggest_float(key, low, high, step=step, log=log), 10)
+
+
+def _distribution(dimension: ChoiceDimension | RangeDimension) -> BaseDistribution:
+    """Return the distribution of one setting's values."""
+    if isinstance(dimension, ChoiceDimension):
+        return CategoricalDistribution(dimension.values)
+    _, low, high, step, log = dimension
+    if isinstance(low, int) and isinstance(high, int):
+        return IntDistribution(low, high, log=log, step=int(step or 1))
+    return FloatDistribution(low, high, log=log, step=step)
+
+
+def _parse_distribution(text: str) -> BaseDistribution | None:
+    """Return the distribution that Optuna has written in JSON; None if it is damaged."""
+    try:
+        return json_to_distribution(text)
+    except Exception:  # Optuna checks no type
+        return None
+
+
+def _allows(dimension: ChoiceDimension | RangeDimension, value: Value) -> bool:
+    """Return whether a dimension has a value, except for the error of rounding."""
+    if isinstance(dimension, ChoiceDimension):
+        return value in dimension.values
+    margin = 1e-9 * max(abs(dimension.low), abs(dimension.high))
+    return not isinstance(value, bool | str) and dimension.low - margin <= value <= dimension.high + margin
+
+
+def _score_at(trial: FrozenTrial, rung: int) -> float | None:
+    """Return a trial's score at its first recorded validation from a number on; None without one."""
+    step = min((step for step in trial.intermediate_values if step >= rung), default=None)
+    return None if step is None else trial.intermediate_values[step]
 
 
 def _build_pruner(settings: StudySettings) -> BasePruner:
@@ -290,7 +506,7 @@ def _build_pruner(settings: StudySettings) -> BasePruner:
         case "median":
             return MedianPruner(n_startup_trials=MIN_FINISHED_TRIALS, n_warmup_steps=warm_up)
         case "halving":
-            return SuccessiveHalvingPruner(min_resource=warm_up, reduction_factor=3)
+            return HalvingPruner(warm_up)
         case "none":
             return NopPruner()
 
@@ -316,11 +532,3 @@ def _count_tries(trial: FrozenTrial) -> int:
 def _trial_values(trial: FrozenTrial) -> dict[str, Value]:
     """Return a trial's values as its configuration has them."""
     return {key: round(value, 10) if isinstance(value, float) else value for key, value in trial.params.items()}
-
-
-def _repair_journal(journal: Path) -> None:
-    """Remove an incomplete last line."""
-    content = read_bytes(journal)
-    complete_lines = content[: content.rfind(b"\n") + 1]
-    if complete_lines != content:
-        write_atomic(journal, complete_lines)
