@@ -10,7 +10,7 @@ The result of a kernel is assembled by Python functions. A signal handler that r
 code, which does not check for errors, and crash the process; so signals are deferred until the kernel has returned.
 """
 
-import _signal  # `signal` converts numbers to enumerations, which takes twenty times as long
+import _signal  # type: ignore[import-not-found]  # `signal` converts numbers to enumerations: twenty times as slow
 import ctypes
 import math
 import os
