@@ -1,4 +1,4 @@
-"""Aligned arrays, the reuse of freed memory, and the deferral of Ctrl-C while compiled code runs."""
+"""Aligned arrays, the reuse of freed memory, and the deferral of signals while compiled code runs."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from pellucid.kernels.runtime import ALIGNMENT, contiguous, defer_sigint, empty, thread_map, zeros
+from pellucid.kernels.runtime import ALIGNMENT, contiguous, defer_signals, empty, thread_map, zeros
 
 PROGRAM = """
 import resource, sys
@@ -60,7 +60,7 @@ def test_only_non_contiguous_arrays_are_copied() -> None:
 
 def test_ctrl_c_is_raised_after_the_block() -> None:
     reached = []
-    with pytest.raises(KeyboardInterrupt), defer_sigint():
+    with pytest.raises(KeyboardInterrupt), defer_signals():
         os.kill(os.getpid(), signal.SIGINT)
         reached.append("behind the signal")
     assert reached == ["behind the signal"]
@@ -71,7 +71,7 @@ def test_a_custom_handler_is_called_after_the_block() -> None:
     received: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
     try:
-        with defer_sigint():
+        with defer_signals():
             os.kill(os.getpid(), signal.SIGINT)
             assert received == []
         assert received == [signal.SIGINT]
@@ -80,7 +80,7 @@ def test_a_custom_handler_is_called_after_the_block() -> None:
 
 
 def test_an_error_in_the_block_restores_the_handler() -> None:
-    with pytest.raises(ValueError, match="mine"), defer_sigint():
+    with pytest.raises(ValueError, match="mine"), defer_signals():
         raise ValueError("mine")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -89,7 +89,7 @@ def test_other_threads_keep_the_handler() -> None:
     handlers: list[object] = []
 
     def work() -> None:
-        with defer_sigint():
+        with defer_signals():
             handlers.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)
@@ -108,3 +108,59 @@ def test_every_part_of_a_batch_defers_ctrl_c() -> None:
     with pytest.raises(KeyboardInterrupt):
         thread_map(task, [1])
     assert finished == [1]
+
+
+SIGNAL_PROGRAM = """
+import signal
+import numpy as np
+from pellucid.kernels.recurrence import run_recurrence_numpy
+from pellucid.kernels.types import GRU, Direction
+
+class TimeOut(Exception):
+    pass
+
+def stop(*_):
+    raise TimeOut
+
+direction = Direction(GRU, np.zeros((9, 48), np.float32), np.zeros((48, 16), np.float32), np.zeros(16, np.float32))
+symbols, lengths = np.zeros((64, 40), np.int64), np.full(64, 40)
+run_recurrence_numpy([direction], symbols, lengths)
+signal.signal(signal.SIGALRM, stop)
+raised = 0
+for _ in range(100):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        while True:
+            run_recurrence_numpy([direction], symbols, lengths)
+    except TimeOut:
+        raised += 1
+assert signal.getsignal(signal.SIGALRM) is stop
+print(raised)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs SIGALRM")
+def test_a_handler_that_raises_does_not_crash_a_kernel() -> None:
+    result = subprocess.run([sys.executable, "-c", SIGNAL_PROGRAM], check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "100\n"), result.stderr
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="needs SIGUSR1")
+def test_all_deferred_handlers_are_called_and_restored_though_one_raises() -> None:
+    def stop(number: int, _: object) -> None:
+        received.append(number)
+        raise KeyError(number)
+
+    received: list[int] = []
+    signals = (signal.SIGUSR1, signal.SIGUSR2)
+    previous = [signal.signal(number, stop) for number in signals]
+    try:
+        with pytest.raises(KeyError), defer_signals(), defer_signals():
+            for number in signals:
+                os.kill(os.getpid(), number)
+            assert received == []
+        assert sorted(received) == sorted(signals)
+        assert all(signal.getsignal(number) is stop for number in signals)
+    finally:
+        for number, handler in zip(signals, previous, strict=True):
+            signal.signal(number, handler)

@@ -55,7 +55,7 @@ from pellucid.decoding.outputs import (
 )
 from pellucid.decoding.search_tree import SearchTreeIds
 from pellucid.decoding.trace_schema import Fate
-from pellucid.errors import NotFiniteError
+from pellucid.errors import ArgumentError, NotFiniteError
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import SearchLimits
 from pellucid.model.network import Network
@@ -382,8 +382,13 @@ def beam(
         ones. A source with non-finite probabilities has none.
 
     Raises:
+        ArgumentError: A length is not from 1 to S, an id is negative, or `beam_size` is below 1.
         InputError: The network is not an encoder-decoder.
     """
+    if beam_size < 1:
+        raise ArgumentError(f"beam_size: expected at least 1, got {beam_size}")
+    if not len(source):
+        return []
     inference = encode_and_initialize(network, source, lengths)
     lengths = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("beam", inference.cache)):

@@ -48,8 +48,11 @@ def greedy(
         One output per source, with EOS unless it was cut at the maximum length.
 
     Raises:
+        ArgumentError: A length is not from 1 to S, or an id is negative.
         InputError: The network is not an encoder-decoder.
     """
+    if not len(source):
+        return []
     inference = encode_and_initialize(network, source, lengths)
     lengths = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("greedy", inference.cache)):

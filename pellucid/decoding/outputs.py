@@ -15,6 +15,7 @@ from torch import Tensor
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.kernels.backend import Request, present_fields
 from pellucid.kernels.dispatch import use_kernel
+from pellucid.kernels.runtime import defer_signals
 from pellucid.kernels.types import InitialState, KernelSearchOutput, SearchLimits
 from pellucid.model.memory import State
 from pellucid.model.requests import request_of
@@ -208,7 +209,8 @@ def top_symbols(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, " V"]) ->
     if use_kernel(_topk_request(logits, SymbolMasks(suppressed))):
         from pellucid.kernels.search import rank_symbols  # Numba takes a second to import
 
-        return TopSymbols(*rank_symbols(logits.numpy(), suppressed.numpy(), count))
+        with defer_signals():
+            return TopSymbols(*rank_symbols(logits.numpy(), suppressed.numpy(), count))
     top = symbol_log_probabilities(logits, suppressed).topk(count)
     return TopSymbols(to_array(top.indices), to_array(top.values))
 
@@ -258,9 +260,10 @@ def extend_hypotheses(
         sizes = (candidate_count(vocabulary), count)
         from pellucid.kernels.search import rank_extensions  # Numba takes a second to import
 
-        ids, values, extensions, *log_probabilities_and_scores = rank_extensions(
-            logits.numpy(), masks.suppressed.numpy(), scores, sizes, masks.is_early
-        )
+        with defer_signals():
+            ids, values, extensions, *log_probabilities_and_scores = rank_extensions(
+                logits.numpy(), masks.suppressed.numpy(), scores, sizes, masks.is_early
+            )
         return BeamCandidates(
             TopSymbols(ids, values), extensions // vocabulary, extensions % vocabulary, *log_probabilities_and_scores
         )

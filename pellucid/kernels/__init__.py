@@ -5,7 +5,7 @@ Start with: dispatch.py.
 
 * backend, dispatch: description of a computation, settings that each backend supports, selection of one.
 * types: arguments and results of the CPU kernels.
-* compilation, runtime: Numba and the folder of compiled kernels; aligned memory, threads and Ctrl-C.
+* compilation, runtime: Numba and the folder of compiled kernels; aligned memory, threads and signals.
 * arithmetic, cells, attention: functions that kernels call.
 * recurrence, unroll, decoder_step, search, cross_entropy, adam: kernels of the encoder, the decoder over known symbols,
   one decoder step, whole searches, the loss and the optimizer. They take NumPy arrays.

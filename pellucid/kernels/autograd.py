@@ -29,7 +29,7 @@ from pellucid.kernels.recurrence import (
     row_groups,
     run_groups,
 )
-from pellucid.kernels.runtime import thread_map
+from pellucid.kernels.runtime import defer_signals, thread_map
 from pellucid.kernels.types import (
     AttentionInputs,
     CellLayout,
@@ -524,7 +524,10 @@ class CrossEntropy(torch.autograd.Function):
             smoothing: ε of label smoothing.
         """
         logit_array = logits.detach().contiguous().numpy()
-        loss, gradient = cross_entropy_and_gradient(logit_array, targets.numpy(), ignore_index, np.float32(smoothing))
+        with defer_signals():
+            loss, gradient = cross_entropy_and_gradient(
+                logit_array, targets.numpy(), ignore_index, np.float32(smoothing)
+            )
         ctx.save_for_backward(torch.from_numpy(gradient))
         return logits.new_tensor(loss)
 

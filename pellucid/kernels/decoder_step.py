@@ -23,7 +23,7 @@ from pellucid.kernels.attention import (
 )
 from pellucid.kernels.cells import cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
-from pellucid.kernels.runtime import concat_rows, contiguous, num_slices, split_rows, thread_map
+from pellucid.kernels.runtime import concat_rows, contiguous, defer_signals, num_slices, split_rows, thread_map
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     GRU,
@@ -129,7 +129,8 @@ def prepare_decoder_numpy(parameters: DecoderParameters, head: Head, inputs: Att
     """
     _, memory, lengths = (contiguous(array) for array in inputs)
     state, context = contiguous(head.state.T), contiguous(head.context.T)
-    keys = prepare_keys(inputs.keys, lengths, parameters.score)
+    with defer_signals():
+        keys = prepare_keys(inputs.keys, lengths, parameters.score)
     attention = SearchAttention(scorer_of(parameters), keys, memory, lengths, np.arange(len(keys)))
     return PreparedDecoder(cell_parameters(parameters), TransposedHead(state, context, head.bias), attention)
 

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from pellucid.kernels.arithmetic import Flat, add_, copy_, gemm_add
 from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
-from pellucid.kernels.runtime import contiguous, defer_sigint, empty, num_slices, thread_map, zeros
+from pellucid.kernels.runtime import contiguous, defer_signals, empty, num_slices, thread_map, zeros
 from pellucid.kernels.types import GRU, CellLayout, Direction
 
 
@@ -100,7 +100,7 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
     symbols, lengths = contiguous(symbols), contiguous(lengths)
     order, num_groups = np.argsort(-lengths, kind="stable"), num_slices(len(lengths), directions)
     row_sets = [(direction, order[first::num_groups]) for direction in range(directions) for first in range(num_groups)]
-    with defer_sigint():
+    with defer_signals():
         return [
             RowGroup(direction, rows, pack(symbols, lengths, rows, direction, directions))
             for direction, rows in row_sets

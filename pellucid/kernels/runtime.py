@@ -1,4 +1,4 @@
-"""Memory, threads and signals around kernels: aligned arrays, one thread per slice of a batch, deferral of Ctrl-C.
+"""Memory, threads and signals around kernels: aligned arrays, one thread per slice of a batch, deferral of signals.
 
 Neither Numba nor PyTorch is needed to import this module.
 
@@ -6,10 +6,11 @@ Each thread runs its rows through the whole sequence. So threads wait for each o
 every small product would wait at every step. The products within stay in the calling thread: threads of a second pool
 would compete for the same cores.
 
-The result of a kernel is assembled by Python classes. An interrupt that is pending there would be raised inside
-compiled code, which does not check for errors, and crash the process; so it is deferred until the kernel has returned.
+The result of a kernel is assembled by Python functions. A signal handler that raised there would raise inside compiled
+code, which does not check for errors, and crash the process; so signals are deferred until the kernel has returned.
 """
 
+import _signal  # type: ignore[import-not-found]  # `signal` converts numbers to enumerations: twenty times as slow
 import ctypes
 import math
 import os
@@ -18,7 +19,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +32,11 @@ from threadpoolctl import ThreadpoolController
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 MAX_RETAINED_BYTES = 2**30
 """Bytes: freed blocks up to this size stay in the process and are reused."""
+
+
+Handler = Callable[[int, FrameType | None], object]
+SIGNALS = tuple(int(number) for number in signal.valid_signals())
+"""Numbers of all signals of this system."""
 
 
 @cache
@@ -139,24 +145,82 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-@contextmanager
-def defer_sigint() -> Iterator[None]:
-    """Defer SIGINT (Ctrl-C) to the end of the block, which calls the former handler once if the signal came.
+class DeferredSignals:
+    """Handler that records signals while it is active, and calls the former handlers otherwise."""
 
-    Only the main thread receives signals; in other threads, and without a handler in Python, this does nothing.
+    def __init__(self) -> None:
+        """Record signals from now on."""
+        self.is_active = True
+        self.handlers: dict[int, Handler] = {}
+        """Former handler of each signal."""
+        self.frames: dict[int, FrameType | None] = {}
+        """Frame of the last arrival of each recorded signal."""
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Record a signal, or handle it.
+
+        Args:
+            number: Number of the signal.
+            frame: Frame in which the signal arrived.
+        """
+        if self.is_active:
+            self.frames[number] = frame
+        else:
+            self.handlers[number](number, frame)
+
+    def install(self) -> None:
+        """Replace every handler in Python by this one."""
+        for number in SIGNALS:
+            handler = _signal.getsignal(number)
+            if callable(handler):
+                while isinstance(handler, DeferredSignals):  # left where a handler raised while it was restored
+                    handler = handler.handlers[number]
+                self.handlers[number] = handler
+                _signal.signal(number, self)
+
+    def restore(self) -> None:
+        """Restore the former handlers, and call those of the recorded signals once each, even if one raises."""
+        with ExitStack() as stack:
+            for number, handler in self.handlers.items():
+                try:
+                    _signal.signal(number, handler)
+                except BaseException as error:  # raised by a handler that is already restored
+                    _signal.signal(number, handler)
+                    stack.callback(_raise, error)
+            self.is_active = False
+            for number, frame in list(self.frames.items()):
+                stack.callback(self.handlers[number], number, frame)
+
+
+def _raise(error: BaseException) -> None:
+    """Raise the error."""
+    raise error
+
+
+_deferred: list[DeferredSignals] = []
+"""The handler of the block that is running, if any."""
+
+
+@contextmanager
+def defer_signals() -> Iterator[None]:
+    """Defer all signals with a handler in Python to the end of the block, which calls each handler once if it is due.
+
+    Numba calls Python functions to build the arrays and tuples that a kernel returns. A handler that raised there, such
+    as that of Ctrl-C or of a time limit, would crash the process.
+
+    Only the main thread runs handlers; in other threads, and within another such block, this does nothing.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+    if _deferred or threading.current_thread() is not threading.main_thread():
         yield
         return
-    frames: list[FrameType | None] = []
-    signal.signal(signal.SIGINT, lambda _, frame: frames.append(frame))
+    deferred = DeferredSignals()
     try:
+        _deferred.append(deferred)
+        deferred.install()
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-    if frames:
-        handler(signal.SIGINT, frames[-1])
+        _deferred.clear()
+        deferred.restore()
 
 
 def num_threads() -> int:
@@ -193,7 +257,7 @@ def thread_map(task: Callable[[Item], Result], items: Sequence[Item]) -> list[Re
     """Return the results of the task in the order of the items; up to `num_threads()` items run at the same time.
 
     Matrix products of a task stay in its thread. With one thread or one item, the tasks run in the calling thread, and
-    Ctrl-C is deferred until all have ended. An error of a task is raised here.
+    signals are deferred until all have ended. An error of a task is raised here.
 
     Args:
         task: Function of one item.
@@ -201,14 +265,14 @@ def thread_map(task: Callable[[Item], Result], items: Sequence[Item]) -> list[Re
     """
     workers = min(len(items), num_threads())
     if workers == 1:
-        with defer_sigint(), in_one_thread():
+        with defer_signals(), in_one_thread():
             return [task(item) for item in items]
     return list(_pool(workers).map(partial(_run_task, task), items))
 
 
 def _run_task(task: Callable[[Item], Result], item: Item) -> Result:
-    """Run the task with its products in this thread and Ctrl-C deferred."""
-    with defer_sigint(), in_one_thread():
+    """Run the task with its products in this thread and signals deferred."""
+    with defer_signals(), in_one_thread():
         return task(item)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pellucid.config.settings import EncoderConfig, memory_size
 from pellucid.data.vocabulary import UNK
+from pellucid.errors import ArgumentError
 from pellucid.model.cells import RecurrentCell, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
 from pellucid.model.memory import Memory, State
@@ -114,7 +115,12 @@ class Encoder(nn.Module):
         Args:
             source: Ids of each source, features first.
             lengths: Number of real positions of each row, at least 1.
+
+        Raises:
+            ArgumentError: On the CPU: there are no rows, an id is negative, or a length is not from 1 to S; on every
+                device: the lengths are not one a row.
         """
+        check_sources(source, lengths)
         return self.forward_embedded(
             self.table.embed(self.oov_to_unk(source), self.table.draw_dropped_tokens(len(source))), source, lengths
         )
@@ -213,6 +219,33 @@ class Encoder(nn.Module):
                 return directions.sum(dim=-2)
             case "product":
                 return directions.prod(dim=-2)
+
+
+def check_sources(source: Tensor, lengths: Tensor) -> None:
+    """Check that a batch has rows, no negative ids, and for each row a length from 1 to S.
+
+    Kernels read memory by these numbers unchecked. On a GPU only shapes are checked: the values would have to be
+    copied.
+
+    Args:
+        source: Ids of each source.
+        lengths: Number of real positions of each row.
+
+    Raises:
+        ArgumentError: One of these is wrong.
+    """
+    if source.dim() != 2 or not source.numel():
+        raise ArgumentError(f"source: expected at least one row of at least one id, got shape {tuple(source.shape)}")
+    if lengths.shape != source.shape[:1]:
+        raise ArgumentError(f"lengths: expected one per source ({len(source)}), got shape {tuple(lengths.shape)}")
+    if source.device.type != "cpu" or lengths.device.type != "cpu":
+        return
+    shortest, longest = (int(bound) for bound in lengths.aminmax())
+    if shortest < 1 or longest > source.shape[1]:
+        wrong = shortest if shortest < 1 else longest
+        raise ArgumentError(f"lengths: expected whole numbers from 1 to {source.shape[1]}, got {wrong}")
+    if (least := int(source.min())) < 0:
+        raise ArgumentError(f"source: expected ids of at least 0, got {least}")
 
 
 def _sum_features(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, memory_size
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, Vocabularies
-from pellucid.errors import InputError
+from pellucid.errors import ArgumentError, InputError
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims, StepThenAttend
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Seq2SeqOutput
@@ -68,11 +68,28 @@ class EncoderDecoder(Network):
 
         Args:
             batch: Sources and targets.
+
+        Raises:
+            ArgumentError: On the CPU: the batch is empty, a length is not from 1 to S, or an id is out of range.
         """
+        self._check_target(batch)
         memory = self.encoder(batch.source, batch.source_lengths)
         return self.decoder.unroll(
             shift_right(batch.target), self.decoder.init_state(memory), self.decoder.prepare(memory)
         )
+
+    def _check_target(self, batch: Batch) -> None:
+        """Check the target ids, by which kernels read memory; ids of the vocabulary size and above denote copies."""
+        target = batch.target
+        if target.dim() != 2 or len(target) != len(batch.source):
+            expected = f"one row per source ({len(batch.source)})"
+            raise ArgumentError(f"target: expected {expected}, got shape {tuple(target.shape)}")
+        if target.device.type != "cpu" or not target.numel():
+            return
+        least, greatest = (int(bound) for bound in target.aminmax())
+        if least < 0 or (self.decoder.copying is None and greatest >= self.vocabulary_size):
+            wrong = least if least < 0 else greatest
+            raise ArgumentError(f"target: expected ids from 0 to {self.vocabulary_size - 1}, got {wrong}")
 
 
 def require_seq2seq(network: Network) -> EncoderDecoder:
