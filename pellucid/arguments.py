@@ -212,9 +212,13 @@ def _is_iterator(value: object) -> bool:
 
 
 def _iterate(items: Iterator[object]) -> Iterator[object]:
-    """Yield the items of an iterator; wrap its exceptions in an `ArgumentIteratorError`."""
+    """Yield the items of an iterator; wrap its exceptions in an `ArgumentIteratorError`.
+
+    Unlike `yield from`, the loop leaves a file or generator open when it ends early.
+    """
     try:
-        yield from items
+        for item in items:  # noqa: UP028
+            yield item
     except Exception as error:
         raise ArgumentIteratorError from error
 

@@ -460,6 +460,19 @@ def test_endless_iterables_are_refused(value: object, kind: object, message: str
         convert_argument("x", value, kind)
 
 
+def test_refused_files_and_generators_stay_open(tmp_path: Path) -> None:
+    """The caller may go on reading what a function has refused."""
+    path = tmp_path / "x"
+    path.write_bytes(b"1\n2\n3\n")
+    generator = (number for number in (1, 2, 3))
+    with path.open("rb") as file:
+        for values in (file, generator):
+            with pytest.raises(ArgumentError, match=r"^values\[0\]: expected a string, got "):
+                convert_argument("values", values, list[str])
+        assert not file.closed and next(file) == b"2\n"
+    assert next(generator) == 2
+
+
 def test_endless_settings_are_refused() -> None:
     for settings, key in (({"data": EndlessMapping()}, "data: "), (EndlessMapping(), "")):
         with pytest.raises(ConfigError, match=rf"^it: {key}expected a mapping \(dict\) with at most 2 keys"):
