@@ -212,9 +212,13 @@ def _is_iterator(value: object) -> bool:
 
 
 def _iterate(items: Iterator[object]) -> Iterator[object]:
-    """Yield the items of an iterator; wrap its exceptions in an `ArgumentIteratorError`."""
+    """Yield the items of an iterator; wrap its exceptions in an `ArgumentIteratorError`.
+
+    Unlike `yield from`, the loop leaves a file or generator open when it ends early.
+    """
     try:
-        yield from items
+        for item in items:  # noqa: UP028
+            yield item
     except Exception as error:
         raise ArgumentIteratorError from error
 
@@ -479,6 +483,10 @@ def _msgspec_expectation(error: Exception, value: object, kind: Any) -> str:  # 
 
 MAX_ARRAY_VALUE = 1e100
 """Maximum absolute value of array elements; the sum of their squares is then finite."""
+MAX_ARRAY_DEPTH = 64
+"""Maximum number of dimensions of a NumPy array."""
+NUMBER_TYPES = (int, float, np.generic, np.ndarray)
+"""Types that NumPy does not read item by item."""
 MAX_ARRAY_INTEGER = 2**63 - 1
 """Maximum absolute value of whole numbers in arrays."""
 ROUNDING = 1e-3
@@ -624,7 +632,7 @@ def _convert_array(value: object, kind: Any, bounds: Meta = Meta()) -> Any:  # n
 
     Lists and PyTorch tensors become arrays. Whole numbers count as numbers, booleans do not.
     """
-    values = _as_array(value) if kind.array_type is np.ndarray else value
+    values = _as_array(value, kind) if kind.array_type is np.ndarray else value
     if not isinstance(values, kind.array_type) or np.ma.is_masked(values):
         raise TypeMismatchError(describe_type(kind), value)
     dims, shape = kind.dim_str.split(), tuple(values.shape)
@@ -637,13 +645,44 @@ def _convert_array(value: object, kind: Any, bounds: Meta = Meta()) -> Any:  # n
     return _convert_numbers(values, kind, bounds) if kind.array_type is np.ndarray else values
 
 
-def _as_array(value: object) -> object:
+def _as_array(value: object, kind: Any) -> object:  # noqa: ANN401
     """Return an array-like value as a NumPy array."""
     if isinstance(value, str | bytes | Mapping | Set):
         return value
     if callable(detach := getattr(value, "detach", None)):  # a tensor of PyTorch, which this module does not import
         return detach().cpu().numpy()
-    return np.asanyarray(list(_iterate(value)) if isinstance(value, Iterator) else value)
+    return np.asanyarray(_bounded_rows(list(_bounded(value, kind)) if isinstance(value, Iterator) else value, kind))
+
+
+def _bounded_rows(value: object, kind: Any, depth: int = 0) -> object:  # noqa: ANN401
+    """Return nested sequences as lists of at most `MAX_ITEMS` items or their length; NumPy would read without end.
+
+    Numbers, arrays, tensors and buffers are returned unchanged, and so are sequences nested too deeply for an array.
+    """
+    if depth > MAX_ARRAY_DEPTH:
+        return value
+    if type(value) not in (list, tuple):
+        if not _is_read_by_items(value):
+            return value
+        value = list(_bounded(value, kind))
+    rows = cast(Sequence[object], value)
+    if all(issubclass(row_type, NUMBER_TYPES) for row_type in {*map(type, rows)}):
+        return rows
+    return [_bounded_rows(row, kind, depth + 1) for row in rows]
+
+
+def _is_read_by_items(value: object) -> bool:
+    """Return whether NumPy reads a value item by item: a sequence that is no text, buffer or array."""
+    kind = type(value)
+    if not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")) or isinstance(value, SCALAR_TYPES):
+        return False
+    if any(hasattr(value, name) for name in ("__array__", "__array_interface__", "__array_struct__")):
+        return False
+    try:
+        memoryview(cast(bytes, value))
+    except TypeError:
+        return True
+    return False
 
 
 def _convert_numbers(values: Any, kind: Any, bounds: Meta) -> Any:  # noqa: ANN401

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from invalid_arguments import MisleadingText
+from jaxtyping import Float
 from test_transducer import PLAIN
 from trained_runs import copy_task_run
 
@@ -458,6 +459,59 @@ class EndlessMapping(Mapping[str, Any]):
 def test_endless_iterables_are_refused(value: object, kind: object, message: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(f"x: expected {message}, got")):
         convert_argument("x", value, kind)
+
+
+def test_refused_files_and_generators_stay_open(tmp_path: Path) -> None:
+    """The caller may go on reading what a function has refused."""
+    path = tmp_path / "x"
+    path.write_bytes(b"1\n2\n3\n")
+    generator = (number for number in (1, 2, 3))
+    with path.open("rb") as file:
+        for values in (file, generator):
+            with pytest.raises(ArgumentError, match=r"^values\[0\]: expected a string, got "):
+                convert_argument("values", values, list[str])
+        assert not file.closed and next(file) == b"2\n"
+    assert next(generator) == 2
+
+
+class SizedNumbers:
+    """An endless sequence of numbers that has a length."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> float:
+        return len(EndlessSequence()[index]) / 4
+
+
+class UnendingNumbers(SizedNumbers):
+    """A sequence whose iterator never ends."""
+
+    def __iter__(self) -> Iterator[float]:
+        return repeat(0.5)
+
+
+def test_endless_array_arguments_are_bounded() -> None:
+    """NumPy would read them until the memory is full."""
+    vector, matrix = Float[np.ndarray, " n"], Float[np.ndarray, "n m"]
+    assert convert_argument("x", SizedNumbers(), vector).tolist() == [0.5] * 3
+    for rows in ([SizedNumbers(), (0.5, 1, 2)], iter([SizedNumbers(), np.float64([0.5, 1, 2])])):
+        assert convert_argument("x", rows, matrix).tolist() == [[0.5, 0.5, 0.5], [0.5, 1.0, 2.0]]
+    for endless, kind in (
+        (repeat(0.5), vector),
+        (repeat([0.5, 0.5]), matrix),
+        (UnendingNumbers(), vector),
+        ([[0.5], UnendingNumbers()], matrix),
+    ):
+        with pytest.raises(ArgumentError, match=r"^x: expected an? .* with at most 1,048,576 items, got "):
+            convert_argument("x", endless, kind)
+
+
+def test_nested_array_arguments_without_end_are_refused() -> None:
+    nested: list[object] = []
+    nested.append(nested)
+    with pytest.raises(ArgumentError, match=r"^x: expected "):
+        convert_argument("x", nested, Float[np.ndarray, "n m"])
 
 
 def test_endless_settings_are_refused() -> None:

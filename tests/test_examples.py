@@ -686,6 +686,19 @@ def test_parquet_with_a_changed_byte_is_read_completely_or_refused(
     assert outcomes["read"] > 50 and outcomes["refused"] > 50
 
 
+@pytest.mark.parametrize("name", ["s", "t"])
+def test_parquet_whose_schema_contradicts_its_statistics_is_refused(tmp_path: Path, name: str) -> None:
+    """For one damaged byte, which makes an optional column required, pyarrow may abort the process."""
+    path, optional = tmp_path / "x.parquet", b"\x25\x02\x18\x01" + name.encode()
+    pq.write_table(pa.table({"s": ["ab", "c"], "t": ["e", "f"]}), path, store_schema=False)
+    content = path.read_bytes()
+    assert content.count(optional) == 1
+    path.write_bytes(content.replace(optional, b"\x25\x00" + optional[2:]))
+    code = "import sys, pellucid.data.examples as e; e.read_examples(sys.argv[1], e.DataConfig())"
+    reading = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    assert reading.returncode == 1 and "as Parquet: Definition level histogram size mismatch" in reading.stderr
+
+
 def test_parquet_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     columns = pa.table({"s": ["abcdef"], "t": ["ghijkl"]})

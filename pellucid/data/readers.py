@@ -337,6 +337,8 @@ PARQUET_BATCH_ROWS = 2**13
 """Maximum number of Parquet rows in memory at once."""
 PARQUET_BATCH_BYTES = 2**25
 """Approximate maximum size of the values of one column in a batch of Parquet rows, in bytes."""
+PARQUET_PROBE_BYTES = 2**16
+"""Size of the pieces in which the first row of each row group is read, in bytes."""
 PREFIX_ENCODING = "DELTA_BYTE_ARRAY"
 """Encoding in which a value repeats a prefix of the value before it, so that many values may be stored in few bytes."""
 MAX_UNSEEKABLE_PARQUET = 2**28
@@ -451,11 +453,12 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
             named = [(field.name, str(field.type)) for field in table.schema_arrow]
             names = _parquet_columns(named, columns, str(path))
             first = 1
-            dictionaries = _dictionary_columns(table.metadata, names)
+            chunks = _column_chunks(table, content, names)
+            dictionaries = _dictionary_columns(chunks)
             unexpanded = ParquetFile(
                 content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
             )
-            for batch in _parquet_batches(table, unexpanded, names, str(path)):
+            for batch in _parquet_batches(table, unexpanded, chunks, names, str(path)):
                 yield from _batch_records([batch.column(name) for name in names], names, first, str(path))
                 first += batch.num_rows
             if first - 1 != table.metadata.num_rows:
@@ -467,35 +470,54 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
             raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
 
-def _dictionary_columns(metadata: Any, names: Sequence[str]) -> list[str]:  # noqa: ANN401 (pyarrow has no types)
+def _dictionary_columns(chunks: list[dict[str, Any]]) -> list[str]:
     """Return the columns that are stored with a dictionary, and whose encodings pyarrow reads without expanding it."""
-    columns = [column for group in _column_chunks(metadata, names) for column in group]
-    prefixed = {column.path_in_schema for column in columns if PREFIX_ENCODING in column.encodings}
-    return sorted({column.path_in_schema for column in columns if column.has_dictionary_page} - prefixed)
+    columns = [named for group in chunks for named in group.items()]
+    prefixed = {path for path, column in columns if PREFIX_ENCODING in column.encodings}
+    return sorted({path for path, column in columns if column.has_dictionary_page} - prefixed)
 
 
-def _column_chunks(metadata: Any, names: Sequence[str]) -> list[list[Any]]:  # noqa: ANN401
-    """Return the metadata of the selected columns in each row group."""
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    columns = [[group.column(index) for index in range(group.num_columns)] for group in groups]
-    return [[column for column in group if column.path_in_schema in names] for group in columns]
+def _column_chunks(table: Any, content: io.BufferedIOBase, names: Sequence[str]) -> list[dict[str, Any]]:  # noqa: ANN401
+    """Return the metadata of the selected columns in each row group, by their paths in the schema.
+
+    For damaged metadata pyarrow's `column` aborts the process, where reading a row raises an `OSError`. So the first
+    row of each row group is read before `column` is called, in small pieces.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    metadata = table.metadata
+    first_rows = ParquetFile(
+        content, metadata=metadata, buffer_size=PARQUET_PROBE_BYTES, page_checksum_verification=True
+    )
+    paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    chunks = []
+    for index in range(metadata.num_row_groups):
+        next(first_rows.iter_batches(1, row_groups=[index], columns=names, use_threads=False), None)
+        group = metadata.row_group(index)
+        chunks.append({path: group.column(column) for column, path in enumerate(paths) if path in names})
+    return chunks
 
 
-def _parquet_batches(table: Any, unexpanded: Any, names: Sequence[str], name: str) -> Iterator[Any]:  # noqa: ANN401
+def _parquet_batches(
+    table: Any,  # noqa: ANN401 (pyarrow has no types)
+    unexpanded: Any,  # noqa: ANN401
+    chunks: list[dict[str, Any]],
+    names: Sequence[str],
+    name: str,
+) -> Iterator[Any]:
     """Yield batches of rows, with fewer rows where the values are long.
 
     A batch may refer thousands of times to one long value of a dictionary. Only then is it read from `unexpanded`, the
     same file with its dictionaries as they are, which takes longer.
     """
     selected = list(dict.fromkeys(names))
-    for index, columns in enumerate(_column_chunks(table.metadata, names)):
+    for index, columns in enumerate(chunks):
         rows = PARQUET_BATCH_ROWS
-        for column in columns:
+        for path, column in columns.items():
             size, count = max(column.total_uncompressed_size, 1), max(table.metadata.row_group(index).num_rows, 1)
             if size > (count + 1) * MAX_LINE_BYTES:
                 raise DataError(
-                    f"{name}: values of {quote(column.path_in_schema)} have more than {MAX_LINE_BYTES:,} bytes: is "
-                    "this text?"
+                    f"{name}: values of {quote(path)} have more than {MAX_LINE_BYTES:,} bytes: is this text?"
                 )
             # No value is larger than its column chunk. Prefixes apart, all values together are not larger.
             limit = (
