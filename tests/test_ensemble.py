@@ -126,6 +126,33 @@ def test_members_may_have_target_symbols_in_another_order(copying: bool) -> None
             assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
 
 
+@pytest.mark.parametrize("copying", [False, True])
+def test_an_ensemble_as_a_member_adds_all_its_networks(copying: bool) -> None:
+    """Also with other source symbols and other orders of target symbols on both levels, and with copying."""
+    settings = {"decoder": {"pointer_generator": copying}, "search": {"max_length": 6, "beam_size": 3}}
+    config = make_config(settings)
+    one, two, three = (
+        build_untrained_transducer(config, make_vocabularies(source, "vwxyz"), seed)
+        for source, seed in (("abv", 3), ("cbav", 4), ("dvab", 5))
+    )
+    two, three = reorder_targets(two, "zxwvy"), reorder_targets(three, "yvzxw")
+    texts, pairs = ["abvc", "d", "", "cab?Q"], [Example("abQ", "vQw" if copying else "vw"), Example("b", "z")]
+    expected = ensemble([one, two, three], ["one", "two", "three"])
+    inner = ensemble([two, three], ["two", "three"])
+    actual = ensemble([one, inner], ["one", "inner"])
+    assert actual.networks == expected.networks == (one.network, two.network, three.network)
+    assert actual.vocabularies == expected.vocabularies
+    for lists in zip(expected.nbest(texts, 3), actual.nbest(texts, 3), strict=True):
+        for each in zip(*lists, strict=True):
+            assert_same_trace(*each)
+    for each in zip(expected.force(pairs), actual.force(pairs), strict=True):
+        assert_same_trace(*each)
+    repeated = ensemble([inner], ["inner"])
+    assert repeated.networks == inner.networks
+    for each in zip(inner.force(pairs), repeated.force(pairs), strict=True):
+        assert_same_trace(*each)
+
+
 def test_members_encode_sources_with_their_own_vocabulary() -> None:
     """A member encodes symbols outside its own vocabulary as unknown; the ensemble knows the union."""
     one, two = build_member(3, "abc"), build_member(4, "cbad")
