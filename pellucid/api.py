@@ -34,6 +34,10 @@ def train(
     subfolder of `run` and in a process of its own, so a script must call this function under
     `if __name__ == "__main__":`.
 
+    Only one thread of a process may train at a time, because threads share torch's random number generator: start
+    parallel trainings in processes. While a training runs, other threads may predict, but must not load models or draw
+    random numbers from torch.
+
     Args:
         train: Training set: a file of pairs, or two parallel files of sources and targets.
         valid: Validation set, in the same form; it selects the best parameters.
@@ -49,8 +53,8 @@ def train(
         ArgumentError: An argument has the wrong type.
         ConfigError: A setting is invalid or has no effect, or `ensemble` is out of range.
         DataError: A data file cannot be read.
-        RunError: The run folder holds other files or a run with other settings, or is in use; or (`DivergenceError`)
-            a loss, gradient or parameter is not finite.
+        RunError: The run folder holds other files or a run with other settings, or is in use; or another thread of
+            this process is training; or (`DivergenceError`) a loss, gradient or parameter is not finite.
     """
     source_config = convert_argument("config", config, Config | Mapping[str, Any] | None)
     settings = (

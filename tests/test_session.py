@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -29,7 +31,7 @@ from pellucid.errors import DataError, RunError
 from pellucid.training import session
 from pellucid.training.events import TrainingStarted, TrainingStopped, UpdateCompleted
 from pellucid.training.run_folder import lock_run_folder, read_log
-from pellucid.training.session import FileSaved, ModelBuilt
+from pellucid.training.session import FileSaved, ModelBuilt, train_run
 from pellucid.training.training_data import FileRead, TrainingFiles
 
 
@@ -69,6 +71,24 @@ def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatc
     train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1}))
     assert logged_events == ["compiling"]
     assert [each["event"] for each in read_log(tmp_path / "run")][:4] == ["compiling", "read", "read", "started"]
+
+
+def test_a_second_thread_may_not_train(tmp_path: Path) -> None:
+    """Threads share torch's random number generator. One thread may hold several trainings, whose updates alternate."""
+    files, config = write_copy_files(tmp_path), make_small_config({"epochs": 1})
+    with closing(train_run(files, tmp_path / "one", config)) as events, ThreadPoolExecutor(1) as pool:
+        next(events)
+        with pytest.raises(
+            RunError,
+            match=r"^another thread of this process is training: .*; run each training in a process of its own$",
+        ):
+            pool.submit(train_to_end, files, tmp_path / "two", config).result()
+        assert not (tmp_path / "two").exists()
+        train_to_end(files, tmp_path / "three", config)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(train_to_end, files, tmp_path / "two", config).result()
+    parameters = [read_tensors(tmp_path / name / "model.safetensors")[0] for name in ("two", "three")]
+    assert parameters[0] == parameters[1]
 
 
 def test_events_are_in_order(tmp_path: Path) -> None:
