@@ -1,6 +1,7 @@
 """Ensembles of one model, of one model repeated, and of models with different vocabularies."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,6 +13,7 @@ from trained_runs import copy_task_run, digits_run
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding.classification import ClassificationPredictor
 from pellucid.decoding.ensemble import Ensemble, ensemble
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.options import DecodingOptions
@@ -19,7 +21,7 @@ from pellucid.decoding.outputs import suppressed_symbols, symbol_log_probabiliti
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
-from pellucid.errors import ArgumentError, RunError
+from pellucid.errors import ArgumentError, ConfigError, RunError
 from pellucid.tasks.registry import build_network
 from pellucid.training.run_folder import load
 
@@ -203,6 +205,53 @@ def test_incompatible_runs_are_named() -> None:
         ensemble([], [])
     with pytest.raises(ArgumentError, match=r"^members: expected one model at least, got none$"):
         Ensemble(transducer.config, transducer.vocabularies, transducer.network)
+
+
+@pytest.mark.parametrize(
+    ("members", "names", "message"),
+    [
+        (1, [], r"^names: expected as many as members has \(1\), got 0$"),
+        (1, ["a", "b"], r"^names: expected as many as members has \(1\), got 2$"),
+        (2, "ab", r"^names: expected "),
+        (None, ["a"], r"^members\[0\]: expected "),
+    ],
+)
+def test_wrong_members_and_names_are_refused(members: int | None, names: Any, message: str) -> None:
+    given = [None] if members is None else [build_member(3)] * members
+    with pytest.raises(ArgumentError, match=message):
+        ensemble(given, names)  # type: ignore[arg-type]
+
+
+def test_members_may_be_an_iterator() -> None:
+    members: Any = iter([build_member(3), build_member(4)])
+    assert len(ensemble(members, ["a", "b"]).networks) == 2
+
+
+def test_config_vocabularies_and_network_must_agree() -> None:
+    model, larger = build_member(3), build_member(3, "abcd")
+    targets = msgspec.structs.replace(model.vocabularies, target=make_vocabulary("v"))
+    tag_config = make_config({"task": "tag"})
+    tagger = build_network(tag_config, model.vocabularies)
+    advice = "; config, vocabularies and network must be those of one model$"
+    with pytest.raises(ArgumentError, match="^vocabularies: expected 7 source ids and 0 of features, as .*" + advice):
+        Transducer(model.config, larger.vocabularies, model.network)
+    with pytest.raises(ArgumentError, match="^vocabularies: expected target symbols for the 9 ids .*, got 5" + advice):
+        Transducer(model.config, targets, model.network)
+    with pytest.raises(
+        ArgumentError, match="^network: expected a Tagger for the task 'tag' of config, got a .*" + advice
+    ):
+        ClassificationPredictor(tag_config, model.vocabularies, model.network)
+    with pytest.raises(ArgumentError, match="^network: a Transducer cannot use the class Tagger" + advice):
+        Transducer(tag_config, model.vocabularies, tagger)
+    with pytest.raises(
+        ArgumentError, match="^network: a ClassificationPredictor cannot use the class EncoderDecoder" + advice
+    ):
+        ClassificationPredictor(tag_config, model.vocabularies, model.network)
+    tags = ClassificationPredictor(tag_config, model.vocabularies, tagger)
+    with pytest.raises(ConfigError, match="^members: expected outputs written symbol by symbol"):
+        ensemble([tags], ["tags"])
+    with pytest.raises(ArgumentError, match="^vocabularies: expected target symbols for the 9 ids"):
+        Ensemble(model.config, targets, model.network, members=ensemble([model], ["a"]).members)
 
 
 def test_an_ensemble_of_one_folder_twice_equals_the_run(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from pellucid.arguments import check_arguments, check_lengths
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise
@@ -17,7 +18,7 @@ from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, Sing
 from pellucid.decoding.outputs import LengthLimits, batch_length_limits
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch
-from pellucid.decoding.transducer import Transducer
+from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.model.network import Network, has_source_features
 
@@ -80,6 +81,7 @@ class JoinedPredictors(NamedTuple):
     members: EnsembleMembers
 
 
+@check_arguments
 def ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble:
     """Combine sequence predictors into an ensemble; see `join_members`.
 
@@ -89,12 +91,17 @@ def ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble:
         names: Name of each member, for error messages.
 
     Raises:
+        ArgumentError: An argument has a wrong type, or there is not one name for each member.
+        ConfigError: The task of the members does not decode symbol by symbol.
         RunError: There is no member, or two members differ in task, target symbols or tokenization.
     """
+    for member in members:
+        require_transducer(member, "members")
     config, vocabularies, network, name, joined = join_members(members, names)
     return Ensemble(config, vocabularies, network, name=name, members=joined)
 
 
+@check_arguments
 def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPredictors:
     """Combine predictors of one task that share their target symbols and tokenization.
 
@@ -108,9 +115,11 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPr
         The fields of the combined predictor.
 
     Raises:
+        ArgumentError: An argument has a wrong type, or there is not one name for each member.
         RunError: There is no member; or two differ in their target symbols, task, tokenization (`TOKENIZATION_SETTINGS`
             or subwords), whether they read features, or encoder.features. The message names both.
     """
+    check_lengths({"members": members, "names": names})
     if not members:
         raise RunError("an ensemble has one model at least")
     first = members[0]
