@@ -23,7 +23,14 @@ from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import RunError
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled, is_numba_available, will_compile
-from pellucid.model.device import find_device, move_to_device, use_determinism, use_threads
+from pellucid.model.device import (
+    check_gradients,
+    check_torch_defaults,
+    find_device,
+    move_to_device,
+    use_determinism,
+    use_threads,
+)
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import build_meta_network, build_network, configured_task
@@ -135,10 +142,13 @@ def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Gener
             embeddings is malformed.
         ConfigError: Settings contradict each other or the data, a device or an optional library is missing, or memory
             does not suffice.
-        RunError: Another thread of this process is training; or the folder holds other files, is in use, holds a run
+        RunError: Another thread of this process is training; torch's default type is not float32, its default device is
+            "meta", or it computes no gradients; or the folder holds other files, is in use, holds a run
             with other settings or data, is damaged, or cannot be written.
         DivergenceError: A loss, gradient or parameter is not finite.
     """
+    check_torch_defaults()
+    check_gradients()
     with _one_training_thread():
         yield from _train_run(files, Path(folder), config)
 
