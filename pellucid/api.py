@@ -10,6 +10,7 @@ from pellucid.config.settings import Config
 from pellucid.config.toml import build_config, validate_config
 from pellucid.config.validation import reject_unused
 from pellucid.decoding.predictor import Predictor
+from pellucid.model.device import check_torch_defaults
 from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
 from pellucid.training.run_folder import load
@@ -34,6 +35,10 @@ def train(
     subfolder of `run` and in a process of its own, so a script must call this function under
     `if __name__ == "__main__":`.
 
+    Only one thread of a process may train at a time, because threads share torch's random number generator: start
+    parallel trainings in processes. While a training runs, other threads may predict, but must not load models or draw
+    random numbers from torch.
+
     Args:
         train: Training set: a file of pairs, or two parallel files of sources and targets.
         valid: Validation set, in the same form; it selects the best parameters.
@@ -49,8 +54,9 @@ def train(
         ArgumentError: An argument has the wrong type.
         ConfigError: A setting is invalid or has no effect, or `ensemble` is out of range.
         DataError: A data file cannot be read.
-        RunError: The run folder holds other files or a run with other settings, or is in use; or (`DivergenceError`)
-            a loss, gradient or parameter is not finite.
+        RunError: The run folder holds other files or a run with other settings, or is in use; or another thread of
+            this process is training; or torch's default type is not float32, its default device is "meta", or it
+            computes no gradients; or (`DivergenceError`) a loss, gradient or parameter is not finite.
     """
     source_config = convert_argument("config", config, Config | Mapping[str, Any] | None)
     settings = (
@@ -63,6 +69,7 @@ def train(
     size: int = convert_argument("ensemble", ensemble, int)
     (source, target), (valid_source, valid_target) = _file_pair("train", train), _file_pair("valid", valid)
     files = TrainingFiles(source, valid_source, target, valid_target)
+    check_torch_defaults()
     if size != 1:
         _train_ensemble(files, folder, settings, size)
         return load(folder, settings.device)

@@ -198,8 +198,18 @@ def _field_types(owner: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def _convert_items(name: str, items: Iterator[object], kind: object) -> Iterator[Any]:
-    """Yield the items of an iterator, each converted when it is consumed."""
-    for index, item in enumerate(items):
+    """Yield the items of an iterator, each converted when it is consumed.
+
+    The iterator runs code of the caller, whose own calls of checked functions are checked.
+    """
+    for index in itertools.count():
+        token = _within_checked.set(False)
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        finally:
+            _within_checked.reset(token)
         yield convert_argument(f"{name}[{index}]", item, kind)
 
 

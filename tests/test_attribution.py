@@ -1,5 +1,8 @@
 """Occlusion and gradient × input, compared with explicit computations and with central differences."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,9 +14,9 @@ from pellucid.decoding.inference import SingleModelInference, initialize_from_me
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
-from pellucid.errors import InputError
+from pellucid.errors import ArgumentError, InputError
 from pellucid.inspection import attribution as module
-from pellucid.inspection.attribution import attribute, rank_correlation
+from pellucid.inspection.attribution import attribute, input_x_gradient, occlusion, rank_correlation
 from pellucid.inspection.replay import build_replays
 from pellucid.model.recurrence import Inputs
 
@@ -155,3 +158,19 @@ def test_correlation_omits_constant_steps() -> None:
     assert (
         rank_correlation(attention[1:2], scores[1:2]) is None and rank_correlation(attention, np.zeros((3, 3))) is None
     )
+
+
+@pytest.mark.parametrize("function", [occlusion, input_x_gradient])
+def test_a_trace_in_place_of_a_replay_is_refused(function: Callable[..., Any]) -> None:
+    transducer = make_transducer("gru")
+    traces = make_traces(transducer, [("cab", "zy"), ("abc", "yz")])
+    (replay,) = build_replays(transducer, traces)
+    for value in (traces[0], "cab", None):
+        with pytest.raises(ArgumentError, match=r"^replay: expected "):
+            function(transducer, value)
+    with pytest.raises(ArgumentError, match=r"^replay: expected a replay of one trace .* got "):
+        function(transducer, replay)
+    with pytest.raises(ArgumentError, match=r"^transducer: expected "):
+        function(traces[0], replay)
+    (single,) = build_replays(transducer, traces[:1])
+    assert function(transducer, single).shape == (3, 3)

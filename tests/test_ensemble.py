@@ -1,6 +1,7 @@
 """Ensembles of one model, of one model repeated, and of models with different vocabularies."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,6 +13,7 @@ from trained_runs import copy_task_run, digits_run
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding.classification import ClassificationPredictor
 from pellucid.decoding.ensemble import Ensemble, ensemble
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.options import DecodingOptions
@@ -19,7 +21,7 @@ from pellucid.decoding.outputs import suppressed_symbols, symbol_log_probabiliti
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
-from pellucid.errors import ArgumentError, RunError
+from pellucid.errors import ArgumentError, ConfigError, RunError
 from pellucid.tasks.registry import build_network
 from pellucid.training.run_folder import load
 
@@ -126,6 +128,33 @@ def test_members_may_have_target_symbols_in_another_order(copying: bool) -> None
             assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
 
 
+@pytest.mark.parametrize("copying", [False, True])
+def test_an_ensemble_as_a_member_adds_all_its_networks(copying: bool) -> None:
+    """Also with other source symbols and other orders of target symbols on both levels, and with copying."""
+    settings = {"decoder": {"pointer_generator": copying}, "search": {"max_length": 6, "beam_size": 3}}
+    config = make_config(settings)
+    one, two, three = (
+        build_untrained_transducer(config, make_vocabularies(source, "vwxyz"), seed)
+        for source, seed in (("abv", 3), ("cbav", 4), ("dvab", 5))
+    )
+    two, three = reorder_targets(two, "zxwvy"), reorder_targets(three, "yvzxw")
+    texts, pairs = ["abvc", "d", "", "cab?Q"], [Example("abQ", "vQw" if copying else "vw"), Example("b", "z")]
+    expected = ensemble([one, two, three], ["one", "two", "three"])
+    inner = ensemble([two, three], ["two", "three"])
+    actual = ensemble([one, inner], ["one", "inner"])
+    assert actual.networks == expected.networks == (one.network, two.network, three.network)
+    assert actual.vocabularies == expected.vocabularies
+    for lists in zip(expected.nbest(texts, 3), actual.nbest(texts, 3), strict=True):
+        for each in zip(*lists, strict=True):
+            assert_same_trace(*each)
+    for each in zip(expected.force(pairs), actual.force(pairs), strict=True):
+        assert_same_trace(*each)
+    repeated = ensemble([inner], ["inner"])
+    assert repeated.networks == inner.networks
+    for each in zip(inner.force(pairs), repeated.force(pairs), strict=True):
+        assert_same_trace(*each)
+
+
 def test_members_encode_sources_with_their_own_vocabulary() -> None:
     """A member encodes symbols outside its own vocabulary as unknown; the ensemble knows the union."""
     one, two = build_member(3, "abc"), build_member(4, "cbad")
@@ -176,6 +205,51 @@ def test_incompatible_runs_are_named() -> None:
         ensemble([], [])
     with pytest.raises(ArgumentError, match=r"^members: expected one model at least, got none$"):
         Ensemble(transducer.config, transducer.vocabularies, transducer.network)
+
+
+@pytest.mark.parametrize(
+    ("members", "names", "message"),
+    [
+        (1, [], r"^names: expected as many as members has \(1\), got 0$"),
+        (1, ["a", "b"], r"^names: expected as many as members has \(1\), got 2$"),
+        (2, "ab", r"^names: expected "),
+        (None, ["a"], r"^members\[0\]: expected "),
+    ],
+)
+def test_wrong_members_and_names_are_refused(members: int | None, names: str | list[str], message: str) -> None:
+    given = [None] if members is None else [build_member(3)] * members
+    with pytest.raises(ArgumentError, match=message):
+        ensemble(given, names)  # type: ignore[arg-type]
+
+
+def test_members_may_be_an_iterator() -> None:
+    members: Any = iter([build_member(3), build_member(4)])
+    assert len(ensemble(members, ["a", "b"]).networks) == 2
+
+
+def test_config_vocabularies_and_network_must_agree() -> None:
+    model, larger = build_member(3), build_member(3, "abcd")
+    targets = msgspec.structs.replace(model.vocabularies, target=make_vocabulary("v"))
+    tag_config = make_config({"task": "tag"})
+    tagger = build_network(tag_config, model.vocabularies)
+    advice = "; config, vocabularies and network must be those of one model$"
+    with pytest.raises(ArgumentError, match="^vocabularies: expected 7 source ids and 0 of features, as .*" + advice):
+        Transducer(model.config, larger.vocabularies, model.network)
+    with pytest.raises(ArgumentError, match="^vocabularies: expected target symbols for the 9 ids .*, got 5" + advice):
+        Transducer(model.config, targets, model.network)
+    with pytest.raises(ArgumentError, match="^network: a Transducer cannot use the class Tagger" + advice):
+        Transducer(model.config, model.vocabularies, tagger)
+    with pytest.raises(ArgumentError, match="^config: a Transducer cannot have the task 'tag'" + advice):
+        Transducer(tag_config, model.vocabularies, model.network)
+    with pytest.raises(
+        ArgumentError, match="^network: a ClassificationPredictor cannot use the class EncoderDecoder" + advice
+    ):
+        ClassificationPredictor(tag_config, model.vocabularies, model.network)
+    tags = ClassificationPredictor(tag_config, model.vocabularies, tagger)
+    with pytest.raises(ConfigError, match=r"^members: expected outputs written symbol by symbol"):
+        ensemble([tags], ["tags"])
+    with pytest.raises(ArgumentError, match=r"^vocabularies: expected target symbols for the 9 ids"):
+        Ensemble(model.config, targets, model.network, members=ensemble([model], ["a"]).members)
 
 
 def test_an_ensemble_of_one_folder_twice_equals_the_run(tmp_path: Path) -> None:

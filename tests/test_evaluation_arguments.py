@@ -1,7 +1,7 @@
 """Evaluation refuses an invalid argument with one error that names it, and returns finite numbers only."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -584,3 +584,13 @@ def test_runs_with_different_groups_are_not_compared() -> None:
 
 def test_outputs_of_probability_zero_have_a_calibration() -> None:
     assert measure_calibration([-math.inf, 0.0], [False, True]).brier == 0
+
+
+def test_calls_from_the_iterator_of_an_argument_are_checked() -> None:
+    def tags() -> Iterator[str]:
+        yield "O"
+        with pytest.raises(ArgumentError, match="^output: expected "):
+            edit_distance("abc", ["a"])
+        yield "B-x"
+
+    assert has_chunks(tags())

@@ -112,3 +112,11 @@ def test_the_targets_of_a_lexicon_do_not_change() -> None:
 def test_a_duplicate_target_counts_once() -> None:
     lexicon = Lexicon({"a": ("Q", "R", "Q")})
     assert lexicon.targets["a"] == ("Q", "R") and lexicon == Lexicon({"a": ("Q", "R")})
+
+
+def test_the_unknown_symbols_of_a_source_are_listed_with_its_entry() -> None:
+    model = transducer_of({})
+    (expected,) = model.predict(["a?"])
+    (trace,) = model.with_options(DecodingOptions(lexicon=Lexicon({"a?": ("vw",)}))).predict(["a?"])
+    assert (trace.origin, trace.unknown) == ("lexicon", (1,))
+    assert trace.unknown == expected.unknown

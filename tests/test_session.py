@@ -4,11 +4,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
+import torch
 from trained_runs import (
     RUN_FILES,
     copy_task_run,
@@ -22,14 +27,16 @@ from trained_runs import (
     write_pairs,
 )
 
+import pellucid
 from pellucid.config.settings import Config
 from pellucid.config.toml import load_config
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
+from pellucid.inspection.attribution import attribute
 from pellucid.training import session
 from pellucid.training.events import TrainingStarted, TrainingStopped, UpdateCompleted
-from pellucid.training.run_folder import lock_run_folder, read_log
-from pellucid.training.session import FileSaved, ModelBuilt
+from pellucid.training.run_folder import load, lock_run_folder, read_log
+from pellucid.training.session import FileSaved, ModelBuilt, train_run
 from pellucid.training.training_data import FileRead, TrainingFiles
 
 
@@ -69,6 +76,72 @@ def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatc
     train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1}))
     assert logged_events == ["compiling"]
     assert [each["event"] for each in read_log(tmp_path / "run")][:4] == ["compiling", "read", "read", "started"]
+
+
+def test_a_second_thread_may_not_train(tmp_path: Path) -> None:
+    """Threads share torch's random number generator. One thread may hold several trainings, whose updates alternate."""
+    files, config = write_copy_files(tmp_path), make_small_config({"epochs": 1})
+    with closing(train_run(files, tmp_path / "one", config)) as events, ThreadPoolExecutor(1) as pool:
+        next(events)
+        with pytest.raises(
+            RunError,
+            match=r"^another thread of this process is training: .*; run each training in a process of its own$",
+        ):
+            pool.submit(train_to_end, files, tmp_path / "two", config).result()
+        assert not (tmp_path / "two").exists()
+        train_to_end(files, tmp_path / "three", config)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(train_to_end, files, tmp_path / "two", config).result()
+    parameters = [read_tensors(tmp_path / name / "model.safetensors")[0] for name in ("two", "three")]
+    assert parameters[0] == parameters[1]
+
+
+@contextmanager
+def float64_default() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("context", "message"),
+    [
+        (float64_default, r"^torch's default type is torch\.float64, but networks are float32: call "),
+        (partial(torch.device, "meta"), r"^torch's default device is \"meta\", which holds no values"),
+    ],
+)
+def test_unsuitable_defaults_of_torch_are_refused(
+    tmp_path: Path, context: Callable[[], AbstractContextManager[object]], message: str
+) -> None:
+    files, run = write_copy_files(tmp_path), copy_task_run().run
+    with context():
+        with pytest.raises(RunError, match=message):
+            train_to_end(files, tmp_path / "run", make_small_config({"epochs": 1}))
+        with pytest.raises(RunError, match=message):
+            load(run)
+        with pytest.raises(RunError, match=message):
+            pellucid.train(files.train, files.valid, tmp_path / "run", ensemble=2)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_training_without_gradients_is_refused(
+    tmp_path: Path, context: Callable[[], AbstractContextManager[object]]
+) -> None:
+    with context(), pytest.raises(RunError, match=r"^torch computes no gradients here, but training needs them: call"):
+        train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_loaded_in_inference_mode_has_gradients() -> None:
+    run = copy_task_run().run
+    with torch.inference_mode():
+        model = load(run)
+    assert not any(parameter.is_inference() for parameter in model.network.parameters())
+    (trace,) = model.predict(["ab"])
+    np.testing.assert_array_equal(attribute(model, trace).gradient, attribute(load(run), trace).gradient)
 
 
 def test_events_are_in_order(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from trained_runs import make_small_config
 from pellucid.config.settings import Task
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_tokenizers, learn_vocabularies
-from pellucid.decoding.transducer import Transducer
-from pellucid.tasks.registry import build_network
+from pellucid.tasks.registry import build_network, configured_task
 from pellucid.training.training_data import data_warnings
 
 
@@ -25,7 +24,9 @@ def find_data_warnings(
         config, decoder=msgspec.structs.replace(config.decoder, pointer_generator=pointer_generator)
     )
     vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
-    return list(data_warnings(Transducer(config, vocabularies, build_network(config, vocabularies)), development))
+    network = build_network(config, vocabularies)
+    predictor = configured_task(config).build_predictor(config, vocabularies, network, "")
+    return list(data_warnings(predictor, development))
 
 
 def test_a_single_class_is_reported() -> None:

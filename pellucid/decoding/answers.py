@@ -117,7 +117,7 @@ def lexicon_trace(source: TokenizedSource, text: str, symbols: Sequence[str], ra
         text=source.text,
         source=source.source,
         features=source.features,
-        unknown=(),
+        unknown=source.unknown,
         target=target,
         output=text,
         finished=True,

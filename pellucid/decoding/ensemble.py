@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from pellucid.arguments import check_arguments, check_lengths
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise
@@ -16,7 +18,7 @@ from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, Sing
 from pellucid.decoding.outputs import LengthLimits, batch_length_limits
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch
-from pellucid.decoding.transducer import Transducer
+from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.model.network import Network, has_source_features
 
@@ -79,36 +81,45 @@ class JoinedPredictors(NamedTuple):
     members: EnsembleMembers
 
 
+@check_arguments
 def ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble:
     """Combine sequence predictors into an ensemble; see `join_members`.
 
     Args:
-        members: Predictors of the members, the first of which controls the search.
+        members: Predictors of the members, the first of which controls the search. Of a predictor that is an ensemble,
+            all networks become members.
         names: Name of each member, for error messages.
 
     Raises:
+        ArgumentError: An argument has a wrong type, or there is not one name for each member.
+        ConfigError: The task of the members does not decode symbol by symbol.
         RunError: There is no member, or two members differ in task, target symbols or tokenization.
     """
+    for member in members:
+        require_transducer(member, "members")
     config, vocabularies, network, name, joined = join_members(members, names)
     return Ensemble(config, vocabularies, network, name=name, members=joined)
 
 
+@check_arguments
 def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPredictors:
     """Combine predictors of one task that share their target symbols and tokenization.
 
     Target symbols may be in different orders; counts of source symbols are summed.
 
     Args:
-        members: Predictors of the members.
+        members: Predictors of the members. Of a predictor that is an ensemble, all networks become members.
         names: Name of each member, for error messages.
 
     Returns:
         The fields of the combined predictor.
 
     Raises:
+        ArgumentError: An argument has a wrong type, or there is not one name for each member.
         RunError: There is no member; or two differ in their target symbols, task, tokenization (`TOKENIZATION_SETTINGS`
             or subwords), whether they read features, or encoder.features. The message names both.
     """
+    check_lengths({"members": members, "names": names})
     if not members:
         raise RunError("an ensemble has one model at least")
     first = members[0]
@@ -125,11 +136,28 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPr
     vocabularies = msgspec.structs.replace(
         first.vocabularies, source=source, features=features, longest_target=longest_target
     )
-    source_tables = tuple(_source_table(vocabularies, member) for member in members)
-    copy_offsets = tuple(len(member.vocabularies.source) + len(member.vocabularies.features) for member in members)
-    target_tables = tuple(_target_table(first, member) for member in members)
-    joined = EnsembleMembers(tuple(member.network for member in members), source_tables, copy_offsets, target_tables)
+    groups = [_members_of(first, vocabularies, member) for member in members]
+    joined = EnsembleMembers(*(tuple(chain.from_iterable(column)) for column in zip(*groups, strict=True)))
     return JoinedPredictors(first.config, vocabularies, first.network, " with ".join(names), joined)
+
+
+def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predictor) -> EnsembleMembers:
+    """Return the networks of one predictor, with their tables from the ids of the whole ensemble.
+
+    The networks of an ensemble are all members. Their ids follow from those of their ensemble by its own tables.
+    """
+    source_table, target_table = _source_table(vocabularies, predictor), _target_table(first, predictor)
+    members = predictor.members
+    if not members.networks:
+        copy_offset = len(predictor.vocabularies.source) + len(predictor.vocabularies.features)
+        return EnsembleMembers((predictor.network,), (source_table,), (copy_offset,), (target_table,))
+    target_tables = tuple(
+        table if target_table is None else target_table if table is None else table[target_table]
+        for table in members.target_tables
+    )
+    return members._replace(
+        source_tables=tuple(table[source_table] for table in members.source_tables), target_tables=target_tables
+    )
 
 
 def _check_symbols(*pair: tuple[Predictor, str]) -> None:

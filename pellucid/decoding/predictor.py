@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, TypeVar, overload
+from typing import Annotated, Any, ClassVar, TypeVar, overload
 
 import numpy as np
 import torch
@@ -45,10 +45,10 @@ from pellucid.decoding.preprocessing import (
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk, Prefix, Result, decode_chunks
 from pellucid.decoding.trace import Trace
-from pellucid.errors import ConfigError, quote
+from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.device import check_process
-from pellucid.model.network import Network
+from pellucid.model.network import EncoderDecoder, Network, has_source_features
 from pellucid.tasks.task_settings import get_task_settings
 
 Prefixes = Iterable[Prefix] | None
@@ -69,7 +69,8 @@ class Predictor(ABC):
     Predictors are immutable.
 
     Raises:
-        ArgumentError: A field has a wrong type.
+        ArgumentError: A field has a wrong type, or the network has another kind or other sizes than this class,
+            the task of `config` and the vocabularies need.
     """
 
     config: Config
@@ -81,6 +82,9 @@ class Predictor(ABC):
     """Name in error messages: the run folder, or "" for none."""
     members: EnsembleMembers = NO_MEMBERS
     """Members of an ensemble; empty for one network."""
+
+    decodes_stepwise: ClassVar[bool] = False
+    """True for predictors of encoder-decoders."""
 
     def __post_init__(self) -> None:
         """Check the types of the fields; `ArgumentError` names the first wrong one."""
@@ -94,6 +98,31 @@ class Predictor(ABC):
         for name, kind in kinds.items():
             convert_argument(name, getattr(self, name), kind)
         check_members(self.members)
+        self._check_networks()
+
+    def _check_networks(self) -> None:
+        """Check that configuration, vocabularies and networks can be of one model, by the task and the sizes."""
+        advice = "config, vocabularies and network must be those of one model"
+        if self.autoregressive != self.decodes_stepwise:
+            task = quote(self.config.task)
+            raise ArgumentError(f"config: a {type(self).__name__} cannot have the task {task}; {advice}")
+        for network in self.networks:
+            if isinstance(network, EncoderDecoder) != self.decodes_stepwise:
+                raise ArgumentError(
+                    f"network: a {type(self).__name__} cannot use the class {type(network).__name__}; {advice}"
+                )
+            if network.vocabulary_size != len(self.vocabularies.target):
+                expected = f"target symbols for the {network.vocabulary_size} ids of the network"
+                raise ArgumentError(f"vocabularies: expected {expected}, got {len(self.vocabularies.target)}; {advice}")
+        if self.is_ensemble:
+            return  # the source symbols of an ensemble are those of all its members
+        encoder, source = self.network.encoder, len(self.vocabularies.source)
+        ids = source + (len(self.vocabularies.features) if has_source_features(self.config) else 0)
+        if (encoder.symbols, len(encoder.table.weight)) != (source, ids):
+            expected = f"{encoder.symbols} source ids and {len(encoder.table.weight) - encoder.symbols} of features"
+            raise ArgumentError(
+                f"vocabularies: expected {expected}, as the network has, got {source} and {ids - source}; {advice}"
+            )
 
     @cached_property
     def tokenizers(self) -> Tokenizers:

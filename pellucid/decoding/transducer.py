@@ -38,6 +38,7 @@ class Transducer(Predictor):
         ArgumentError: A field has a wrong type, or `members` is not empty (only an `Ensemble` has members).
     """
 
+    decodes_stepwise: ClassVar[bool] = True
     combines_networks: ClassVar[bool] = False
     """True for ensembles."""
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from scipy.stats import rankdata
 from torch import Tensor
 
-from pellucid.arguments import PROBABILITY, check_arguments
+from pellucid.arguments import PROBABILITY, argument_error, check_arguments
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import force_attention
 from pellucid.decoding.forced_decoding import score_targets, step_log_probabilities
@@ -26,6 +26,7 @@ from pellucid.decoding.transducer import require_transducer
 from pellucid.inspection.replay import (
     MAX_REPLAY_POSITIONS,
     Replay,
+    ReplaySize,
     build_replays,
     check_finite,
     checked_traces,
@@ -85,6 +86,7 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
     return Attribution(zeros, zeros, None, None)
 
 
+@check_arguments
 @check_finite
 def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """Return the occlusion scores of one trace; `attribute` describes them.
@@ -98,8 +100,9 @@ def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]
 
     Raises:
         ConfigError: The model does not decode symbol by symbol.
+        ArgumentError: An argument has a wrong type, or the replay is not of one trace.
     """
-    ((_, positions, steps),) = replay.sizes
+    _, positions, steps = _single_size(replay)
     rows = []
     for variants in _ranges(positions + 1, max(MAX_REPLAY_POSITIONS // positions, 1)):
         repeated = _repeated(replay, len(variants))
@@ -115,6 +118,7 @@ def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]
     return (log_probabilities[:1] - log_probabilities[1:]).T
 
 
+@check_arguments
 @check_finite
 def input_x_gradient(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """Return the gradient × input scores of one trace; `attribute` describes them.
@@ -128,11 +132,19 @@ def input_x_gradient(transducer: Predictor, replay: Replay) -> Float[np.ndarray,
 
     Raises:
         ConfigError: The model does not decode symbol by symbol.
+        ArgumentError: An argument has a wrong type, or the replay is not of one trace.
     """
-    ((_, positions, steps),) = replay.sizes
+    _, positions, steps = _single_size(replay)
     units = transducer.config.attention.size
     max_steps = max(MAX_KEY_SCALARS // (steps * positions * units), 1)
     return np.concatenate([_gradients(transducer, replay, list(chunk)) for chunk in _ranges(steps, max_steps)])
+
+
+def _single_size(replay: Replay) -> ReplaySize:
+    """Return the lengths of a replay of one trace; raise `ArgumentError` for several traces."""
+    if len(replay.sizes) != 1:
+        raise argument_error("replay", "a replay of one trace (`attribute` builds it)", replay.sizes)
+    return replay.sizes[0]
 
 
 def _gradients(transducer: Predictor, replay: Replay, steps: list[int]) -> Float[np.ndarray, "c S"]:

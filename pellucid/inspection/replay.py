@@ -152,7 +152,7 @@ def _replay(
     """Return one batch on the device of the network."""
     device = next(transducer.network.parameters()).device
     (source, lengths), (target, steps) = (ragged.pad(rows) for ragged in pairs)
-    positions, limits = lengths - torch.tensor(added), BatchLengthLimits(np.zeros(len(rows)), steps.numpy())
+    positions, limits = lengths - torch.tensor(added), BatchLengthLimits(np.zeros(len(rows), np.int64), steps.numpy())
     batch = InferenceBatch(rows, source.to(device), lengths.to(device), limits, positions.to(device))
     return Replay(batch, target.to(device), steps.tolist())
 

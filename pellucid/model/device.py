@@ -81,6 +81,36 @@ def find_device(name: Device) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
+def check_torch_defaults() -> None:
+    """Check torch's defaults, with which networks are built: the type float32, and a device that holds values.
+
+    Raises:
+        RunError: The default type is another, or the default device is "meta".
+    """
+    if torch.get_default_dtype() != torch.float32:
+        raise RunError(
+            f"torch's default type is {torch.get_default_dtype()}, but networks are float32: call "
+            "torch.set_default_dtype(torch.float32) first"
+        )
+    if torch.get_default_device().type == "meta":
+        raise RunError(
+            'torch\'s default device is "meta", which holds no values: leave the context or reset the default'
+        )
+
+
+def check_gradients() -> None:
+    """Check that torch computes gradients, which training needs.
+
+    Raises:
+        RunError: Gradients are disabled, or the inference mode is active.
+    """
+    if torch.is_inference_mode_enabled() or not torch.is_grad_enabled():
+        raise RunError(
+            "torch computes no gradients here, but training needs them: call it outside torch.no_grad() and "
+            "torch.inference_mode(), and after torch.set_grad_enabled(True)"
+        )
+
+
 def check_process(device: torch.device) -> None:
     """Check that this process can compute on a device: CUDA does not work in a process that was forked.
 

@@ -45,7 +45,7 @@ from pellucid.files import (
     write_atomic,
     write_text,
 )
-from pellucid.model.device import find_device, move_to_device, prepare_for_forks
+from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
 from pellucid.model.footprint import check_memory
 from pellucid.tasks.registry import (
     build_ensemble,
@@ -125,7 +125,8 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     Raises:
         ArgumentError: `run` is an empty list, or an argument has another type.
         RunError: The run folder is missing, incomplete, damaged or of an older format, or has no model yet; or several
-            runs have different tasks or target symbols.
+            runs have different tasks or target symbols; or torch's default type is not float32, or its default device
+            is "meta".
         ConfigError: The device is not available, the saved configuration is not valid, or memory does not suffice.
     """
     prepare_for_forks()
@@ -134,9 +135,11 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
         raise ArgumentError("run: expected a path or a list of one path at least, got []")
     torch_device = find_device(convert_argument("device", device, Device))
     folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in member_folders(path)]
-    if [paths] == folders:
-        return _load(folders[0], torch_device)
-    return build_ensemble([_load(folder, torch_device) for folder in folders], [str(folder) for folder in folders])
+    check_torch_defaults()
+    with torch.inference_mode(False):  # tensors that are created in inference mode have no gradients, for attribution
+        if [paths] == folders:
+            return _load(folders[0], torch_device)
+        return build_ensemble([_load(folder, torch_device) for folder in folders], [str(folder) for folder in folders])
 
 
 def _load(folder: Path, device: torch.device) -> Predictor:

@@ -1,8 +1,11 @@
 """Training from files into a run folder, new or resumed."""
 
 import hashlib
+import os
+import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +23,14 @@ from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import RunError
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled, is_numba_available, will_compile
-from pellucid.model.device import find_device, move_to_device, use_determinism, use_threads
+from pellucid.model.device import (
+    check_gradients,
+    check_torch_defaults,
+    find_device,
+    move_to_device,
+    use_determinism,
+    use_threads,
+)
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import build_meta_network, build_network, configured_task
@@ -86,13 +96,35 @@ class FileSaved(NamedTuple):
 
 RunEvent = Event | FileRead | DataAugmented | ModelBuilt | FileSaved
 
+_active_trainings = dict[object, tuple[int, int]]()
+"""Process and thread of each training that has begun and not ended; a forked process ignores those of its parent."""
+_active_lock = threading.Lock()
+
+
+@contextmanager
+def _one_training_thread() -> Iterator[None]:
+    """Refuse to train while another thread of this process trains: both would draw from torch's one generator."""
+    training, process, thread = object(), os.getpid(), threading.get_ident()
+    with _active_lock:
+        if any(owner == process and other != thread for owner, other in list(_active_trainings.values())):
+            raise RunError(
+                "another thread of this process is training: trainings in threads share torch's random numbers and "
+                "would change each other; run each training in a process of its own"
+            )
+        _active_trainings[training] = process, thread
+    try:
+        yield
+    finally:
+        del _active_trainings[training]
+
 
 @check_arguments
 def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Generator[RunEvent]:
     """Train from files into a run folder, or resume the training in it.
 
     Closing the generator between two events of the training loop saves a checkpoint. The number of threads and torch's
-    choice of deterministic algorithms are set for the whole process.
+    choice of deterministic algorithms are set for the whole process. Only one thread of a process may train at a time,
+    because threads share torch's random number generator; parallel trainings need processes (`train_ensemble`).
 
     Args:
         files: Training and validation data.
@@ -110,11 +142,19 @@ def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Gener
             embeddings is malformed.
         ConfigError: Settings contradict each other or the data, a device or an optional library is missing, or memory
             does not suffice.
-        RunError: The folder holds other files, is in use, holds a run with other settings or data, is damaged, or
-            cannot be written.
+        RunError: Another thread of this process is training; torch's default type is not float32, its default device is
+            "meta", or it computes no gradients; or the folder holds other files, is in use, holds a run
+            with other settings or data, is damaged, or cannot be written.
         DivergenceError: A loss, gradient or parameter is not finite.
     """
-    folder = Path(folder)
+    check_torch_defaults()
+    check_gradients()
+    with _one_training_thread():
+        yield from _train_run(files, Path(folder), config)
+
+
+def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[RunEvent]:
+    """Yield the events of a training, new or resumed."""
     data = config.data
     config = msgspec.structs.replace(config, data=resolve_auto_settings(files, data))
     # The run folder records the device that was found. A training resumes only on such a device.
