@@ -589,7 +589,7 @@ def test_outputs_of_probability_zero_have_a_calibration() -> None:
 def test_calls_from_the_iterator_of_an_argument_are_checked() -> None:
     def tags() -> Iterator[str]:
         yield "O"
-        with pytest.raises(ArgumentError, match="^output: expected "):
+        with pytest.raises(ArgumentError, match=r"^output: expected "):
             edit_distance("abc", ["a"])
         yield "B-x"
 
