@@ -344,3 +344,10 @@ def test_scored_targets_have_a_maximum_length() -> None:
     assert len(long_transducer.force([Example("a", "v" * 200)])[0].symbols) == 200
     with pytest.raises(DataError, match=r"^target 1 has 100000 symbols; at most 200 can be scored$"):
         long_transducer.force([Example("a", "v" * 100_000)])
+
+
+def test_the_warning_about_length_limits_names_the_line_of_the_caller() -> None:
+    model = transducer_of({"search": {"max_length": 3, "min_length_ratio": 2.0}})
+    with pytest.warns(UserWarning, match="^the minimum output length of some sources exceeds the maximum") as caught:
+        model.predict(["abca"])
+    assert [warning.filename for warning in caught] == [__file__]

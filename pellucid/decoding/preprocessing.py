@@ -3,10 +3,12 @@
 B sources of a batch, S source positions.
 """
 
+import inspect
 import math
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import NamedTuple
 
 import numpy as np
@@ -323,8 +325,16 @@ def output_length_limits(
     maximum = np.maximum(maximum, needed)
     if (minimum > maximum).any():
         message = "the minimum output length of some sources exceeds the maximum: the maximum is used"
-        warnings.warn(message, stacklevel=2)
+        warnings.warn(message, stacklevel=_caller_level(inspect.currentframe()))
     return BatchLengthLimits(np.minimum(minimum, maximum), maximum)
+
+
+def _caller_level(frame: FrameType | None) -> int:
+    """Return the `stacklevel` of a warning that is raised in a frame, for the first line outside this package."""
+    level = 1
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "pellucid":
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def check_minimum(
