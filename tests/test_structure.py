@@ -87,7 +87,7 @@ OWN_ERRORS = {
     *("CorpusError", "RunError", "NotFiniteError", "DivergenceError"),
 }
 """Errors of Pellucid, whose messages quote only short texts."""
-QUOTING_FUNCTIONS = {"abbreviate_reason", "os_error_text", "_msgspec_expectation", "_damaged", "isinstance", "type"}
+QUOTING_FUNCTIONS = {"abbreviate_reason", "os_error_text", "_msgspec_expectation", "_damaged", "isinstance", "type", "callback"}
 """Functions that accept an error of another library and return a short text without control characters."""
 
 
