@@ -87,7 +87,15 @@ OWN_ERRORS = {
     *("CorpusError", "RunError", "NotFiniteError", "DivergenceError"),
 }
 """Errors of Pellucid, whose messages quote only short texts."""
-QUOTING_FUNCTIONS = {"abbreviate_reason", "os_error_text", "_msgspec_expectation", "_damaged", "isinstance", "type", "callback"}
+QUOTING_FUNCTIONS = {
+    "abbreviate_reason",
+    "os_error_text",
+    "_msgspec_expectation",
+    "_damaged",
+    "isinstance",
+    "type",
+    "partial",
+}
 """Functions that accept an error of another library and return a short text without control characters."""
 
 

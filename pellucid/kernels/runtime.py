@@ -186,7 +186,7 @@ class DeferredSignals:
                     _signal.signal(number, handler)
                 except BaseException as error:  # raised by a handler that is already restored
                     _signal.signal(number, handler)
-                    stack.callback(_raise, error)
+                    stack.callback(partial(_raise, error))
             self.is_active = False
             for number, frame in list(self.frames.items()):
                 stack.callback(self.handlers[number], number, frame)
