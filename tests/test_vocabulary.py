@@ -1,7 +1,9 @@
 """A vocabulary maps symbols to ids by frequency and back; invalid files are refused."""
 
+import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,7 +29,7 @@ from pellucid.data.vocabulary import (
     learn_vocabularies,
     load_vocabularies,
 )
-from pellucid.errors import DataError, RunError
+from pellucid.errors import ArgumentError, DataError, RunError
 
 SYMBOLS = st.one_of(st.text(max_size=2), st.sampled_from(["<pad>", "<s>", "⟨copy⟩", "PAD", "0", "2"]))
 SEQUENCES = st.lists(st.lists(SYMBOLS, max_size=6), max_size=6)
@@ -58,6 +60,34 @@ def test_symbols_are_sorted_by_frequency_then_code_point(sequences: list[list[st
 
 def test_ties_are_broken_by_code_point() -> None:
     assert build_vocabulary(["zaZé", "🙂", "b", "b"], 1).symbols == ("b", "Z", "a", "z", "é", "🙂")
+
+
+@pytest.mark.parametrize(
+    ("sequences", "message"),
+    [
+        (iter([1]), "sequences[0]: expected a list of strings, got 1"),
+        (iter([["a"], [1, 2]]), "sequences[1][0]: expected a string, got 1"),
+        (iter([["a"], "bc", b"ab"]), "sequences[2]: expected a list of strings, got b'ab'"),
+        (iter([[None]]), "sequences[0][0]: expected a string, got None"),
+        ("ab", "sequences: expected an iterable of sequences of symbols, got 'ab'"),
+        ({"a": 1}, "sequences: expected an iterable of sequences of symbols, got "),
+    ],
+)
+def test_invalid_sequences_are_refused(sequences: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(ArgumentError, match="^" + re.escape(message)):
+        build_vocabulary(sequences, 1)
+
+
+def test_exceptions_of_an_iterator_of_sequences_are_passed_on() -> None:
+    with pytest.raises(ZeroDivisionError):
+        build_vocabulary(([str(1 // number)] for number in (1, 0)), 1)
+
+
+def test_minimum_count_is_at_least_one() -> None:
+    with pytest.raises(ArgumentError, match=r"^min_count: expected "):
+        build_vocabulary([["a"]], -5)
+    with pytest.raises(ArgumentError, match=r"^min_count: expected "):
+        learn_vocabularies([], build_tokenizers(DataConfig()), 0)
 
 
 @given(SEQUENCES)

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Int, UInt
 from msgspec import Meta
 
-from pellucid.arguments import UNCHECKED, argument_error, check_arguments
-from pellucid.config.settings import DataConfig
+from pellucid.arguments import SCALAR_TYPES, UNCHECKED, argument_error, check_arguments, convert_argument
+from pellucid.config.settings import Count, DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import (
     NO_SUBWORDS,
@@ -195,19 +195,24 @@ def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
 
 
 @check_arguments
-def build_vocabulary(sequences: Annotated[Iterable[Sequence[str]], UNCHECKED], min_count: int) -> Vocabulary:
+def build_vocabulary(sequences: Annotated[Iterable[Sequence[str]], UNCHECKED], min_count: Count) -> Vocabulary:
     """Return the vocabulary of sequences of symbols, sorted by descending frequency and then by code point.
 
     Args:
-        sequences: Sequences of symbols.
+        sequences: Sequences of symbols; in a string each character is a symbol.
         min_count: Minimum number of occurrences of a symbol; rarer ones are left out.
 
     Raises:
+        ArgumentError: `sequences` is no iterable or a single string, or an item of it is not a sequence of strings.
         DataError: A symbol has a reserved name or is too long.
     """
-    if not hasattr(type(sequences), "__iter__"):
-        raise argument_error("sequences", "an iterable of sequences of symbols", sequences)
-    return _rank_symbols(Counter(chain.from_iterable(sequences)), min_count)
+    try:
+        if isinstance(sequences, SCALAR_TYPES) or not hasattr(type(sequences), "__iter__"):
+            raise TypeError
+        remaining = iter(sequences)
+    except TypeError:  # also a scalar array or tensor, which has `__iter__`
+        raise argument_error("sequences", "an iterable of sequences of symbols", sequences) from None
+    return _rank_symbols(Counter(chain.from_iterable(_checked_sequences(remaining))), min_count)
 
 
 @check_arguments
@@ -233,7 +238,7 @@ def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokeniz
 
 
 @check_arguments
-def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_count: int) -> Vocabularies:
+def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_count: Count) -> Vocabularies:
     """Return the vocabularies of training examples, one for each column.
 
     Args:
@@ -269,6 +274,12 @@ def remove_symbol(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
         (item, count) for item, count in zip(vocabulary.symbols, vocabulary.counts, strict=True) if item != symbol
     ]
     return Vocabulary(tuple(item for item, _ in remaining), tuple(count for _, count in remaining))
+
+
+def _checked_sequences(sequences: Iterator[Sequence[str]]) -> Iterator[Sequence[str]]:
+    """Yield sequences of symbols; raise `ArgumentError` for an item that is none."""
+    for index, sequence in enumerate(sequences):
+        yield (sequence if type(sequence) is str else convert_argument(f"sequences[{index}]", sequence, Sequence[str]))
 
 
 def _rank_symbols(counts: Counter[str], min_count: int) -> Vocabulary:
