@@ -83,6 +83,46 @@ def test_exceptions_of_an_iterator_of_sequences_are_passed_on() -> None:
         build_vocabulary(([str(1 // number)] for number in (1, 0)), 1)
 
 
+@pytest.mark.parametrize(
+    ("symbols", "counts", "message"),
+    [
+        ("abc", (1, 2, 3), "symbols: expected a list of strings, got 'abc'"),
+        ((1,), (1,), "symbols[0]: expected a string, got 1"),
+        (("a",), ("x",), "counts[0]: expected a whole number, got 'x'"),
+        (("a",), (-1,), "counts[0]: expected a whole number of at least 0, got -1"),
+        (("a",), (True,), "counts[0]: expected a whole number, got True"),
+        (("a",), 5, "counts: expected a list of whole numbers, got 5"),
+    ],
+)
+def test_invalid_fields_of_a_vocabulary_are_refused(symbols: Any, counts: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(ArgumentError, match="^" + re.escape(message)):
+        Vocabulary(symbols, counts)
+
+
+def test_lists_become_the_tuples_of_a_vocabulary() -> None:
+    assert Vocabulary(["a"], [1]) == Vocabulary(("a",), (1,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("identity", [-1, 5, 999, True])
+def test_ids_outside_the_vocabulary_are_refused(identity: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ArgumentError, match=r"^identity: expected "):
+        Vocabulary(("a",), (1,)).symbol(identity, SPECIAL_NAMES)
+
+
+def test_special_ids_without_names_are_refused() -> None:
+    assert Vocabulary(("a",), (1,)).symbol(NUM_SPECIAL, ()) == "a"
+    with pytest.raises(ArgumentError, match=r"^special_names: expected 4 texts, one for each special id, got \[\]"):
+        Vocabulary(("a",), (1,)).symbol(UNK, ())
+
+
+def test_vocabularies_are_saved_under_any_path(tmp_path: Path) -> None:
+    vocabularies = make_vocabularies([["a", "b"]])
+    vocabularies.save(str(tmp_path / "v.json"))
+    assert load_vocabularies(tmp_path / "v.json", DataConfig()) == vocabularies
+    with pytest.raises(ArgumentError, match=r"^path: expected a path, got None"):
+        vocabularies.save(None)  # type: ignore[arg-type]
+
+
 def test_minimum_count_is_at_least_one() -> None:
     with pytest.raises(ArgumentError, match=r"^min_count: expected "):
         build_vocabulary([["a"]], -5)

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import msgspec
 import numpy as np
 from jaxtyping import Int, UInt
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from pellucid.arguments import SCALAR_TYPES, UNCHECKED, argument_error, check_arguments, convert_argument
 from pellucid.config.settings import Count, DataConfig
@@ -40,6 +41,9 @@ TEXTS_PER_BLOCK = 1 << 13
 Length = Annotated[int, Meta(ge=0, le=2**20)]
 """Length in symbols."""
 
+Occurrences = Annotated[int, Meta(ge=0, le=2**53)]
+"""Number of occurrences of a symbol."""
+
 
 class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """Symbols of one column. Ids 0 to 3 are PAD, BOS, EOS, UNK; symbol i has id i + 4.
@@ -47,15 +51,18 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
     Symbols learned from data are in order of descending frequency; the positions of task "point" are in numeric order.
 
     Raises:
+        ArgumentError: A field does not match its annotation.
         ValueError: Symbols are not distinct, reserved (`SPECIAL_NAMES`) or too long, or have not one count each.
     """
 
     symbols: tuple[str, ...]
-    counts: tuple[Annotated[int, Meta(ge=0, le=2**53)], ...]
+    counts: tuple[Occurrences, ...]
     """Number of occurrences of each symbol in the training data."""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for duplicate symbols, missing counts, reserved names and symbols that are too long."""
+        """Convert the fields; raise `ValueError` for duplicate, reserved or long symbols and for missing counts."""
+        force_setattr(self, "symbols", convert_argument("symbols", self.symbols, tuple[str, ...]))
+        force_setattr(self, "counts", convert_argument("counts", self.counts, tuple[Occurrences, ...]))
         if len(self.counts) != len(self.symbols) or len(set(self.symbols)) != len(self.symbols):
             raise ValueError("symbols must be distinct and have one count each")
         reserved = set(SPECIAL_NAMES).intersection(self.symbols)
@@ -114,8 +121,19 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
         Args:
             identity: The id, from 0 to V − 1.
             special_names: Texts for the special ids, such as `SPECIAL_NAMES`.
+
+        Raises:
+            ArgumentError: The id is no integer from 0 to V − 1, or is special and has no text.
         """
-        return self.symbols[identity - NUM_SPECIAL] if identity >= NUM_SPECIAL else special_names[identity]
+        identity = convert_argument("identity", identity, int)
+        if not 0 <= identity < len(self):
+            raise argument_error("identity", f"an id from 0 to {len(self) - 1}", identity)
+        if identity >= NUM_SPECIAL:
+            return self.symbols[identity - NUM_SPECIAL]
+        names = convert_argument("special_names", special_names, Sequence[str])
+        if identity >= len(names):
+            raise argument_error("special_names", f"{NUM_SPECIAL} texts, one for each special id", names)
+        return cast(str, names[identity])
 
 
 class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,16 +153,18 @@ class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: Annotated[int, Meta(ge=0)] = 0
     """Number of columns of the training file; 0 unless it is TSV or CSV."""
 
-    def save(self, path: Path) -> None:
+    @check_arguments
+    def save(self, path: str | Path) -> None:
         """Write the vocabularies as indented JSON, atomically.
 
         Args:
             path: The file.
 
         Raises:
+            ArgumentError: The path is none.
             RunError: The file cannot be written.
         """
-        write_atomic(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
+        write_atomic(Path(path), msgspec.json.format(msgspec.json.encode(self), indent=1))
 
 
 @check_arguments
