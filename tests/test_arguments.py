@@ -496,7 +496,7 @@ def test_endless_array_arguments_are_bounded() -> None:
     """NumPy would read them until the memory is full."""
     vector, matrix = Float[np.ndarray, " n"], Float[np.ndarray, "n m"]
     assert convert_argument("x", SizedNumbers(), vector).tolist() == [0.5] * 3
-    for rows in ([SizedNumbers(), (0.5, 1, 2)], iter([SizedNumbers(), np.array([0.5, 1, 2])])):
+    for rows in ([SizedNumbers(), (0.5, 1, 2)], iter([SizedNumbers(), np.array([0.5, 1.0, 2.0])])):
         assert convert_argument("x", rows, matrix).tolist() == [[0.5, 0.5, 0.5], [0.5, 1.0, 2.0]]
     for endless, kind in (
         (repeat(0.5), vector),
