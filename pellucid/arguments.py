@@ -299,7 +299,7 @@ def _convert_union(value: object, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN40
     if all(member is bool or get_origin(member) is Literal for member in kinds):
         choices = [word for member in kinds for word in get_args(member)]
         raise TypeMismatchError(join_choices([*choices, "true", "false"]), value, suggest_choice(value, choices))
-    hint = "" if Path in kinds else "".join(dict.fromkeys(member.hint for member in mismatches))
+    hint = "" if Path in kinds and len(mismatches) > 1 else "".join(dict.fromkeys(member.hint for member in mismatches))
     raise TypeMismatchError(join_choices([member.expected for member in mismatches]), value, hint)
 
 
@@ -453,8 +453,12 @@ def _convert_path(value: object) -> Path:
     try:
         text = os.fspath(cast(str, value))
         os.stat(text)
-    except (TypeError, ValueError):  # not a path, or with a NUL character or an unpaired surrogate
+    except TypeError:
         raise TypeMismatchError(describe_type(Path), value) from None
+    except UnicodeEncodeError:
+        raise TypeMismatchError(describe_type(Path), value, ", which has an unpaired surrogate") from None
+    except ValueError:
+        raise TypeMismatchError(describe_type(Path), value, ", which has a NUL character") from None
     except OSError as error:
         if error.errno == ENAMETOOLONG:
             raise TypeMismatchError("a path that is not too long for the system", value) from None

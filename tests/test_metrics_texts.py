@@ -5,7 +5,7 @@ import random
 import pytest
 import sacrebleu
 
-from pellucid.errors import InputError
+from pellucid.errors import ArgumentError
 from pellucid.evaluation.metrics import bleu, chrf, score_texts
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "it's", "red,", "and", "small."]
@@ -64,7 +64,14 @@ def test_empty_texts_are_scored(outputs: list[str], references: list[list[str]],
     assert scores.bleu.score == 0 and 0 <= scores.chrf.score <= 100
 
 
-@pytest.mark.parametrize(("outputs", "references"), [([], []), (["a"], [[]])])
-def test_missing_references_are_refused(outputs: list[str], references: list[list[str]]) -> None:
-    with pytest.raises(InputError, match="expected at least one output"):
-        score_texts(outputs, references)
+@pytest.mark.parametrize(
+    ("outputs", "references", "message"),
+    [
+        ([], [], r"^outputs: expected at least one output, got \[\]$"),
+        (["a", "b"], [["a"], []], r"^references\[1\]: expected at least one reference, got \[\]$"),
+    ],
+)
+def test_missing_references_are_refused(outputs: list[str], references: list[list[str]], message: str) -> None:
+    for score in (score_texts, bleu, chrf):
+        with pytest.raises(ArgumentError, match=message):
+            score(outputs, references)

@@ -1,5 +1,7 @@
 """Tokenizers split a text into symbols and join them to the same text."""
 
+import subprocess
+import sys
 import unicodedata
 
 import pytest
@@ -32,6 +34,18 @@ def test_each_column_has_its_settings() -> None:
     )
     tokenizers = build_tokenizers(config)
     assert tokenizers == (Tokenizer("words", "nfd"), Tokenizer("+", "nfc"), Tokenizer("characters", "nfd"))
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["Tokenizer('words', 'none').split", "Tokenizer('characters', 'nfc').count", "SubwordModel((), ()).split"],
+)
+@pytest.mark.parametrize("text", [b"MC", None])
+def test_only_strings_are_split(call: str, text: object) -> None:
+    """The code runs without the type checks of the tests."""
+    code = f"from pellucid.data.tokenizers import *; {call}({text!r})"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stderr.endswith(f"ArgumentError: text: expected a string, got {text!r}\n")
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", ";", " ", "+", "<sep>", "a"])

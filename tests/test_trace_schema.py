@@ -176,8 +176,11 @@ def test_terminal_control_characters_are_escaped_in_json() -> None:
     assert json.loads(line) == {"output": text}
 
 
-def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
-    assert Trace.from_json(replace(make_small_trace(), text="a\ud800").to_json()).text == "a\ufffd"
+@pytest.mark.parametrize("compact", [False, True])
+def test_a_lone_surrogate_becomes_a_replacement_character_as_documented(compact: bool) -> None:
+    assert Trace.from_json(replace(make_small_trace(), text="a\ud800").to_json(compact)).text == "a\ufffd"
+    guide = (Path(__file__).parents[1] / "docs/guides/decoding.md").read_text(encoding="utf-8")
+    assert all("A lone surrogate" in text and "becomes U+FFFD" in text for text in (Trace.to_json.__doc__ or "", guide))
 
 
 def make_trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)

@@ -1,7 +1,9 @@
 """A vocabulary maps symbols to ids by frequency and back; invalid files are refused."""
 
+import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,7 +29,7 @@ from pellucid.data.vocabulary import (
     learn_vocabularies,
     load_vocabularies,
 )
-from pellucid.errors import DataError, RunError
+from pellucid.errors import ArgumentError, DataError, RunError
 
 SYMBOLS = st.one_of(st.text(max_size=2), st.sampled_from(["<pad>", "<s>", "⟨copy⟩", "PAD", "0", "2"]))
 SEQUENCES = st.lists(st.lists(SYMBOLS, max_size=6), max_size=6)
@@ -58,6 +60,74 @@ def test_symbols_are_sorted_by_frequency_then_code_point(sequences: list[list[st
 
 def test_ties_are_broken_by_code_point() -> None:
     assert build_vocabulary(["zaZé", "🙂", "b", "b"], 1).symbols == ("b", "Z", "a", "z", "é", "🙂")
+
+
+@pytest.mark.parametrize(
+    ("sequences", "message"),
+    [
+        (iter([1]), "sequences[0]: expected a list of strings, got 1"),
+        (iter([["a"], [1, 2]]), "sequences[1][0]: expected a string, got 1"),
+        (iter([["a"], "bc", b"ab"]), "sequences[2]: expected a list of strings, got b'ab'"),
+        (iter([[None]]), "sequences[0][0]: expected a string, got None"),
+        ("ab", "sequences: expected an iterable of sequences of symbols, got 'ab'"),
+        ({"a": 1}, "sequences: expected an iterable of sequences of symbols, got "),
+    ],
+)
+def test_invalid_sequences_are_refused(sequences: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(ArgumentError, match="^" + re.escape(message)):
+        build_vocabulary(sequences, 1)
+
+
+def test_exceptions_of_an_iterator_of_sequences_are_passed_on() -> None:
+    with pytest.raises(ZeroDivisionError):
+        build_vocabulary(([str(1 // number)] for number in (1, 0)), 1)
+
+
+@pytest.mark.parametrize(
+    ("symbols", "counts", "message"),
+    [
+        ("abc", (1, 2, 3), "symbols: expected a list of strings, got 'abc'"),
+        ((1,), (1,), "symbols[0]: expected a string, got 1"),
+        (("a",), ("x",), "counts[0]: expected a whole number, got 'x'"),
+        (("a",), (-1,), "counts[0]: expected a whole number of at least 0, got -1"),
+        (("a",), (True,), "counts[0]: expected a whole number, got True"),
+        (("a",), 5, "counts: expected a list of whole numbers, got 5"),
+    ],
+)
+def test_invalid_fields_of_a_vocabulary_are_refused(symbols: Any, counts: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(ArgumentError, match="^" + re.escape(message)):
+        Vocabulary(symbols, counts)
+
+
+def test_lists_become_the_tuples_of_a_vocabulary() -> None:
+    assert Vocabulary(["a"], [1]) == Vocabulary(("a",), (1,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("identity", [-1, 5, 999, True])
+def test_ids_outside_the_vocabulary_are_refused(identity: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ArgumentError, match=r"^identity: expected "):
+        Vocabulary(("a",), (1,)).symbol(identity, SPECIAL_NAMES)
+
+
+def test_special_ids_without_names_are_refused() -> None:
+    assert Vocabulary(("a",), (1,)).symbol(NUM_SPECIAL, ()) == "a"
+    with pytest.raises(ArgumentError, match=r"^special_names: expected 4 texts, one for each special id, got \[\]"):
+        Vocabulary(("a",), (1,)).symbol(UNK, ())
+
+
+def test_vocabularies_are_saved_under_any_path(tmp_path: Path) -> None:
+    vocabularies = make_vocabularies([["a", "b"]])
+    vocabularies.save(str(tmp_path / "v.json"))
+    assert load_vocabularies(tmp_path / "v.json", DataConfig()) == vocabularies
+    with pytest.raises(ArgumentError, match=r"^path: expected a path, got None"):
+        vocabularies.save(None)  # type: ignore[arg-type]
+
+
+def test_minimum_count_is_at_least_one() -> None:
+    with pytest.raises(ArgumentError, match=r"^min_count: expected "):
+        build_vocabulary([["a"]], -5)
+    with pytest.raises(ArgumentError, match=r"^min_count: expected "):
+        learn_vocabularies([], build_tokenizers(DataConfig()), 0)
 
 
 @given(SEQUENCES)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.arguments import check_arguments
+from pellucid.arguments import argument_error, check_arguments
 from pellucid.config.settings import Count, DataConfig, Normalization
 from pellucid.errors import ConfigError, quote, suggest
 
@@ -59,8 +59,10 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
             text: The text.
 
         Raises:
+            ArgumentError: The text is no string.
             ConfigError: The tokenizers library is not installed.
         """
+        _check_text(text)
         # The library refuses unpaired surrogates; "?" has the same length, so offsets stay valid.
         encoded = self._tokenizer.encode(text.encode("utf-8", "replace").decode("utf-8"))
         pieces = [text[start:stop] for start, stop in encoded.offsets]
@@ -130,6 +132,12 @@ def train_subwords(texts: Sequence[str], max_subwords: Count, min_subword_count:
     return SubwordModel(plain.alphabet, plain.merges, tuple(sorted(rare)))
 
 
+def _check_text(text: str) -> None:
+    """Raise `ArgumentError` if a text is no string; bytes would be split into numbers."""
+    if not isinstance(text, str):
+        raise argument_error("text", "a string", text)
+
+
 def _build_library_tokenizer(
     library: ModuleType, numbered: dict[str, int] | None, merges: list[tuple[str, str]] | None
 ) -> Any:  # noqa: ANN401
@@ -178,6 +186,7 @@ class Tokenizer(NamedTuple):
             text: The text.
 
         Raises:
+            ArgumentError: The text is no string.
             ConfigError: There is a subword model, and the tokenizers library is not installed.
         """
         text = self.normalize(text)
@@ -196,6 +205,10 @@ class Tokenizer(NamedTuple):
 
         Args:
             text: The text.
+
+        Raises:
+            ArgumentError: The text is no string.
+            ConfigError: As in `split`.
         """
         if self.subwords is None and self.kind in ("characters", "subwords"):
             return len(self.normalize(text))
@@ -220,7 +233,11 @@ class Tokenizer(NamedTuple):
 
         Args:
             text: The text.
+
+        Raises:
+            ArgumentError: The text is no string.
         """
+        _check_text(text)
         if self.normalization == "none" or text.isascii():
             return text
         return unicodedata.normalize("NFC" if self.normalization == "nfc" else "NFD", text)

@@ -5,15 +5,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import msgspec
 import numpy as np
 from jaxtyping import Int, UInt
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
-from pellucid.arguments import UNCHECKED, argument_error, check_arguments
-from pellucid.config.settings import DataConfig
+from pellucid.arguments import SCALAR_TYPES, UNCHECKED, argument_error, check_arguments, convert_argument
+from pellucid.config.settings import Count, DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import (
     NO_SUBWORDS,
@@ -40,6 +41,9 @@ TEXTS_PER_BLOCK = 1 << 13
 Length = Annotated[int, Meta(ge=0, le=2**20)]
 """Length in symbols."""
 
+Occurrences = Annotated[int, Meta(ge=0, le=2**53)]
+"""Number of occurrences of a symbol."""
+
 
 class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """Symbols of one column. Ids 0 to 3 are PAD, BOS, EOS, UNK; symbol i has id i + 4.
@@ -47,15 +51,18 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
     Symbols learned from data are in order of descending frequency; the positions of task "point" are in numeric order.
 
     Raises:
+        ArgumentError: A field does not match its annotation.
         ValueError: Symbols are not distinct, reserved (`SPECIAL_NAMES`) or too long, or have not one count each.
     """
 
     symbols: tuple[str, ...]
-    counts: tuple[Annotated[int, Meta(ge=0, le=2**53)], ...]
+    counts: tuple[Occurrences, ...]
     """Number of occurrences of each symbol in the training data."""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for duplicate symbols, missing counts, reserved names and symbols that are too long."""
+        """Convert the fields; raise `ValueError` for duplicate, reserved or long symbols and for missing counts."""
+        force_setattr(self, "symbols", convert_argument("symbols", self.symbols, tuple[str, ...]))
+        force_setattr(self, "counts", convert_argument("counts", self.counts, tuple[Occurrences, ...]))
         if len(self.counts) != len(self.symbols) or len(set(self.symbols)) != len(self.symbols):
             raise ValueError("symbols must be distinct and have one count each")
         reserved = set(SPECIAL_NAMES).intersection(self.symbols)
@@ -114,8 +121,19 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
         Args:
             identity: The id, from 0 to V − 1.
             special_names: Texts for the special ids, such as `SPECIAL_NAMES`.
+
+        Raises:
+            ArgumentError: The id is no integer from 0 to V − 1, or is special and has no text.
         """
-        return self.symbols[identity - NUM_SPECIAL] if identity >= NUM_SPECIAL else special_names[identity]
+        identity = convert_argument("identity", identity, int)
+        if not 0 <= identity < len(self):
+            raise argument_error("identity", f"an id from 0 to {len(self) - 1}", identity)
+        if identity >= NUM_SPECIAL:
+            return self.symbols[identity - NUM_SPECIAL]
+        names = convert_argument("special_names", special_names, Sequence[str])
+        if identity >= len(names):
+            raise argument_error("special_names", f"{NUM_SPECIAL} texts, one for each special id", names)
+        return cast(str, names[identity])
 
 
 class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,16 +153,18 @@ class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: Annotated[int, Meta(ge=0)] = 0
     """Number of columns of the training file; 0 unless it is TSV or CSV."""
 
-    def save(self, path: Path) -> None:
+    @check_arguments
+    def save(self, path: str | Path) -> None:
         """Write the vocabularies as indented JSON, atomically.
 
         Args:
             path: The file.
 
         Raises:
+            ArgumentError: The path is none.
             RunError: The file cannot be written.
         """
-        write_atomic(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
+        write_atomic(Path(path), msgspec.json.format(msgspec.json.encode(self), indent=1))
 
 
 @check_arguments
@@ -195,19 +215,24 @@ def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
 
 
 @check_arguments
-def build_vocabulary(sequences: Annotated[Iterable[Sequence[str]], UNCHECKED], min_count: int) -> Vocabulary:
+def build_vocabulary(sequences: Annotated[Iterable[Sequence[str]], UNCHECKED], min_count: Count) -> Vocabulary:
     """Return the vocabulary of sequences of symbols, sorted by descending frequency and then by code point.
 
     Args:
-        sequences: Sequences of symbols.
+        sequences: Sequences of symbols; in a string each character is a symbol.
         min_count: Minimum number of occurrences of a symbol; rarer ones are left out.
 
     Raises:
+        ArgumentError: `sequences` is no iterable or a single string, or an item of it is not a sequence of strings.
         DataError: A symbol has a reserved name or is too long.
     """
-    if not hasattr(type(sequences), "__iter__"):
-        raise argument_error("sequences", "an iterable of sequences of symbols", sequences)
-    return _rank_symbols(Counter(chain.from_iterable(sequences)), min_count)
+    try:
+        if isinstance(sequences, SCALAR_TYPES) or not hasattr(type(sequences), "__iter__"):
+            raise TypeError
+        remaining = iter(sequences)
+    except TypeError:  # also a scalar array or tensor, which has `__iter__`
+        raise argument_error("sequences", "an iterable of sequences of symbols", sequences) from None
+    return _rank_symbols(Counter(chain.from_iterable(_checked_sequences(remaining))), min_count)
 
 
 @check_arguments
@@ -233,7 +258,7 @@ def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokeniz
 
 
 @check_arguments
-def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_count: int) -> Vocabularies:
+def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_count: Count) -> Vocabularies:
     """Return the vocabularies of training examples, one for each column.
 
     Args:
@@ -269,6 +294,12 @@ def remove_symbol(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
         (item, count) for item, count in zip(vocabulary.symbols, vocabulary.counts, strict=True) if item != symbol
     ]
     return Vocabulary(tuple(item for item, _ in remaining), tuple(count for _, count in remaining))
+
+
+def _checked_sequences(sequences: Iterator[Sequence[str]]) -> Iterator[Sequence[str]]:
+    """Yield sequences of symbols; raise `ArgumentError` for an item that is none."""
+    for index, sequence in enumerate(sequences):
+        yield (sequence if type(sequence) is str else convert_argument(f"sequences[{index}]", sequence, Sequence[str]))
 
 
 def _rank_symbols(counts: Counter[str], min_count: int) -> Vocabulary:

@@ -162,6 +162,8 @@ class Trace:
     def to_json(self, compact: bool = False) -> str:
         """Return the trace as one line of JSON (schema `TraceRecord`; fields: docs/guides/decoding.md).
 
+        A lone surrogate, which UTF-8 cannot encode, becomes U+FFFD; all other text is restored by `from_json`.
+
         Args:
             compact: Write arrays in base64, to the bit; otherwise as lists of numbers, to six decimals. `top` is
                 written to six decimals in both.

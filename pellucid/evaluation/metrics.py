@@ -523,8 +523,8 @@ def score_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
         references: Reference texts of each output, at least one.
 
     Raises:
-        ArgumentError: The arguments differ in length, or one has a wrong type.
-        InputError: There is no output, or an output has no reference.
+        ArgumentError: The arguments differ in length, one has a wrong type, there is no output, or an output has no
+            reference.
     """
     _check_texts(outputs, references)
     pairs = list(zip(outputs, references, strict=True))
@@ -540,10 +540,11 @@ def score_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
 
 
 def _check_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Raise `InputError` if there is no output, or an output has no reference."""
+    """Raise `ArgumentError` if there is no output, or an output has no reference."""
     check_lengths({"outputs": outputs, "references": references})
-    if not outputs or not all(references):
-        raise InputError("expected at least one output, and at least one reference for each")
+    check_not_empty("outputs", outputs, "output")
+    for index, texts in enumerate(references):
+        check_not_empty(f"references[{index}]", texts, "reference")
 
 
 @check_arguments
@@ -558,7 +559,6 @@ def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusS
 
     Raises:
         ArgumentError: As in `score_texts`.
-        InputError: As in `score_texts`.
 
     References:
         K. Papineni, S. Roukos, T. Ward and W.-J. Zhu (2002), "BLEU: a method for automatic evaluation of machine
@@ -583,7 +583,6 @@ def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusS
 
     Raises:
         ArgumentError: As in `score_texts`.
-        InputError: As in `score_texts`.
 
     References:
         M. Popović (2015), "chrF: character n-gram F-score for automatic MT evaluation", WMT.
