@@ -1,6 +1,6 @@
 """Pellucid: recurrent encoder-decoders with attention, trained on your own pairs of sequences.
 
-Public names are imported on first use, so importing the package is fast.
+Public names are imported on first use, so importing the package is fast; only `Trace` is imported at once.
 """
 
 from importlib import import_module

@@ -130,12 +130,12 @@ def find_line(journal: bytes, text: str) -> int:
         ('"op_code":5', "trial_id", 99),
         ('"param_name":"encoder.cell"', "param_value_internal", 5),
         ('"param_name":"encoder.num_layers"', "param_value_internal", 1e300),
-        ('"terms"', "user_attr", {"terms": 5}),
-        ('"terms"', "user_attr", {}),
-        ('"terms"', "study_id", 1),
+        ('"description"', "user_attr", {"description": 5}),
+        ('"description"', "user_attr", {}),
+        ('"description"', "study_id", 1),
         ('"fixed_params"', "system_attrs", {"fixed_params": {"encoder.cell": "rnn"}}),
         ('"fixed_params"', "system_attrs", {"fixed_params": [1]}),
-        ('"fixed_params"', "user_attrs", {"again": []}),
+        ('"fixed_params"', "user_attrs", {"retry_of": []}),
         ('"op_code":6', "values", [1, 2]),
         ('"op_code":6', "datetime_start", "yesterday"),
         ('"op_code":7', "step", "1"),
@@ -213,3 +213,13 @@ def test_equal_scores_give_no_importance_and_no_warning(tmp_path: Path) -> None:
         suggested = study.ask()
         study.record_end(EndedTrial(suggested.number, "finished", score, "", 1.0, suggested.values))
     assert sum(study.importances().values()) == pytest.approx(1.0)
+
+
+def test_small_choices_are_not_rounded(tmp_path: Path) -> None:
+    """Values of a range have ten decimals; a choice is stored, used and reported as the user gave it."""
+    space = SearchSpace((ChoiceDimension("training.weight_decay", (1.5e-12, 2.5e-12)),), ())
+    study = TuningStudy(tmp_path, StudySettings(space, "loss", 3, "none", NUM_VALIDATIONS))
+    assert study.check_description({"data": "0", "settings": {}, "space": describe_space(space)}) == []
+    suggested = study.ask()
+    assert suggested.values["training.weight_decay"] in (1.5e-12, 2.5e-12)
+    assert study.trial_values(suggested.number) == suggested.values

@@ -63,7 +63,10 @@ class EncodedExamples(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Padded examples that pass through the network together; nothing reads ids beyond the lengths."""
+    """Padded examples that pass through the network together.
+
+    Nothing reads source ids beyond the lengths. Target ids beyond them are PAD, by which losses leave them out.
+    """
 
     source: Int[Tensor, "B S"]
     """Source ids; those of features come first."""

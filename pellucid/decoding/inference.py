@@ -1,4 +1,4 @@
-"""The step interface of all searches, for one network or an ensemble.
+"""The step interface of the searches that take single steps, for one network or an ensemble.
 
 B sources, b active sources, R hypotheses (a multiple of b; those of one source are adjacent), S source positions, V
 symbols that can be written (with copying, source positions follow the vocabulary), U source symbols.

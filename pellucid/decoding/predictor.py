@@ -606,8 +606,7 @@ class Predictor(ABC):
     @cached_property
     def _names(self) -> np.ndarray:
         """Return the name of each target id."""
-        target = self.vocabularies.target
-        return np.array([target.symbol(target_id, SPECIAL_NAMES) for target_id in range(len(target))], dtype=object)
+        return np.array([*SPECIAL_NAMES, *self.vocabularies.target.symbols], dtype=object)
 
     def _named(self, ids: Int[np.ndarray, "*shape"], source: TokenizedSource) -> np.ndarray:
         """Return the names of ids in an output of this source."""

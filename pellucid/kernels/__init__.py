@@ -6,9 +6,9 @@ Start with: dispatch.py.
 * backend, dispatch: description of a computation, settings that each backend supports, selection of one.
 * types: arguments and results of the CPU kernels.
 * compilation, runtime: Numba and the folder of compiled kernels; aligned memory, threads and signals.
-* arithmetic, cells, attention: functions that kernels call.
+* arithmetic, cells, attention: functions that kernels call; attention also projects the keys.
 * recurrence, unroll, decoder_step, search, cross_entropy, adam: kernels of the encoder, the decoder over known symbols,
   one decoder step, whole searches, the loss and the optimizer. They take NumPy arrays.
-* autograd: these kernels as PyTorch functions with gradients.
+* autograd: the kernels of the network as functions of tensors, with gradients except for decoder steps and searches.
 * triton_attention, cuda_graphs: the GPU.
 """

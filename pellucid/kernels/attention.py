@@ -1,7 +1,7 @@
 """Attention of kernels: the projection of the keys, and the scores, forward and backward.
 
-Only this module computes scores in kernels. Stepping, searching and unrolling call `attention_weights`; unrolling calls
-`attention_backward` too. `Scorer.layout` selects the equations; it is one of the layouts of types.py.
+Only this module computes scores in the CPU kernels. Stepping, searching and unrolling call `attention_weights`;
+unrolling calls `attention_backward` too. `Scorer.layout` selects the equations; it is one of the layouts of types.py.
 
 B rows, S source positions, n real ones, A units of the keys, D memory, F filters, N positions that a filter covers.
 Keys and memory have the positions innermost, so that few units still fill the vectors; values beyond a row's n are

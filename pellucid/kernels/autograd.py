@@ -1,7 +1,8 @@
-"""The CPU kernels as functions of PyTorch tensors, most of them with gradients. The other modules take NumPy arrays.
+"""The CPU kernels as functions of PyTorch tensors, most of them with gradients.
 
-A function that exists for both has the suffix `_numpy` for arrays: `search_beams` is here, `search_beams_numpy` in
-search.py.
+The other modules of the CPU kernels take NumPy arrays. A function that exists for both has the suffix `_numpy` for
+arrays: `search_beams` is here, `search_beams_numpy` in search.py. The suffix marks the functions for use without
+PyTorch; some functions here call parts of them instead.
 
 B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, V
 rows of a table or symbols, R hypotheses of a search.

@@ -302,7 +302,7 @@ def disable_kernels_unless_worth_loading(hypotheses: int, device: str) -> Iterat
     at least `WORTH_LOADING` hypotheses, which justify the second that loading takes. No search waits for a compiler.
 
     Args:
-        hypotheses: Number of hypotheses of the search, over all sources.
+        hypotheses: Number of hypotheses of the search, over the sources of a chunk.
         device: Type of the device, "cpu" or "cuda".
     """
     loaded = device != "cpu" or bool(is_numba_available.cache_info().currsize)

@@ -209,7 +209,7 @@ class Decoder(nn.Module, ABC):
         cache: AttentionCache,
         override: Float[Tensor, "R S"] | None = None,
     ) -> Step:
-        """Take one step for all hypotheses, as every search does.
+        """Take one step for all hypotheses, as every search does that no kernel takes over.
 
         Args:
             symbols: Symbol fed back, for each hypothesis. There are as many hypotheses as sources, or a multiple;

@@ -51,7 +51,7 @@ class StudyDescription(msgspec.Struct, frozen=True):
 
 
 class _StudyAttributes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    terms: StudyDescription
+    description: StudyDescription
 
 
 class StudyDescribed(_Entry, frozen=True, kw_only=True, tag=2):
@@ -62,7 +62,7 @@ class StudyDescribed(_Entry, frozen=True, kw_only=True, tag=2):
 
 
 class _RetryAttributes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    again: Number | UnsetType = UNSET
+    retry_of: Number | UnsetType = UNSET
     """Number of the failed trial that is repeated."""
     tries: Number | UnsetType = UNSET
 

@@ -247,9 +247,9 @@ class TuningStudy:
                 has ended without them; or the journal cannot be written.
         """
         with self._optuna_errors():
-            stored = self.study.user_attrs.get("terms")
+            stored = self.study.user_attrs.get("description")
             if stored is None:
-                self.study.set_user_attr("terms", dict(new))
+                self.study.set_user_attr("description", dict(new))
                 return []
             changed = self._changes(stored, new)
             if not changed:
@@ -324,13 +324,13 @@ class TuningStudy:
         ]
         for trial in failed:
             with self._optuna_errors():
-                self.study.enqueue_trial(trial.params, {"again": trial.number, "tries": _count_tries(trial) + 1})
+                self.study.enqueue_trial(trial.params, {"retry_of": trial.number, "tries": _count_tries(trial) + 1})
         return len(failed)
 
     def _latest_trials(self) -> list[FrozenTrial]:
         """Return all trials except those that were repeated."""
         trials = self.study.get_trials(deepcopy=False)
-        retried = {trial.user_attrs.get("again") for trial in trials}
+        retried = {trial.user_attrs.get("retry_of") for trial in trials}
         return [trial for trial in trials if trial.number not in retried]
 
     def unfinished_trials(self) -> list[SuggestedTrial]:
@@ -458,13 +458,9 @@ class TuningStudy:
 
 
 def _suggest_value(trial: Trial, dimension: ChoiceDimension | RangeDimension) -> Value:
-    """Return a trial's value of one setting, which has the distribution of `_distribution`."""
-    if isinstance(dimension, ChoiceDimension):
-        return cast(Value, trial.suggest_categorical(dimension.key, dimension.values))
-    key, low, high, step, log = dimension
-    if isinstance(low, int) and isinstance(high, int):
-        return trial.suggest_int(key, low, high, step=int(step or 1), log=log)
-    return round(trial.suggest_float(key, low, high, step=step, log=log), 10)
+    """Return a trial's value of one setting."""
+    distribution = _distribution(dimension)
+    return _round_value(trial._suggest(dimension.key, distribution), distribution)
 
 
 def _distribution(dimension: ChoiceDimension | RangeDimension) -> BaseDistribution:
@@ -531,4 +527,9 @@ def _count_tries(trial: FrozenTrial) -> int:
 
 def _trial_values(trial: FrozenTrial) -> dict[str, Value]:
     """Return a trial's values as its configuration has them."""
-    return {key: round(value, 10) if isinstance(value, float) else value for key, value in trial.params.items()}
+    return {key: _round_value(value, trial.distributions[key]) for key, value in trial.params.items()}
+
+
+def _round_value(value: Any, distribution: BaseDistribution) -> Value:  # noqa: ANN401
+    """Return a value, rounded to ten decimals if it is from a range of decimals; a choice stays as it is."""
+    return cast(Value, round(value, 10) if isinstance(distribution, FloatDistribution) else value)

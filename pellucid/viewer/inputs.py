@@ -226,10 +226,10 @@ def find_validation_file(run: Path) -> tuple[Path, Path | None] | None:
     if target is None and load_run_config(folder).data.input_format == "text":
         return None
     target_path = None if target is None else Path(str(target))
-    return (path, target_path) if all(map(_has_content, filter(None, (path, target_path)))) else None
+    return (path, target_path) if all(map(_is_filled_file, filter(None, (path, target_path)))) else None
 
 
-def _has_content(path: Path) -> bool:
+def _is_filled_file(path: Path) -> bool:
     """Return whether a path is a regular file that is not empty.
 
     Any name is accepted, because the log is untrusted. Virtual files, whose size is 0, might make a reader wait.
