@@ -390,12 +390,12 @@ def beam(
     if not len(source):
         return []
     inference = encode_and_initialize(network, source, lengths)
-    lengths = inference.cache.memory.lengths
+    positions = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("beam", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
-        return _search_with_kernel(inference, lengths.tolist(), kernel_limits, (beam_size, nbest))
+        return _search_with_kernel(inference, positions.tolist(), kernel_limits, (beam_size, nbest))
     hypotheses = beam_stepwise(
-        inference, lengths, BeamConfig(batch_length_limits(limits, len(lengths)), beam_size, nbest)
+        inference, positions, BeamConfig(batch_length_limits(limits, len(positions)), beam_size, nbest)
     )
     return [[hypothesis.decoded for hypothesis in source_nbest] for source_nbest in hypotheses]
 

@@ -54,11 +54,11 @@ def greedy(
     if not len(source):
         return []
     inference = encode_and_initialize(network, source, lengths)
-    lengths = inference.cache.memory.lengths
+    positions = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("greedy", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
-        return _search_with_kernel(inference, lengths.tolist(), kernel_limits)
-    return greedy_stepwise(inference, lengths, limits)
+        return _search_with_kernel(inference, positions.tolist(), kernel_limits)
+    return greedy_stepwise(inference, positions, limits)
 
 
 def _search_with_kernel(

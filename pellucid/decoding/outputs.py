@@ -206,7 +206,7 @@ def top_symbols(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, " V"]) ->
         suppressed: Mask of the symbols that are never written.
     """
     count = candidate_count(logits.shape[1])
-    if use_kernel(_topk_request(logits, SymbolMasks(suppressed))):
+    if use_kernel(_ranking_request(logits, SymbolMasks(suppressed))):
         from pellucid.kernels.search import rank_symbols  # Numba takes a second to import
 
         with defer_signals():
@@ -238,7 +238,7 @@ class SymbolMasks(NamedTuple):
     """True before the minimum length of all sources: EOS keeps its probability but is not chosen."""
 
 
-def _topk_request(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> Request:
+def _ranking_request(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> Request:
     """Return the kernel request for the best symbols of a step."""
     return request_of("ranking", logits, present_fields("masks", masks))
 
@@ -256,7 +256,7 @@ def extend_hypotheses(
     """
     vocabulary = logits.shape[1]
     count = min(count, scores.shape[1] * vocabulary)
-    if use_kernel(_topk_request(logits, masks)):
+    if use_kernel(_ranking_request(logits, masks)):
         sizes = (candidate_count(vocabulary), count)
         from pellucid.kernels.search import rank_extensions  # Numba takes a second to import
 

@@ -44,7 +44,7 @@ class GradientComputer:
         self.task = configured_task(config)
         self.parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.device = self.parameters[0].device
-        self.graph_runner = CUDAGraphRunner(self._loss_and_gradients, self.device) if config.cuda_graphs else None
+        self.graph_runner = CUDAGraphRunner(self._compute_for_graph, self.device) if config.cuda_graphs else None
 
     def prepare(self, batch: Batch) -> Batch:
         """Return a batch on the device; or, with CUDA graphs, padded to a shape that many batches share.
@@ -117,7 +117,7 @@ class GradientComputer:
             loss = loss + config.coverage_loss * coverage_loss(unrolled.weights, batch.target)
         return loss
 
-    def _loss_and_gradients(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def _compute_for_graph(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the loss and the gradients of all parameters; no gradient stays on the parameters."""
         loss = self.loss(Batch(*inputs))
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)

@@ -159,12 +159,12 @@ class Adam:
         """Apply the equations above to the parameters with a gradient."""
         for i in present:
             self.counts[i] += 1
-        update = adam_update_numba if use_kernel(request_of("adam", self.gradients)) else adam_update
+        compute_changes = adam_update_numba if use_kernel(request_of("adam", self.gradients)) else adam_update
         for start, stop, count in self._runs(present):
             # Numerator and denominator are multiplied by √(1 − β₂ᵗ), which saves one product per parameter.
             scale = math.sqrt(1 - BETA_2**count)
             coefficients = 1 - BETA_1, 1 - BETA_2, -rate * scale / (1 - BETA_1**count), EPSILON * scale
-            update(self.gradients[start:stop], self.mean[start:stop], self.square[start:stop], coefficients)
+            compute_changes(self.gradients[start:stop], self.mean[start:stop], self.square[start:stop], coefficients)
         parameters = [self.parameters[i] for i in present]
         if parameters and self.weight_decay:
             torch._foreach_mul_(parameters, 1 - rate * self.weight_decay)
