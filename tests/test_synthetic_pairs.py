@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid.data.synthetic import spelled_digits
+from pellucid.errors import ArgumentError
 
 DIGIT_VALUES = {
     "zero": 0,
@@ -22,7 +23,7 @@ DIGIT_VALUES = {
 }
 
 
-@given(st.integers(0, 20), st.integers(1, 5), st.integers(0, 5), st.integers(0, 2**32))
+@given(st.integers(0, 20), st.integers(1, 5), st.integers(0, 5), st.integers(0, 2**32 - 1))
 def test_every_target_is_the_digits_its_source_spells(count: int, minimum: int, length_range: int, seed: int) -> None:
     examples = spelled_digits(count, minimum, minimum + length_range, seed)
     assert len(examples) == count
@@ -30,6 +31,11 @@ def test_every_target_is_the_digits_its_source_spells(count: int, minimum: int, 
         assert target == "".join(str(DIGIT_VALUES[word]) for word in source.split(" "))
         assert minimum <= len(target) <= minimum + length_range
         assert features == ""
+
+
+def test_a_seed_beyond_32_bits_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="seed: expected a whole number of at most 4294967295, got 4294967296"):
+        spelled_digits(1, 1, 1, 2**32)
 
 
 def test_the_pairs_are_a_function_of_the_seed() -> None:

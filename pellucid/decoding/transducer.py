@@ -209,7 +209,8 @@ class Transducer(Predictor):
 
     def _run_basic_search(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
         """Run a basic search of one batch (`is_basic_search`), in a kernel if one supports it."""
-        limits = LengthLimits(self.config.search.min_length, self.max_length)  # without length ratios, the same for all sources
+        # A basic search has no length ratios, so that all sources have the same limits.
+        limits = LengthLimits(self.config.search.min_length, self.max_length)
         if beam_size == 1:
             outputs = [[output] for output in greedy(self.network, batch.source, batch.lengths, limits)]
         else:
