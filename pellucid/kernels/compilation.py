@@ -92,7 +92,8 @@ def _fingerprint_parts() -> Iterator[object]:
     the modification time of the file, its own version, and the processor.
     """
     kernels = Path(__file__).resolve().parent
-    for path in (*sorted(kernels.glob("*.py")), kernels.parent / "data" / "vocabulary.py"):
+    sources = (*sorted(kernels.glob("*.py")), *sorted((kernels.parent / "pair_ngram").glob("*.py")))
+    for path in (*sources, kernels.parent / "data" / "vocabulary.py"):
         yield str(path), path.stat().st_mtime_ns, path.read_bytes()
     yield platform.python_version(), version("numba"), platform.machine(), platform.processor()
     with suppress(OSError):
