@@ -115,7 +115,11 @@ def _write_edge_keys(
 
     An empty array is not written to.
     """
-    sizes, count, target_factor = edge_sizes(numbering.target_chunk), 0, (numbering.target_size + 1) ** numbering.target_chunk
+    sizes, count, target_factor = (
+        edge_sizes(numbering.target_chunk),
+        0,
+        (numbering.target_size + 1) ** numbering.target_chunk,
+    )
     for example in rows:
         source = pairs.source[pairs.source_offsets[example] : pairs.source_offsets[example + 1]]
         target = pairs.target[pairs.target_offsets[example] : pairs.target_offsets[example + 1]]

@@ -90,7 +90,7 @@ def fit_ngram_model(
         counts = _adjusted_counts(orders, n, lengths)
         if n == 1:
             counts[tokens[np.flatnonzero(begins)[:1]]] = 0
-        probabilities, weights = _smooth(found, counts, lower[suffixes], offsets[n] - offsets[n - 1])
+        probabilities, weights = _smooth(found, counts, lower[suffixes], len(lower) if n > 1 else 1)
         here, below = slice(offsets[n], offsets[n + 1]), slice(offsets[n - 1], offsets[n])
         model.token[here] = found.token
         model.log_probability[here] = np.log(np.maximum(probabilities, LOWEST))
@@ -120,8 +120,7 @@ def _count_ngrams(
 
 
 def _adjusted_counts(orders: list[_Order], n: int, lengths: Int[np.ndarray, " tokens"]) -> Int[np.ndarray, " n"]:
-    """Return the counts of n-grams at the highest order and of those that begin a sequence, else the preceding tokens.
-    """
+    """Return the counts of n-grams at the highest order and of those that begin a sequence, else the preceding tokens."""
     found = orders[n - 1]
     if n == len(orders):
         return found.count.copy()

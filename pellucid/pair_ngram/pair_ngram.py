@@ -134,7 +134,9 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
     fitting = [GraphoneKeys(source_size, target_size, chunk) for chunk in TARGET_CHUNKS]
     fitting = [numbering for numbering in fitting if numbering.fits]
     enough = [
-        numbering for numbering in fitting if len(alignable_rows(pairs, numbering.target_chunk)) >= MIN_ALIGNED * examples
+        numbering
+        for numbering in fitting
+        if len(alignable_rows(pairs, numbering.target_chunk)) >= MIN_ALIGNED * examples
     ]
     chosen = (enough[:1] or fitting[-1:])[0] if fitting else None
     if chosen is None or not len(alignable_rows(pairs, chosen.target_chunk)):

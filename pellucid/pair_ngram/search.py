@@ -21,7 +21,7 @@ FREE = -1
 MULTIPLIER, INCREMENT = np.int64(6364136223846793005), np.int64(1442695040888963407)
 """Constants of the linear congruential generator by which outputs are hashed (Knuth's MMIX)."""
 SKIP = np.int32(-1)
-"""In place of a graphone: a source symbol that no graphone contains is skipped."""
+"""In place of a graphone that is not in the table."""
 
 
 class GraphoneTable(NamedTuple):
@@ -130,7 +130,9 @@ def _merge(found: _Hypotheses) -> Int[np.ndarray, " n"]:
 
 
 @njit
-def _extended_output(table: GraphoneTable, graphone: int, output: int, target: Int[np.ndarray, " T"], free: bool) -> int:
+def _extended_output(
+    table: GraphoneTable, graphone: int, output: int, target: Int[np.ndarray, " T"], free: bool
+) -> int:
     """Return the output with the target symbols of a graphone; −1 if it leaves the given target."""
     length = table.target_length[graphone]
     if free:
@@ -172,7 +174,10 @@ def _extend(
             graphone = model.token[child]
             if seen[graphone] != stamp:
                 seen[graphone] = stamp
-                extended, total = _extended_output(table, graphone, output, target, free), score + model.log_probability[child]
+                extended, total = (
+                    _extended_output(table, graphone, output, target, free),
+                    score + model.log_probability[child],
+                )
                 if (free or extended >= 0) and total > minimum:
                     _append(to, total, _longest_history(model, child), extended, step, graphone)
                     best = max(best, total)
@@ -184,30 +189,28 @@ def _extend(
 
 
 @njit
-def _skip_or_guess(
+def _guess(
     table: GraphoneTable,
     hypothesis: tuple[float, int, int, int],
     target_length: int,
     is_known: bool,
     to: _Hypotheses,
 ) -> float:
-    """Append extensions without a graphone of the table; return the best score.
+    """Append extensions without a graphone of the table, at the cost of an unseen one; return their score.
 
-    A source symbol that is in no graphone writes nothing. If a target is given, a source symbol may write any M symbols
-    of it at the cost of a graphone that is not in the table.
+    A source symbol that is no chunk by itself writes nothing. If a target is given, every source symbol may also write
+    any 0 to M symbols of it.
     """
     score, node, output, step = hypothesis
-    best = -np.inf
+    longest = 0
     if target_length == FREE:
-        if not is_known:
-            _append(to, score, node, output, step, SKIP)
-            best = score
-        return best
-    for length in range(min(table.target.shape[1], target_length - output) + 1):
-        cost = 0.0 if not is_known and length == 0 else table.unseen
-        _append(to, score + cost, 0, output + length, step, SKIP)
-        best = max(best, score + cost)
-    return best
+        if is_known:
+            return -np.inf
+    else:
+        longest = min(table.target.shape[1], target_length - output)
+    for length in range(longest + 1):
+        _append(to, score + table.unseen, 0, output + length, step, SKIP)
+    return score + table.unseen
 
 
 @njit
@@ -296,7 +299,7 @@ def search_outputs(
                     found = _extend(model, table, chunk, hypothesis, target, free, minimum, seen, to)
                     best[end] = max(best[end], found)
                 if size == 1:
-                    best[end] = max(best[end], _skip_or_guess(table, hypothesis, target_length, chunk >= 0, to))
+                    best[end] = max(best[end], _guess(table, hypothesis, target_length, chunk >= 0, to))
         here.count[0] = 0
     last = rows[length % (SOURCE_CHUNK + 1)]
     if not free:

@@ -1,0 +1,122 @@
+"""pair_ngram/ngram_model.py: probabilities compared with an implementation over dictionaries, from the definition."""
+
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pellucid.pair_ngram.ngram_model import NgramModel, fit_ngram_model
+
+BEGIN, END = 4, 5
+SEQUENCES = st.lists(st.lists(st.integers(0, 3), max_size=6), min_size=1, max_size=8)
+Ngram = tuple[int, ...]
+
+
+def fit(sequences: list[list[int]], order: int) -> NgramModel:
+    """Fit the model to sequences of the tokens 0 to 3, with begin and end."""
+    tokens = [token for sequence in sequences for token in (BEGIN, *sequence, END)]
+    begins = [is_begin for sequence in sequences for is_begin in (True, *[False] * (len(sequence) + 1))]
+    # The tokens that occur are numbered without gaps, as the model expects.
+    names = sorted(set(tokens))
+    return fit_ngram_model(np.array([names.index(token) for token in tokens]), np.array(begins), len(names), order)
+
+
+class DictionaryModel:
+    """Modified Kneser-Ney smoothing by its definition, in dictionaries."""
+
+    def __init__(self, sequences: list[list[int]], order: int) -> None:
+        self.size = len({token for sequence in sequences for token in sequence}) + 1  # with the end
+        counts, preceding = defaultdict[int, Counter[Ngram]](Counter), defaultdict[Ngram, set[int]](set)
+        for sequence in sequences:
+            whole = (BEGIN, *sequence, END)
+            for n in range(1, order + 1):
+                for start in range(len(whole) - n + 1):
+                    counts[n][whole[start : start + n]] += 1
+                    if start:
+                        preceding[whole[start : start + n]].add(whole[start - 1])
+        self.order = max(n for n in counts if counts[n])
+        self.counts = dict[int, dict[Ngram, int]]()
+        for n in range(1, self.order + 1):
+            self.counts[n] = {
+                ngram: count if n == self.order or ngram[0] == BEGIN else len(preceding[ngram])
+                for ngram, count in counts[n].items()
+            }
+        self.counts[1][(BEGIN,)] = 0
+        self.discounts = {n: self.find_discounts(n) for n in self.counts}
+
+    def find_discounts(self, n: int) -> list[float]:
+        """Return the discounts of counts 0 to 3."""
+        number = {count: max(sum(value == count for value in self.counts[n].values()), 1) for count in range(1, 5)}
+        share = number[1] / (number[1] + 2 * number[2])
+        values = [count - (count + 1) * share * number[count + 1] / number[count] for count in (1, 2, 3)]
+        return [0.0, *(value if 0 < value < count else count / 2 for count, value in enumerate(values, 1))]
+
+    def probability(self, token: int, history: Ngram) -> float:
+        """Return p(token | history)."""
+        n = len(history) + 1
+        if n > self.order:
+            return self.probability(token, history[1:])
+        following = {ngram[-1]: count for ngram, count in self.counts[n].items() if ngram[:-1] == history}
+        lower = self.probability(token, history[1:]) if history else 1 / self.size
+        total = sum(following.values())
+        if not total:
+            return lower
+        discount = self.discounts[n]
+        weight = sum(discount[min(count, 3)] for count in following.values()) / total
+        count = following.get(token, 0)
+        return (count - discount[min(count, 3)]) / total + weight * lower
+
+
+def probability(model: NgramModel, token: int, history: Ngram) -> float:
+    """Return p(token | history) by the nodes of the trie."""
+    node, walked = 0, list(history)
+    while walked:  # the longest suffix of the history that is a node
+        node, found = 0, True
+        for symbol in walked:
+            children = range(model.first_child[node], model.first_child[node + 1])
+            node = next((child for child in children if model.token[child] == symbol), -1)
+            if node < 0:
+                found = False
+                break
+        if found:
+            break
+        walked, node = walked[1:], 0
+    log_weight = 0.0
+    while True:
+        children = range(model.first_child[node], model.first_child[node + 1])
+        child = next((child for child in children if model.token[child] == token), None)
+        if child is not None:
+            return float(np.exp(log_weight + model.log_probability[child]))
+        assert node, "every token has a unigram"
+        log_weight, node = log_weight + float(model.backoff[node]), int(model.suffix[node])
+
+
+@given(SEQUENCES, st.integers(1, 4))
+def test_probabilities_equal_those_of_the_definition(sequences: list[list[int]], order: int) -> None:
+    model, expected = fit(sequences, order), DictionaryModel(sequences, order)
+    names = sorted({token for sequence in sequences for token in sequence} | {BEGIN, END})
+    histories = {
+        (BEGIN, *sequence, END)[max(0, end - order + 1) : end]
+        for sequence in sequences
+        for end in range(1, len(sequence) + 2)
+    }
+    for history in histories:
+        numbered = tuple(names.index(token) for token in history)
+        found = {token: probability(model, names.index(token), numbered) for token in names if token != BEGIN}
+        assert sum(found.values()) == pytest.approx(1, abs=1e-5)
+        for token, value in found.items():
+            assert value == pytest.approx(expected.probability(token, history), rel=1e-5)
+
+
+@given(SEQUENCES, st.integers(1, 4))
+def test_children_are_sorted_and_suffixes_are_shorter(sequences: list[list[int]], order: int) -> None:
+    model = fit(sequences, order)
+    assert model.first_child[0] == 1 and model.first_child[-1] == len(model.token)
+    assert (np.diff(model.first_child) >= 0).all()
+    for node in range(len(model.token)):
+        children = model.token[model.first_child[node] : model.first_child[node + 1]]
+        assert (np.diff(children) > 0).all()
+        assert node == 0 or model.suffix[node] < node
+        assert model.token[model.suffix[node]] == model.token[node] or model.suffix[node] == 0

@@ -1,0 +1,103 @@
+"""pair_ngram/search.py: scores compared with sums over all alignments."""
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_pair_ngram_alignment import key_of, list_alignments, to_pairs
+from test_pair_ngram_model import probability
+
+from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
+from pellucid.pair_ngram.search import search_outputs
+
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+EXAMPLES = st.lists(
+    st.tuples(
+        st.lists(st.integers(4, 6), min_size=1, max_size=4).map(tuple),
+        st.lists(st.integers(4, 5), max_size=4).map(tuple),
+    ).filter(lambda pair: len(pair[1]) <= 2 * len(pair[0])),
+    min_size=1,
+    max_size=6,
+)
+SIZES = (7, 6)
+
+
+def fit(examples: list[Pair], order: int = 3) -> PairNgram:
+    """Fit a model to examples that have alignments."""
+    model = fit_pair_ngram(to_pairs(examples), *SIZES, order)
+    assert model is not None
+    return model
+
+
+def joint_probabilities(model: PairNgram, source: tuple[int, ...], target: tuple[int, ...]) -> dict[Pair, float]:
+    """Return the probability of each alignment by graphones of the model."""
+    graphones = {key: number for number, key in enumerate(model.graphones.tolist())}
+    begin, end, found = len(graphones), len(graphones) + 1, {}
+    for path in list_alignments(source, target, model.numbering.target_chunk):
+        keys = [key_of(graphone, model.numbering) for graphone in path]
+        if any(key not in graphones for key in keys):
+            continue
+        tokens = [begin, *(graphones[key] for key in keys), end]
+        found[tuple(keys)] = math.prod(
+            probability(model.model, tokens[place], tuple(tokens[:place])) for place in range(1, len(tokens))
+        )
+    return found
+
+
+@given(EXAMPLES)
+def test_scores_are_sums_over_alignments(examples: list[Pair]) -> None:
+    model = fit(examples)
+    factor = (SIZES[1] + 1) ** model.numbering.target_chunk
+    single = {int(key) // factor - 1 for key in model.graphones if key // factor <= SIZES[0]}
+    for source, target in examples:
+        expected = sum(joint_probabilities(model, source, target).values())
+        empty = np.zeros(0, np.int64)
+        settings = (10_000, np.inf, 10_000, True)
+        outputs, scores = search_outputs(model.model, model.table, np.array(source), empty, settings, model._stamps)
+        texts = [model._target_ids(output) for output in outputs]
+        assert len(set(texts)) == len(texts) and sorted(scores, reverse=True) == scores.tolist()
+        found = dict(zip(texts, scores.tolist(), strict=True))
+        if expected:
+            assert found[target] >= math.log(expected) - 1e-4
+        if expected and set(source) <= single:  # no guesses
+            assert found[target] == pytest.approx(math.log(expected), abs=1e-4)
+        assert sum(map(math.exp, found.values())) <= 1 + 1e-4
+
+
+@given(EXAMPLES)
+def test_given_targets_have_the_scores_of_the_search(examples: list[Pair]) -> None:
+    model = fit(examples)
+    for source, target in examples:
+        if expected := sum(joint_probabilities(model, source, target).values()):
+            # Guesses outside the table are possible for given targets only.
+            assert math.log(expected) - 1e-4 <= model.score(source, target) <= 1e-4
+        assert math.isfinite(model.score(source, target))
+    assert model.score((4,), (4,) * 9) == -math.inf
+    assert math.isfinite(model.score((4, 5, 6), (5, 5, 5)))
+
+
+@given(EXAMPLES, st.integers(1, 5))
+def test_nbest_lists_are_distinct_and_sorted(examples: list[Pair], count: int) -> None:
+    model, by_source = fit(examples), defaultdict[tuple[int, ...], list[int]](list)
+    for source, _ in examples:
+        outputs = model.nbest(source, count)
+        assert 1 <= len(outputs) <= count
+        assert len({output.target for output in outputs}) == len(outputs)
+        assert [output.score for output in outputs] == sorted((output.score for output in outputs), reverse=True)
+        by_source[source].append(hash(tuple(outputs)))
+    assert all(len(set(hashes)) == 1 for hashes in by_source.values())
+
+
+def test_symbols_without_a_graphone_are_skipped() -> None:
+    model = fit([((4, 5), (4, 5))] * 3)
+    assert model.nbest((4, 5), 1)[0].target == (4, 5)
+    assert model.nbest((4, 6, 5), 1)[0].target == (4, 5)
+    assert model.nbest((6, 6), 1)[0].target == ()
+    assert math.isfinite(model.score((6, 6), (4,)))
+
+
+def test_the_output_of_an_empty_source_is_empty() -> None:
+    assert [output.target for output in fit([((4,), (4,))]).nbest((), 2)] == [()]
