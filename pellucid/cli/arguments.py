@@ -332,7 +332,7 @@ def _positional_error(flags: Sequence[ArgumentSpec], positionals: Sequence[str])
 
 def _required_error(flags: Iterable[ArgumentSpec], given_flags: set[str], positionals: Sequence[str]) -> str:
     """Return the error of missing required arguments; empty if there are none."""
-    required = [flag for flag in flags if flag.required]
+    required = [flag for flag in flags if flag.required and flag.values != "any"]  # the subcommand checks empty lists
     missing_positionals = [flag.name for flag in required if not flag.flagged][len(positionals) :]
     names = [*missing_positionals, *(flag.name for flag in required if flag.flagged and flag.name not in given_flags)]
     return f"{_join_words(names, 'and')} {'is' if len(names) == 1 else 'are'} required" if names else ""
