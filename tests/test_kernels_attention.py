@@ -19,7 +19,7 @@ from test_kernels_unroll import build_memory, build_small_decoder
 from pellucid.config.settings import Cell
 from pellucid.kernels import runtime
 from pellucid.kernels.attention import Scorer, attention_weights, location_buffers, scorer_of
-from pellucid.kernels.autograd import project_keys
+from pellucid.kernels.tensor_functions import project_keys
 from pellucid.kernels.types import LOCATION_SENSITIVE, LSTM, DecoderParameters
 
 

@@ -16,8 +16,8 @@ from kernel_cases import (
 
 from pellucid.config.settings import Cell, EncoderConfig
 from pellucid.kernels import runtime
-from pellucid.kernels.autograd import run_recurrence
 from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.tensor_functions import run_recurrence
 from pellucid.kernels.types import GRU, LSTM, Direction
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.encoder import Encoder

@@ -25,8 +25,8 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.kernels import runtime
-from pellucid.kernels.autograd import unroll_decoder
 from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.tensor_functions import unroll_decoder
 from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderParameters
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims
 from pellucid.model.memory import AttentionCache, Memory, State

@@ -15,7 +15,7 @@ from small_networks import make_config, make_network, make_padded_ids
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
-from pellucid.kernels import autograd
+from pellucid.kernels import tensor_functions
 from pellucid.kernels.dispatch import disable_kernels, is_numba_available
 from pellucid.model.network import EncoderDecoder
 
@@ -27,7 +27,7 @@ sys.modules["torch"] = None
 from importlib import import_module
 import numpy as np
 import pellucid.kernels
-WITH_TORCH = {"autograd", "triton_attention", "cuda_graphs"}
+WITH_TORCH = {"tensor_functions", "triton_attention", "cuda_graphs"}
 for module in pkgutil.iter_modules(pellucid.kernels.__path__):
     if module.name not in WITH_TORCH:
         import_module(f"pellucid.kernels.{module.name}")
@@ -91,7 +91,11 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
         parts = {name: part for name, part in value._asdict().items() if part is not None}
         arrays.update({f"{prefix}.{name}": to_array(part) for name, part in parts.items()})
 
-    def record_recurrence(directions: Any, symbols: torch.Tensor, lengths: torch.Tensor) -> autograd.RecurrentTensors:  # noqa: ANN401
+    def record_recurrence(
+        directions: Any,  # noqa: ANN401
+        symbols: torch.Tensor,
+        lengths: torch.Tensor,
+    ) -> tensor_functions.RecurrentTensors:
         arrays.update(symbols=symbols.numpy(), lengths=lengths.numpy())
         for index, direction in enumerate(directions):
             record_fields(f"direction{index}", direction)
@@ -108,9 +112,9 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
         return search_greedily(prepared, initial_state, limits)
 
     run_recurrence, prepare_decoder, search_greedily = (
-        autograd.run_recurrence,
-        autograd.prepare_decoder,
-        autograd.search_greedily,
+        tensor_functions.run_recurrence,
+        tensor_functions.prepare_decoder,
+        tensor_functions.search_greedily,
     )
     with pytest.MonkeyPatch.context() as patch:
         for name, function in (
@@ -118,7 +122,7 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
             ("prepare_decoder", record_decoder),
             ("search_greedily", record_search),
         ):
-            patch.setattr(autograd, name, function)
+            patch.setattr(tensor_functions, name, function)
         greedy(network, source, lengths, LIMITS)
     return arrays
 

@@ -404,8 +404,8 @@ def _search_with_kernel(
     inference: SingleModelInference, lengths: list[int], limits: SearchLimits, sizes: tuple[int, int]
 ) -> list[list[DecodedOutput]]:
     """Run all steps in a kernel."""
-    from pellucid.kernels.autograd import search_beams  # Numba takes a second to import
     from pellucid.kernels.search import BeamOptions
+    from pellucid.kernels.tensor_functions import search_beams  # Numba takes a second to import
 
     prepared, results = inference.cache.kernel, list[list[DecodedOutput]]()
     assert prepared is not None, "a search kernel needs a prepared decoder"

@@ -254,7 +254,8 @@ def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"
     The result shares memory with keys that are read as they are; values beyond the lengths may be undefined.
 
     Args:
-        keys: Projected memory. The tensors of `autograd.project_keys` have the positions innermost in memory already.
+        keys: Projected memory. The tensors of `tensor_functions.project_keys` have the positions innermost in memory
+            already.
         lengths: Number of real positions of each row.
         layout: The score.
     """

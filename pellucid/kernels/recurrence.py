@@ -76,7 +76,7 @@ def run_recurrence_numpy(
     """Return the states of each direction, run from zero over every row on the inputs W x + b = table[symbol].
 
     The first direction runs from a row's first position to its last, the second from its last to its first. No
-    gradients: autograd.py computes them.
+    gradients: tensor_functions.py computes them.
 
     Args:
         directions: Projected inputs and parameters of one or two directions of the same size.

@@ -1,7 +1,7 @@
 """Arguments and results of kernels, and the tables of cells and scores that kernels compute.
 
-Neither Numba nor PyTorch is needed to import this module. Kernels take and return arrays; autograd.py passes PyTorch's
-tensors in the same fields.
+Neither Numba nor PyTorch is needed to import this module. Kernels take and return arrays; tensor_functions.py passes
+PyTorch's tensors in the same fields.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G numbers of all gates
 (Q gates times H), V symbols, T steps, N and M as many or 0 (in `KernelSearchOutput`, N outputs), F filters, C as many

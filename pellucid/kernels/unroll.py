@@ -2,8 +2,8 @@
 
 B rows, T steps, S source positions, A units of the query, D memory, H hidden, P buffers of a step, Q gates, G = Q·H, V
 target symbols, F = T·B·H, T1 = T + 1. Training uses it (teacher forcing). Gradients of matrices are products over all
-steps and are computed by the caller, autograd.py; the steps store the factors in place of the values of the forward
-pass.
+steps and are computed by the caller, tensor_functions.py; the steps store the factors in place of the values of
+the forward pass.
 """
 
 from functools import partial

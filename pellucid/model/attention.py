@@ -355,7 +355,7 @@ class GeneralAttention(DotProductAttention):
 def _projected(projection: nn.Linear, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S A"]:
     """Return the keys. In training a kernel projects them into the order in which the unrolled decoder reads them."""
     if use_kernel(request_of("keys", states)):
-        from pellucid.kernels.autograd import project_keys  # Numba takes a second to import
+        from pellucid.kernels.tensor_functions import project_keys  # Numba takes a second to import
 
         return project_keys(states, projection.weight, projection.bias)
     keys: Tensor = projection(states)

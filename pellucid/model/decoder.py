@@ -440,7 +440,7 @@ class AttendThenStep(Decoder):
         cache = super().prepare(memory)
         if self.training or not use_kernel(self.request("step", cache)):
             return cache
-        from pellucid.kernels.autograd import prepare_decoder  # Numba takes a second to import
+        from pellucid.kernels.tensor_functions import prepare_decoder  # Numba takes a second to import
 
         weights = self._kernel_weights(self.table.vectors(), cache.dropout_masks)
         return cache._replace(kernel=prepare_decoder(weights, self._head_parts(), _attention_inputs(cache)))
@@ -501,7 +501,7 @@ class AttendThenStep(Decoder):
 
     def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, cache: AttentionCache) -> Seq2SeqOutput:
         """Take all steps by a kernel."""
-        from pellucid.kernels.autograd import unroll_decoder  # Numba takes a second to import
+        from pellucid.kernels.tensor_functions import unroll_decoder  # Numba takes a second to import
 
         symbols = self.oov_to_unk(symbols)
         inputs, start = self.embed(symbols, cache.dropout_masks), unstack(state).layers[0]

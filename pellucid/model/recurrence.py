@@ -183,7 +183,7 @@ def run_numba(
         lengths: Number of real positions of each row.
         masks: Recurrent dropout of each cell, of which only the weights are read; default none.
     """
-    from pellucid.kernels.autograd import run_recurrence  # Numba takes a second to import
+    from pellucid.kernels.tensor_functions import run_recurrence  # Numba takes a second to import
 
     vectors, symbols = inputs.table()
     directions = [
