@@ -29,7 +29,7 @@ The settings of the tasks precede the tasks, because they validate configuration
 """
 DATA_ORDER = (
     *("tokenizers", "lines", "headers", "readers", "examples", "vocabulary", "vectors", "batches"),
-    *("extended_vocabulary", "target_encoding", "corpus", "batch_loaders", "synthetic"),
+    *("extended_vocabulary", "target_vocabularies", "corpus", "batch_loaders", "synthetic"),
 )
 """Order of the files of data/."""
 EXTRAS = {

@@ -152,7 +152,7 @@ EXCEPTIONS = {
     "data.synthetic.make_typos": "samples of the experiments with typos",
     "data.synthetic.numbers_to_text": "samples of the experiments with digits",
     "data.synthetic.reverse_inputs": "samples of the experiments with digits",
-    "data.target_encoding": "encodes targets for the training loop",
+    "data.target_vocabularies": "counts the symbols of training examples, for the training loop",
     "data.vocabulary.code_points": "counts the characters of a column",
     "reporting.display_text.format_probability": "accepts NaN; `invalid_arguments.py` calls it",
     "reporting.figures": "draws parts of figures with Matplotlib's objects, except figures of traces, weights and logs",

@@ -142,7 +142,7 @@ def bench_examples(request: BenchRequest, count: int) -> list[Example]:
     return spelled_digits(count, request.digits, request.digits, seed=1)
 
 
-def encode_pairs(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, EncodedExamples]:
+def encode_bench_examples(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, EncodedExamples]:
     """Return vocabularies learned from examples, and the examples as ids.
 
     Args:
@@ -186,7 +186,7 @@ def iterate_updates(state: TrainingState) -> Iterator[UpdateCompleted]:
 def _training_steps(request: BenchRequest) -> _TimedSteps:
     """Return updates, one per call."""
     examples = bench_examples(request, NUM_BATCHES * request.case.batch)
-    state = build_training_state(request, *encode_pairs(request, examples), examples)
+    state = build_training_state(request, *encode_bench_examples(request, examples), examples)
     events = iterate_updates(state)
     target_length = state.training.target.lengths.mean()
     return _TimedSteps(lambda: next(events), state.predictor, state.training, lambda: float(target_length))
@@ -196,7 +196,7 @@ def _decoding_steps(request: BenchRequest) -> _TimedSteps:
     """Return calls that decode a few batches each, never the same ones twice in a row."""
     count = BATCHES_PER_CALL * request.case.batch
     examples = bench_examples(request, 4 * count)
-    state = build_training_state(request, *encode_pairs(request, examples), examples)
+    state = build_training_state(request, *encode_bench_examples(request, examples), examples)
     calls = itertools.cycle([examples[first : first + count] for first in range(0, len(examples), count)])
     target_length: list[float] = [0.0]
 
@@ -344,12 +344,14 @@ def profile_training(request: BenchRequest) -> list[StageTime]:
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         path, pairs = Path(folder) / "train.tsv", bench_examples(request, NUM_BATCHES * request.case.batch)
         write_pairs(path, pairs)
-        _map_corpus(Path(folder), *encode_pairs(request, pairs[:1]))  # modules are imported before the time is measured
+        _map_corpus(
+            Path(folder), *encode_bench_examples(request, pairs[:1])
+        )  # modules are imported before the time is measured
         clock = StageClock()
         clock.enter(READING)
         examples = read_examples(path, bench_config(request).data).examples
         clock.enter(ENCODING)
-        vocabularies, encoded = encode_pairs(request, examples)
+        vocabularies, encoded = encode_bench_examples(request, examples)
         clock.enter(CORPUS)
         encoded = _map_corpus(Path(folder), vocabularies, encoded)
         clock.enter(OTHER)
