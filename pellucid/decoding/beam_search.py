@@ -6,14 +6,14 @@ n outputs.
 
 All hypotheses of all sources take each step together; the hypotheses of one source are adjacent. The memory is stored
 once per source, whatever the beam size. Hypotheses at one step have equal length and are pruned by log-probability;
-finished outputs are ranked by the `CandidateScorer`. If the score is the log-probability itself, a hypothesis that
+finished outputs are ranked by the `HypothesisScorer`. If the score is the log-probability itself, a hypothesis that
 writes EOS leaves the beam, which then has one slot fewer (Sutskever et al. 2014, section 3.2). With any other score, a
 longer output may still win, and with required symbols it may be needed: the beam keeps its size, and every EOS among
 the best K + k extensions is an output. Required symbols divide the beam by the number of symbols already met
 (`allocate_beam`).
 
 Guarantee for every score: the search of a source ends only at the maximum length, or when no hypothesis is active, or
-when no output that an active hypothesis can become could enter the best outputs (`CandidateScorer.bound`). The outputs
+when no output that an active hypothesis can become could enter the best outputs (`HypothesisScorer.bound`). The outputs
 are those of the same beam run to the maximum length. Only pruning loses hypotheses.
 
 A source with a hypothesis of non-finite probability has no output (`check_finite_outputs`).
@@ -29,14 +29,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
-from pellucid.decoding.candidate_scorer import PLAIN, CandidateScorer
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints, DecodePosition
+from pellucid.decoding.hypothesis_scorer import PLAIN, HypothesisScorer
 from pellucid.decoding.inference import Inference, SingleModelInference, StepOutput, encode_and_initialize
 from pellucid.decoding.outputs import (
     SHRINK,
     BatchLengthLimits,
     BatchOutputs,
-    BeamCandidates,
+    BeamExtensions,
     DecodedOutput,
     LengthLimits,
     SymbolMasks,
@@ -86,8 +86,8 @@ def extend_constrained(
     scores: Float[np.ndarray, "b k"],
     required: RequiredSymbols,
     count: int,
-) -> BeamCandidates:
-    """Return the candidates of constrained beam search, by falling score; places that they do not fill have score −∞.
+) -> BeamExtensions:
+    """Return the extensions of constrained beam search, by falling score; places that they do not fill have score −∞.
 
     They are the best `count` extensions of each source, the best extension of each hypothesis, and each hypothesis
     followed by each required symbol that it does not contain.
@@ -192,7 +192,7 @@ class Hypothesis(NamedTuple):
 
     decoded: DecodedOutput
     score: float
-    """Score that ranks it: its log-probability, or that of a `CandidateScorer`."""
+    """Score that ranks it: its log-probability, or that of a `HypothesisScorer`."""
     tree: SearchTreeIds | None = None
     """Search tree of the source, if requested."""
     leaf: int = -1
@@ -334,7 +334,7 @@ class BeamConfig(NamedTuple):
     """K, the maximum number of hypotheses per source."""
     nbest: int = 1
     """Maximum number of outputs per source."""
-    score: CandidateScorer = PLAIN
+    score: HypothesisScorer = PLAIN
     """Score that ranks finished outputs; hypotheses are always pruned by log-probability."""
     constraints: Constraints = NO_CONSTRAINTS
     lattice: bool = False
@@ -487,50 +487,50 @@ def _beam_step(
     beam: _BeamState, output: StepOutput, masks: SymbolMasks, config: BeamConfig, free_slots: Int[np.ndarray, " b"]
 ) -> BeamStep:
     """Extend all hypotheses, and divide the best extensions into finished and continuing ones."""
-    candidates, possible = _extend_beam(beam, output, masks, config, free_slots)
-    by_row = (to_array(output.weights), *candidates.top)
+    extensions, possible = _extend_beam(beam, output, masks, config, free_slots)
+    by_row = (to_array(output.weights), *extensions.top)
     weights, top_ids, top_values = (values.reshape(len(free_slots), -1, values.shape[-1]) for values in by_row)
     heads = to_optional_array(output.heads)
-    continuable = possible & (candidates.ids != EOS)
+    continuable = possible & (extensions.ids != EOS)
     return BeamStep(
         sources=beam.sources,
         weights=weights,
         top_ids=top_ids,
         top_log_probabilities=top_values,
-        parents=candidates.parents,
-        origins=np.take_along_axis(beam.origins, candidates.parents, axis=1),
-        ids=candidates.ids,
-        log_probabilities=candidates.log_probabilities,
-        sums=candidates.scores,
+        parents=extensions.parents,
+        origins=np.take_along_axis(beam.origins, extensions.parents, axis=1),
+        ids=extensions.ids,
+        log_probabilities=extensions.log_probabilities,
+        sums=extensions.scores,
         ended=possible & ~continuable,
-        kept=_continued(beam, candidates, continuable, config),
+        kept=_continued(beam, extensions, continuable, config),
         heads=None if heads is None else heads.reshape(len(free_slots), -1, *heads.shape[1:]),
     )
 
 
 def _extend_beam(
     beam: _BeamState, output: StepOutput, masks: SymbolMasks, config: BeamConfig, free_slots: Int[np.ndarray, " b"]
-) -> tuple[BeamCandidates, Bool[np.ndarray, "b E"]]:
+) -> tuple[BeamExtensions, Bool[np.ndarray, "b E"]]:
     """Return the extensions in the order of falling score, and which of them are possible."""
     num_considered, num_listed = config.beam_size + beam.sums.shape[1], config.beam_size * config.lattice
     if len(config.constraints.required):
         required = RequiredSymbols(config.constraints.required, ~beam.met)
-        candidates = extend_constrained(output.logits, masks, beam.sums, required, num_considered + num_listed)
-        return candidates, np.isfinite(candidates.scores)
+        extensions = extend_constrained(output.logits, masks, beam.sums, required, num_considered + num_listed)
+        return extensions, np.isfinite(extensions.scores)
     num_allowed = (free_slots if config.score.plain else np.full(len(free_slots), num_considered))[:, None]
-    candidates = extend_hypotheses(output.logits, masks, beam.sums, int(num_allowed.max()) + num_listed)
-    return candidates, np.isfinite(candidates.scores) & (np.arange(candidates.ids.shape[1]) < num_allowed)
+    extensions = extend_hypotheses(output.logits, masks, beam.sums, int(num_allowed.max()) + num_listed)
+    return extensions, np.isfinite(extensions.scores) & (np.arange(extensions.ids.shape[1]) < num_allowed)
 
 
 def _continued(
-    beam: _BeamState, candidates: BeamCandidates, continuable: Bool[np.ndarray, "b E"], config: BeamConfig
+    beam: _BeamState, extensions: BeamExtensions, continuable: Bool[np.ndarray, "b E"], config: BeamConfig
 ) -> Bool[np.ndarray, "b E"]:
     """Return which continuing extensions have a place in the beam."""
     num_required = len(config.constraints.required)
     if not num_required:
         return np.asarray(continuable & (continuable.cumsum(axis=1) <= config.beam_size))
-    met = np.take_along_axis(beam.met, candidates.parents[:, :, None], axis=1)
-    num_met = config.constraints.update_met(met, candidates.ids).sum(axis=2)
+    met = np.take_along_axis(beam.met, extensions.parents[:, :, None], axis=1)
+    num_met = config.constraints.update_met(met, extensions.ids).sum(axis=2)
     return allocate_beam(continuable, num_met, num_required, config.beam_size)
 
 
@@ -562,7 +562,7 @@ def _updated_coverage(beam: _BeamState, step: BeamStep) -> Float[np.ndarray, "b 
     return coverage
 
 
-def _cut_ends(beam: _BeamState, step: BeamStep, row: int, score: CandidateScorer, steps: int) -> list[HypothesisEnd]:
+def _cut_ends(beam: _BeamState, step: BeamStep, row: int, score: HypothesisScorer, steps: int) -> list[HypothesisEnd]:
     """Return the ends of the hypotheses of a source that have no EOS after the maximum number of steps."""
     source = slice(row, row + 1)
     scores = score.score(beam.sums[source], steps, beam.coverage[source])[0]

@@ -183,7 +183,7 @@ class TopSymbols(NamedTuple):
     log_probabilities: Float[np.ndarray, "R C"]
 
 
-class BeamCandidates(NamedTuple):
+class BeamExtensions(NamedTuple):
     """Best extensions of each source's hypotheses by falling score, with the candidates of each hypothesis."""
 
     top: TopSymbols
@@ -245,7 +245,7 @@ def _ranking_request(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> Reques
 
 def extend_hypotheses(
     logits: Float[Tensor, "R V"], masks: SymbolMasks, scores: Float[np.ndarray, "b k"], count: int
-) -> BeamCandidates:
+) -> BeamExtensions:
     """Return the best extensions of each source's hypotheses, by a kernel if one supports it.
 
     Args:
@@ -264,7 +264,7 @@ def extend_hypotheses(
             ids, values, extensions, *log_probabilities_and_scores = rank_extensions(
                 logits.numpy(), masks.suppressed.numpy(), scores, sizes, masks.is_early
             )
-        return BeamCandidates(
+        return BeamExtensions(
             TopSymbols(ids, values), extensions // vocabulary, extensions % vocabulary, *log_probabilities_and_scores
         )
     return select_extensions(*score_extensions(logits, masks, scores), count)
@@ -297,7 +297,7 @@ def score_extensions(
 
 def select_extensions(
     log_probabilities: Float[Tensor, "R V"], sums: Float[Tensor, "b N"], count: int
-) -> BeamCandidates:
+) -> BeamExtensions:
     """Return the extensions with the highest scores, and the candidates of their hypotheses.
 
     Args:
@@ -312,7 +312,7 @@ def select_extensions(
         to_array(best.indices),
     )
     candidates = TopSymbols(to_array(top.indices), to_array(top.values))
-    return BeamCandidates(
+    return BeamExtensions(
         candidates,
         extensions // vocabulary,
         extensions % vocabulary,

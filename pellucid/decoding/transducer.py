@@ -11,11 +11,11 @@ from torch import Tensor
 from pellucid.arguments import convert_argument
 from pellucid.decoding.answers import hypothesis_of, sampled_traces, scored_trace
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, beam_stepwise
-from pellucid.decoding.candidate_scorer import candidate_scorer
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_attention import attention_rows, force_attention
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
+from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.options import DecodingOptions, build_constraints, resolve_prefixes
 from pellucid.decoding.outputs import LengthLimits
@@ -104,7 +104,7 @@ class Transducer(Predictor):
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example."""
         constraints, beam_size = self._constraints(chunk), max(nbest, self.config.search.beam_size)
-        score, lattice = candidate_scorer(self.config.search), self.options.lattice
+        score, lattice = hypothesis_scorer(self.config.search), self.options.lattice
         is_basic = is_basic_search(self._request(constraints))
 
         def search_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:

@@ -17,7 +17,7 @@ MAX_FLOAT32 = np.finfo(np.float32).max
 """Maximum of a power in single precision; −∞ divided by infinity would be NaN."""
 
 
-class CandidateScorer(NamedTuple):
+class HypothesisScorer(NamedTuple):
     """Score s(Y, X) = log p(Y|X) / lp(Y) + cp(X; Y).
 
     References:
@@ -88,13 +88,13 @@ class CandidateScorer(NamedTuple):
         return bound
 
 
-PLAIN = CandidateScorer()
+PLAIN = HypothesisScorer()
 
 
-def candidate_scorer(config: SearchConfig) -> CandidateScorer:
+def hypothesis_scorer(config: SearchConfig) -> HypothesisScorer:
     """Return the scorer of a search configuration.
 
     Args:
         config: Length normalization, its exponent, and the weight of the coverage penalty.
     """
-    return CandidateScorer(config.length_normalization, config.length_penalty_alpha, config.coverage_penalty)
+    return HypothesisScorer(config.length_normalization, config.length_penalty_alpha, config.coverage_penalty)
