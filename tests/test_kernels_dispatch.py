@@ -23,7 +23,7 @@ from pellucid.data.batches import Batch
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.kernels import compilation, dispatch
-from pellucid.kernels.backend import Request
+from pellucid.kernels.backend import ComputationRequest
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.cells import LayerState
 from pellucid.model.decoder import Decoder
@@ -223,7 +223,7 @@ def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.Mo
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            uses_kernels = Request("adam", "cpu", "float32", False)
+            uses_kernels = ComputationRequest("adam", "cpu", "float32", False)
             assert not dispatch.use_kernel(uses_kernels) and not dispatch.use_kernel(uses_kernels)
         assert len(caught) == 1 and "no such processor" in str(caught[0].message)
         supported, memory = (
@@ -254,9 +254,9 @@ def test_without_numba_pytorch_runs_with_one_warning() -> None:
 import sys, warnings
 sys.modules["numba"] = None
 import torch
-from pellucid.kernels.backend import Request
+from pellucid.kernels.backend import ComputationRequest
 from pellucid.kernels.dispatch import use_kernel
-request = Request("adam", "cpu", "float32", False)
+request = ComputationRequest("adam", "cpu", "float32", False)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     assert not use_kernel(request) and not use_kernel(request)

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
-from pellucid.kernels.backend import Request, present_fields
+from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.runtime import defer_signals
 from pellucid.kernels.types import InitialState, KernelSearchOutput, SearchLimits
@@ -238,7 +238,7 @@ class SymbolMasks(NamedTuple):
     """True before the minimum length of all sources: EOS keeps its probability but is not chosen."""
 
 
-def _ranking_request(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> Request:
+def _ranking_request(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> ComputationRequest:
     """Return the kernel request for the best symbols of a step."""
     return request_of("ranking", logits, present_fields("masks", masks))
 

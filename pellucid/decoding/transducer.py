@@ -25,7 +25,7 @@ from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
-from pellucid.kernels.backend import Request, present_fields, settings_of
+from pellucid.kernels.backend import ComputationRequest, present_fields, settings_of
 from pellucid.kernels.dispatch import is_basic_search
 from pellucid.model.requests import request_of
 
@@ -198,7 +198,7 @@ class Transducer(Predictor):
                 )
         return constraints
 
-    def _request(self, constraints: Constraints) -> Request:
+    def _request(self, constraints: Constraints) -> ComputationRequest:
         """Return the kernel request of a search, with every setting, option and constraint."""
         properties = (
             *settings_of("search", self.config.search),

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig
-from pellucid.kernels.backend import Request, present_fields
+from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.memory import AttentionCache, AttentionOutput, Memory
 from pellucid.model.requests import kind_of, request_of
@@ -248,7 +248,7 @@ class AdditiveAttention(ScoredAttention):
 
     def request(
         self, query: Float[Tensor, "R H"], cache: AttentionCache, override: Float[Tensor, "R S"] | None
-    ) -> Request:
+    ) -> ComputationRequest:
         """Return the description of this computation by which a kernel is chosen.
 
         Args:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig, DecoderConfig
 from pellucid.data.vocabulary import UNK
-from pellucid.kernels.backend import Computation, Request, present_fields, settings_of
+from pellucid.kernels.backend import Computation, ComputationRequest, present_fields, settings_of
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import SCORES, AttentionInputs, DecoderParameters, Head
 from pellucid.model.attention import build_attention
@@ -160,7 +160,7 @@ class Decoder(nn.Module, ABC):
             cache = cache._replace(copy_ids=self.copying.copy_ids(memory))
         return cache._replace(dropout_masks=self._draw(memory)) if self.training else cache
 
-    def request(self, computation: Computation, cache: AttentionCache) -> Request:
+    def request(self, computation: Computation, cache: AttentionCache) -> ComputationRequest:
         """Return the request for a computation over a memory; every setting, layer and optional field is a property.
 
         Args:
