@@ -47,7 +47,7 @@ def test_every_node_has_the_log_probability_of_its_path(
         for node, scored in zip(
             nodes, score_outputs(network, batch, row, [path_ids(tree, n) for n in nodes]), strict=True
         ):
-            np.testing.assert_allclose(tree.sums[node], scored.log_probabilities.sum(), atol=1e-4)
+            np.testing.assert_allclose(tree.cumulative_log_probs[node], scored.log_probabilities.sum(), atol=1e-4)
             np.testing.assert_allclose(tree.log_probabilities[node], scored.log_probabilities[-1], atol=1e-4)
             np.testing.assert_allclose(tree.attention[tree.attention_rows[node]], scored.weights[-1], atol=1e-5)
         parents = {int(parent) for parent in tree.parents}
