@@ -20,8 +20,8 @@ from pellucid.decoding.outputs import DecodedOutput
 from pellucid.model import cells
 from pellucid.model.attention import ATTENTIONS
 from pellucid.model.decoder import Decoder
-from pellucid.model.heads import OutputLayer
 from pellucid.model.network import EncoderDecoder, require_seq2seq
+from pellucid.model.output_layers import OutputLayer
 from pellucid.tasks.registry import build_network
 
 SOURCE_SYMBOLS, TARGET_SYMBOLS = "abcde", "vwxyz"

@@ -36,7 +36,8 @@ from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.search import BeamOptions, search_beams_numpy
 from pellucid.kernels.dispatch import is_numba_available
 from pellucid.kernels.types import (
-    AttentionInputs, CellLayout, DecoderParameters, Direction, Head, InitialState, ScoreLayout, SearchLimits,
+    AttentionInputs, CellLayout, DecoderParameters, Direction, InitialState, OutputLayerParameters, ScoreLayout,
+    SearchLimits,
 )
 from pellucid.kernels.unroll import unroll_decoder_numpy
 from pellucid.kernels.recurrence import run_recurrence_numpy
@@ -58,11 +59,13 @@ for case in range(int(sys.argv[2])):
     directions = [read_struct(Direction, f"{case}.direction{index}") for index in range(2)]
     encoded = run_recurrence_numpy(directions, arguments[f"{case}.symbols"], arguments[f"{case}.lengths"])
     results[f"{case}.states"] = encoded.states
-    parameters, head = read_struct(DecoderParameters, f"{case}.parameters"), read_struct(Head, f"{case}.head")
+    parameters = read_struct(DecoderParameters, f"{case}.parameters")
+    output_layer = read_struct(OutputLayerParameters, f"{case}.output_layer")
     inputs = read_struct(AttentionInputs, f"{case}.inputs")
     initial_state = read_struct(InitialState, f"{case}.initial_state")
     fields = [arguments[f"{case}.limits.{name}"] for name in SearchLimits._fields]
-    limits, decoder = SearchLimits(fields[0], *map(int, fields[1:])), prepare_decoder_numpy(parameters, head, inputs)
+    limits = SearchLimits(fields[0], *map(int, fields[1:]))
+    decoder = prepare_decoder_numpy(parameters, output_layer, inputs)
     (greedy_outputs,) = search_greedily_numpy(decoder, initial_state, limits)
     ((outputs, counts),) = search_beams_numpy(decoder, initial_state, limits, BeamOptions(3, 3))
     for name in ("ids", "log_probabilities", "weights", "steps"):
@@ -101,10 +104,10 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
             record_fields(f"direction{index}", direction)
         return run_recurrence(directions, symbols, lengths)
 
-    def record_decoder(parameters: Any, head: Any, inputs: Any) -> Any:  # noqa: ANN401
-        for name, value in (("parameters", parameters), ("head", head), ("inputs", inputs)):
+    def record_decoder(parameters: Any, output_layer: Any, inputs: Any) -> Any:  # noqa: ANN401
+        for name, value in (("parameters", parameters), ("output_layer", output_layer), ("inputs", inputs)):
             record_fields(name, value)
-        return prepare_decoder(parameters, head, inputs)
+        return prepare_decoder(parameters, output_layer, inputs)
 
     def record_search(prepared: object, initial_state: Any, limits: Any) -> Any:  # noqa: ANN401
         record_fields("initial_state", initial_state)

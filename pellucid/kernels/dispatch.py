@@ -125,7 +125,7 @@ DECODER: SupportedValues = {
     "decoder.input_feeding": {False},
     "decoder.cell": CELL_LAYOUTS,
     "decoder.cell_kind": {"recurrent"},
-    "decoder.head_kind": {"linear", "tied"},
+    "decoder.output_layer_kind": {"linear", "tied"},
     "decoder.hidden_size": ANYTHING,
     "decoder.num_layers": {1},
     "decoder.num_hops": ANYTHING,

@@ -21,7 +21,7 @@ from pellucid.kernels.decoder_step import (
     PreparedDecoder,
     SearchAttention,
     SearchState,
-    TransposedHead,
+    TransposedOutputLayer,
     prepare_decoder_numpy,
     search_state,
     step,
@@ -32,9 +32,9 @@ from pellucid.kernels.types import (
     GRU,
     AttentionInputs,
     DecoderParameters,
-    Head,
     InitialState,
     KernelSearchOutput,
+    OutputLayerParameters,
     SearchLimits,
 )
 from pellucid.kernels.unroll import CellParameters
@@ -222,7 +222,7 @@ def search_greedily_numpy(
 
 
 def _search_rows(
-    steps: Callable[[CellParameters, TransposedHead, SearchAttention, SearchState, Settings], Output],
+    steps: Callable[[CellParameters, TransposedOutputLayer, SearchAttention, SearchState, Settings], Output],
     decoder: PreparedDecoder,
     start: SearchState,
     settings: Settings,
@@ -230,13 +230,13 @@ def _search_rows(
 ) -> Output:
     """Search one slice of the rows with all steps of greedy or beam search."""
     attention = decoder.attention._replace(rows=decoder.attention.rows[rows])
-    return steps(decoder.parameters, decoder.output, attention, start.slice_rows(rows), settings)
+    return steps(decoder.parameters, decoder.output_layer, attention, start.slice_rows(rows), settings)
 
 
 @njit
 def greedy_steps(
     parameters: CellParameters,
-    output: TransposedHead,
+    output_layer: TransposedOutputLayer,
     attention: SearchAttention,
     start: SearchState,
     limits: SearchLimits,
@@ -247,7 +247,7 @@ def greedy_steps(
 
     Args:
         parameters: Parameters of the cell.
-        output: Parameters of the output layer.
+        output_layer: Parameters of the output layer.
         attention: Attention score, keys and memory.
         start: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
@@ -258,7 +258,7 @@ def greedy_steps(
     for length in range(limits.max_length + 1):
         running = _select_sources(attention, rows)
         hidden, cell, _, attn_weights, logits = step(
-            parameters, output, running, symbols, SearchState(hidden, cell, attention_state)
+            parameters, output_layer, running, symbols, SearchState(hidden, cell, attention_state)
         )
         ids, values = rank_symbols(logits, limits.suppressed, limits.num_candidates)
         symbols, log_probabilities = _choose_symbols(ids, values, length < limits.min_length)
@@ -366,7 +366,7 @@ def search_beams_numpy(
 @njit
 def beam_steps(
     parameters: CellParameters,
-    output: TransposedHead,
+    output_layer: TransposedOutputLayer,
     attention: SearchAttention,
     start: SearchState,
     settings: tuple[SearchLimits, BeamOptions],
@@ -375,7 +375,7 @@ def beam_steps(
 
     Args:
         parameters: Parameters of the cell.
-        output: Parameters of the output layer.
+        output_layer: Parameters of the output layer.
         attention: Attention score, keys and memory.
         start: State before the first step.
         settings: Limits and options of the search.
@@ -386,7 +386,7 @@ def beam_steps(
     for length in range(limits.max_length + 1):
         active_attention = _select_sources(attention, active)
         hidden, cell, _, attn_weights, logits = step(
-            parameters, output, active_attention, symbols, SearchState(hidden, cell, attention_state)
+            parameters, output_layer, active_attention, symbols, SearchState(hidden, cell, attention_state)
         )
         width = min(open_slots[active].max(), cumulative_log_probs.shape[1] * logits.shape[1])
         ids, values, numbers, log_probabilities, extended_log_probs = rank_extensions(
@@ -550,9 +550,12 @@ def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
     table, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
     parameters = DecoderParameters(GRU, DOT_PRODUCT, table, square[0], empty, empty)
-    head, inputs = Head(column, column, column[:, 0]), AttentionInputs(square[None], square[None], one)
+    output_layer, inputs = (
+        OutputLayerParameters(column, column, column[:, 0]),
+        AttentionInputs(square[None], square[None], one),
+    )
     limits = SearchLimits(np.zeros(4, np.bool_), 0, 1, 1)
-    return prepare_decoder_numpy(parameters, head, inputs), InitialState(square, None, None), limits
+    return prepare_decoder_numpy(parameters, output_layer, inputs), InitialState(square, None, None), limits
 
 
 def warm_up() -> None:

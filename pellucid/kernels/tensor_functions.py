@@ -36,10 +36,10 @@ from pellucid.kernels.types import (
     CellLayout,
     DecoderParameters,
     Direction,
-    Head,
     InitialState,
     KernelSearchOutput,
     KernelStepOutput,
+    OutputLayerParameters,
     ScoreLayout,
     SearchLimits,
 )
@@ -448,17 +448,21 @@ class NumbaDecoder(NamedTuple):
         )
 
 
-def prepare_decoder(parameters: DecoderParameters, head: Head, inputs: AttentionInputs) -> NumbaDecoder:
+def prepare_decoder(
+    parameters: DecoderParameters, output_layer: OutputLayerParameters, inputs: AttentionInputs
+) -> NumbaDecoder:
     """Return a decoder with all sources running, arranged as kernels read it at every step of a search.
 
     Args:
         parameters: Parameters of the decoder's step.
-        head: Parameters of the output layer.
+        output_layer: Parameters of the output layer.
         inputs: Keys, memory and lengths of the sources.
     """
     weights = DecoderParameters(parameters.cell, parameters.score, *_arrays(*parameters[2:]))
     return NumbaDecoder(
-        decoder_step.prepare_decoder_numpy(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs)))
+        decoder_step.prepare_decoder_numpy(
+            weights, OutputLayerParameters(*_arrays(*output_layer)), AttentionInputs(*_arrays(*inputs))
+        )
     )
 
 

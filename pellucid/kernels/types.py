@@ -105,7 +105,7 @@ class DecoderParameters(NamedTuple):
     filters: Float[Array, "F N"] = NO_ROWS
 
 
-class Head(NamedTuple):
+class OutputLayerParameters(NamedTuple):
     """Parameters of the logits W_h h + W_c c + b, where h is the new hidden state and c the context.
 
     The matrix of an input that the output layer does not read has no rows.

@@ -15,12 +15,18 @@ from pellucid.config.settings import AttentionConfig, DecoderConfig
 from pellucid.data.vocabulary import UNK
 from pellucid.kernels.backend import Computation, ComputationRequest, present_fields, settings_of
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import SCORES, AttentionInputs, DecoderParameters, Head
+from pellucid.kernels.types import SCORES, AttentionInputs, DecoderParameters, OutputLayerParameters
 from pellucid.model.attention import build_attention
 from pellucid.model.cells import CELLS, LayerState, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
-from pellucid.model.heads import HeadInputs, OutputLayer, TiedOutputLayer, head_input_size, select_inputs
 from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderKernel, Memory, Seq2SeqOutput, State, Step
+from pellucid.model.output_layers import (
+    OutputLayer,
+    OutputLayerInputs,
+    TiedOutputLayer,
+    output_layer_input_size,
+    select_inputs,
+)
 from pellucid.model.pointer_generator import PointerGenerator
 from pellucid.model.recurrence import (
     NO_MASKS,
@@ -92,7 +98,7 @@ class Decoder(nn.Module, ABC):
         attention: AttentionConfig,
         sizes: DecoderDims,
         feed_size: int,
-        head_inputs: HeadInputs,
+        output_layer_inputs: OutputLayerInputs,
     ) -> None:
         """Build all parts.
 
@@ -101,7 +107,7 @@ class Decoder(nn.Module, ABC):
             attention: Configuration of the attention.
             sizes: Sizes of memory and vocabulary.
             feed_size: F, the number of inputs of the first cell besides the symbol.
-            head_inputs: Inputs of the output layer.
+            output_layer_inputs: Inputs of the output layer.
         """
         super().__init__()
         self.config = config
@@ -117,12 +123,13 @@ class Decoder(nn.Module, ABC):
         self.context_projection = nn.Linear(feed_size, rows, bias=False) if feed_size else None
         parts = config.num_layers * (2 if spec.has_cell_state else 1)
         self.bridge = nn.Linear(sizes.memory, parts * config.hidden_size) if config.init_hidden != "zero" else None
+        # The output layer is `head` and the embedding is `table` in the names of saved parameters.
         if config.tie_embeddings:
             self.head: TiedOutputLayer | OutputLayer = TiedOutputLayer(
-                head_inputs, (config.hidden_size, sizes.memory), self.table.weight
+                output_layer_inputs, (config.hidden_size, sizes.memory), self.table.weight
             )
         else:
-            self.head = OutputLayer(head_inputs, config.hidden_size, sizes.memory, sizes.vocabulary)
+            self.head = OutputLayer(output_layer_inputs, config.hidden_size, sizes.memory, sizes.vocabulary)
         self.normalizations = output_norms(config.layer_normalization, config.num_layers, config.hidden_size)
         self.copying: PointerGenerator | None = None
         if config.pointer_generator:
@@ -172,7 +179,7 @@ class Decoder(nn.Module, ABC):
             ("training", self.training),
             ("decoder.kind", kind_of(self)),
             *(("decoder.cell_kind", kind_of(cell)) for cell in self.cells),
-            ("decoder.head_kind", kind_of(self.head)),
+            ("decoder.output_layer_kind", kind_of(self.head)),
             ("attention.kind", kind_of(self.attention)),
             *settings_of("decoder", self.config),
             *settings_of("attention", self.attention_config),
@@ -443,7 +450,9 @@ class AttendThenStep(Decoder):
         from pellucid.kernels.tensor_functions import prepare_decoder  # Numba takes a second to import
 
         weights = self._kernel_weights(self.table.vectors(), cache.dropout_masks)
-        return cache._replace(kernel=prepare_decoder(weights, self._head_parts(), _attention_inputs(cache)))
+        return cache._replace(
+            kernel=prepare_decoder(weights, self._output_layer_parameters(), _attention_inputs(cache))
+        )
 
     def step(
         self,
@@ -523,7 +532,7 @@ class AttendThenStep(Decoder):
         cell_weights = table, cell.bias_n(), recurrent, self.context_projection.weight
         return DecoderParameters(cell.layout, score, *cell_weights, *self.attention.score_params())
 
-    def _head_parts(self) -> Head:
+    def _output_layer_parameters(self) -> OutputLayerParameters:
         """Return the parameters of the output layer as a kernel reads them."""
         return (
             self.head.kernel_parameters(self.table.weight)
@@ -567,7 +576,7 @@ class StepThenAttend(Decoder):
             sizes: Sizes of memory and vocabulary.
         """
         super().__init__(config, attention, sizes, config.hidden_size if config.input_feeding else 0, "state")
-        input_size = head_input_size(config.output, config.hidden_size, sizes.memory)
+        input_size = output_layer_input_size(config.output, config.hidden_size, sizes.memory)
         self.combination = nn.Linear(input_size, config.hidden_size, bias=False)
 
     def init_state(self, memory: Memory) -> State:

@@ -16,9 +16,9 @@ from pellucid.data.vocabulary import BOS, NUM_SPECIAL
 from pellucid.model.attention import Attention
 from pellucid.model.decoder import Decoder
 from pellucid.model.encoder import Encoder
-from pellucid.model.heads import TokenClassificationHead
 from pellucid.model.memory import Memory, Seq2SeqOutput
 from pellucid.model.network import Network
+from pellucid.model.output_layers import TokenClassificationHead
 
 
 class EncoderOnlyModel(Network):
