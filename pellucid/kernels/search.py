@@ -548,8 +548,8 @@ def _trace_back(
 def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
     """Return the smallest example of a search: decoder, initial state and limits."""
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
-    table, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
-    parameters = DecoderParameters(GRU, DOT_PRODUCT, table, square[0], empty, empty)
+    projected_inputs, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
+    parameters = DecoderParameters(GRU, DOT_PRODUCT, projected_inputs, square[0], empty, empty)
     output_layer, inputs = (
         OutputLayerParameters(column, column, column[:, 0]),
         AttentionInputs(square[None], square[None], one),

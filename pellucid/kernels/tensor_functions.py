@@ -5,7 +5,7 @@ arrays: `search_beams` is here, `search_beams_numpy` in search.py. The suffix ma
 PyTorch; some functions here call parts of them instead.
 
 B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, V
-rows of a table or symbols, R hypotheses of a search.
+rows of projected inputs or symbols, R hypotheses of a search.
 """
 
 from functools import partial, reduce
@@ -65,7 +65,7 @@ class RecurrentTensors(NamedTuple):
 def run_recurrence(
     directions: list[Direction], symbols: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
 ) -> RecurrentTensors:
-    """Return the states of each direction, run from zero over every row on the inputs W x + b = table[symbol].
+    """Return the states of each direction, run from zero over every row on projected_inputs[symbol] = W x + b.
 
     The first direction runs from a row's first position to its last, the second from its last to its first. Gradients
     flow to the tensors of the directions, unless gradients are disabled. The backward pass runs once: a second one
@@ -73,7 +73,7 @@ def run_recurrence(
 
     Args:
         directions: Projected inputs and parameters of one or two directions of the same size.
-        symbols: Row of the table for each position.
+        symbols: Row of the projected inputs for each position.
         lengths: Number of real positions of each row, at least 1.
     """
     groups = row_groups(_array(symbols), _array(lengths), len(directions))
@@ -104,7 +104,7 @@ class _Recurrence(torch.autograd.Function):
             cells: Layout of each direction's cell.
             groups: Rows that run together.
             shape: B, S and N.
-            *tensors: Table, weight and `bias_n` of each direction.
+            *tensors: Projected inputs, weight and `bias_n` of each direction.
         """
         output, ctx.tapes = run_groups(_recurrent_parameters(cells, tensors), groups, shape, True)
         ctx.cells, ctx.groups = cells, groups
@@ -152,17 +152,19 @@ def _run_group_backward(
     grad_outputs: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B N H"]],
     group_and_tape: tuple[RowGroup, RecurrentTape],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return one group's gradients of table, weight and `bias_n` of its direction."""
+    """Return one group's gradients of projected inputs, weight and `bias_n` of its direction."""
     (group, tape), (states, hidden) = group_and_tape, grad_outputs
     direction_weights = weights[group.direction]
-    table = recurrence_backward(direction_weights, group.packed, tape, states, hidden[group.rows, group.direction])
+    projected_inputs = recurrence_backward(
+        direction_weights, group.packed, tape, states, hidden[group.rows, group.direction]
+    )
     layout, size = direction_weights.layout, direction_weights.recurrent.shape[1]
     factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
     weight, before = torch.empty(layout.gates * size, size), torch.from_numpy(tape.before)
     for gate in range(layout.gates):
         buffer = factors[recurrent_buffer_index(layout, gate)]
         torch.mm(buffer.T, before, out=weight[gate * size : (gate + 1) * size])
-    return torch.from_numpy(table), weight, _bias_n_gradient(layout, factors)
+    return torch.from_numpy(projected_inputs), weight, _bias_n_gradient(layout, factors)
 
 
 def _bias_n_gradient(layout: CellLayout, buffers: Float[Tensor, "P M H"]) -> Float[Tensor, " C"]:
@@ -250,7 +252,7 @@ def unroll_decoder(
 
     Args:
         parameters: Parameters of a decoder step.
-        symbols: Decoder input ids, which are rows of the table of projected embeddings.
+        symbols: Decoder input ids, which are rows of `parameters.projected_inputs`.
         inputs: Keys, memory and lengths of the sources, one per row of `symbols`.
         hidden: Initial h.
         cell: Initial c; None where the cell has none.
@@ -275,7 +277,7 @@ def unroll_decoder(
 class _Gradients(NamedTuple):
     """Gradients of all arguments of the steps except ids and lengths."""
 
-    table: Tensor
+    projected_inputs: Tensor
     bias_n: Tensor
     recurrent: Tensor
     context: Tensor
@@ -319,7 +321,7 @@ class _Unrolled(torch.autograd.Function):
             ctx: Context of autograd.
             cell: Layout of the cell.
             score: Layout of the attention score.
-            symbols: Row of the table for each step.
+            symbols: Row of the projected inputs for each step.
             lengths: Number of source positions of each row.
             *tensors: The fields of `_Gradients`.
         """
@@ -382,7 +384,7 @@ def _slice_gradients(
         torch.mm(buffers[gate].T, contexts, out=context[gate])
     projected = unrolled.attention.scorer.layout.projects_query
     return _Gradients(
-        table=torch.from_numpy(factors.table),
+        projected_inputs=torch.from_numpy(factors.projected_inputs),
         bias_n=_bias_n_gradient(layout, buffers),
         recurrent=recurrent.flatten(0, 1),
         context=context.flatten(0, 1),

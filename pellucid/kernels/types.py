@@ -74,7 +74,7 @@ class Direction(NamedTuple):
     """One direction of a recurrent layer: its projected inputs and its recurrent parameters."""
 
     cell: CellLayout
-    table: Float[Array, "V G"]
+    projected_inputs: Float[Array, "V G"]
     """W x + b of each distinct input vector, one per row, gate by gate, with every bias except `bias_n`."""
     weight: Float[Array, "G H"]
     """U of all gates, one below the other."""
@@ -91,7 +91,7 @@ class DecoderParameters(NamedTuple):
 
     cell: CellLayout
     score: ScoreLayout
-    table: Float[Array, "V G"]
+    projected_inputs: Float[Array, "V G"]
     """W x + b of the embedding x of each target symbol, gate by gate, with every bias except `bias_n`."""
     bias_n: Float[Array, " C"]
     """Hidden bias of the gate `cell.gated`; empty where the cell has no such gate."""

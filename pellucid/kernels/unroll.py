@@ -53,7 +53,7 @@ class CellParameters(NamedTuple):
     """Parameters of the decoder's cell, gate by gate; those ending in `_t` are transposed, for the forward pass."""
 
     layout: CellLayout
-    table: Float[np.ndarray, "V G"]
+    projected_inputs: Float[np.ndarray, "V G"]
     """W x + b of the embedding x of each target symbol, with every bias except `bias_n`."""
     bias_n: Flat
     """Hidden bias of the gate `layout.gated`; empty where the cell has no such gate."""
@@ -91,13 +91,13 @@ class OutputGradients(NamedTuple):
 
 
 class StepGradients(NamedTuple):
-    """Gradients of the table and the score, and the factors of other gradients that the tape does not hold."""
+    """Gradients of projected inputs and score, and the factors of other gradients that the tape does not hold."""
 
     queries: Float[np.ndarray, "T B A"]
     """Gradients of the queries W s of each step; one step without meaning for dot products."""
     energies: Float[np.ndarray, "B T S"]
     """Gradients of the scores e."""
-    table: Float[np.ndarray, "V G"]
+    projected_inputs: Float[np.ndarray, "V G"]
     scorer: ScorerGradients
 
 
@@ -153,7 +153,7 @@ def unroll_decoder_numpy(
 
     Args:
         parameters: Parameters of a decoder step.
-        symbols: Decoder input ids, which are rows of the table of projected embeddings.
+        symbols: Decoder input ids, which are rows of `parameters.projected_inputs`.
         inputs: Keys, memory and lengths of the sources, one per row of `symbols`.
         hidden: Initial h.
         cell: Initial c; None where the cell has none.
@@ -189,7 +189,7 @@ def unroll_slices(
         parameters: Parameters of the cell.
         scorer: Attention score.
         start: Keys, memory and initial state.
-        symbols: Decoder input ids, which are rows of the table of projected embeddings.
+        symbols: Decoder input ids, which are rows of `parameters.projected_inputs`.
         lengths: Number of source positions of each row.
     """
     task = partial(_unroll_slice, parameters, scorer, start, symbols, lengths)
@@ -217,10 +217,12 @@ def cell_parameters(parameters: DecoderParameters) -> CellParameters:
     Args:
         parameters: Parameters of a decoder step.
     """
-    table, bias, recurrent, context = (contiguous(array) for array in parameters[2:6])
+    projected_inputs, bias, recurrent, context = (contiguous(array) for array in parameters[2:6])
     size = recurrent.shape[1]
     transposed = by_gate_t(recurrent), by_gate_t(context, size)
-    return CellParameters(parameters.cell, table, bias, by_gate(recurrent), by_gate(context, size), *transposed)
+    return CellParameters(
+        parameters.cell, projected_inputs, bias, by_gate(recurrent), by_gate(context, size), *transposed
+    )
 
 
 def _unroll_slice(
@@ -248,7 +250,7 @@ def unroll_slice_backward(
     memory_gradients: MemoryGradients,
     unrolled: UnrolledSlice,
 ) -> tuple[OutputGradients, StepGradients]:
-    """Return the gradients of the initial state, table and score of a slice, and the factors of the other gradients.
+    """Return the gradients of initial state, projected inputs and score of a slice, and the factors of the others.
 
     The slice's tape is overwritten, so this runs once.
 
@@ -305,7 +307,7 @@ def unroll_forward(
 
     Args:
         parameters: Parameters of the cell.
-        symbols: Row of the table for each step.
+        symbols: Row of the projected inputs for each step.
         attention: Attention score, keys and memory.
         hidden: Initial h.
         cell: Initial c; without rows where the cell has none.
@@ -359,13 +361,13 @@ def compute_preactivations(
 
     Args:
         parameters: Parameters of the cell.
-        symbols: Row of the table for each row.
+        symbols: Row of the projected inputs for each row.
         contexts: c.
         before: h, before the step.
         buffers: Output: one buffer per gate.
         first: Index at which the step begins in each buffer.
     """
-    gather_inputs(parameters.layout, parameters.table, symbols, parameters.bias_n, buffers, first)
+    gather_inputs(parameters.layout, parameters.projected_inputs, symbols, parameters.bias_n, buffers, first)
     for gate in range(parameters.layout.gates):
         buffer = buffers[gate, first : first + before.size]
         gemm_add(contexts, parameters.context_t[gate], buffer.reshape(before.shape))
@@ -385,7 +387,7 @@ def unroll_backward(
 
     Args:
         parameters: Parameters of the cell.
-        symbols: Row of the table for each step.
+        symbols: Row of the projected inputs for each step.
         attention: Attention score, keys and memory.
         tape: Results of `unroll_forward`, overwritten.
         output_gradients: Gradients of the results, overwritten.
@@ -394,7 +396,10 @@ def unroll_backward(
     (count, rows), scorer = symbols.shape, attention.scorer
     num_gradients = count if scorer.layout.projects_query else 1
     queries = np.empty((num_gradients, rows, attention.keys.shape[1]), np.float32)
-    energies, table = np.zeros(tape.weights.shape, np.float32), np.zeros(parameters.table.shape, np.float32)
+    energies, projected_inputs = (
+        np.zeros(tape.weights.shape, np.float32),
+        np.zeros(parameters.projected_inputs.shape, np.float32),
+    )
     keys[:] = 0
     sums = ScorerGradients(
         keys,
@@ -403,7 +408,7 @@ def unroll_backward(
         np.zeros(scorer.filters.shape, np.float32),
         np.zeros(attention.initial_weights.shape, np.float32),
     )
-    gradients = StepGradients(queries, energies, table, sums)
+    gradients = StepGradients(queries, energies, projected_inputs, sums)
     buffers = location_buffers(scorer, attention.memory.shape[2])
     _unroll_steps_backward(parameters, symbols, attention, (tape, output_gradients), gradients, buffers)
     return gradients
@@ -421,7 +426,7 @@ def _unroll_steps_backward(
     """Take the steps of `unroll_backward`."""
     (tape, output_gradients), projected = steps, attention.scorer.layout.projects_query
     for step in range(symbols.shape[0] - 1, -1, -1):
-        _step_backward(parameters, symbols[step], steps, gradients.table, step)
+        _step_backward(parameters, symbols[step], steps, gradients.projected_inputs, step)
         query_gradient = gradients.queries[step if projected else 0]
         attention_gradients = AttentionGradients(
             output_gradients.contexts[step], output_gradients.weights, gradients.energies, query_gradient
@@ -439,15 +444,15 @@ def _step_backward(
     parameters: CellParameters,
     symbols: Int[np.ndarray, " B"],
     steps: tuple[DecoderTape, OutputGradients],
-    table: Float[np.ndarray, "V G"],
+    projected_inputs: Float[np.ndarray, "V G"],
     step: int,
 ) -> None:
-    """Compute the gradients of a step's contexts, of the previous states and of the table from those of its states."""
+    """Compute the gradients of a step's contexts, previous states and projected inputs from those of its states."""
     (tape, output_gradients), layout = steps, parameters.layout
     hidden, first = output_gradients.hidden[step + 1], step * tape.hidden[0].size
     before = tape.hidden[step].reshape(-1), tape.cell[step].reshape(-1)
     cell_backward(layout, tape.buffers, first, (hidden.reshape(-1), output_gradients.cell.reshape(-1)), before)
-    scatter_add(layout, tape.buffers, first, symbols, table)
+    scatter_add(layout, tape.buffers, first, symbols, projected_inputs)
     for gate in range(layout.gates):
         buffer = tape.buffers[gate, first : first + hidden.size]
         gemm_add(buffer.reshape(hidden.shape), parameters.context[gate], output_gradients.contexts[step])

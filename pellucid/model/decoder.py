@@ -524,12 +524,12 @@ class AttendThenStep(Decoder):
         return self.output_of_steps(symbols, readout, cache, final_state)
 
     def _kernel_weights(self, vectors: Float[Tensor, "N E"], masks: DropoutMasks | None) -> DecoderParameters:
-        """Return the parameters that a kernel reads: the projected table, and the weights of cell and attention."""
+        """Return the parameters that a kernel reads: projected embeddings, and weights of cell and attention."""
         cell, score = self.cells[0], SCORES[kind_of(self.attention)]
-        table = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
+        projected_inputs = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
         dropped = None if masks is None else masks.cells[0].weight
         recurrent = cell.hidden_weight if dropped is None else dropped
-        cell_weights = table, cell.bias_n(), recurrent, self.context_projection.weight
+        cell_weights = projected_inputs, cell.bias_n(), recurrent, self.context_projection.weight
         return DecoderParameters(cell.layout, score, *cell_weights, *self.attention.score_params())
 
     def _output_layer_parameters(self) -> OutputLayerParameters:
