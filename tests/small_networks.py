@@ -248,5 +248,5 @@ def gru_step(inputs: Tensor, recurrent: Tensor, hidden: Tensor) -> Tensor:
 def lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """Return h' and c' of an LSTM from the preactivations of its gates and c."""
     state = cells.CELLS["lstm"].step(gates, torch.zeros_like(gates), cells.LayerState(cell, cell))
-    assert state.cell is not None
-    return state.hidden, state.cell
+    assert state.cell_state is not None
+    return state.hidden, state.cell_state

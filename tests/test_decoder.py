@@ -38,9 +38,9 @@ def memory_of(network: EncoderDecoder, batch: Batch) -> Memory:
 
 def same_states(actual: State, expected: State, tolerance: float = 1e-12) -> None:
     assert_tensors_close(actual.hidden, expected.hidden, tolerance)
-    assert (actual.cell is None) == (expected.cell is None)
-    if actual.cell is not None and expected.cell is not None:
-        assert_tensors_close(actual.cell, expected.cell, tolerance)
+    assert (actual.cell_state is None) == (expected.cell_state is None)
+    if actual.cell_state is not None and expected.cell_state is not None:
+        assert_tensors_close(actual.cell_state, expected.cell_state, tolerance)
     assert (actual.attention_state is None) == (expected.attention_state is None)
     if actual.attention_state is not None and expected.attention_state is not None:
         assert_tensors_close(actual.attention_state, expected.attention_state, tolerance)
@@ -56,9 +56,9 @@ def expected_layer_step(decoder: Decoder, inputs: Tensor, layer: int, state: Sta
     cell.weight_ih.data, cell.weight_hh.data = torch.cat(weights, dim=1).data, layer_cell.hidden_weight.data
     cell.bias_ih.data, cell.bias_hh.data = layer_cell.input_bias.data, layer_cell.hidden_bias.data
     hidden = state.hidden[:, layer]
-    if state.cell is None:
+    if state.cell_state is None:
         return cell(inputs, hidden), None
-    new_state: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell[:, layer]))
+    new_state: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell_state[:, layer]))
     return new_state
 
 
@@ -106,9 +106,9 @@ def test_initial_state_is_zero_or_a_projection(config: Config, batch: Batch, see
                 decoder.bridge.weight @ (mean if config.decoder.init_hidden == "mean" else final) + decoder.bridge.bias
             )
         assert_tensors_close(state.hidden[b], parts[: L * H].tanh().reshape(L, H))
-        assert (state.cell is not None) == (config.decoder.cell == "lstm")
-        if state.cell is not None:
-            assert_tensors_close(state.cell[b], parts[L * H :].reshape(L, H))
+        assert (state.cell_state is not None) == (config.decoder.cell == "lstm")
+        if state.cell_state is not None:
+            assert_tensors_close(state.cell_state[b], parts[L * H :].reshape(L, H))
 
 
 @few_examples

@@ -27,13 +27,15 @@ def expected_layer_step(
     weights: list[Tensor] = [layer_cell.input_weight]
     if layer == 0 and decoder.context_projection is not None:
         weights.append(decoder.context_projection.weight)
-    cell = (nn.GRUCell if layer_cell.cell == "gru" else nn.LSTMCell)(inputs.shape[1], layer_cell.hidden_size).double()
+    cell = (nn.GRUCell if layer_cell.cell_type == "gru" else nn.LSTMCell)(
+        inputs.shape[1], layer_cell.hidden_size
+    ).double()
     cell.weight_ih.data, cell.weight_hh.data = torch.cat(weights, dim=1).data, layer_cell.hidden_weight.data
     cell.bias_ih.data, cell.bias_hh.data = layer_cell.input_bias.data, layer_cell.hidden_bias.data
     hidden = state.hidden[:, layer]
-    if state.cell is None:
+    if state.cell_state is None:
         return cell(inputs, hidden), None
-    new_state: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell[:, layer]))
+    new_state: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell_state[:, layer]))
     return new_state
 
 

@@ -32,10 +32,10 @@ def prepare_caches(decoder: Decoder, memory: Memory) -> tuple[AttentionCache, At
 
 def collect_results(step: Step) -> dict[str, torch.Tensor]:
     """Return all results of a step by name."""
-    cell = {} if step.state.cell is None else {"cell": step.state.cell}
+    cell_state = {} if step.state.cell_state is None else {"cell_state": step.state.cell_state}
     attention = {"context": step.attention.context, "weights": step.attention.weights}
     attention_state = {} if step.state.attention_state is None else {"attention_state": step.state.attention_state}
-    return {"logits": step.logits, "hidden": step.state.hidden, **cell, **attention, **attention_state}
+    return {"logits": step.logits, "hidden": step.state.hidden, **cell_state, **attention, **attention_state}
 
 
 def draw_state(decoder: Decoder, rows: int, positions: int) -> State:

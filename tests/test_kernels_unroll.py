@@ -67,7 +67,7 @@ def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Sc
     def outputs() -> list[torch.Tensor]:
         memory = build_memory(states.transpose(0, 1), lengths)
         unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
-        last = [unrolled.state.hidden] + ([] if unrolled.state.cell is None else [unrolled.state.cell])
+        last = [unrolled.state.hidden] + ([] if unrolled.state.cell_state is None else [unrolled.state.cell_state])
         return [unrolled.logits, unrolled.weights, *last]
 
     assert_named_tensors_close(

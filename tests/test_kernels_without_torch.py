@@ -49,9 +49,9 @@ arguments, results = np.load(sys.argv[1]), {}
 
 def read_struct(kind, prefix):
     arrays = [arguments.get(f"{prefix}.{name}") for name in kind._fields]
-    if "cell" in kind._fields and kind is not InitialState:
+    if kind in (Direction, DecoderParameters):
         arrays[0] = CellLayout(*map(int, arrays[0]))
-    if "score" in kind._fields:
+    if kind is DecoderParameters:
         arrays[1] = ScoreLayout(int(arrays[1][0]), *map(bool, arrays[1][1:]))
     return kind(*arrays)
 

@@ -148,7 +148,9 @@ def initial_kernel_state(state: State) -> InitialState:
     Args:
         state: Decoder state.
     """
-    return InitialState(state.hidden[:, 0], None if state.cell is None else state.cell[:, 0], state.attention_state)
+    return InitialState(
+        state.hidden[:, 0], None if state.cell_state is None else state.cell_state[:, 0], state.attention_state
+    )
 
 
 def search_limits(vocabulary_size: int, limits: LengthLimits) -> SearchLimits:

@@ -245,7 +245,7 @@ def scorer_of(parameters: DecoderParameters) -> Scorer:
     query, location, filters = (contiguous(array) for array in arrays)
     query_t, location_t, filters_t = (contiguous(array.T) for array in (query, location, filters))
     energy = contiguous(parameters.energy)
-    return Scorer(parameters.score, query, query_t, energy, location, location_t, filters, filters_t)
+    return Scorer(parameters.score_layout, query, query_t, energy, location, location_t, filters, filters_t)
 
 
 def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"], layout: ScoreLayout) -> KeyMatrix:

@@ -53,7 +53,7 @@ class SearchState(NamedTuple):
     """State of the hypotheses before a step, as contiguous arrays."""
 
     hidden: Float[np.ndarray, "R H"]
-    cell: Float[np.ndarray, "C H"]
+    cell_state: Float[np.ndarray, "C H"]
     """Cell state; without rows where the cell has none."""
     attention_state: Float[np.ndarray, "L S"]
     """Attention weights of the previous step; without rows unless the score is location-sensitive."""
@@ -64,7 +64,7 @@ class SearchState(NamedTuple):
         Args:
             rows: Slice of the rows.
         """
-        return SearchState(self.hidden[rows], self.cell[rows], self.attention_state[rows])
+        return SearchState(self.hidden[rows], self.cell_state[rows], self.attention_state[rows])
 
 
 class TransposedOutputLayer(NamedTuple):
@@ -94,7 +94,7 @@ class PreparedDecoder(NamedTuple):
         self,
         symbols: Int[np.ndarray, " R"],
         hidden: Float[np.ndarray, "R H"],
-        cell: Float[np.ndarray, "R H"] | None,
+        cell_state: Float[np.ndarray, "R H"] | None,
         attention_state: Float[np.ndarray, "R S"] | None = None,
     ) -> KernelStepOutput:
         """Return states, contexts, attention weights and logits of one step of all hypotheses.
@@ -104,7 +104,7 @@ class PreparedDecoder(NamedTuple):
         Args:
             symbols: Previous symbol of each hypothesis.
             hidden: h.
-            cell: c; None where the cell has none.
+            cell_state: c; None where the cell has none.
             attention_state: Attention weights of the previous step; only the location-sensitive score reads them.
 
         Raises:
@@ -112,7 +112,7 @@ class PreparedDecoder(NamedTuple):
         """
         has_weights = not self.attention.scorer.layout.reads_weights or attention_state is not None
         assert has_weights, "a location-sensitive score needs the previous weights"
-        state = search_state(InitialState(hidden, cell, attention_state))
+        state = search_state(InitialState(hidden, cell_state, attention_state))
         task = partial(_step_rows, self, contiguous(symbols), state)
         running = len(self.attention.rows)
         parts = thread_map(task, split_rows(running, min(running, num_slices(len(hidden)))))
@@ -132,7 +132,7 @@ def prepare_decoder_numpy(
     _, memory, lengths = (contiguous(array) for array in inputs)
     state, context = contiguous(output_layer.state.T), contiguous(output_layer.context.T)
     with defer_signals():
-        keys = prepare_keys(inputs.keys, lengths, parameters.score)
+        keys = prepare_keys(inputs.keys, lengths, parameters.score_layout)
     attention = SearchAttention(scorer_of(parameters), keys, memory, lengths, np.arange(len(keys)))
     return PreparedDecoder(
         cell_parameters(parameters), TransposedOutputLayer(state, context, output_layer.bias), attention
@@ -146,8 +146,8 @@ def search_state(first: InitialState) -> SearchState:
         first: Initial state.
     """
     hidden, weights = contiguous(first.hidden), first.attention_state
-    cell = hidden[:0] if first.cell is None else contiguous(first.cell)
-    return SearchState(hidden, cell, NO_ROWS if weights is None else contiguous(weights))
+    cell_state = hidden[:0] if first.cell_state is None else contiguous(first.cell_state)
+    return SearchState(hidden, cell_state, NO_ROWS if weights is None else contiguous(weights))
 
 
 def _step_rows(
@@ -186,9 +186,9 @@ def step(
     Returns:
         h', c' (without rows where the cell has none), contexts, attention weights and logits.
     """
-    (before, cell, attention_state), scorer = state, attention.scorer
+    (before, cell_state, attention_state), scorer = state, attention.scorer
     rows = before.shape[0]
-    after, cell_after = np.empty(before.shape, np.float32), np.empty(cell.shape, np.float32)
+    after, cell_after = np.empty(before.shape, np.float32), np.empty(cell_state.shape, np.float32)
     contexts = np.empty((rows, attention.memory.shape[2]), np.float32)
     attn_weights = np.zeros((rows, attention.memory.shape[1]), np.float32)
     location = location_buffers(scorer, attention.memory.shape[1])
@@ -200,7 +200,9 @@ def step(
         attend_hypotheses(attention, before, attention_state, location, attn_weights, contexts)
     buffers = np.empty((parameters.layout.buffers, before.size), np.float32)
     compute_preactivations(parameters, symbols, contexts, before, buffers, 0)
-    cell_forward(parameters.layout, buffers, 0, (before.ravel(), cell.ravel()), (after.ravel(), cell_after.ravel()))
+    cell_forward(
+        parameters.layout, buffers, 0, (before.ravel(), cell_state.ravel()), (after.ravel(), cell_after.ravel())
+    )
     return after, cell_after, contexts, attn_weights, logits_of(output_layer, after, contexts)
 
 

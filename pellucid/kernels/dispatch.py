@@ -196,7 +196,7 @@ search trees. `greedy` and `beam` in decoding/ compute it, in PyTorch as in kern
 NUMBA = Backend(
     "Numba",
     {
-        "recurrence": {**PROCESSOR, **RECURRENT_MASK, "cell.kind": {"recurrent"}, "cell.cell": CELL_LAYOUTS},
+        "recurrence": {**PROCESSOR, **RECURRENT_MASK, "cell.kind": {"recurrent"}, "cell.type": CELL_LAYOUTS},
         "keys": TRAINED,
         "unroll": UNROLL,
         "step": STEP,

@@ -140,7 +140,7 @@ def recurrent_parameters(direction: Direction) -> RecurrentParameters:
         direction: Projected inputs and parameters.
     """
     projected_inputs, weight, bias = (contiguous(array) for array in direction[1:])
-    return RecurrentParameters(direction.cell, projected_inputs, by_gate(weight), by_gate_t(weight), bias)
+    return RecurrentParameters(direction.layout, projected_inputs, by_gate(weight), by_gate_t(weight), bias)
 
 
 def by_gate(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Float[np.ndarray, "Q H N"]:
@@ -212,9 +212,9 @@ def recurrence_forward(
     capacity, cells = packed.state_rows.shape[0] if with_tape else rows, layout.states - 1
     buffers, before = np.empty((layout.buffers, capacity * size), np.float32), np.zeros((capacity, size), np.float32)
     cell_before = np.zeros((capacity * cells, size), np.float32)
-    hidden, cell = np.zeros((rows, size), np.float32), np.zeros((rows * cells, size), np.float32)
+    hidden, cell_state = np.zeros((rows, size), np.float32), np.zeros((rows * cells, size), np.float32)
     tape = RecurrentTape(before, cell_before, buffers, hidden)
-    _forward_steps(parameters, packed, tape, cell, states)
+    _forward_steps(parameters, packed, tape, cell_state, states)
     return tape
 
 
@@ -223,7 +223,7 @@ def _forward_steps(
     parameters: RecurrentParameters,
     packed: PackedSequence,
     tape: RecurrentTape,
-    cell: Float[np.ndarray, "C H"],
+    cell_state: Float[np.ndarray, "C H"],
     states: Float[np.ndarray, "M H"],
 ) -> None:
     """Take the steps of `recurrence_forward`; the tape has space for all steps, or for one, which they then share."""
@@ -243,9 +243,9 @@ def _forward_steps(
             offset,
         )
         add_recurrent(layout, before, parameters.recurrent_t, tape.buffers, offset)
-        cell_before, cell_state = tape.cell_before[first : first + cells].reshape(-1), cell[:cells].reshape(-1)
-        copy_(cell_before, cell_state)
-        cell_forward(layout, tape.buffers, offset, (before.reshape(-1), cell_before), (hidden, cell_state))
+        cell_before, cell_after = tape.cell_before[first : first + cells].reshape(-1), cell_state[:cells].reshape(-1)
+        copy_(cell_before, cell_after)
+        cell_forward(layout, tape.buffers, offset, (before.reshape(-1), cell_before), (hidden, cell_after))
         for row in range(n):
             copy_(states[packed.state_rows[start + row]], tape.hidden[row])
         start += n
@@ -271,8 +271,11 @@ def recurrence_backward(
         hidden: Gradients of the final states, overwritten.
     """
     rows, size = packed.counts[0] * (parameters.layout.states - 1), parameters.recurrent.shape[1]
-    projected_inputs, cell = np.zeros(parameters.projected_inputs.shape, np.float32), np.zeros((rows, size), np.float32)
-    _backward_steps(parameters, packed, tape, (states, hidden, cell), projected_inputs)
+    projected_inputs, cell_state = (
+        np.zeros(parameters.projected_inputs.shape, np.float32),
+        np.zeros((rows, size), np.float32),
+    )
+    _backward_steps(parameters, packed, tape, (states, hidden, cell_state), projected_inputs)
     return projected_inputs
 
 
@@ -285,7 +288,7 @@ def _backward_steps(
     projected_inputs: Float[np.ndarray, "V G"],
 ) -> None:
     """Take the steps of `recurrence_backward`, from the gradients of states, hidden and cell."""
-    (states, hidden, cell), end, size = gradients, packed.state_rows.shape[0], parameters.recurrent.shape[1]
+    (states, hidden, cell_state), end, size = gradients, packed.state_rows.shape[0], parameters.recurrent.shape[1]
     layout = parameters.layout
     for step in range(packed.counts.shape[0] - 1, -1, -1):
         n = packed.counts[step]
@@ -294,7 +297,9 @@ def _backward_steps(
             add_(hidden[row], states[packed.state_rows[start + row]])
         offset, hidden_gradient = start * size, hidden[:n]
         before = tape.before[start:end].reshape(-1), tape.cell_before[start : start + cells].reshape(-1)
-        cell_backward(layout, tape.buffers, offset, (hidden_gradient.reshape(-1), cell[:cells].reshape(-1)), before)
+        cell_backward(
+            layout, tape.buffers, offset, (hidden_gradient.reshape(-1), cell_state[:cells].reshape(-1)), before
+        )
         scatter_add(layout, tape.buffers, offset, packed.symbols[start:end], projected_inputs)
         add_recurrent_backward(layout, tape.buffers, offset, parameters.recurrent, hidden_gradient)
         end = start

@@ -252,13 +252,13 @@ def greedy_steps(
         start: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
     """
-    rows, (hidden, cell, attention_state) = np.arange(start.hidden.shape[0]), start
+    rows, (hidden, cell_state, attention_state) = np.arange(start.hidden.shape[0]), start
     symbols, steps = np.full(rows.shape[0], BOS), np.zeros(rows.shape[0], np.int64)
     records = []
     for length in range(limits.max_length + 1):
         running = _select_sources(attention, rows)
-        hidden, cell, _, attn_weights, logits = step(
-            parameters, output_layer, running, symbols, SearchState(hidden, cell, attention_state)
+        hidden, cell_state, _, attn_weights, logits = step(
+            parameters, output_layer, running, symbols, SearchState(hidden, cell_state, attention_state)
         )
         ids, values = rank_symbols(logits, limits.suppressed, limits.num_candidates)
         symbols, log_probabilities = _choose_symbols(ids, values, length < limits.min_length)
@@ -272,7 +272,7 @@ def greedy_steps(
             if unfinished.shape[0] == 0:
                 break
             rows, symbols, hidden = rows[unfinished], symbols[unfinished], hidden[unfinished]
-            cell = cell[unfinished] if cell.shape[0] else cell
+            cell_state = cell_state[unfinished] if cell_state.shape[0] else cell_state
             attn_weights = attn_weights[unfinished] if attention_state.shape[0] else attn_weights
         attention_state = attn_weights if attention_state.shape[0] else attention_state
     return _stack_steps(records, steps)
@@ -380,13 +380,13 @@ def beam_steps(
         start: State before the first step.
         settings: Limits and options of the search.
     """
-    (limits, options), (hidden, cell, attention_state), count = settings, start, start.hidden.shape[0]
+    (limits, options), (hidden, cell_state, attention_state), count = settings, start, start.hidden.shape[0]
     active, cumulative_log_probs, symbols = np.arange(count), np.zeros((count, 1), np.float32), np.full(count, BOS)
     open_slots, finished, steps = np.full(count, options.beam_size), _empty_finished(count, 2 * options.beam_size), []
     for length in range(limits.max_length + 1):
         active_attention = _select_sources(attention, active)
-        hidden, cell, _, attn_weights, logits = step(
-            parameters, output_layer, active_attention, symbols, SearchState(hidden, cell, attention_state)
+        hidden, cell_state, _, attn_weights, logits = step(
+            parameters, output_layer, active_attention, symbols, SearchState(hidden, cell_state, attention_state)
         )
         width = min(open_slots[active].max(), cumulative_log_probs.shape[1] * logits.shape[1])
         ids, values, numbers, log_probabilities, extended_log_probs = rank_extensions(
@@ -411,7 +411,7 @@ def beam_steps(
             extension_ids[is_active].ravel(),
         )
         hidden = hidden[parent_rows]
-        cell = cell[parent_rows] if cell.shape[0] else cell
+        cell_state = cell_state[parent_rows] if cell_state.shape[0] else cell_state
         attention_state = attn_weights[parent_rows] if attention_state.shape[0] else attention_state
     return _trace_outputs(steps, finished, options.nbest)
 

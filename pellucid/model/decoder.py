@@ -60,7 +60,7 @@ class UnstackedState(NamedTuple):
 
     def stack(self) -> State:
         """Return the state with the layers stacked."""
-        cells = [layer.cell for layer in self.layers if layer.cell is not None]
+        cells = [layer.cell_state for layer in self.layers if layer.cell_state is not None]
         hidden = torch.stack([layer.hidden for layer in self.layers], dim=1)
         return State(hidden, torch.stack(cells, dim=1) if cells else None, self.input_feed, self.attention_state)
 
@@ -412,7 +412,7 @@ def unstack(state: State) -> UnstackedState:
         state: State with stacked layers.
     """
     hidden = state.hidden.unbind(dim=1)
-    cells = state.cell.unbind(dim=1) if state.cell is not None else [None] * len(hidden)
+    cells = state.cell_state.unbind(dim=1) if state.cell_state is not None else [None] * len(hidden)
     layers = [LayerState(*parts) for parts in zip(hidden, cells, strict=True)]
     return UnstackedState(layers, state.attention_state, state.input_feed)
 
@@ -516,9 +516,9 @@ class AttendThenStep(Decoder):
         inputs, start = self.embed(symbols, cache.dropout_masks), unstack(state).layers[0]
         weights = self._kernel_weights(inputs.vectors, cache.dropout_masks)
         ids = cast(Tensor, inputs.symbols)
-        arguments = _attention_inputs(cache), start.hidden, start.cell, state.attention_state
+        arguments = _attention_inputs(cache), start.hidden, start.cell_state, state.attention_state
         results = unroll_decoder(weights, ids, *arguments)
-        layer = LayerState(results.last, None if start.cell is None else results.cell)
+        layer = LayerState(results.last, None if start.cell_state is None else results.cell_state)
         final_state = UnstackedState([layer], None if state.attention_state is None else results.weights[:, -1])
         readout = ReadoutInputs(self.normalizations[0](results.hidden), results.contexts, results.weights)
         return self.output_of_steps(symbols, readout, cache, final_state)
@@ -549,8 +549,8 @@ def _attention_inputs(cache: AttentionCache) -> AttentionInputs:
 def _step_compiled(symbols: Int[Tensor, " R"], state: State, prepared: DecoderKernel) -> Step:
     """Take one step by a kernel."""
     layer = unstack(state).layers[0]
-    result = prepared.step(symbols, layer.hidden, layer.cell, state.attention_state)
-    new_layer = LayerState(result.hidden, None if layer.cell is None else result.cell)
+    result = prepared.step(symbols, layer.hidden, layer.cell_state, state.attention_state)
+    new_layer = LayerState(result.hidden, None if layer.cell_state is None else result.cell_state)
     weights = None if state.attention_state is None else result.weights
     attention = AttentionOutput(result.contexts, result.weights, weights)
     return Step(result.logits, UnstackedState([new_layer], weights).stack(), attention)

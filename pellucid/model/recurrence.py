@@ -133,7 +133,7 @@ def run_rnn(
     pairs = list(zip(cells, masks, strict=False))
     properties = (
         *(("cell.kind", kind_of(cell)) for cell in cells),
-        *(("cell.cell", cell.cell) for cell in cells),
+        *(("cell.type", cell.cell_type) for cell in cells),
         *(present for _, mask in pairs for present in present_fields("recurrent_mask", mask)),
     )
     compiled = use_kernel(request_of("recurrence", inputs.vectors, properties))
