@@ -84,7 +84,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     synthetic.digit_spans: {"symbols": ["one", "two"], "digits": "12"},
     synthetic.write_pairs: {"path": RUN.run.parent / "written.tsv", "examples": PAIRS},
     synthetic.read_words: {"path": RUN.files.train},
-    synthetic.split_words: {"words": ["ab", "b", "c"], "dev": 1, "test": 1, "seed": 1},
+    synthetic.split_words: {"words": ["ab", "b", "c"], "validation": 1, "test": 1, "seed": 1},
     display_text.visible_symbol: {"symbol": "a"},
     display_text.visible_text: {"text": "ab"},
     display_text.visible_pieces: {"pieces": ["a", "b"]},

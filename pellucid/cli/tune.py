@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
     with handle_sigint() as interrupt, multi_progress() as progress:
         request = _study_request(args, config, progress)
-        interrupt.training = True
+        interrupt.is_training = True
         events = tune(request)
         for event in events:
             if event is not None:

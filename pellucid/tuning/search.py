@@ -231,8 +231,8 @@ def prepare_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[
     data = resolve_auto_settings(files, config.data)
     file_reads = read_files(files, config.data, None).reads
     epochs = config.training.epochs or round(derived_epochs(file_reads[0].examples))
-    training = msgspec.structs.replace(config.training, epochs=float(epochs))
-    return msgspec.structs.replace(config, data=data, training=training), file_reads
+    training_config = msgspec.structs.replace(config.training, epochs=float(epochs))
+    return msgspec.structs.replace(config, data=data, training=training_config), file_reads
 
 
 def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
