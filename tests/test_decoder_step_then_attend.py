@@ -81,7 +81,7 @@ def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, b
     network = make_network(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
     assert isinstance(decoder, StepThenAttend)
-    state, cache = decoder.init_state(memory), decoder.prepare(memory)
+    state, cache = decoder.init_state(memory), decoder.build_cache(memory)
     assert (state.input_feed is not None) == settings["input_feeding"]
     for symbols in batch.target.unbind(dim=1):
         logits, vector = expected_step(decoder, symbols, state, cache)
@@ -97,7 +97,7 @@ def first_two_logits(override: Tensor | None, input_feeding: bool) -> tuple[Tens
     """Return the logits of the forced step and of the next one."""
     network = make_network(make_config({"decoder": {"order": "step-then-attend", "input_feeding": input_feeding}}), 1)
     memory = network.encoder(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
-    state, cache = network.decoder.init_state(memory), network.decoder.prepare(memory)
+    state, cache = network.decoder.init_state(memory), network.decoder.build_cache(memory)
     first_step = network.decoder.step(torch.tensor([1]), state, cache, override)
     return first_step.logits, network.decoder.step(torch.tensor([4]), first_step.state, cache).logits
 

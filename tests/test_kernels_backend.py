@@ -343,7 +343,7 @@ def test_a_search_equals_the_reference_in_double_precision() -> None:
 def build_unroll_request(network: EncoderDecoder) -> ComputationRequest:
     """Return the request to a backend that unrolls a network's decoder."""
     memory = network.encoder(make_padded_ids([2], 1), torch.tensor([2]))
-    return network.decoder.request("unroll", network.decoder.prepare(memory))
+    return network.decoder.request("unroll", network.decoder.build_cache(memory))
 
 
 def test_a_backend_declines_unlisted_properties() -> None:

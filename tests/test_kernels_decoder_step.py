@@ -23,9 +23,9 @@ from pellucid.model.memory import AttentionCache, Memory, State, Step
 
 def prepare_caches(decoder: Decoder, memory: Memory) -> tuple[AttentionCache, AttentionCache]:
     """Return attention caches of the memory for the kernel and for PyTorch."""
-    compiled = decoder.prepare(memory)
+    compiled = decoder.build_cache(memory)
     with disable_kernels():
-        uncompiled = decoder.prepare(memory)
+        uncompiled = decoder.build_cache(memory)
     assert compiled.kernel is not None and uncompiled.kernel is None
     return compiled, uncompiled
 

@@ -231,7 +231,7 @@ def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.Mo
             build_memory(torch.randn(1, 2, 3), torch.tensor([2])),
         )
         symbols = torch.ones(1, 2, dtype=torch.int64)
-        logits = supported.unroll(symbols, supported.init_state(memory), supported.prepare(memory)).logits
+        logits = supported.unroll(symbols, supported.init_state(memory), supported.build_cache(memory)).logits
         torch.autograd.grad(logits.sum(), list(supported.parameters()))
     finally:
         dispatch.is_numba_available.cache_clear()
@@ -246,7 +246,7 @@ def test_kernels_load_in_any_gradient_mode(context: Callable[[], AbstractContext
     with context():
         assert dispatch.is_numba_available()
         memory = build_memory(torch.randn(1, 2, 3), torch.tensor([2]))
-        decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
+        decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory))
 
 
 def test_without_numba_pytorch_runs_with_one_warning() -> None:

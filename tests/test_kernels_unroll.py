@@ -66,7 +66,7 @@ def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Sc
 
     def outputs() -> list[torch.Tensor]:
         memory = build_memory(states.transpose(0, 1), lengths)
-        unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
+        unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory))
         last = [unrolled.state.hidden] + ([] if unrolled.state.cell_state is None else [unrolled.state.cell_state])
         return [unrolled.logits, unrolled.weights, *last]
 
@@ -119,7 +119,7 @@ def test_padding_is_never_read(score: Score) -> None:
     results = []
     for filling in (0.0, torch.nan):
         memory = build_memory(states, lengths)
-        cache = decoder.prepare(memory)
+        cache = decoder.build_cache(memory)
         padding = (torch.arange(4) >= lengths[:, None])[:, :, None]
         keys = cache.keys.detach().masked_fill(padding, filling).requires_grad_()
         filled_states = memory.states.masked_fill(padding, filling).requires_grad_()
@@ -144,7 +144,7 @@ def test_the_number_of_threads_does_not_change_results(monkeypatch: pytest.Monke
 
     def outputs() -> list[torch.Tensor]:
         memory = build_memory(states, lengths)
-        unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
+        unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory))
         return [unrolled.logits, unrolled.weights]
 
     results, threads = [], torch.get_num_threads()
@@ -200,7 +200,7 @@ def test_unsupported_decoders_run_in_pytorch(monkeypatch: pytest.MonkeyPatch) ->
     ]
     for decoder in unsupported:
         memory = build_memory(torch.randn(1, 2, 3, dtype=next(decoder.parameters()).dtype), lengths)
-        decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
+        decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory))
     memory = build_memory(torch.randn(1, 2, 3), lengths)
     with pytest.raises(AssertionError):
-        supported.float().unroll(symbols, supported.init_state(memory), supported.prepare(memory))
+        supported.float().unroll(symbols, supported.init_state(memory), supported.build_cache(memory))

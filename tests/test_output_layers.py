@@ -87,6 +87,6 @@ def test_tied_vectors_are_one_parameter_with_both_gradients() -> None:
     source, symbols = torch.tensor([[4, 5]]), torch.tensor([[1, 4]])
     memory = network.encoder(source, torch.tensor([2]))
     decoder = network.decoder
-    logits = decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory)).logits
+    logits = decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory)).logits
     [gradient] = torch.autograd.grad(logits.square().sum(), [decoder.table.weight])
     assert gradient.any(dim=1).all(), "every symbol is scored, though only two are inputs"

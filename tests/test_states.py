@@ -23,7 +23,7 @@ def test_states_equal_those_of_the_network(kind: str) -> None:
         target_ids = transducer.vocabularies.target.encode(trace.target[:-1])
         with torch.inference_mode():
             memory = network.encoder(ids, torch.tensor([len(trace.source)]))
-            cache, state = network.decoder.prepare(memory), network.decoder.init_state(memory)
+            cache, state = network.decoder.build_cache(memory), network.decoder.init_state(memory)
             for t, symbol in enumerate([1, *target_ids]):
                 state = network.decoder.step(torch.tensor([symbol]), state, cache).state
                 np.testing.assert_allclose(own.decoder[t], state.hidden[0, -1].numpy(), atol=1e-6)

@@ -399,14 +399,14 @@ def attach_clock(state: TrainingState, clock: StageClock) -> None:
     encoder, decoder = network.encoder, network.decoder
     encoder.register_forward_pre_hook(lambda module, inputs: clock.enter(ENCODER))
     encoder.register_forward_hook(lambda module, inputs, memory: _leave_encoder(clock, memory.states))
-    timed_prepare = clock.time_function(KEYS, DECODER, decoder.prepare)
+    build_cache = clock.time_function(KEYS, DECODER, decoder.build_cache)
 
-    def _prepare(memory: Memory) -> AttentionCache:
-        cache = timed_prepare(memory)
+    def _build_cache(memory: Memory) -> AttentionCache:
+        cache = build_cache(memory)
         _on_gradient(cache.keys, lambda: clock.enter(KEYS))
         return cache
 
-    setattr(decoder, "prepare", _prepare)  # noqa: B010 (replaces the method of this object only)
+    setattr(decoder, "build_cache", _build_cache)  # noqa: B010 (replaces the method of this object only)
     decoder.head.register_forward_pre_hook(lambda module, inputs: _enter_head(clock, inputs))
     setattr(state.optimizer, "update", clock.time_function(UPDATE, OTHER, state.optimizer.update))  # noqa: B010
 
@@ -414,7 +414,7 @@ def attach_clock(state: TrainingState, clock: StageClock) -> None:
 def _attach_loader(state: TrainingState, clock: StageClock) -> None:
     """Attribute planning and collating of batches to their stage, unless another thread does it."""
     if not state.prefetch:
-        for name in ("plan_batches", "prepare"):
+        for name in ("plan_batches", "load_batch"):
             setattr(state, name, clock.time_function(BATCHING, WAITING, getattr(state, name)))
     build_loader = state.batch_loader
 

@@ -189,7 +189,7 @@ def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[in
         hidden[:, list(masked)] = True
         memory = memory._replace(masked=hidden)
     decoder = require_seq2seq(network).decoder
-    return SingleModelInference(decoder, decoder.init_state(memory), decoder.prepare(memory))
+    return SingleModelInference(decoder, decoder.init_state(memory), decoder.build_cache(memory))
 
 
 def _map_ids(symbols: Int[Tensor, "*shape"], id_map: Int[Tensor, " V"]) -> Int[Tensor, "*shape"]:

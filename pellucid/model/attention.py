@@ -116,7 +116,7 @@ class Attention(nn.Module, ABC):
         """
         raise NotImplementedError(type(self).__name__)
 
-    def prepare(self, memory: Memory) -> AttentionCache:
+    def build_cache(self, memory: Memory) -> AttentionCache:
         """Return the memory with its keys, as `forward` reads them at every step.
 
         Args:

@@ -154,7 +154,7 @@ class Decoder(nn.Module, ABC):
             override: Attention weights that replace those of the step; None for none.
         """
 
-    def prepare(self, memory: Memory) -> AttentionCache:
+    def build_cache(self, memory: Memory) -> AttentionCache:
         """Return the memory with everything that all steps share: keys of attention, and ids that can be copied.
 
         In training mode it also draws the dropout masks.
@@ -162,7 +162,7 @@ class Decoder(nn.Module, ABC):
         Args:
             memory: Encoder output.
         """
-        cache = self.attention.prepare(memory)
+        cache = self.attention.build_cache(memory)
         if self.copying is not None:
             cache = cache._replace(copy_ids=self.copying.copy_ids(memory))
         return cache._replace(dropout_masks=self._draw(memory)) if self.training else cache
@@ -222,7 +222,7 @@ class Decoder(nn.Module, ABC):
             symbols: Symbol fed back, for each hypothesis. There are as many hypotheses as sources, or a multiple;
                 those of a source are consecutive.
             state: State before the step.
-            cache: Memory and keys, as `prepare` returns them.
+            cache: Memory and keys, as `build_cache` returns them.
             override: Attention weights that replace those of the step; None for none.
 
         Returns:
@@ -241,7 +241,7 @@ class Decoder(nn.Module, ABC):
         Args:
             symbols: The target shifted right, BOS first.
             state: State before the first step.
-            cache: Memory and keys, as `prepare` returns them.
+            cache: Memory and keys, as `build_cache` returns them.
         """
         symbols = self.oov_to_unk(symbols)
         current, attentions, outputs = unstack(state), list[AttentionOutput](), list[Tensor]()
@@ -315,7 +315,7 @@ class Decoder(nn.Module, ABC):
         """
         if self.copying is None:
             return logits
-        assert cache.copy_ids is not None, "expected the cache that `prepare` returns"
+        assert cache.copy_ids is not None, "expected the cache that `build_cache` returns"
         gate_inputs = torch.cat(
             [readout.outputs, readout.contexts, self.embed(symbols, cache.dropout_masks).to_dense()], dim=-1
         )
@@ -438,13 +438,13 @@ class AttendThenStep(Decoder):
         """
         super().__init__(config, attention, sizes, sizes.memory, config.output)
 
-    def prepare(self, memory: Memory) -> AttentionCache:
-        """Return the memory as `Decoder.prepare` does; outside training also as a kernel reads it, if one supports it.
+    def build_cache(self, memory: Memory) -> AttentionCache:
+        """Return the memory as `Decoder.build_cache` does; outside training also for a kernel, if one supports it.
 
         Args:
             memory: Encoder output.
         """
-        cache = super().prepare(memory)
+        cache = super().build_cache(memory)
         if self.training or not use_kernel(self.request("step", cache)):
             return cache
         from pellucid.kernels.tensor_functions import prepare_decoder  # Numba takes a second to import
@@ -466,7 +466,7 @@ class AttendThenStep(Decoder):
         Args:
             symbols: Symbol fed back, for each hypothesis.
             state: State before the step.
-            cache: Memory and keys, as `prepare` returns them.
+            cache: Memory and keys, as `build_cache` returns them.
             override: Attention weights that replace those of the step; None for none.
         """
         if cache.kernel is not None and override is None and not self.training:
@@ -482,7 +482,7 @@ class AttendThenStep(Decoder):
         Args:
             symbols: The target shifted right, BOS first.
             state: State before the first step.
-            cache: Memory and keys, as `prepare` returns them.
+            cache: Memory and keys, as `build_cache` returns them.
         """
         if use_kernel(self.request("unroll", cache)):
             return self._unroll_compiled(symbols, state, cache)

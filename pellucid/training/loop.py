@@ -94,13 +94,13 @@ class TrainingState:
         size = config.batch_size or derived_batch_size(self.training_examples.source.num_sequences)
         return sample_batches(self.training_examples, size, config.batch_type, self.config.seed, epoch)
 
-    def prepare(self, rows: np.ndarray) -> Batch:
-        """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare`).
+    def load_batch(self, rows: np.ndarray) -> Batch:
+        """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare_batch`).
 
         Args:
             rows: Indices of the training examples.
         """
-        return self.gradient_computer.prepare(collate(self.training_examples, rows))
+        return self.gradient_computer.prepare_batch(collate(self.training_examples, rows))
 
     def batch_loader(self, plan: list[np.ndarray]) -> BatchLoader:
         """Return a loader of all batches from the current position, without end: the rest of this epoch, then all later
@@ -113,7 +113,7 @@ class TrainingState:
             A loader, which must be closed; it prepares the next batch in a thread if `prefetch` is True.
         """
         plans = chain([plan], map(self.plan_batches, count(self.progress.epoch + 1)))
-        batches = iterate_batches(plans, self.progress.batch, self.prepare)
+        batches = iterate_batches(plans, self.progress.batch, self.load_batch)
         return PrefetchLoader(batches) if self.prefetch else SynchronousLoader(batches)
 
 

@@ -159,7 +159,7 @@ class StudyRequest(NamedTuple):
     out: Path
     """Folder of the search."""
     config: Config
-    """Settings of the first trial, and of all settings that are not searched; as `prepare_config` returns it."""
+    """Settings of the first trial, and of all settings that are not searched; as `resolve_config` returns it."""
     space: SearchSpace
     trials: int
     """Total number of trials, including those of earlier calls; a repeated trial counts once."""
@@ -211,7 +211,7 @@ class StudyFinished(NamedTuple):
 TuneEvent = StudyOpened | TrialStarted | TrialProgress | EndedTrial | StudyFinished
 
 
-def prepare_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[FileRead, FileRead]]:
+def resolve_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[FileRead, FileRead]]:
     """Read the files, and return the configuration with their format and the number of epochs in place of "auto" and 0.
 
     Args:
