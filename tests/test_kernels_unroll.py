@@ -33,7 +33,8 @@ from pellucid.model.memory import AttentionCache, Memory, State
 from pellucid.model.network import build_decoder
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
-from pellucid.training.loop import TrainingState, build_optimizer, fit
+from pellucid.training.loop import TrainingState, fit
+from pellucid.training.optimizer import build_optimizer
 
 Score = Literal["additive", "location", "dot", "scaled-dot", "general", "none"]
 

@@ -36,12 +36,12 @@ from pellucid.training.events import (
 )
 from pellucid.training.loop import (
     TrainingState,
-    build_optimizer,
     derived_batch_size,
     derived_epochs,
     fit,
     validation_rank,
 )
+from pellucid.training.optimizer import build_optimizer
 
 TRAINING_EXAMPLES = make_copy_examples(20, seed=1)
 VALIDATION_EXAMPLES = make_copy_examples(7, seed=2)

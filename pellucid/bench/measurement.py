@@ -51,7 +51,8 @@ from pellucid.model.memory import AttentionCache, Memory
 from pellucid.model.network import parameter_count, require_seq2seq
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
-from pellucid.training.loop import TrainingState, build_optimizer, fit
+from pellucid.training.loop import TrainingState, fit
+from pellucid.training.optimizer import build_optimizer
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import torch
-from torch import nn
 
 from pellucid.config.settings import Config, Metric, TrainingConfig
 from pellucid.data.batch_loaders import BatchLoader, LoadedBatch, PrefetchLoader, SynchronousLoader, iterate_batches
@@ -140,16 +139,6 @@ def derived_batch_size(examples: int) -> int:
     """
     size: int = 2 ** min(6, max(3, round(math.log2(math.sqrt(examples) / 4))))
     return size
-
-
-def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
-    """Return a new optimizer, Adam or AdamW as configured, of all trainable parameters.
-
-    Args:
-        network: Network to train.
-        config: Training settings.
-    """
-    return Adam(network, config.weight_decay if config.optimizer == "adamw" else 0.0)
 
 
 def fit(state: TrainingState) -> Iterator[Event]:

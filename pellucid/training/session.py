@@ -45,9 +45,9 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
-from pellucid.training.loop import TrainingState, build_optimizer, fit
+from pellucid.training.loop import TrainingState, fit
 from pellucid.training.model_card import build_model_card, is_damaged_card
-from pellucid.training.optimizer import averaged_weights
+from pellucid.training.optimizer import averaged_weights, build_optimizer
 from pellucid.training.training_data import (
     DataAugmented,
     EmbeddingCoverage,
