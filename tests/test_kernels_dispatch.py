@@ -83,7 +83,7 @@ def test_an_update_takes_no_step_in_pytorch(
         raise AssertionError("PyTorch computed the recurrence")
 
     network = build_network(cell, {"dropout": 0.4, **SUPPORTED_SETTINGS}, 1).train()
-    monkeypatch.setattr("pellucid.model.recurrence.run_torch", refuse)
+    monkeypatch.setattr("pellucid.model.recurrence.run_rnn_torch", refuse)
     network(Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 2]]), torch.tensor([2])))
     assert pytorch_steps == []
 
