@@ -7,7 +7,7 @@ import pytest
 from command_line import run_pellucid
 from trained_runs import make_small_config
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_tokenizers, learn_vocabularies
 from pellucid.tasks.registry import build_network, configured_task
@@ -15,7 +15,7 @@ from pellucid.training.training_data import data_warnings
 
 
 def find_data_warnings(
-    task: Task, train: list[Example], validation_examples: list[Example], pointer_generator: bool = False
+    task: TaskName, train: list[Example], validation_examples: list[Example], pointer_generator: bool = False
 ) -> list[str]:
     """Return the warnings about the data of a small training."""
     symbols = "characters" if task == "transduce" else "words"
