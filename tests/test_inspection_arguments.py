@@ -14,7 +14,7 @@ from untrained_models import PAIRS, make_traces, make_transducer
 
 from pellucid.config.settings import TaskName
 from pellucid.data.examples import Example
-from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, InputError
@@ -349,7 +349,7 @@ def test_traces_without_source_or_output_are_accepted(call: Callable[[Any, Trace
 
 
 def test_an_ensemble_has_no_states() -> None:
-    combined = ensemble([MODEL, make_transducer(seed=4)], ["a", "b"])
+    combined = combine_transducers([MODEL, make_transducer(seed=4)], ["a", "b"])
     for call in (
         lambda: trace_states(combined, TRACES),
         lambda: collect_states(combined, TRACES),

@@ -31,7 +31,7 @@ TOKENIZATION_SETTINGS = (
 
 @dataclass(frozen=True)
 class Ensemble(Transducer):
-    """Predictor that decodes with several encoder-decoders; the function `ensemble` combines their predictors.
+    """Predictor that decodes with several encoder-decoders; `combine_transducers` combines their predictors.
 
     `config` and `network` are those of the first member, and `config` controls the search. The source vocabulary is the
     union of the members' vocabularies. A member reads a symbol that it lacks as unknown.
@@ -82,7 +82,7 @@ class JoinedPredictors(NamedTuple):
 
 
 @check_arguments
-def ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble:
+def combine_transducers(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble:
     """Combine sequence predictors into an ensemble; see `join_members`.
 
     Args:
