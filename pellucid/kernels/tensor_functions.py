@@ -130,13 +130,13 @@ class _Recurrence(torch.autograd.Function):
         grad_outputs = (states.contiguous().flatten(0, 2).numpy(), hidden.numpy())
         pairs = list(zip(ctx.groups, tapes, strict=True))
         results = thread_map(partial(_run_group_backward, weights, grad_outputs), pairs)
-        sums: list[Tensor] = []
+        summed_gradients: list[Tensor] = []
         for direction in range(len(weights)):
             group_gradients = [
                 gradients for group, gradients in zip(ctx.groups, results, strict=True) if group.direction == direction
             ]
-            sums += [reduce(torch.add, tensors) for tensors in zip(*group_gradients, strict=True)]
-        return None, None, None, *sums
+            summed_gradients += [reduce(torch.add, tensors) for tensors in zip(*group_gradients, strict=True)]
+        return None, None, None, *summed_gradients
 
 
 def _recurrent_parameters(layouts: list[CellLayout], tensors: Any) -> list[RecurrentParameters]:  # noqa: ANN401 (a sequence)

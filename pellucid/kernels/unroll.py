@@ -401,14 +401,14 @@ def unroll_backward(
         np.zeros(parameters.projected_inputs.shape, np.float32),
     )
     keys[:] = 0
-    sums = ScorerGradients(
+    scorer_gradients = ScorerGradients(
         keys,
         np.zeros(scorer.energy.shape, np.float32),
         np.zeros(scorer.location.shape, np.float32),
         np.zeros(scorer.filters.shape, np.float32),
         np.zeros(attention.initial_weights.shape, np.float32),
     )
-    gradients = StepGradients(queries, energies, projected_inputs, sums)
+    gradients = StepGradients(queries, energies, projected_inputs, scorer_gradients)
     buffers = location_buffers(scorer, attention.memory.shape[2])
     _unroll_steps_backward(parameters, symbols, attention, (tape, output_gradients), gradients, buffers)
     return gradients
