@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config, validate_config
 from pellucid.config.validation import reject_unused

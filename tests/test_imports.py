@@ -18,7 +18,7 @@ import pellucid
 ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
-    *("version", "errors", "error_messages", "arguments", "file_lock", "files", "worker_pool"),
+    *("version", "errors", "error_messages", "argument_checks", "file_lock", "files", "worker_pool"),
     *("config.settings", "config.presets", "tasks.task_settings", "config"),
     *("data", "kernels", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
     *("reporting", "viewer", "api", "tuning", "recipes", "bench", "cli"),

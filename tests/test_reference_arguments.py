@@ -134,7 +134,7 @@ def test_an_invalid_argument_is_one_error_that_names_it(
 EXCEPTIONS = {
     "config.toml.size_preset": "converts its argument, which `invalid_arguments.py` calls",
     "config.toml.load_config": "converts its arguments, which `invalid_arguments.py` calls",
-    "config.toml.build_config": "reports wrong settings as ConfigError, which test_arguments.py calls",
+    "config.toml.build_config": "reports wrong settings as ConfigError, which test_argument_checks.py calls",
     "config.toml.is_section": "accepts any type",
     "config.toml.setting_choices": "accepts any type",
     "config.validation.reject_unused": "`keys` may be any collection, also a set",

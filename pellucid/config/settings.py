@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 
 Size = Literal["tiny", "small", "base", "large"]
 TaskName = Annotated[str, Meta(title="task")]

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 import msgspec
 import tomli_w
 
-from pellucid.arguments import (
+from pellucid.argument_checks import (
     TypeMismatchError,
     check_arguments,
     convert_argument,

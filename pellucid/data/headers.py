@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import DataConfig, Header
 from pellucid.errors import DataError, quote
 

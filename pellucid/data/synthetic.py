@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from msgspec import Meta
 
-from pellucid.arguments import argument_error, check_arguments
+from pellucid.argument_checks import argument_error, check_arguments
 from pellucid.config.settings import Seed
 from pellucid.data.examples import Example
 from pellucid.data.lines import RecordError, decode_line, read_lines

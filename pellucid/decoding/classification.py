@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.data.examples import Example, pair_error
 from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.decoding.answers import hypothesis_of

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from pellucid.arguments import check_arguments, check_lengths
+from pellucid.argument_checks import check_arguments, check_lengths
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise

@@ -19,7 +19,7 @@ from jaxtyping import Int
 from msgspec import Meta
 from torch import Tensor
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config, SearchConfig, Width
 from pellucid.config.toml import flatten_config, override_settings
 from pellucid.config.validation import reject_unused

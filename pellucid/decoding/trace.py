@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast, get_args, get_origin
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import DEFAULT_TASK, TaskName
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, UNK
 from pellucid.decoding.search_tree import SearchTree

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import DEFAULT_TASK, TaskName
 from pellucid.error_messages import describe_value, escape_json
 from pellucid.errors import DataError, abbreviate_reason

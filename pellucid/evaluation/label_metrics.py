@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int
 from msgspec import Meta
 
-from pellucid.arguments import argument_error, check_arguments, check_lengths, check_not_empty
+from pellucid.argument_checks import argument_error, check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import TaskName
 from pellucid.decoding.trace import Trace, checked_outputs
 from pellucid.evaluation.confusion import pair_symbols

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from test_transducer import PLAIN
 from trained_runs import copy_task_run
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Amount, Config, Device, SearchConfig, Seed, Width
 from pellucid.config.toml import build_config, load_config, validate_config
 from pellucid.data.examples import Example
