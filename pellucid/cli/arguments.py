@@ -36,7 +36,7 @@ from pellucid.config.settings import (
     SearchConfig,
     Seed,
     Size,
-    Task,
+    TaskName,
     Threads,
     TrainingConfig,
 )
@@ -266,9 +266,9 @@ def unwrap_type(kind: Any) -> Any:  # noqa: ANN401 (any type)
     """Return a type without annotations and without an optional None: int for `Annotated[int | None, ...]`.
 
     Args:
-        kind: Type annotation. `Task` and unions of several types are returned as they are.
+        kind: Type annotation. `TaskName` and unions of several types are returned as they are.
     """
-    if kind == Task:
+    if kind == TaskName:
         return kind
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
@@ -484,7 +484,7 @@ def _with_default_hint(field: StructFieldSpec, section: str) -> StructFieldSpec:
     The field's own annotations take precedence.
     """
     base_type, *annotations = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
-    base_type = Literal[setting_choices(Task)] if field.type == Task else base_type
+    base_type = Literal[setting_choices(TaskName)] if field.type == TaskName else base_type
     names = other_names(f"--{section}{field.name.replace('_', '-')}")
     hint = partial(_default_text, value_range=_value_range(field.type), names=names)
     annotated_type: Any = Annotated[(base_type, tyro.conf.arg(help_behavior_hint=hint), *annotations)]
@@ -559,7 +559,7 @@ class SettingFlags:
     size: Size
     """Model size preset: tiny, small, base or large. It sets hidden, embedding and attention sizes, dropout and the
     learning rate, unless these are set explicitly."""
-    task: Task
+    task: TaskName
     """Task: transduce (a sequence), tag (a tag per source symbol), classify (a class), or point (a source position)."""
     seed: Seed
     """Random seed of initial parameters, batch order, dropout, scheduled sampling and augmentation."""
@@ -617,7 +617,9 @@ def default_settings(arguments: Sequence[str]) -> dict[str, Any]:
     )
     # Invalid sizes and tasks are reported when the flags are parsed.
     overrides = {
-        name: values[name] for name, kind in (("size", Size), ("task", Task)) if values[name] in setting_choices(kind)
+        name: values[name]
+        for name, kind in (("size", Size), ("task", TaskName))
+        if values[name] in setting_choices(kind)
     }
     base = (
         load_config(Path(file), overrides, regular=False)
