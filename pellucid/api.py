@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config, validate_config
 from pellucid.config.validation import reject_unused
@@ -81,8 +81,8 @@ def train(
 
 def _train_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> None:
     """Train the members of an ensemble in parallel, and print a line for each validation."""
-    trainings = plan_ensemble(files, folder, config, size)
-    events = train_ensemble(trainings, folder, min(size, num_parallel_trainings(0, config)))
+    training_jobs = plan_ensemble(files, folder, config, size)
+    events = train_ensemble(training_jobs, folder, min(size, num_parallel_trainings(0, config)))
     with multi_progress() as progress, closing(events):
         for worker_event in events:
             if worker_event is not None:

@@ -14,7 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 SLOWEST_FIRST = (
     *("test_readme", "test_guides", "test_custom_task", "test_page_saving", "test_killed", "test_cli_tune"),
     *("test_page_screenshots", "test_cli_train", "test_resume", "test_device", "test_run_folder_damage"),
-    *("test_page_corpus", "test_page_navigation", "test_ensemble_training", "test_transducer", "test_arguments"),
+    *("test_page_corpus", "test_page_navigation", "test_ensemble_training", "test_transducer", "test_argument_checks"),
     *("test_lesson_pages", "test_bench_child", "test_spanish_faithful", "test_recipes_experiments", "test_gpu"),
     *("test_worker_pool", "test_platforms", "test_cli_foreign_flags", "test_reference_arguments", "test_cli_arguments"),
 )

@@ -1,6 +1,6 @@
 """Fuzzing of run folders: one file of a valid run folder is changed at random, and every subcommand reads the folder.
 
-The same seed makes the same change. To try the seeds FIRST to LAST - 1:
+The same seed makes the same change. `test_mutations.py` tries a few seeds. To try the seeds FIRST to LAST - 1:
 
     python tests/mutations.py FIRST LAST
 """

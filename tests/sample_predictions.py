@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.decoding.trace import Trace
 
 
 def make_prediction_trace(
-    task: Task, source: str, predictions: Sequence[str], top_symbols: Sequence[str] | None = None
+    task: TaskName, source: str, predictions: Sequence[str], top_symbols: Sequence[str] | None = None
 ) -> Trace:
     """Return the trace of a source of characters with its predictions.
 

@@ -20,8 +20,8 @@ from pellucid.decoding.outputs import DecodedOutput
 from pellucid.model import cells
 from pellucid.model.attention import ATTENTIONS
 from pellucid.model.decoder import Decoder
-from pellucid.model.heads import OutputLayer
 from pellucid.model.network import EncoderDecoder, require_seq2seq
+from pellucid.model.output_layers import OutputLayer
 from pellucid.tasks.registry import build_network
 
 SOURCE_SYMBOLS, TARGET_SYMBOLS = "abcde", "vwxyz"
@@ -248,5 +248,5 @@ def gru_step(inputs: Tensor, recurrent: Tensor, hidden: Tensor) -> Tensor:
 def lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """Return h' and c' of an LSTM from the preactivations of its gates and c."""
     state = cells.CELLS["lstm"].step(gates, torch.zeros_like(gates), cells.LayerState(cell, cell))
-    assert state.cell is not None
-    return state.hidden, state.cell
+    assert state.cell_state is not None
+    return state.hidden, state.cell_state

@@ -12,20 +12,20 @@ from small_networks import VOCABULARY_SIZE, make_config, make_network_with_eos_b
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS, NUM_SPECIAL
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise
-from pellucid.decoding.candidate_scorer import PLAIN, CandidateScorer
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_decoding import score_targets
+from pellucid.decoding.hypothesis_scorer import PLAIN, HypothesisScorer
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.outputs import BatchLengthLimits, DecodedOutput
 from pellucid.model.network import Network
 
 NETWORK_KINDS = [("gru", "additive"), ("lstm", "additive"), ("gru", "location"), ("lstm", "none"), ("gru", "monotonic")]
 SYMBOL_IDS = range(NUM_SPECIAL, VOCABULARY_SIZE)
-CANDIDATE_SCORERS = st.one_of(
+HYPOTHESIS_SCORERS = st.one_of(
     st.just(PLAIN),
-    st.builds(CandidateScorer, st.just("average"), st.just(0.0), st.sampled_from([0.0, 0.2])),
-    st.builds(CandidateScorer, st.just("gnmt"), st.sampled_from([0.0, 0.6, 1.0, 2.0]), st.sampled_from([0.0, 0.3])),
-    st.just(CandidateScorer("none", 0.0, 0.5)),
+    st.builds(HypothesisScorer, st.just("average"), st.just(0.0), st.sampled_from([0.0, 0.2])),
+    st.builds(HypothesisScorer, st.just("gnmt"), st.sampled_from([0.0, 0.6, 1.0, 2.0]), st.sampled_from([0.0, 0.3])),
+    st.just(HypothesisScorer("none", 0.0, 0.5)),
 )
 
 
@@ -36,7 +36,7 @@ class SearchCase(NamedTuple):
     max_length: int = 4
     beam_size: int = 3
     nbest: int = 1
-    score: CandidateScorer = PLAIN
+    score: HypothesisScorer = PLAIN
     constraints: Constraints = NO_CONSTRAINTS
     lattice: bool = False
 
@@ -81,7 +81,7 @@ def enumerate_outputs(max_symbols: int) -> list[tuple[int, ...]]:
     return [(*ids, EOS) for count in range(max_symbols + 1) for ids in product(SYMBOL_IDS, repeat=count)]
 
 
-def score_by_definition(decoded: DecodedOutput, score: CandidateScorer) -> float:
+def score_by_definition(decoded: DecodedOutput, score: HypothesisScorer) -> float:
     """Return the score of an output by its definition."""
     steps = len(decoded.ids)
     penalty: float = {"none": 1.0, "average": float(steps), "gnmt": ((5 + steps) / 6) ** score.power}[

@@ -7,7 +7,7 @@ from typing import Any
 
 from trained_runs import SMALL_SIZES, TrainedRun, shared_folder, train_to_end, write_pairs
 
-from pellucid.config.settings import Config, Task
+from pellucid.config.settings import Config, TaskName
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
@@ -16,7 +16,7 @@ from pellucid.decoding.classification import ClassificationPredictor
 from pellucid.tasks.registry import build_network, configured_task
 from pellucid.training.training_data import TrainingFiles
 
-CLASSIFICATION_TASKS: Sequence[Task] = ("tag", "classify", "point")
+CLASSIFICATION_TASKS: Sequence[TaskName] = ("tag", "classify", "point")
 IGNORED_TAG = "-"
 
 
@@ -52,14 +52,14 @@ EXAMPLE_MAKERS: Mapping[str, Callable[[random.Random], Example]] = {
 }
 
 
-def make_examples(task: Task, count: int, seed: int) -> list[Example]:
+def make_examples(task: TaskName, count: int, seed: int) -> list[Example]:
     """Return pairs of a task; each has at least one tag that is not ignored."""
     generator = random.Random(seed)
     candidates = [EXAMPLE_MAKERS[task](generator) for _ in range(2 * count)]
     return [pair for pair in candidates if set(pair.target) != {IGNORED_TAG}][:count]
 
 
-def make_task_config(task: Task, **settings: Mapping[str, Any]) -> Config:
+def make_task_config(task: TaskName, **settings: Mapping[str, Any]) -> Config:
     """Return a configuration of the smallest sizes for a task; tagging has an ignored tag."""
     tables: dict[str, dict[str, Any]] = {name: dict(table) for name, table in SMALL_SIZES.items()}
     tables["data"] = {"ignored_tag": IGNORED_TAG} if task == "tag" else {}
@@ -84,7 +84,7 @@ def make_untrained_predictor(config: Config, examples: Sequence[Example]) -> Cla
 
 
 @cache
-def task_run(task: Task) -> TrainedRun:
+def task_run(task: TaskName) -> TrainedRun:
     """Return a small finished run that has nearly learned its task. Tests copy it before they change it."""
     folder = shared_folder() / f"task-{task}"
     folder.mkdir(parents=True, exist_ok=True)

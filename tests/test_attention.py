@@ -55,7 +55,7 @@ class AttentionCase(NamedTuple):
 
     def attend_once(self, override: Tensor | None = None) -> AttentionOutput:
         attended: AttentionOutput = self.attention(
-            self.query, self.attention.prepare(self.memory), self.attention_state, override
+            self.query, self.attention.build_cache(self.memory), self.attention_state, override
         )
         return attended
 
@@ -228,7 +228,7 @@ def test_gradients_equal_finite_differences(score: str) -> None:
     attention, memory, query, previous_weights = make_case(score, [3, 1], 2, 1)
 
     def attend_once(states: Tensor, query: Tensor, previous_weights: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
-        return tuple(attention(query, attention.prepare(memory._replace(states=states)), previous_weights)[:2])
+        return tuple(attention(query, attention.build_cache(memory._replace(states=states)), previous_weights)[:2])
 
     inputs = (*(each.requires_grad_() for each in (memory.states, query, previous_weights)), *attention.parameters())
     assert torch.autograd.gradcheck(attend_once, inputs)
@@ -240,7 +240,7 @@ def test_attention_of_selected_rows_equals_selected_attention(case: AttentionCas
     B = len(case.query)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=7)))
     attended = case.attend_once()
-    cache = case.attention.prepare(case.memory).index_select(rows)
+    cache = case.attention.build_cache(case.memory).index_select(rows)
     selected: AttentionOutput = case.attention(case.query[rows], cache, case.attention_state[rows])
     assert_tensors_close(selected.context, attended.context[rows])
     assert_tensors_close(selected.weights, attended.weights[rows])
@@ -266,7 +266,7 @@ def test_every_configured_score_is_tested_and_has_its_class() -> None:
 def test_additive_keys_contain_the_bias_once() -> None:
     attention = AdditiveAttention(2, 3, 4)
     memory = Memory(torch.randn(1, 2, 3), torch.tensor([2]), State(torch.zeros(1, 1, 3)))
-    cache: AttentionCache = attention.prepare(memory)
+    cache: AttentionCache = attention.build_cache(memory)
     assert_tensors_close(cache.keys, attention.key_projection(memory.states), 1e-6)
     scores = attention.scores(torch.zeros(1, 1, 2), cache.keys)[:, 0]
     assert_tensors_close(scores, torch.tanh(cache.keys) @ attention.energy, 1e-6)
@@ -307,9 +307,9 @@ def test_each_query_uses_its_own_previous_weights(lengths: list[int], units: int
     case = make_case("location", lengths, units, seed)
     rows = torch.arange(len(lengths)).repeat_interleave(num_queries)
     query, previous_weights = torch.randn(len(rows), 2).double(), torch.randn(len(rows), max(lengths)).double()
-    grouped: AttentionOutput = case.attention(query, case.attention.prepare(case.memory), previous_weights)
+    grouped: AttentionOutput = case.attention(query, case.attention.build_cache(case.memory), previous_weights)
     separate: AttentionOutput = case.attention(
-        query, case.attention.prepare(case.memory).index_select(rows), previous_weights
+        query, case.attention.build_cache(case.memory).index_select(rows), previous_weights
     )
     assert_tensors_close(grouped.context, separate.context)
     assert_tensors_close(grouped.weights, separate.weights)

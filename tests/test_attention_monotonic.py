@@ -55,7 +55,7 @@ def test_gradients_equal_finite_differences() -> None:
 
 def make_cache(attention: MonotonicAttention, states: Tensor, lengths: list[int]) -> AttentionCache:
     memory = Memory(states, torch.tensor(lengths), State(torch.zeros(len(lengths), 1, states.shape[2])))
-    return attention.prepare(memory)
+    return attention.build_cache(memory)
 
 
 def test_decoding_attends_to_one_position_and_never_moves_back() -> None:

@@ -55,10 +55,10 @@ def single_head(attention: MultiHeadAttention, head: int) -> AdditiveAttention:
 @given(st.integers(1, 4), LENGTHS, SEEDS)
 def test_each_head_is_an_additive_attention(heads: int, lengths: list[int], seed: int) -> None:
     attention, memory, query = make_attention(heads, lengths, seed)
-    attended: AttentionOutput = attention(query, attention.prepare(memory), None)
+    attended: AttentionOutput = attention(query, attention.build_cache(memory), None)
     head_attentions = [single_head(attention, head) for head in range(heads)]
     outputs: list[AttentionOutput] = [
-        head_attention(query, head_attention.prepare(memory), None) for head_attention in head_attentions
+        head_attention(query, head_attention.build_cache(memory), None) for head_attention in head_attentions
     ]
     assert attended.heads is not None
     assert_tensors_close(attended.heads, torch.stack([output.weights for output in outputs], dim=1))
@@ -71,7 +71,7 @@ def test_gradients_equal_finite_differences() -> None:
     attention, memory, query = make_attention(2, [3, 1], 1)
 
     def attend_once(states: Tensor, query: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
-        return tuple(attention(query, attention.prepare(memory._replace(states=states)), None)[:2])
+        return tuple(attention(query, attention.build_cache(memory._replace(states=states)), None)[:2])
 
     assert torch.autograd.gradcheck(
         attend_once, (memory.states.requires_grad_(), query.requires_grad_(), *attention.parameters())
@@ -84,8 +84,8 @@ def test_several_queries_of_a_source_equal_repeated_sources(lengths: list[int], 
     attention, memory, _ = make_attention(2, lengths, seed)
     rows = torch.arange(len(lengths)).repeat_interleave(num_queries)
     query = torch.randn(len(rows), H, dtype=torch.float64)
-    grouped: AttentionOutput = attention(query, attention.prepare(memory), None)
-    separate: AttentionOutput = attention(query, attention.prepare(memory).index_select(rows), None)
+    grouped: AttentionOutput = attention(query, attention.build_cache(memory), None)
+    separate: AttentionOutput = attention(query, attention.build_cache(memory).index_select(rows), None)
     assert_tensors_close(grouped.context, separate.context)
     assert grouped.heads is not None and separate.heads is not None
     assert_tensors_close(grouped.heads, separate.heads)
@@ -94,7 +94,7 @@ def test_several_queries_of_a_source_equal_repeated_sources(lengths: list[int], 
 def test_override_applies_to_every_head() -> None:
     attention, memory, query = make_attention(2, [3, 2], 1)
     override = torch.eye(3, dtype=torch.float64)[[1, 0]]
-    attended: AttentionOutput = attention(query, attention.prepare(memory), None, override)
+    attended: AttentionOutput = attention(query, attention.build_cache(memory), None, override)
     assert attended.heads is not None and torch.equal(attended.weights, override)
     assert torch.equal(attended.heads, override[:, None].expand(2, 2, 3))
     contexts = memory.states[[0, 1], [1, 0]].repeat(1, 2)
@@ -105,7 +105,7 @@ def test_units_are_split_across_heads_of_a_network() -> None:
     network = make_network(make_config({"attention": {"num_heads": 4, "size": 8}}), 1)
     memory: Memory = network.encoder(make_padded_ids([3, 2], 1), torch.tensor([3, 2]))
     unrolled = network.decoder.unroll(
-        torch.tensor([[1, 4], [1, 5]]), network.decoder.init_state(memory), network.decoder.prepare(memory)
+        torch.tensor([[1, 4], [1, 5]]), network.decoder.init_state(memory), network.decoder.build_cache(memory)
     )
     assert unrolled.heads is not None and unrolled.heads.shape == (2, 2, 4, 3)
     assert_tensors_close(unrolled.heads.sum(dim=-1), torch.ones(2, 2, 4, dtype=torch.float64))

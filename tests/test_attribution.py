@@ -9,7 +9,7 @@ import torch
 from scipy.stats import spearmanr
 from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 
-from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.inference import SingleModelInference, initialize_from_memory
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
@@ -105,7 +105,10 @@ def test_attribution_is_independent_of_kernels_and_inference_mode() -> None:
 def test_ensemble_of_equal_models_has_the_scores_of_the_model() -> None:
     transducer = make_transducer()
     trace = make_traces(transducer, [("abc", "vwx")])[0]
-    expected, actual = attribute(transducer, trace), attribute(ensemble([transducer, transducer], ["a", "b"]), trace)
+    expected, actual = (
+        attribute(transducer, trace),
+        attribute(combine_transducers([transducer, transducer], ["a", "b"]), trace),
+    )
     np.testing.assert_allclose(expected.occlusion, actual.occlusion, atol=1e-5)
     np.testing.assert_allclose(expected.gradient, actual.gradient, atol=1e-5)
 

@@ -60,7 +60,7 @@ def beam_by_loops(
 ) -> list[tuple[float, list[int]]]:
     """Search for one source by a loop over hypotheses. Return the finished and then the unfinished ones, by score."""
     memory = network.encoder(source[None], torch.tensor([len(source)]))
-    cache = network.decoder.prepare(memory)
+    cache = network.decoder.build_cache(memory)
     running = [Hypothesis(0.0, [], network.decoder.init_state(memory))]
     finished: list[tuple[float, list[int]]] = []
     suppressed = suppressed_symbols(VOCABULARY_SIZE)
@@ -131,7 +131,7 @@ def test_exhaustive_beam_finds_the_most_probable_outputs(config: Config, batch: 
     limits, width = LengthLimits(0, 2), len(all_outputs)
     found = beam(network, source, lengths, limits, width + len(symbols) ** 3, nbest=width)[0]
     memory = network.encoder(source, lengths)
-    cache, suppressed = network.decoder.prepare(memory), suppressed_symbols(VOCABULARY_SIZE)
+    cache, suppressed = network.decoder.build_cache(memory), suppressed_symbols(VOCABULARY_SIZE)
     scores = {}
     for ids in all_outputs:
         unrolled = network.decoder.unroll(torch.tensor([[BOS, *ids[:-1]]]), network.decoder.init_state(memory), cache)

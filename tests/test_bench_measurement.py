@@ -13,7 +13,7 @@ from pellucid.bench.measurement import (
     StageClock,
     bench_examples,
     build_training_state,
-    encode_pairs,
+    encode_bench_examples,
     iterate_updates,
     measure_case,
     measure_startup,
@@ -62,7 +62,7 @@ def test_plain_pytorch_is_measured_on_request() -> None:
 def test_training_passes_epochs_without_validation() -> None:
     request = make_small_request()
     examples = bench_examples(request, 10)
-    events = iterate_updates(build_training_state(request, *encode_pairs(request, examples), examples))
+    events = iterate_updates(build_training_state(request, *encode_bench_examples(request, examples), examples))
     updates = [next(events).progress for _ in range(7)]
     assert [progress.update for progress in updates] == list(range(1, 8))
     assert updates[-1].epoch == 2 and updates[-1].validations == 0

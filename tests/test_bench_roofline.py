@@ -66,7 +66,7 @@ def test_products_of_a_step_agree_with_the_count_of_pytorch(cell: str, gates: in
     rows, length, symbols = 6, 8, len(make_vocabularies().target)
     with torch.inference_mode(), disable_kernels():
         memory = network.encoder(make_padded_ids([length] * rows, 1), torch.full((rows,), length))
-        state, cache = network.decoder.init_state(memory), network.decoder.prepare(memory)
+        state, cache = network.decoder.init_state(memory), network.decoder.build_cache(memory)
         with FlopCounterMode(display=False) as counter:
             network.decoder.step(torch.full((rows,), 4), state, cache)
     shape = StepShape(rows, float(rows * length), 1.0, 3, 5, 2, 7, gates, 1, symbols, 1)

@@ -32,11 +32,11 @@ def random_step_inputs(seed: int) -> tuple[Tensor, PeepholeState, Peepholes]:
 def test_step_equals_its_equations(late: bool) -> None:
     preactivations, previous, peepholes = random_step_inputs(1)
     input_gate, forget_gate, candidate, output_gate = np.split(preactivations.numpy(), 4, axis=1)
-    p_i, p_f, p_o, c = *(each.numpy() for each in peepholes), previous.cell.numpy()
+    p_i, p_f, p_o, c = *(each.numpy() for each in peepholes), previous.cell_state.numpy()
     cell = sigmoid(forget_gate + p_f * c) * c + sigmoid(input_gate + p_i * c) * np.tanh(candidate)
     output = sigmoid(output_gate) + p_o * cell if late else sigmoid(output_gate + p_o * cell)
     after = (late_peephole_step if late else peephole_step)(preactivations, previous, peepholes)
-    np.testing.assert_allclose(after.cell.numpy(), cell)
+    np.testing.assert_allclose(after.cell_state.numpy(), cell)
     np.testing.assert_allclose(after.hidden.numpy(), output * np.tanh(cell))
 
 

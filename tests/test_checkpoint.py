@@ -24,7 +24,8 @@ from pellucid.errors import DivergenceError, RunError
 from pellucid.tasks.registry import build_network
 from pellucid.training.checkpoint import load_network, network_file, restore_training_state, save_training_state
 from pellucid.training.events import Progress
-from pellucid.training.loop import TrainingState, build_optimizer, fit
+from pellucid.training.loop import TrainingState, fit
+from pellucid.training.optimizer import build_optimizer
 from pellucid.training.run_folder import load
 
 EXAMPLES = make_copy_examples(12, seed=1)

@@ -16,7 +16,7 @@ from task_cases import (
     task_run,
 )
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.data.examples import Example
 from pellucid.decoding.classification import ClassificationPredictor
 from pellucid.decoding.options import DecodingOptions
@@ -29,7 +29,7 @@ from pellucid.training.run_folder import load
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
-def test_synthetic_task_is_learned(task: Task) -> None:
+def test_synthetic_task_is_learned(task: TaskName) -> None:
     model, pairs = load(task_run(task).run), make_examples(task, 60, 3)
     traces = model.trace(pairs)
     evaluation = evaluate_examples(score_traces(traces, [(pair.target,) for pair in pairs], model.tokenizers))
@@ -39,7 +39,7 @@ def test_synthetic_task_is_learned(task: Task) -> None:
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
-def test_predictions_are_independent_of_batch_composition(task: Task) -> None:
+def test_predictions_are_independent_of_batch_composition(task: TaskName) -> None:
     model, pairs = load(task_run(task).run), [*make_examples(task, 20, 4), Example("", "")]
     for trace, pair in zip(model.trace(pairs), pairs, strict=True):
         (single,) = model.trace([pair])
@@ -80,7 +80,7 @@ def test_traces_of_each_task_have_their_fields() -> None:
 
 
 @pytest.mark.parametrize(("task", "count"), [("classify", 2), ("point", 3)])
-def test_candidates_are_in_order_of_probability(task: Task, count: int) -> None:
+def test_candidates_are_in_order_of_probability(task: TaskName, count: int) -> None:
     (found,) = load(task_run(task).run).nbest(["axd"], 5)
     assert len(found) == count and [each.rank for each in found] == [*range(1, count + 1)]
     scores = [each.score for each in found]
@@ -90,7 +90,7 @@ def test_candidates_are_in_order_of_probability(task: Task, count: int) -> None:
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
-def test_scored_answers_have_their_predicted_probability(task: Task) -> None:
+def test_scored_answers_have_their_predicted_probability(task: TaskName) -> None:
     model, pairs = load(task_run(task).run), make_examples(task, 10, 5)
     found = model.trace(pairs)
     forced = model.force([pair._replace(target=trace.output) for pair, trace in zip(pairs, found, strict=True)])
@@ -108,7 +108,7 @@ def test_ignored_tags_have_log_probability_0_and_unseen_tags_minus_infinity() ->
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
-def test_operations_of_autoregressive_tasks_are_refused(task: Task) -> None:
+def test_operations_of_autoregressive_tasks_are_refused(task: TaskName) -> None:
     model = load(task_run(task).run)
     for options in (
         DecodingOptions(prefix="V"),
@@ -135,7 +135,7 @@ def test_operations_of_autoregressive_tasks_are_refused(task: Task) -> None:
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
-def test_ensemble_averages_its_members(task: Task) -> None:
+def test_ensemble_averages_its_members(task: TaskName) -> None:
     pairs = make_examples(task, 30, 6)
     first, second = (
         make_untrained_predictor(replace(make_task_config(task), seed=seed), pairs[:size])

@@ -390,5 +390,5 @@ def test_data_of_a_search_are_read_without_a_corpus(tmp_path: Path, monkeypatch:
         return read_files(files, config, corpus)
 
     monkeypatch.setattr(search, "read_files", recorded_read)
-    search.prepare_config(copy_task_run().config, write_copy_files(tmp_path))
+    search.resolve_config(copy_task_run().config, write_copy_files(tmp_path))
     assert paths == [None]

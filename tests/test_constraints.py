@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_networks import SEEDS, VOCABULARY_SIZE, batches, few_examples, make_vocabulary
 from small_searches import (
-    CANDIDATE_SCORERS,
+    HYPOTHESIS_SCORERS,
     NETWORK_KINDS,
     SYMBOL_IDS,
     SearchCase,
@@ -28,8 +28,8 @@ from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding import options
 from pellucid.decoding.beam_search import BeamConfig
-from pellucid.decoding.candidate_scorer import CandidateScorer
 from pellucid.decoding.constraints import Constraints
+from pellucid.decoding.hypothesis_scorer import HypothesisScorer
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.options import DecodingOptions, build_constraints
 from pellucid.decoding.outputs import BatchLengthLimits
@@ -58,9 +58,9 @@ def satisfies(ids: list[int], constraints: Constraints, row: int) -> bool:
 
 
 @few_examples
-@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4), draw_constraints())
+@given(KIND, batches(), SEEDS, HYPOTHESIS_SCORERS, st.integers(1, 4), draw_constraints())
 def test_constraints_hold_in_every_output_of_a_beam(
-    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, constraints: Constraints
+    kind: tuple[str, str], batch: Batch, seed: int, score: HypothesisScorer, width: int, constraints: Constraints
 ) -> None:
     network = make_small_network(kind, seed)
     for row, found in enumerate(
@@ -104,7 +104,7 @@ def test_an_exhaustive_beam_finds_the_best_constrained_output(
         return
     allowed_outputs = [ids for ids in enumerate_outputs(max_length) if satisfies([*ids], constraints, row)]
     best = max(
-        score_by_definition(each, CandidateScorer()) for each in score_outputs(network, batch, row, allowed_outputs)
+        score_by_definition(each, HypothesisScorer()) for each in score_outputs(network, batch, row, allowed_outputs)
     )
     found = run_search(network, batch, SearchCase(0, max_length, 5**3 + 5**2 + 6, 1, constraints=constraints))[row]
     assert found[0].score == pytest.approx(best, abs=1e-4)

@@ -34,7 +34,7 @@ from pellucid.config.settings import Config
 from pellucid.config.toml import build_config, load_config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.target_encoding import learn_position_vocabularies
+from pellucid.data.target_vocabularies import learn_position_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.decoding.trace import Trace

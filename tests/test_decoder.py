@@ -38,9 +38,9 @@ def memory_of(network: EncoderDecoder, batch: Batch) -> Memory:
 
 def same_states(actual: State, expected: State, tolerance: float = 1e-12) -> None:
     assert_tensors_close(actual.hidden, expected.hidden, tolerance)
-    assert (actual.cell is None) == (expected.cell is None)
-    if actual.cell is not None and expected.cell is not None:
-        assert_tensors_close(actual.cell, expected.cell, tolerance)
+    assert (actual.cell_state is None) == (expected.cell_state is None)
+    if actual.cell_state is not None and expected.cell_state is not None:
+        assert_tensors_close(actual.cell_state, expected.cell_state, tolerance)
     assert (actual.attention_state is None) == (expected.attention_state is None)
     if actual.attention_state is not None and expected.attention_state is not None:
         assert_tensors_close(actual.attention_state, expected.attention_state, tolerance)
@@ -56,9 +56,9 @@ def expected_layer_step(decoder: Decoder, inputs: Tensor, layer: int, state: Sta
     cell.weight_ih.data, cell.weight_hh.data = torch.cat(weights, dim=1).data, layer_cell.hidden_weight.data
     cell.bias_ih.data, cell.bias_hh.data = layer_cell.input_bias.data, layer_cell.hidden_bias.data
     hidden = state.hidden[:, layer]
-    if state.cell is None:
+    if state.cell_state is None:
         return cell(inputs, hidden), None
-    new_state: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell[:, layer]))
+    new_state: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell_state[:, layer]))
     return new_state
 
 
@@ -83,7 +83,7 @@ def expected_step(decoder: Decoder, symbols: Tensor, state: State, cache: Attent
 def test_each_step_equals_its_definition(config: Config, batch: Batch, seed: int) -> None:
     network = make_network(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, cache = decoder.init_state(memory), decoder.prepare(memory)
+    state, cache = decoder.init_state(memory), decoder.build_cache(memory)
     for symbols in batch.target.unbind(dim=1):
         expected, after = expected_step(decoder, symbols, state, cache)
         step = decoder.step(symbols, state, cache)
@@ -106,9 +106,9 @@ def test_initial_state_is_zero_or_a_projection(config: Config, batch: Batch, see
                 decoder.bridge.weight @ (mean if config.decoder.init_hidden == "mean" else final) + decoder.bridge.bias
             )
         assert_tensors_close(state.hidden[b], parts[: L * H].tanh().reshape(L, H))
-        assert (state.cell is not None) == (config.decoder.cell == "lstm")
-        if state.cell is not None:
-            assert_tensors_close(state.cell[b], parts[L * H :].reshape(L, H))
+        assert (state.cell_state is not None) == (config.decoder.cell == "lstm")
+        if state.cell_state is not None:
+            assert_tensors_close(state.cell_state[b], parts[L * H :].reshape(L, H))
 
 
 @few_examples
@@ -119,7 +119,7 @@ def test_unrolled_steps_equal_single_steps(
     dtype, tolerance = precision
     network = make_network(config, seed, dtype)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, cache = decoder.init_state(memory), decoder.prepare(memory)
+    state, cache = decoder.init_state(memory), decoder.build_cache(memory)
     unrolled = decoder.unroll(batch.target, state, cache)
     assert unrolled.logits.shape == (*batch.target.shape, VOCABULARY_SIZE)
     for t, symbols in enumerate(batch.target.unbind(dim=1)):
@@ -137,7 +137,7 @@ def test_step_of_selected_rows_equals_selected_rows_of_the_step(
 ) -> None:
     network = make_network(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, cache, symbols = decoder.init_state(memory), decoder.prepare(memory), batch.target[:, 0]
+    state, cache, symbols = decoder.init_state(memory), decoder.build_cache(memory), batch.target[:, 0]
     B = len(symbols)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=7)))
     full_step = decoder.step(symbols, state, cache)
@@ -151,7 +151,7 @@ def run_first_step(network: EncoderDecoder, override: Tensor | None = None) -> t
     source = make_padded_ids([4, 2], 3)
     memory: Memory = network.encoder(source, torch.tensor([4, 2]))
     decoder = network.decoder
-    return decoder.step(torch.tensor([1, 1]), decoder.init_state(memory), decoder.prepare(memory), override), memory
+    return decoder.step(torch.tensor([1, 1]), decoder.init_state(memory), decoder.build_cache(memory), override), memory
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -175,7 +175,7 @@ def test_location_attention_uses_forced_weights_at_the_next_step(dtype: torch.dt
     override = torch.eye(4, dtype=dtype)[[3, 0]]
     (free, memory), (forced, _) = run_first_step(network), run_first_step(network, override)
     assert forced.state.attention_state is not None and torch.equal(forced.state.attention_state, override)
-    decoder, cache = network.decoder, network.decoder.prepare(memory)
+    decoder, cache = network.decoder, network.decoder.build_cache(memory)
     states = [
         forced.state,
         forced.state._replace(attention_state=override.clone()),
@@ -204,7 +204,7 @@ def test_gradients_through_the_unrolled_decoder_equal_finite_differences(setting
 
     def unroll(states: Tensor, final: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
         inputs = Memory(states, memory.lengths, State(final))
-        unrolled = module.unroll(target, module.init_state(inputs), module.prepare(inputs))
+        unrolled = module.unroll(target, module.init_state(inputs), module.build_cache(inputs))
         return unrolled.logits.sum(dim=-1).tanh(), unrolled.weights
 
     parameters = [
@@ -217,7 +217,7 @@ def run_step_and_unroll(network: EncoderDecoder) -> list[tuple[Tensor, Tensor]]:
     """Return logits and states after one step, stepped and unrolled."""
     step, memory = run_first_step(network)
     decoder = network.decoder
-    unrolled = decoder.unroll(torch.tensor([[1], [1]]), decoder.init_state(memory), decoder.prepare(memory))
+    unrolled = decoder.unroll(torch.tensor([[1], [1]]), decoder.init_state(memory), decoder.build_cache(memory))
     return [(step.logits, step.state.hidden), (unrolled.logits[:, 0], unrolled.state.hidden)]
 
 
@@ -245,7 +245,7 @@ def test_decoder_stores_nothing_on_modules(config: Config, batch: Batch, seed: i
     network = make_network(config, seed)
     before = collect_attributes(network)
     memory = memory_of(network, batch)
-    state, cache = network.decoder.init_state(memory), network.decoder.prepare(memory)
+    state, cache = network.decoder.init_state(memory), network.decoder.build_cache(memory)
     network.decoder.step(batch.target[:, 0], state, cache)
     network.decoder.unroll(batch.target, state, cache)
     assert collect_attributes(network) == before

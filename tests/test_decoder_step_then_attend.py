@@ -27,13 +27,15 @@ def expected_layer_step(
     weights: list[Tensor] = [layer_cell.input_weight]
     if layer == 0 and decoder.context_projection is not None:
         weights.append(decoder.context_projection.weight)
-    cell = (nn.GRUCell if layer_cell.cell == "gru" else nn.LSTMCell)(inputs.shape[1], layer_cell.hidden_size).double()
+    cell = (nn.GRUCell if layer_cell.cell_type == "gru" else nn.LSTMCell)(
+        inputs.shape[1], layer_cell.hidden_size
+    ).double()
     cell.weight_ih.data, cell.weight_hh.data = torch.cat(weights, dim=1).data, layer_cell.hidden_weight.data
     cell.bias_ih.data, cell.bias_hh.data = layer_cell.input_bias.data, layer_cell.hidden_bias.data
     hidden = state.hidden[:, layer]
-    if state.cell is None:
+    if state.cell_state is None:
         return cell(inputs, hidden), None
-    new_state: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell[:, layer]))
+    new_state: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell_state[:, layer]))
     return new_state
 
 
@@ -79,7 +81,7 @@ def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, b
     network = make_network(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
     assert isinstance(decoder, StepThenAttend)
-    state, cache = decoder.init_state(memory), decoder.prepare(memory)
+    state, cache = decoder.init_state(memory), decoder.build_cache(memory)
     assert (state.input_feed is not None) == settings["input_feeding"]
     for symbols in batch.target.unbind(dim=1):
         logits, vector = expected_step(decoder, symbols, state, cache)
@@ -95,7 +97,7 @@ def first_two_logits(override: Tensor | None, input_feeding: bool) -> tuple[Tens
     """Return the logits of the forced step and of the next one."""
     network = make_network(make_config({"decoder": {"order": "step-then-attend", "input_feeding": input_feeding}}), 1)
     memory = network.encoder(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
-    state, cache = network.decoder.init_state(memory), network.decoder.prepare(memory)
+    state, cache = network.decoder.init_state(memory), network.decoder.build_cache(memory)
     first_step = network.decoder.step(torch.tensor([1]), state, cache, override)
     return first_step.logits, network.decoder.step(torch.tensor([4]), first_step.state, cache).logits
 

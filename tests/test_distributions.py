@@ -11,7 +11,7 @@ from small_networks import SEEDS
 from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 
 from pellucid.data.vocabulary import EOS, UNK
-from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.inspection.distributions import entropy, kl_divergence, step_distributions
 
@@ -35,7 +35,7 @@ def test_distributions_sum_to_one_and_contain_the_candidates_of_the_trace(kind: 
 
 def test_ensemble_distributions_are_the_mean_of_the_models() -> None:
     models = [make_transducer(), make_transducer("lstm", 4)]
-    combined = ensemble(models, ["a", "b"])
+    combined = combine_transducers(models, ["a", "b"])
     traces = make_traces(combined, PAIRS)
     by_model = [step_distributions(model, traces) for model in models]
     for first, second, found in zip(*by_model, step_distributions(combined, traces), strict=True):

@@ -86,7 +86,7 @@ def test_states_equal_those_of_pytorchs_packed_layers(settings: dict[str, Any], 
         states = merge_directions(parts, merge)
         assert_tensors_close(memory.final.hidden[:, layer], merge_directions(finals, merge))
     assert_tensors_close(memory.states, states)
-    assert memory.final.cell is None
+    assert memory.final.cell_state is None
     assert memory.lengths.tolist() == lengths
 
 

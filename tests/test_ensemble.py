@@ -14,7 +14,7 @@ from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor
-from pellucid.decoding.ensemble import Ensemble, ensemble
+from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.outputs import suppressed_symbols, symbol_log_probabilities
@@ -67,7 +67,7 @@ def assert_same_trace(one: Trace, two: Trace) -> None:
 @pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("lstm", "location"), ("gru", "none")])
 def test_an_ensemble_of_one_model_repeated_equals_the_model(times: int, width: int, cell: str, score: str) -> None:
     single = build_member(3, cell=cell, score=score, width=width)
-    combined = ensemble([single] * times, ["run"] * times)
+    combined = combine_transducers([single] * times, ["run"] * times)
     for one, two in zip(single.predict(TEXTS), combined.predict(TEXTS), strict=True):
         assert_same_trace(one, two)
     for options in (DecodingOptions(forbidden=("v",)), DecodingOptions(required=("w",), prefix="x")):
@@ -85,7 +85,7 @@ def test_an_ensemble_of_one_model_repeated_equals_the_model(times: int, width: i
 
 def test_probabilities_and_attention_are_the_members_means() -> None:
     models = [build_member(3), build_member(4, cell="lstm"), build_member(5, score="location")]
-    combined_model, source = ensemble(models, ["a", "b", "c"]), torch.tensor([[4, 5, 6], [6, 4, 0]])
+    combined_model, source = combine_transducers(models, ["a", "b", "c"]), torch.tensor([[4, 5, 6], [6, 4, 0]])
     lengths = torch.tensor([3, 2])
     with torch.inference_mode():
         state = combined_model.members.initialize(source, lengths)
@@ -112,12 +112,12 @@ def test_members_may_have_target_symbols_in_another_order(copying: bool) -> None
     config = make_config(settings)
     one, two = (build_untrained_transducer(config, make_vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
     texts, pairs = ["abvc", "w", "", "cab?Q"], [Example("abQ", "vQw"), Example("b", "z")]
-    expected = ensemble([one, two], ["a", "b"])
+    expected = combine_transducers([one, two], ["a", "b"])
     for members in (
         [one, reorder_targets(two, "zxwvy")],
         [reorder_targets(one, "wvzyx"), reorder_targets(two, "zxwvy")],
     ):
-        actual = ensemble(members, ["a", "b"])
+        actual = combine_transducers(members, ["a", "b"])
         for lists in zip(expected.nbest(texts, 3), actual.nbest(texts, 3), strict=True):
             for each in zip(*lists, strict=True):
                 assert_same_trace(*each)
@@ -139,9 +139,9 @@ def test_an_ensemble_as_a_member_adds_all_its_networks(copying: bool) -> None:
     )
     two, three = reorder_targets(two, "zxwvy"), reorder_targets(three, "yvzxw")
     texts, pairs = ["abvc", "d", "", "cab?Q"], [Example("abQ", "vQw" if copying else "vw"), Example("b", "z")]
-    expected = ensemble([one, two, three], ["one", "two", "three"])
-    inner = ensemble([two, three], ["two", "three"])
-    actual = ensemble([one, inner], ["one", "inner"])
+    expected = combine_transducers([one, two, three], ["one", "two", "three"])
+    inner = combine_transducers([two, three], ["two", "three"])
+    actual = combine_transducers([one, inner], ["one", "inner"])
     assert actual.networks == expected.networks == (one.network, two.network, three.network)
     assert actual.vocabularies == expected.vocabularies
     for lists in zip(expected.nbest(texts, 3), actual.nbest(texts, 3), strict=True):
@@ -149,7 +149,7 @@ def test_an_ensemble_as_a_member_adds_all_its_networks(copying: bool) -> None:
             assert_same_trace(*each)
     for each in zip(expected.force(pairs), actual.force(pairs), strict=True):
         assert_same_trace(*each)
-    repeated = ensemble([inner], ["inner"])
+    repeated = combine_transducers([inner], ["inner"])
     assert repeated.networks == inner.networks
     for each in zip(inner.force(pairs), repeated.force(pairs), strict=True):
         assert_same_trace(*each)
@@ -158,7 +158,7 @@ def test_an_ensemble_as_a_member_adds_all_its_networks(copying: bool) -> None:
 def test_members_encode_sources_with_their_own_vocabulary() -> None:
     """A member encodes symbols outside its own vocabulary as unknown; the ensemble knows the union."""
     one, two = build_member(3, "abc"), build_member(4, "cbad")
-    combined = ensemble([one, two], ["one", "two"])
+    combined = combine_transducers([one, two], ["one", "two"])
     assert [trace.unknown for trace in combined.predict(["abd?"])] == [(3,)]
     pairs = [Example("abd", "vw")]
     weights = np.mean([model.force(pairs)[0].attention for model in (one, two)], axis=0)
@@ -168,7 +168,7 @@ def test_members_encode_sources_with_their_own_vocabulary() -> None:
 def test_scores_of_given_pairs_are_the_means_of_the_members() -> None:
     """The probability of a symbol is the mean over members, each normalized over the symbols that search can output."""
     models, pairs = [build_member(3), build_member(4, cell="lstm")], [Example("abc", "vw"), Example("b", "")]
-    for index, trace in enumerate(ensemble(models, ["a", "b"]).force(pairs)):
+    for index, trace in enumerate(combine_transducers(models, ["a", "b"]).force(pairs)):
         probabilities = [np.exp(model.force(pairs)[index].log_probabilities) for model in models]
         np.testing.assert_allclose(trace.log_probabilities, np.log(np.mean(probabilities, axis=0)), atol=1e-5)
 
@@ -176,7 +176,7 @@ def test_scores_of_given_pairs_are_the_means_of_the_members() -> None:
 def test_an_ensemble_keeps_the_training_mode_of_its_members() -> None:
     models = [build_member(3), build_member(4)]
     models[1].network.train()
-    ensemble(models, ["a", "b"]).predict(["abc"])
+    combine_transducers(models, ["a", "b"]).predict(["abc"])
     assert [model.network.training for model in models] == [False, True]
 
 
@@ -189,20 +189,22 @@ def test_incompatible_runs_are_named() -> None:
     for pair, names in (([transducer, larger], "ba"), ([larger, transducer], "ab")):
         message = f"^{names[0]} writes the symbol 'u', which {names[1]} does not: members of an ensemble"
         with pytest.raises(RunError, match=message):
-            ensemble(pair, ["a", "b"])
+            combine_transducers(pair, ["a", "b"])
     settings = msgspec.structs.replace(transducer.config.encoder, features="sum")
     summed = Transducer(
         msgspec.structs.replace(transducer.config, encoder=settings), transducer.vocabularies, transducer.network
     )
     with pytest.raises(RunError, match=r"a and b differ in encoder\.features"):
-        ensemble([transducer, summed], ["a", "b"])
+        combine_transducers([transducer, summed], ["a", "b"])
     word_config = make_config({"data": {"source_symbols": "words"}})
     with pytest.raises(RunError, match=r"a and b differ in data\.source_symbols"):
-        ensemble([transducer, Transducer(word_config, transducer.vocabularies, transducer.network)], ["a", "b"])
+        combine_transducers(
+            [transducer, Transducer(word_config, transducer.vocabularies, transducer.network)], ["a", "b"]
+        )
     with pytest.raises(ArgumentError, match=r"^run: expected a path or a list of one path at least, got \[\]$"):
         load([])
     with pytest.raises(RunError, match="one model at least"):
-        ensemble([], [])
+        combine_transducers([], [])
     with pytest.raises(ArgumentError, match=r"^members: expected one model at least, got none$"):
         Ensemble(transducer.config, transducer.vocabularies, transducer.network)
 
@@ -219,12 +221,12 @@ def test_incompatible_runs_are_named() -> None:
 def test_wrong_members_and_names_are_refused(members: int | None, names: str | list[str], message: str) -> None:
     given = [None] if members is None else [build_member(3)] * members
     with pytest.raises(ArgumentError, match=message):
-        ensemble(given, names)  # type: ignore[arg-type]
+        combine_transducers(given, names)  # type: ignore[arg-type]
 
 
 def test_members_may_be_an_iterator() -> None:
     members: Any = iter([build_member(3), build_member(4)])
-    assert len(ensemble(members, ["a", "b"]).networks) == 2
+    assert len(combine_transducers(members, ["a", "b"]).networks) == 2
 
 
 def test_config_vocabularies_and_network_must_agree() -> None:
@@ -247,9 +249,9 @@ def test_config_vocabularies_and_network_must_agree() -> None:
         ClassificationPredictor(tag_config, model.vocabularies, model.network)
     tags = ClassificationPredictor(tag_config, model.vocabularies, tagger)
     with pytest.raises(ConfigError, match=r"^members: expected outputs written symbol by symbol"):
-        ensemble([tags], ["tags"])
+        combine_transducers([tags], ["tags"])
     with pytest.raises(ArgumentError, match=r"^vocabularies: expected target symbols for the 9 ids"):
-        Ensemble(model.config, targets, model.network, members=ensemble([model], ["a"]).members)
+        Ensemble(model.config, targets, model.network, members=combine_transducers([model], ["a"]).members)
 
 
 def test_an_ensemble_of_one_folder_twice_equals_the_run(tmp_path: Path) -> None:

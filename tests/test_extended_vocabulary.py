@@ -113,7 +113,7 @@ def test_symbols_have_their_target_id_or_their_first_position() -> None:
     batch = build_batch([("acxcQRQ", "QcaxR?"), ("a", "b")], tag="t")
     network = build_copy_network(build_copy_config(), 1)
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
-    copy_ids = network.decoder.prepare(memory).copy_ids
+    copy_ids = network.decoder.build_cache(memory).copy_ids
     assert copy_ids is not None
     assert copy_ids.tolist() == [
         [NEVER_COPIED, 4, V + 2, 6, V + 2, V + 5, V + 6, V + 5],
@@ -139,7 +139,7 @@ def test_probabilities_sum_to_one_alone_and_in_a_batch(
 def decode_step_by_step(network: EncoderDecoder, batch: Batch, hypotheses: int = 1) -> Tensor:
     """Return log-probabilities computed step by step, for several equal hypotheses per source."""
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
-    state, cache = network.decoder.init_state(memory), network.decoder.prepare(memory)
+    state, cache = network.decoder.init_state(memory), network.decoder.build_cache(memory)
     rows = torch.arange(len(batch.source)).repeat_interleave(hypotheses)
     state, logits = state.index_select(rows), []
     for symbols in shift_right(batch.target).unbind(dim=1):
@@ -187,7 +187,7 @@ def test_a_search_that_drops_sources_keeps_their_copy_ids() -> None:
     network = build_copy_network(build_copy_config(), 3, torch.float32)
     with torch.no_grad():
         memory: Memory = network.encoder(batch.source, batch.source_lengths)
-        state, cache = network.decoder.init_state(memory), network.decoder.prepare(memory)
+        state, cache = network.decoder.init_state(memory), network.decoder.build_cache(memory)
         assert cache.kernel is not None and not use_kernel(network.decoder.request("greedy", cache))
         symbols, rows = torch.full((3,), BOS), torch.tensor([2, 0])
         full = network.decoder.step(symbols, state, cache)

@@ -14,7 +14,7 @@ from command_line import run_pellucid, usage_error_message
 from task_cases import CLASSIFICATION_TASKS, task_run
 from trained_runs import TrainedRun, copy_run_folder, copy_task_run, digits_run
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.data.examples import Example
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Predictor
@@ -116,7 +116,7 @@ def disable_kernels_in(decode: Callable[[Predictor], list[list[Trace]]]) -> Call
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
-def test_every_task_names_the_run_in_its_error(tmp_path: Path, task: Task) -> None:
+def test_every_task_names_the_run_in_its_error(tmp_path: Path, task: TaskName) -> None:
     run = saturate_parameters(task_run(task).run, tmp_path / "run")
     model = load(run)
     pairs = [Example("abc", {"tag": "VCC", "classify": "an a", "point": "1"}[task])]

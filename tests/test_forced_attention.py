@@ -32,7 +32,7 @@ from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS
-from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.forced_attention import force_attention
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
@@ -265,7 +265,7 @@ def test_batched_hypotheses_have_the_attention_of_forced_decoding(kind: str, opt
 
 def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
     models = [build_member(3), build_member(4, cell="lstm"), build_member(5, score="location")]
-    combined = ensemble(models, ["a", "b", "c"])
+    combined = combine_transducers(models, ["a", "b", "c"])
     for options in (DecodingOptions(forced_attention=(ONE_HOT,)), DecodingOptions(masked=(1,))):
         pairs = [Example("abc", "vw")]
         traces = [model.with_options(options).force(pairs)[0] for model in models]
@@ -278,7 +278,7 @@ def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
         assert all(
             each.forced_attention == (1,) for each in hypotheses if options.forced_attention and len(each.target) > 1
         )
-    mixed = ensemble([build_member(3), build_member(4, score="none")], ["a", "b"])
+    mixed = combine_transducers([build_member(3), build_member(4, score="none")], ["a", "b"])
     assert not mixed.with_options(DecodingOptions(masked=(1,))).predict(["abc"])[0].attention[:, 1].any()
 
 

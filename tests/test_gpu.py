@@ -254,9 +254,9 @@ def test_bf16_rounds_products_but_not_states_or_gradients(config: Config, seed: 
     with disable_kernels(), autocast(torch.device("cpu"), "bf16"):
         memory = network.encoder(batch.source, batch.source_lengths)
         start = network.decoder.init_state(memory)
-        unrolled = network.decoder.unroll(batch.target, start, network.decoder.prepare(memory))
+        unrolled = network.decoder.unroll(batch.target, start, network.decoder.build_cache(memory))
         for state in (memory.final, start, unrolled.state):
-            dtypes += [part.dtype for part in (state.hidden, state.cell) if part is not None]
+            dtypes += [part.dtype for part in (state.hidden, state.cell_state) if part is not None]
     assert {memory.states.dtype, *dtypes} == {torch.float32} and unrolled.logits.dtype == torch.bfloat16
     (rounded, bf16_gradients), (exact, gradients) = (
         compute_loss_and_gradients(network, bf16_config, batch),

@@ -61,7 +61,7 @@ def compute_log_probabilities(logits: list[float]) -> dict[int, float]:
 def reference_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> ReferenceOutput:
     """Decode one source to EOS or to `limit` symbols, by steps of the decoder."""
     memory: Memory = network.encoder(source[None], torch.tensor([len(source)]))
-    state, cache = network.decoder.init_state(memory), network.decoder.prepare(memory)
+    state, cache = network.decoder.init_state(memory), network.decoder.build_cache(memory)
     output, symbol = ReferenceOutput([], [], []), BOS
     while symbol != EOS:
         step = network.decoder.step(torch.tensor([symbol]), state, cache)

@@ -71,7 +71,7 @@ def exec_guide_code(name: str, module: ModuleType) -> dict[str, Any]:
 def test_the_attention_class_of_the_guide_computes_weights() -> None:
     cosine = exec_guide_code("attention.md", attention)["CosineAttention"](query_size=3, memory_size=4)
     memory = build_memory(torch.randn(2, 5, 4), torch.tensor([5, 3]))
-    output = cosine(torch.randn(4, 3), cosine.prepare(memory), None)
+    output = cosine(torch.randn(4, 3), cosine.build_cache(memory), None)
     assert output.weights.shape == (4, 5)
     torch.testing.assert_close(output.weights.sum(dim=1), torch.ones(4))
     assert (output.weights[2:, 3:] == 0).all()

@@ -18,7 +18,7 @@ import pellucid
 ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
-    *("version", "errors", "error_messages", "arguments", "file_lock", "files", "worker_pool"),
+    *("version", "errors", "error_messages", "argument_checks", "file_lock", "files", "worker_pool"),
     *("config.settings", "config.presets", "tasks.task_settings", "config"),
     *("data", "kernels", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
     *("reporting", "viewer", "api", "tuning", "recipes", "bench", "cli"),
@@ -29,7 +29,7 @@ The settings of the tasks precede the tasks, because they validate configuration
 """
 DATA_ORDER = (
     *("tokenizers", "lines", "headers", "readers", "examples", "vocabulary", "vectors", "batches"),
-    *("extended_vocabulary", "target_encoding", "corpus", "batch_loaders", "synthetic"),
+    *("extended_vocabulary", "target_vocabularies", "corpus", "batch_loaders", "synthetic"),
 )
 """Order of the files of data/."""
 EXTRAS = {
@@ -123,8 +123,8 @@ def test_imports_follow_the_order() -> None:
     ("path", "source", "fault"),
     [
         ("pellucid/config/settings.py", "import pellucid.look", "imports pellucid.look"),
-        ("pellucid/model/heads.py", "def f():\n  from pellucid import search", ":2: imports pellucid.search"),
-        ("pellucid/model/heads.py", "from ..cli import main", "imports pellucid.cli.main"),
+        ("pellucid/model/output_layers.py", "def f():\n  from pellucid import search", ":2: imports pellucid.search"),
+        ("pellucid/model/output_layers.py", "from ..cli import main", "imports pellucid.cli.main"),
         ("pellucid/data/tokenizers.py", "from pellucid.data.batches import Batch", "imports pellucid.data.batches"),
         ("pellucid/data/tokenizers.py", "from .batches import Batch", "imports pellucid.data.batches"),
         ("pellucid/data/tokenizers.py", "from pellucid.data import Batch", "imports pellucid.data.Batch"),
@@ -150,7 +150,7 @@ def test_imports_along_the_order_are_accepted() -> None:
         "pellucid/data/batches.py": "import torch\nfrom pellucid.data.tokenizers import END",
         "pellucid/data/__init__.py": "from pellucid.data.batches import Batch",
         "pellucid/training/model_card.py": "from pellucid.version import __version__",
-        "pellucid/model/network.py": "from .heads import Head\nfrom pellucid.data import batches",
+        "pellucid/model/network.py": "from .output_layers import OutputLayer\nfrom pellucid.data import batches",
     }
     assert find_import_faults(sources) == find_unordered_files(list(sources)) == []
     assert find_unordered_files(["pellucid/misplaced.py", "pellucid/data/words.py"]) != []

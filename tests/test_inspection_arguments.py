@@ -12,9 +12,9 @@ from invalid_calls import find_faults, function_name, list_arguments
 from task_cases import make_examples, make_task_config, make_untrained_predictor
 from untrained_models import PAIRS, make_traces, make_transducer
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.data.examples import Example
-from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, InputError
@@ -305,7 +305,7 @@ def test_the_trace_that_does_not_fit_is_named_by_its_index() -> None:
 @pytest.mark.parametrize("task", ["tag", "classify", "point"])
 @pytest.mark.parametrize("call", TRACE_FUNCTIONS)
 def test_models_of_other_tasks_and_their_traces_are_used_or_refused(
-    call: Callable[[Any, Trace], Any], task: Task
+    call: Callable[[Any, Trace], Any], task: TaskName
 ) -> None:
     task_examples = make_examples(task, 9, 1)
     task_model = make_untrained_predictor(make_task_config(task), task_examples)
@@ -349,7 +349,7 @@ def test_traces_without_source_or_output_are_accepted(call: Callable[[Any, Trace
 
 
 def test_an_ensemble_has_no_states() -> None:
-    combined = ensemble([MODEL, make_transducer(seed=4)], ["a", "b"])
+    combined = combine_transducers([MODEL, make_transducer(seed=4)], ["a", "b"])
     for call in (
         lambda: trace_states(combined, TRACES),
         lambda: collect_states(combined, TRACES),

@@ -19,7 +19,7 @@ from test_kernels_unroll import build_memory, build_small_decoder
 from pellucid.config.settings import Cell
 from pellucid.kernels import runtime
 from pellucid.kernels.attention import Scorer, attention_weights, location_buffers, scorer_of
-from pellucid.kernels.autograd import project_keys
+from pellucid.kernels.tensor_functions import project_keys
 from pellucid.kernels.types import LOCATION_SENSITIVE, LSTM, DecoderParameters
 
 
@@ -108,7 +108,7 @@ def test_initial_weights_are_used_and_have_a_gradient(data: st.DataObject, cell:
     def outputs() -> list[torch.Tensor]:
         memory = build_memory(inputs["states"], lengths)
         state = decoder.init_state(memory)._replace(attention_state=inputs["attention_state"].T)
-        unrolled = decoder.unroll(symbols, state, decoder.prepare(memory))
+        unrolled = decoder.unroll(symbols, state, decoder.build_cache(memory))
         assert unrolled.state.attention_state is not None
         return [unrolled.logits, unrolled.weights, unrolled.state.attention_state]
 

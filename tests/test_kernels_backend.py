@@ -26,7 +26,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
 from pellucid.kernels import dispatch
-from pellucid.kernels.backend import ANYTHING, Computation, Request, present_fields, settings_of
+from pellucid.kernels.backend import ANYTHING, Computation, ComputationRequest, present_fields, settings_of
 from pellucid.kernels.dispatch import NUMBA, TORCH, choose_backend, disable_kernels, is_numba_available
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.cells import RecurrentCell
@@ -216,7 +216,7 @@ def record_backends() -> Iterator[dict[str, str]]:
     choose_original = dispatch.choose_backend
     with pytest.MonkeyPatch.context() as patch:
 
-        def choose_and_record(request: Request) -> Any:  # noqa: ANN401
+        def choose_and_record(request: ComputationRequest) -> Any:  # noqa: ANN401
             backend = choose_original(request)
             backends[request.computation] = backend.name
             return backend
@@ -340,10 +340,10 @@ def test_a_search_equals_the_reference_in_double_precision() -> None:
     assert used >= {("greedy", "Numba"), ("beam", "Numba")}
 
 
-def build_unroll_request(network: EncoderDecoder) -> Request:
+def build_unroll_request(network: EncoderDecoder) -> ComputationRequest:
     """Return the request to a backend that unrolls a network's decoder."""
     memory = network.encoder(make_padded_ids([2], 1), torch.tensor([2]))
-    return network.decoder.request("unroll", network.decoder.prepare(memory))
+    return network.decoder.request("unroll", network.decoder.build_cache(memory))
 
 
 def test_a_backend_declines_unlisted_properties() -> None:

@@ -23,19 +23,19 @@ from pellucid.model.memory import AttentionCache, Memory, State, Step
 
 def prepare_caches(decoder: Decoder, memory: Memory) -> tuple[AttentionCache, AttentionCache]:
     """Return attention caches of the memory for the kernel and for PyTorch."""
-    compiled = decoder.prepare(memory)
+    compiled = decoder.build_cache(memory)
     with disable_kernels():
-        uncompiled = decoder.prepare(memory)
+        uncompiled = decoder.build_cache(memory)
     assert compiled.kernel is not None and uncompiled.kernel is None
     return compiled, uncompiled
 
 
 def collect_results(step: Step) -> dict[str, torch.Tensor]:
     """Return all results of a step by name."""
-    cell = {} if step.state.cell is None else {"cell": step.state.cell}
+    cell_state = {} if step.state.cell_state is None else {"cell_state": step.state.cell_state}
     attention = {"context": step.attention.context, "weights": step.attention.weights}
     attention_state = {} if step.state.attention_state is None else {"attention_state": step.state.attention_state}
-    return {"logits": step.logits, "hidden": step.state.hidden, **cell, **attention, **attention_state}
+    return {"logits": step.logits, "hidden": step.state.hidden, **cell_state, **attention, **attention_state}
 
 
 def draw_state(decoder: Decoder, rows: int, positions: int) -> State:

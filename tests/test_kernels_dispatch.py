@@ -23,7 +23,7 @@ from pellucid.data.batches import Batch
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.kernels import compilation, dispatch
-from pellucid.kernels.backend import Request
+from pellucid.kernels.backend import ComputationRequest
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.cells import LayerState
 from pellucid.model.decoder import Decoder
@@ -83,7 +83,7 @@ def test_an_update_takes_no_step_in_pytorch(
         raise AssertionError("PyTorch computed the recurrence")
 
     network = build_network(cell, {"dropout": 0.4, **SUPPORTED_SETTINGS}, 1).train()
-    monkeypatch.setattr("pellucid.model.recurrence.run_torch", refuse)
+    monkeypatch.setattr("pellucid.model.recurrence.run_rnn_torch", refuse)
     network(Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 2]]), torch.tensor([2])))
     assert pytorch_steps == []
 
@@ -223,7 +223,7 @@ def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.Mo
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            uses_kernels = Request("adam", "cpu", "float32", False)
+            uses_kernels = ComputationRequest("adam", "cpu", "float32", False)
             assert not dispatch.use_kernel(uses_kernels) and not dispatch.use_kernel(uses_kernels)
         assert len(caught) == 1 and "no such processor" in str(caught[0].message)
         supported, memory = (
@@ -231,7 +231,7 @@ def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.Mo
             build_memory(torch.randn(1, 2, 3), torch.tensor([2])),
         )
         symbols = torch.ones(1, 2, dtype=torch.int64)
-        logits = supported.unroll(symbols, supported.init_state(memory), supported.prepare(memory)).logits
+        logits = supported.unroll(symbols, supported.init_state(memory), supported.build_cache(memory)).logits
         torch.autograd.grad(logits.sum(), list(supported.parameters()))
     finally:
         dispatch.is_numba_available.cache_clear()
@@ -246,7 +246,7 @@ def test_kernels_load_in_any_gradient_mode(context: Callable[[], AbstractContext
     with context():
         assert dispatch.is_numba_available()
         memory = build_memory(torch.randn(1, 2, 3), torch.tensor([2]))
-        decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
+        decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory))
 
 
 def test_without_numba_pytorch_runs_with_one_warning() -> None:
@@ -254,9 +254,9 @@ def test_without_numba_pytorch_runs_with_one_warning() -> None:
 import sys, warnings
 sys.modules["numba"] = None
 import torch
-from pellucid.kernels.backend import Request
+from pellucid.kernels.backend import ComputationRequest
 from pellucid.kernels.dispatch import use_kernel
-request = Request("adam", "cpu", "float32", False)
+request = ComputationRequest("adam", "cpu", "float32", False)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     assert not use_kernel(request) and not use_kernel(request)

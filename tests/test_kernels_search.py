@@ -62,10 +62,10 @@ def test_extensions_equal_pytorch(
     actual = extend_hypotheses(logits, SymbolMasks(mask, is_early=early), scores, width)
     with disable_kernels():
         expected = extend_hypotheses(logits, SymbolMasks(mask, is_early=early), scores, width)
-    alive = np.isfinite(expected.scores)
+    alive = np.isfinite(expected.cumulative_log_probs)
     assert not (early and (expected.ids[alive] == EOS).any())
-    np.testing.assert_allclose(actual.scores, expected.scores, rtol=1e-5, atol=1e-5)
-    tied = np.isclose(expected.scores[:, :-1], expected.scores[:, 1:], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(actual.cumulative_log_probs, expected.cumulative_log_probs, rtol=1e-5, atol=1e-5)
+    tied = np.isclose(expected.cumulative_log_probs[:, :-1], expected.cumulative_log_probs[:, 1:], rtol=1e-5, atol=1e-5)
     if not tied[alive[:, 1:]].any():
         for name in ("parents", "ids"):
             assert (getattr(actual, name)[alive] == getattr(expected, name)[alive]).all()

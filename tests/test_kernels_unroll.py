@@ -25,15 +25,16 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.kernels import runtime
-from pellucid.kernels.autograd import unroll_decoder
 from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.tensor_functions import unroll_decoder
 from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderParameters
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims
 from pellucid.model.memory import AttentionCache, Memory, State
 from pellucid.model.network import build_decoder
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
-from pellucid.training.loop import TrainingState, build_optimizer, fit
+from pellucid.training.loop import TrainingState, fit
+from pellucid.training.optimizer import build_optimizer
 
 Score = Literal["additive", "location", "dot", "scaled-dot", "general", "none"]
 
@@ -66,8 +67,8 @@ def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Sc
 
     def outputs() -> list[torch.Tensor]:
         memory = build_memory(states.transpose(0, 1), lengths)
-        unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
-        last = [unrolled.state.hidden] + ([] if unrolled.state.cell is None else [unrolled.state.cell])
+        unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory))
+        last = [unrolled.state.hidden] + ([] if unrolled.state.cell_state is None else [unrolled.state.cell_state])
         return [unrolled.logits, unrolled.weights, *last]
 
     assert_named_tensors_close(
@@ -119,7 +120,7 @@ def test_padding_is_never_read(score: Score) -> None:
     results = []
     for filling in (0.0, torch.nan):
         memory = build_memory(states, lengths)
-        cache = decoder.prepare(memory)
+        cache = decoder.build_cache(memory)
         padding = (torch.arange(4) >= lengths[:, None])[:, :, None]
         keys = cache.keys.detach().masked_fill(padding, filling).requires_grad_()
         filled_states = memory.states.masked_fill(padding, filling).requires_grad_()
@@ -144,7 +145,7 @@ def test_the_number_of_threads_does_not_change_results(monkeypatch: pytest.Monke
 
     def outputs() -> list[torch.Tensor]:
         memory = build_memory(states, lengths)
-        unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
+        unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory))
         return [unrolled.logits, unrolled.weights]
 
     results, threads = [], torch.get_num_threads()
@@ -200,7 +201,7 @@ def test_unsupported_decoders_run_in_pytorch(monkeypatch: pytest.MonkeyPatch) ->
     ]
     for decoder in unsupported:
         memory = build_memory(torch.randn(1, 2, 3, dtype=next(decoder.parameters()).dtype), lengths)
-        decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory))
+        decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory))
     memory = build_memory(torch.randn(1, 2, 3), lengths)
     with pytest.raises(AssertionError):
-        supported.float().unroll(symbols, supported.init_state(memory), supported.prepare(memory))
+        supported.float().unroll(symbols, supported.init_state(memory), supported.build_cache(memory))

@@ -15,7 +15,7 @@ from small_networks import make_config, make_network, make_padded_ids
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
-from pellucid.kernels import autograd
+from pellucid.kernels import tensor_functions
 from pellucid.kernels.dispatch import disable_kernels, is_numba_available
 from pellucid.model.network import EncoderDecoder
 
@@ -27,7 +27,7 @@ sys.modules["torch"] = None
 from importlib import import_module
 import numpy as np
 import pellucid.kernels
-WITH_TORCH = {"autograd", "triton_attention", "cuda_graphs"}
+WITH_TORCH = {"tensor_functions", "triton_attention", "cuda_graphs"}
 for module in pkgutil.iter_modules(pellucid.kernels.__path__):
     if module.name not in WITH_TORCH:
         import_module(f"pellucid.kernels.{module.name}")
@@ -36,7 +36,8 @@ from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.search import BeamOptions, search_beams_numpy
 from pellucid.kernels.dispatch import is_numba_available
 from pellucid.kernels.types import (
-    AttentionInputs, CellLayout, DecoderParameters, Direction, Head, InitialState, ScoreLayout, SearchLimits,
+    AttentionInputs, CellLayout, DecoderParameters, Direction, InitialState, OutputLayerParameters, ScoreLayout,
+    SearchLimits,
 )
 from pellucid.kernels.unroll import unroll_decoder_numpy
 from pellucid.kernels.recurrence import run_recurrence_numpy
@@ -48,9 +49,9 @@ arguments, results = np.load(sys.argv[1]), {}
 
 def read_struct(kind, prefix):
     arrays = [arguments.get(f"{prefix}.{name}") for name in kind._fields]
-    if "cell" in kind._fields and kind is not InitialState:
+    if kind in (Direction, DecoderParameters):
         arrays[0] = CellLayout(*map(int, arrays[0]))
-    if "score" in kind._fields:
+    if kind is DecoderParameters:
         arrays[1] = ScoreLayout(int(arrays[1][0]), *map(bool, arrays[1][1:]))
     return kind(*arrays)
 
@@ -58,11 +59,13 @@ for case in range(int(sys.argv[2])):
     directions = [read_struct(Direction, f"{case}.direction{index}") for index in range(2)]
     encoded = run_recurrence_numpy(directions, arguments[f"{case}.symbols"], arguments[f"{case}.lengths"])
     results[f"{case}.states"] = encoded.states
-    parameters, head = read_struct(DecoderParameters, f"{case}.parameters"), read_struct(Head, f"{case}.head")
+    parameters = read_struct(DecoderParameters, f"{case}.parameters")
+    output_layer = read_struct(OutputLayerParameters, f"{case}.output_layer")
     inputs = read_struct(AttentionInputs, f"{case}.inputs")
     initial_state = read_struct(InitialState, f"{case}.initial_state")
     fields = [arguments[f"{case}.limits.{name}"] for name in SearchLimits._fields]
-    limits, decoder = SearchLimits(fields[0], *map(int, fields[1:])), prepare_decoder_numpy(parameters, head, inputs)
+    limits = SearchLimits(fields[0], *map(int, fields[1:]))
+    decoder = prepare_decoder_numpy(parameters, output_layer, inputs)
     (greedy_outputs,) = search_greedily_numpy(decoder, initial_state, limits)
     ((outputs, counts),) = search_beams_numpy(decoder, initial_state, limits, BeamOptions(3, 3))
     for name in ("ids", "log_probabilities", "weights", "steps"):
@@ -91,16 +94,20 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
         parts = {name: part for name, part in value._asdict().items() if part is not None}
         arrays.update({f"{prefix}.{name}": to_array(part) for name, part in parts.items()})
 
-    def record_recurrence(directions: Any, symbols: torch.Tensor, lengths: torch.Tensor) -> autograd.RecurrentTensors:  # noqa: ANN401
+    def record_recurrence(
+        directions: Any,  # noqa: ANN401
+        symbols: torch.Tensor,
+        lengths: torch.Tensor,
+    ) -> tensor_functions.RecurrentTensors:
         arrays.update(symbols=symbols.numpy(), lengths=lengths.numpy())
         for index, direction in enumerate(directions):
             record_fields(f"direction{index}", direction)
         return run_recurrence(directions, symbols, lengths)
 
-    def record_decoder(parameters: Any, head: Any, inputs: Any) -> Any:  # noqa: ANN401
-        for name, value in (("parameters", parameters), ("head", head), ("inputs", inputs)):
+    def record_decoder(parameters: Any, output_layer: Any, inputs: Any) -> Any:  # noqa: ANN401
+        for name, value in (("parameters", parameters), ("output_layer", output_layer), ("inputs", inputs)):
             record_fields(name, value)
-        return prepare_decoder(parameters, head, inputs)
+        return prepare_decoder(parameters, output_layer, inputs)
 
     def record_search(prepared: object, initial_state: Any, limits: Any) -> Any:  # noqa: ANN401
         record_fields("initial_state", initial_state)
@@ -108,9 +115,9 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
         return search_greedily(prepared, initial_state, limits)
 
     run_recurrence, prepare_decoder, search_greedily = (
-        autograd.run_recurrence,
-        autograd.prepare_decoder,
-        autograd.search_greedily,
+        tensor_functions.run_recurrence,
+        tensor_functions.prepare_decoder,
+        tensor_functions.search_greedily,
     )
     with pytest.MonkeyPatch.context() as patch:
         for name, function in (
@@ -118,7 +125,7 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
             ("prepare_decoder", record_decoder),
             ("search_greedily", record_search),
         ):
-            patch.setattr(autograd, name, function)
+            patch.setattr(tensor_functions, name, function)
         greedy(network, source, lengths, LIMITS)
     return arrays
 

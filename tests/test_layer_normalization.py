@@ -53,13 +53,13 @@ def reference_step(
 ) -> tuple[list[float], list[float]]:
     """Return h' and c', which is empty for a GRU."""
     H = layer.hidden_size
-    groups = [2 * H, H] if layer.cell == "gru" else [4 * H]
+    groups = [2 * H, H] if layer.cell_type == "gru" else [4 * H]
     input_part, hidden_part = (
         normalize_gates(multiply(w, v), groups) for w, v in ((layer.input_weight, x), (layer.hidden_weight, h))
     )
     a = [g * n + b for g, n, b in zip(layer.input_gain.tolist(), input_part, layer.input_bias.tolist(), strict=True)]
     u = [g * n + b for g, n, b in zip(layer.hidden_gain.tolist(), hidden_part, layer.hidden_bias.tolist(), strict=True)]
-    if layer.cell == "gru":
+    if layer.cell_type == "gru":
         r = [logistic(a[j] + u[j]) for j in range(H)]
         z = [logistic(a[H + j] + u[H + j]) for j in range(H)]
         n = [math.tanh(a[2 * H + j] + r[j] * u[2 * H + j]) for j in range(H)]
@@ -81,9 +81,9 @@ def test_a_step_equals_the_published_equations(kind: Cell, size: int, units: int
     for b in range(2):
         hidden, cell_state = reference_step(cell, x[b].tolist(), h[b].tolist(), c[b].tolist())
         assert after.hidden[b].tolist() == pytest.approx(hidden, abs=1e-9)
-        assert (after.cell is None) == (not cell_state)
-        if after.cell is not None:
-            assert after.cell[b].tolist() == pytest.approx(cell_state, abs=1e-9)
+        assert (after.cell_state is None) == (not cell_state)
+        if after.cell_state is not None:
+            assert after.cell_state[b].tolist() == pytest.approx(cell_state, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])

@@ -36,12 +36,12 @@ from pellucid.training.events import (
 )
 from pellucid.training.loop import (
     TrainingState,
-    build_optimizer,
     derived_batch_size,
     derived_epochs,
     fit,
     validation_rank,
 )
+from pellucid.training.optimizer import build_optimizer
 
 TRAINING_EXAMPLES = make_copy_examples(20, seed=1)
 VALIDATION_EXAMPLES = make_copy_examples(7, seed=2)
@@ -61,7 +61,7 @@ def script_validations(monkeypatch: pytest.MonkeyPatch, losses: list[float], exa
     """Replace the scores of the validations with these values."""
     remaining_losses, remaining_matches = iter(losses), iter(exact or [0.0] * len(losses))
     rates = {"symbol_error_rate": 50.0, "symbol_accuracy": 50.0}
-    monkeypatch.setattr(loop, "_development_loss", lambda session: next(remaining_losses))
+    monkeypatch.setattr(loop, "_validation_loss", lambda session: next(remaining_losses))
     monkeypatch.setattr(loop, "metrics_for_log", lambda evaluation: {"exact_match": next(remaining_matches), **rates})
 
 
@@ -235,7 +235,9 @@ def test_the_validation_loss_is_the_mean_over_symbols_without_smoothing(batch_si
 def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: float) -> None:
     config = make_small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
     session, twin_network = build_session(config), build_session(config).predictor.network
-    batch = collate(session.training, sample_batches(session.training, 8, "examples", config.seed, 0)[0])
+    batch = collate(
+        session.training_examples, sample_batches(session.training_examples, 8, "examples", config.seed, 0)[0]
+    )
     loss = compute_cross_entropy(twin_network(batch).logits, batch.target, 0.2).mean()
     gradients = torch.autograd.grad(loss, list(twin_network.parameters()))
     clamped = [gradient.clamp(-value, value) if value else gradient for gradient in gradients]

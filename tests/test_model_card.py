@@ -6,7 +6,7 @@ import pytest
 import safetensors.torch
 from trained_runs import copy_task_run, digits_run
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.tasks.registry import get_task
 from pellucid.training.model_card import _scores
 from pellucid.training.run_folder import read_log
@@ -63,7 +63,7 @@ def test_the_best_validation_need_not_be_the_last() -> None:
         ("point", ["* accuracy 12.50 %", "* cross-entropy 0.5000 per position"]),
     ],
 )
-def test_each_task_has_its_own_score_names(task: Task, lines: list[str]) -> None:
+def test_each_task_has_its_own_score_names(task: TaskName, lines: list[str]) -> None:
     best = {"update": 3, "exact_match": 12.5, "symbol_error_rate": 10.0, "symbol_accuracy": 90.0, "loss": 0.5}
     assert _scores(best, 7, get_task(task)) == ["On 7 examples, at update 3:", "", *lines]
 

@@ -110,7 +110,7 @@ def test_teacher_forcing_feeds_the_target_shifted_by_one(config: Config, batch: 
     network = make_network(config, seed)
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
     inputs = torch.tensor([[BOS, *row[:-1]] for row in batch.target.tolist()])
-    expected = network.decoder.unroll(inputs, network.decoder.init_state(memory), network.decoder.prepare(memory))
+    expected = network.decoder.unroll(inputs, network.decoder.init_state(memory), network.decoder.build_cache(memory))
     assert torch.equal(run_network(network, batch).logits, expected.logits)
 
 

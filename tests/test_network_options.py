@@ -72,7 +72,7 @@ def run_network(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
 def assert_stepped_equals_unrolled(network: EncoderDecoder, batch: Batch, tolerance: float) -> None:
     """Assert that stepped results equal unrolled ones, with dropout masks in training."""
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, cache = decoder.init_state(memory), decoder.prepare(memory)
+    state, cache = decoder.init_state(memory), decoder.build_cache(memory)
     unrolled = decoder.unroll(batch.target, state, cache)
     for t, symbols in enumerate(batch.target.unbind(dim=1)):
         step = decoder.step(symbols, state, cache)
@@ -134,7 +134,7 @@ def test_a_step_of_selected_rows_equals_selected_rows_of_the_step(
 ) -> None:
     network = make_network(config, seed)
     memory, symbols, decoder = memory_of(network, batch), batch.target[:, 0], network.decoder
-    state, cache = decoder.init_state(memory), decoder.prepare(memory)
+    state, cache = decoder.init_state(memory), decoder.build_cache(memory)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, len(symbols) - 1), min_size=1, max_size=7)))
     state = decoder.step(symbols, state, cache).state
     full = decoder.step(symbols, state, cache)

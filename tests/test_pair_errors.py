@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from task_cases import make_task_config
 
-from pellucid.config.settings import DataConfig, Task
+from pellucid.config.settings import DataConfig, TaskName
 from pellucid.data.examples import pair_error, read_examples
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.errors import DataError
@@ -42,7 +42,7 @@ def find_pair_error(config: DataConfig, source: str, target: str) -> str:
         ),
     ],
 )
-def test_the_error_of_a_pair_states_its_reason(task: Task, source: str, target: str, reason: str) -> None:
+def test_the_error_of_a_pair_states_its_reason(task: TaskName, source: str, target: str, reason: str) -> None:
     assert find_pair_error(make_task_config(task).data, source, target) == reason
 
 

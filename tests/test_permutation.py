@@ -5,7 +5,7 @@ import pytest
 import torch
 from untrained_models import KINDS_WITH_ATTENTION, make_traces, make_transducer
 
-from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.errors import InputError
 from pellucid.inspection.distributions import step_distributions
@@ -54,7 +54,7 @@ def test_one_position_or_uniform_weights_cannot_change() -> None:
 def test_ensembles_are_permuted_and_models_without_attention_are_refused() -> None:
     alone = make_transducer()
     trace = make_traces(alone, [("abc", "vw")])[0]
-    both = permute_attention(ensemble([alone, alone], ["a", "b"]), trace, 10)
+    both = permute_attention(combine_transducers([alone, alone], ["a", "b"]), trace, 10)
     np.testing.assert_allclose(both.change, permute_attention(alone, trace, 10).change, atol=1e-6)
     with pytest.raises(InputError, match="whose weights can be permuted"):
         permute_attention(make_transducer("none"), trace)

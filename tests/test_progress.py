@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from trained_runs import copy_task_run, train_to_end, write_copy_files
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.reporting.progress import MAX_LISTED_LINES, format_scores, training_progress
@@ -101,7 +101,7 @@ def test_validation_and_end_are_printed() -> None:
         ("point", "accuracy  12.50 % · loss 0.500", "accuracy  12.50 %"),
     ],
 )
-def test_scores_have_the_names_of_the_task(task: Task, long_text: str, short_text: str) -> None:
+def test_scores_have_the_names_of_the_task(task: TaskName, long_text: str, short_text: str) -> None:
     assert f" · {long_text} · " in report_to_file(ValidationCompleted(Progress(), METRICS, False, [], task))
     assert format_scores(task, METRICS, short=True) == f"{short_text} · loss 0.500"
 

@@ -16,7 +16,7 @@ from small_networks import (
 )
 from task_cases import CLASSIFICATION_TASKS
 
-from pellucid.config.settings import Config, Task
+from pellucid.config.settings import Config, TaskName
 from pellucid.config.toml import validate_config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import NUM_SPECIAL
@@ -26,7 +26,7 @@ from pellucid.model.reader import Classifier, EncoderOnlyModel, Pointer, Tagger
 from pellucid.tasks.registry import build_network
 
 
-def make_task_config(config: Config, task: Task) -> Config:
+def make_task_config(config: Config, task: TaskName) -> Config:
     data = replace(
         config.data, aligned=True, target_symbols={"classify": "whole", "point": "position"}.get(task, "words")
     )
@@ -48,7 +48,7 @@ def build_reader(config: Config, seed: int) -> EncoderOnlyModel:
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 @few_examples
 @given(configs(), batches(), SEEDS)
-def test_outputs_are_independent_of_batch_and_padding(task: Task, config: Config, batch: Batch, seed: int) -> None:
+def test_outputs_are_independent_of_batch_and_padding(task: TaskName, config: Config, batch: Batch, seed: int) -> None:
     network = build_reader(make_task_config(config, task), seed)
     many = network(batch)
     padded_batch = batch._replace(source=randomize_padding(batch.source, batch.source_lengths, seed, 3))
@@ -82,7 +82,7 @@ def test_a_classifier_returns_the_weights_of_its_last_hop(config: Config, batch:
 
 
 def test_each_task_has_its_network() -> None:
-    kinds: dict[Task, type[EncoderOnlyModel]] = {"tag": Tagger, "classify": Classifier, "point": Pointer}
+    kinds: dict[TaskName, type[EncoderOnlyModel]] = {"tag": Tagger, "classify": Classifier, "point": Pointer}
     for task, kind in kinds.items():
         network = build_network(make_task_config(make_config({}), task), make_vocabularies())
         assert isinstance(network, kind) and network.vocabulary_size == NUM_SPECIAL + 5

@@ -87,7 +87,7 @@ def test_one_step_equals_pytorchs_gru_cell(sizes: tuple[int, int, int], seed: in
     x, h = random_tensor(B, E, seed=seed), random_tensor(B, H, seed=seed + 1)
     new = cell.step(x @ cell.input_weight.T + cell.input_bias, LayerState(h, None))
     assert_tensors_close(new.hidden, copy_to_pytorch(cell, nn.GRUCell(E, H))(x, h))
-    assert new.cell is None
+    assert new.cell_state is None
 
 
 @few_examples
@@ -99,8 +99,8 @@ def test_one_step_equals_pytorchs_lstm_cell(sizes: tuple[int, int, int], seed: i
     new = cell.step(x @ cell.input_weight.T + cell.input_bias, LayerState(h, c))
     hidden, cell_state = copy_to_pytorch(cell, nn.LSTMCell(E, H))(x, (h, c))
     assert_tensors_close(new.hidden, hidden)
-    assert new.cell is not None
-    assert_tensors_close(new.cell, cell_state)
+    assert new.cell_state is not None
+    assert_tensors_close(new.cell_state, cell_state)
 
 
 @few_examples

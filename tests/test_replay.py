@@ -5,7 +5,7 @@ import pytest
 import torch
 from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 
-from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
 from pellucid.errors import InputError
@@ -58,7 +58,7 @@ def test_forced_attention_stays_forced() -> None:
 
 
 def test_an_ensemble_has_no_states() -> None:
-    both = ensemble([make_transducer(), make_transducer(seed=4)], ["a", "b"])
+    both = combine_transducers([make_transducer(), make_transducer(seed=4)], ["a", "b"])
     traces: list[Trace] = both.predict(["abc"])
     (replay,) = build_replays(both, traces)
     with pytest.raises(InputError, match="an ensemble has no states"):

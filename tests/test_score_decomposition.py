@@ -8,7 +8,7 @@ import pytest
 import torch
 from untrained_models import make_traces, make_transducer
 
-from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.ensemble import combine_transducers
 from pellucid.errors import InputError
 from pellucid.inspection.replay import Replay, start_replay
 from pellucid.inspection.score_decomposition import _TraceAttention, decompose_scores, mean_components
@@ -160,6 +160,6 @@ def test_models_without_softmax_scores_are_refused() -> None:
     model = make_transducer()
     with pytest.raises(InputError, match=r"^traces: expected attention that varies"):
         decompose_scores(model, make_traces(model, [("a", "v")]))
-    both = ensemble([model, make_transducer(seed=4)], ["a", "b"])
+    both = combine_transducers([model, make_transducer(seed=4)], ["a", "b"])
     with pytest.raises(InputError, match="ensemble"):
         decompose_scores(both, both.predict(["abc"]))

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_networks import SEEDS, batches, few_examples
-from small_searches import CANDIDATE_SCORERS, NETWORK_KINDS, SearchCase, make_small_network, run_search, score_outputs
+from small_searches import HYPOTHESIS_SCORERS, NETWORK_KINDS, SearchCase, make_small_network, run_search, score_outputs
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.candidate_scorer import CandidateScorer
+from pellucid.decoding.hypothesis_scorer import HypothesisScorer
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.search_tree import SearchTreeIds
 
@@ -26,9 +26,9 @@ def path_ids(tree: SearchTreeIds, node: int) -> list[int]:
 
 
 @few_examples
-@given(st.sampled_from(NETWORK_KINDS), batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4))
+@given(st.sampled_from(NETWORK_KINDS), batches(), SEEDS, HYPOTHESIS_SCORERS, st.integers(1, 4))
 def test_every_node_has_the_log_probability_of_its_path(
-    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, beam_size: int
+    kind: tuple[str, str], batch: Batch, seed: int, score: HypothesisScorer, beam_size: int
 ) -> None:
     network, case = (
         make_small_network(kind, seed),
@@ -47,7 +47,7 @@ def test_every_node_has_the_log_probability_of_its_path(
         for node, scored in zip(
             nodes, score_outputs(network, batch, row, [path_ids(tree, n) for n in nodes]), strict=True
         ):
-            np.testing.assert_allclose(tree.sums[node], scored.log_probabilities.sum(), atol=1e-4)
+            np.testing.assert_allclose(tree.cumulative_log_probs[node], scored.log_probabilities.sum(), atol=1e-4)
             np.testing.assert_allclose(tree.log_probabilities[node], scored.log_probabilities[-1], atol=1e-4)
             np.testing.assert_allclose(tree.attention[tree.attention_rows[node]], scored.weights[-1], atol=1e-5)
         parents = {int(parent) for parent in tree.parents}

@@ -181,7 +181,7 @@ def replace_letters(examples: Sequence[Example]) -> list[Example]:
 
 
 @pytest.mark.parametrize(
-    ("training", "development"),
+    ("training", "validation_examples"),
     [
         (make_copy_examples(41, seed=1), make_copy_examples(10, seed=2)),
         (list(reversed(make_copy_examples(40, seed=1))), make_copy_examples(10, seed=2)),
@@ -190,9 +190,13 @@ def replace_letters(examples: Sequence[Example]) -> list[Example]:
     ],
     ids=["one more", "another order", "other development data", "other symbols"],
 )
-def test_a_run_of_other_data_is_refused(tmp_path: Path, training: list[Example], development: list[Example]) -> None:
+def test_a_run_of_other_data_is_refused(
+    tmp_path: Path, training: list[Example], validation_examples: list[Example]
+) -> None:
     before = read_folder_state(copy_task_run().run)
-    files = TrainingFiles(write_pairs(tmp_path / "a.tsv", training), write_pairs(tmp_path / "b.tsv", development))
+    files = TrainingFiles(
+        write_pairs(tmp_path / "a.tsv", training), write_pairs(tmp_path / "b.tsv", validation_examples)
+    )
     assert "is of a training on other data" in training_error(files, copy_task_run().run, copy_task_run().config)
     assert read_folder_state(copy_task_run().run) == before
 
@@ -224,7 +228,7 @@ def test_two_trainings_at_once_are_refused() -> None:
 
 
 @pytest.mark.parametrize("copied", [False, True])
-def test_development_data_that_is_the_training_data_is_refused(tmp_path: Path, copied: bool) -> None:
+def test_a_validation_set_that_is_the_training_set_is_refused(tmp_path: Path, copied: bool) -> None:
     train = write_pairs(tmp_path / "train.tsv", make_copy_examples(20, seed=1))
     dev = write_pairs(tmp_path / "dev.tsv", list(reversed(make_copy_examples(20, seed=1)))) if copied else train
     message = training_error(TrainingFiles(train, dev), tmp_path / "run", make_small_config(), DataError)

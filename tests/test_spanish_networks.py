@@ -105,7 +105,7 @@ def test_1x1_convolution_is_a_product_without_padding() -> None:
     kernel = attention.projections[0].T[:, :, None, None]
     convolved = nn.functional.conv2d(states.permute(0, 2, 1)[..., None], kernel, padding="same")
     assert convolved.shape == (2, 4, 7, 1)
-    keys = attention.prepare(states, torch.tensor([7, 7])).keys[0]
+    keys = attention.build_features(states, torch.tensor([7, 7])).keys[0]
     torch.testing.assert_close(convolved[..., 0].permute(0, 2, 1), keys)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 
-from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.ensemble import combine_transducers
 from pellucid.errors import InputError
 from pellucid.inspection.states import trace_states
 from pellucid.model.network import require_seq2seq
@@ -23,7 +23,7 @@ def test_states_equal_those_of_the_network(kind: str) -> None:
         target_ids = transducer.vocabularies.target.encode(trace.target[:-1])
         with torch.inference_mode():
             memory = network.encoder(ids, torch.tensor([len(trace.source)]))
-            cache, state = network.decoder.prepare(memory), network.decoder.init_state(memory)
+            cache, state = network.decoder.build_cache(memory), network.decoder.init_state(memory)
             for t, symbol in enumerate([1, *target_ids]):
                 state = network.decoder.step(torch.tensor([symbol]), state, cache).state
                 np.testing.assert_allclose(own.decoder[t], state.hidden[0, -1].numpy(), atol=1e-6)
@@ -110,6 +110,6 @@ def test_empty_sources_and_ensembles_have_no_states() -> None:
     one, two = trace_states(transducer, transducer.predict(["", "ab"]), gates=True)
     assert one.encoder.shape == (0, two.encoder.shape[1]) and one.decoder.shape == (0, two.decoder.shape[1])
     assert trace_states(transducer, []) == []
-    both = ensemble([transducer, make_transducer(seed=4)], ["a", "b"])
+    both = combine_transducers([transducer, make_transducer(seed=4)], ["a", "b"])
     with pytest.raises(InputError, match="use one of its models"):
         trace_states(both, both.predict(["abc"]))

@@ -173,7 +173,7 @@ def test_only_tasks_and_the_default_name_a_task() -> None:
     """TOML files of recipes, tests and documents may name tasks."""
     others = {path: source for path, source in SOURCES.items() if not path.startswith("pellucid/tasks/")}
     found = [f"{path}:{violation}" for path, source in others.items() for violation in find_task_names(source)]
-    default = SOURCES["pellucid/config/settings.py"].split('DEFAULT_TASK: Task = "transduce"')[0].count("\n") + 1
+    default = SOURCES["pellucid/config/settings.py"].split('DEFAULT_TASK: TaskName = "transduce"')[0].count("\n") + 1
     assert found == [f"pellucid/config/settings.py:{default}: names the task 'transduce'"]
 
 

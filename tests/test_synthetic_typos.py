@@ -62,7 +62,7 @@ def test_corrections_are_the_words_that_differ_in_one_letter(words: list[str], f
 def test_the_split_is_disjoint() -> None:
     parts = split_words(WORDS, 2, 3, 1)
     assert [len(part) for part in parts] == [5, 2, 3]
-    assert sorted([*parts.train, *parts.dev, *parts.test]) == WORDS
+    assert sorted([*parts.train, *parts.validation, *parts.test]) == WORDS
     assert split_words(WORDS, 2, 3, 1) == parts != split_words(WORDS, 2, 3, 2)
     with pytest.raises(DataError, match="10 words are too few for 5 validation words, 5 test words"):
         split_words(WORDS, 5, 5, 1)

@@ -11,7 +11,7 @@ from report_documents import read_report, select_parts
 from task_cases import CLASSIFICATION_TASKS, make_examples, make_task_config, task_run
 from trained_runs import assert_runs_identical, train_to_end, write_pairs
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.errors import ConfigError
@@ -27,7 +27,7 @@ from pellucid.viewer.report_schema import ReportExamples
 from pellucid.viewer.schema import DecodeRequest, WhatIfRequest
 
 
-def build_page_data(task: Task, served: bool = True) -> PageData:
+def build_page_data(task: TaskName, served: bool = True) -> PageData:
     """Return page data of the run of a task and its validation file."""
     trained = task_run(task)
     return assemble_page(
@@ -39,7 +39,7 @@ def build_page_data(task: Task, served: bool = True) -> PageData:
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
-def test_every_task_resumes_bit_for_bit(task: Task, tmp_path: Path) -> None:
+def test_every_task_resumes_bit_for_bit(task: TaskName, tmp_path: Path) -> None:
     files = TrainingFiles(
         *(write_pairs(tmp_path / f"{name}.tsv", make_examples(task, 60, 7)) for name in ("train", "dev"))
     )
@@ -90,7 +90,7 @@ def test_a_log_without_span_f1_is_continued_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
-def test_each_line_has_its_output(task: Task) -> None:
+def test_each_line_has_its_output(task: TaskName) -> None:
     run, sources = task_run(task).run, ["axb", "", "b", "dcax"]
     text = "".join(f"{source}\n" for source in sources).encode()
     expected = [trace.output for trace in load(run).predict(sources)]
@@ -131,7 +131,7 @@ def test_nbest_lists_and_refused_operations() -> None:
         ("point", {"accuracy", "accuracy_ci95", "top_3", "top_3_ci95"}),
     ],
 )
-def test_evaluate_has_the_scores_of_the_task(task: Task, keys: set[str], tmp_path: Path) -> None:
+def test_evaluate_has_the_scores_of_the_task(task: TaskName, keys: set[str], tmp_path: Path) -> None:
     trained = task_run(task)
     done = run_pellucid("evaluate", trained.run, trained.files.valid, "--json", "--html", tmp_path / "page.html")
     found = json.loads(done.out)
@@ -147,7 +147,7 @@ def test_evaluate_has_the_scores_of_the_task(task: Task, keys: set[str], tmp_pat
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
-def test_groups_and_comparisons_report_accuracy(task: Task, tmp_path: Path) -> None:
+def test_groups_and_comparisons_report_accuracy(task: TaskName, tmp_path: Path) -> None:
     trained, page = task_run(task), tmp_path / "page.html"
     lines = trained.files.valid.read_text("utf-8").splitlines()
     grouped = tmp_path / "grouped.tsv"
@@ -185,14 +185,14 @@ def test_the_error_page_has_words_with_their_tags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
-def test_score_prints_the_probability_of_pairs(task: Task) -> None:
+def test_score_prints_the_probability_of_pairs(task: TaskName) -> None:
     trained = task_run(task)
     done = run_pellucid("score", trained.run, trained.files.valid)
     assert done.code == 0 and all(float(line) <= 0 for line in output_lines(done.out))
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
-def test_the_page_shows_each_task(task: Task) -> None:
+def test_the_page_shows_each_task(task: TaskName) -> None:
     page = build_page_data(task, served=False).contents
     assert page.card is not None and page.card.task == task and page.card.has_attention == (task != "tag")
     assert len(page.examples) == 10 and page.corpus is not None and page.corpus.scores[0].name == "accuracy"
@@ -203,7 +203,7 @@ def test_the_page_shows_each_task(task: Task) -> None:
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
-def test_the_page_server_answers_requests(task: Task) -> None:
+def test_the_page_server_answers_requests(task: TaskName) -> None:
     page_data = build_page_data(task)
     assert (
         decode_source(page_data, DecodeRequest(text="axb")).traces[0].output

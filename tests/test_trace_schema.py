@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as arrays
 from sample_traces import HOSTILE_SYMBOLS, make_small_trace
 from test_trace import make_empty_trace, make_trace
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.decoding.trace_schema import (
@@ -81,7 +81,7 @@ def trace_fields(draw: st.DrawFn) -> dict[str, Any]:
 
     The test constructs the trace, because the check of its types draws random numbers, which a strategy must not.
     """
-    task: Task = draw(st.sampled_from(list(BUILT_IN)))
+    task: TaskName = draw(st.sampled_from(list(BUILT_IN)))
     S, T, k = draw(st.integers(0, 4)), draw(st.integers(0, 4)), draw(st.integers(1, 3))
     features = draw(st.integers(0, S))
     T = S - features if task == "tag" else T  # each source position has a tag

@@ -121,7 +121,7 @@ def test_training_uses_memory_mapped_columns(tmp_path: Path) -> None:
     assert all(column.values.flags.writeable for column in corpus.encoded)
     assert not any(column.values.flags.writeable for column in mapped.encoded)
     again = read_files(files, DATA, tmp_path / "run" / "corpus.arrow")
-    assert (again.training, again.reads, again.report) == ([], data.reads, data.report)
+    assert (again.training_examples, again.reads, again.report) == ([], data.reads, data.report)
     assert encode_training_data(again, CONFIG) is again.corpus
     assert again.corpus is not None and again.corpus.vocabularies == corpus.vocabularies
     for one, other in zip(again.corpus.encoded, corpus.encoded, strict=True):
@@ -254,7 +254,7 @@ def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, mo
     rewrite_file(files.train, lambda text: text + "a\tb\n")
     save_corpus(tmp_path / "corpus.arrow", encode_training_data(data, CONFIG), files, DATA)
     again = read_files(files, DATA, tmp_path / "corpus.arrow")
-    assert again.corpus is None and len(again.training) == 41
+    assert again.corpus is None and len(again.training_examples) == 41
 
 
 def test_without_memory_mapping_the_corpus_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,6 +291,8 @@ def test_an_unfinished_run_with_a_corpus_can_be_loaded(tmp_path: Path) -> None:
 
 def test_the_overlap_is_counted_without_a_copy_of_the_training_data() -> None:
     training, files = make_copy_examples(30, seed=1), TrainingFiles(Path("a"), Path("b"))
-    for development in (make_copy_examples(30, seed=2), training[:3], [*training[:3], training[0]]):
+    for validation_examples in (make_copy_examples(30, seed=2), training[:3], [*training[:3], training[0]]):
         known = set(training)
-        assert reading._count_shared(training, development, files) == sum(example in known for example in development)
+        assert reading._count_shared(training, validation_examples, files) == sum(
+            example in known for example in validation_examples
+        )

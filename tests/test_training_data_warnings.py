@@ -7,7 +7,7 @@ import pytest
 from command_line import run_pellucid
 from trained_runs import make_small_config
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_tokenizers, learn_vocabularies
 from pellucid.tasks.registry import build_network, configured_task
@@ -15,7 +15,7 @@ from pellucid.training.training_data import data_warnings
 
 
 def find_data_warnings(
-    task: Task, train: list[Example], development: list[Example], pointer_generator: bool = False
+    task: TaskName, train: list[Example], validation_examples: list[Example], pointer_generator: bool = False
 ) -> list[str]:
     """Return the warnings about the data of a small training."""
     symbols = "characters" if task == "transduce" else "words"
@@ -26,7 +26,7 @@ def find_data_warnings(
     vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
     network = build_network(config, vocabularies)
     predictor = configured_task(config).build_predictor(config, vocabularies, network, "")
-    return list(data_warnings(predictor, development))
+    return list(data_warnings(predictor, validation_examples))
 
 
 def test_a_single_class_is_reported() -> None:
@@ -41,8 +41,8 @@ def test_a_single_class_is_reported() -> None:
 @pytest.mark.parametrize("pointer_generator", [False, True])
 def test_targets_that_the_model_cannot_produce_are_counted(pointer_generator: bool) -> None:
     train = [Example("abc", "abc")] * 4
-    development = [Example("ab", "ab"), Example("ax", "axy"), Example("az", "az")]
-    warnings = find_data_warnings("transduce", train, development, pointer_generator)
+    validation_examples = [Example("ab", "ab"), Example("ax", "axy"), Example("az", "az")]
+    warnings = find_data_warnings("transduce", train, validation_examples, pointer_generator)
     expected = "2 of 3 development examples cannot be right: no training target contains 'x' or others"
     assert warnings == ([] if pointer_generator else [expected])
 

@@ -29,7 +29,8 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, ConstraintError, DataError, InputError
 from pellucid.model.network import EncoderDecoder, require_seq2seq
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import TrainingState, build_optimizer, fit
+from pellucid.training.loop import TrainingState, fit
+from pellucid.training.optimizer import build_optimizer
 
 
 def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: str = "") -> Transducer:

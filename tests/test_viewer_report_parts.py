@@ -10,7 +10,7 @@ import pytest
 from report_documents import read_report, section_titles, select_parts
 from sample_traces import HOSTILE_SYMBOLS, make_diagonal_trace, make_small_trace, make_trace
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.decoding.trace import END, Trace, identity_attention
 from pellucid.decoding.trace_schema import EncodedArray
 from pellucid.errors import RunError
@@ -237,7 +237,7 @@ def test_learning_charts_show_the_metrics_of_the_task() -> None:
     log = [{**record, "symbol_accuracy": 91.0} for record in LOG]
     with_span_f1 = [{**record, "span_f1": 70.0} for record in log[-1:]]
 
-    def chart_titles(log: list[dict[str, object]], task: Task) -> list[str]:
+    def chart_titles(log: list[dict[str, object]], task: TaskName) -> list[str]:
         return [
             chart.title
             for part in training_curves(log, get_task(task).metrics.validation_metrics)

@@ -40,7 +40,7 @@ num_failures: dict[str, int] = {}
 """Failed attempts so far, by path."""
 
 
-class SharingViolationError(PermissionError):
+class EmulatedSharingViolationError(PermissionError):
     """The error of Windows for a file that another process has opened."""
 
     winerror = 32
@@ -68,7 +68,7 @@ def refuse_open_file(path: str | Path) -> None:
     open_files = {os.readlink(link) for link in descriptors.iterdir() if link.is_symlink()}
     mapped_files = {line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text("utf-8").splitlines()}
     if real_path in open_files | mapped_files and real_path.startswith(os.getcwd()):
-        raise SharingViolationError(errno.EACCES, "the file is open", str(path))
+        raise EmulatedSharingViolationError(errno.EACCES, "the file is open", str(path))
 
 
 def refuse_open_files(action: Callable[..., None], busy: bool) -> Callable[..., None]:
@@ -80,7 +80,7 @@ def refuse_open_files(action: Callable[..., None], busy: bool) -> Callable[..., 
         target = str(paths[-1])
         if busy and num_failures.setdefault(target, 0) < NUM_FAILURES:
             num_failures[target] += 1
-            raise SharingViolationError(errno.EACCES, "the file is busy", target)
+            raise EmulatedSharingViolationError(errno.EACCES, "the file is busy", target)
         num_failures.pop(target, None)
         action(*paths, **options)
 

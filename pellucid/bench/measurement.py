@@ -51,7 +51,8 @@ from pellucid.model.memory import AttentionCache, Memory
 from pellucid.model.network import parameter_count, require_seq2seq
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
-from pellucid.training.loop import TrainingState, build_optimizer, fit
+from pellucid.training.loop import TrainingState, fit
+from pellucid.training.optimizer import build_optimizer
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 
@@ -142,7 +143,7 @@ def bench_examples(request: BenchRequest, count: int) -> list[Example]:
     return spelled_digits(count, request.digits, request.digits, seed=1)
 
 
-def encode_pairs(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, EncodedExamples]:
+def encode_bench_examples(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, EncodedExamples]:
     """Return vocabularies learned from examples, and the examples as ids.
 
     Args:
@@ -186,17 +187,17 @@ def iterate_updates(state: TrainingState) -> Iterator[UpdateCompleted]:
 def _training_steps(request: BenchRequest) -> _TimedSteps:
     """Return updates, one per call."""
     examples = bench_examples(request, NUM_BATCHES * request.case.batch)
-    state = build_training_state(request, *encode_pairs(request, examples), examples)
+    state = build_training_state(request, *encode_bench_examples(request, examples), examples)
     events = iterate_updates(state)
-    target_length = state.training.target.lengths.mean()
-    return _TimedSteps(lambda: next(events), state.predictor, state.training, lambda: float(target_length))
+    target_length = state.training_examples.target.lengths.mean()
+    return _TimedSteps(lambda: next(events), state.predictor, state.training_examples, lambda: float(target_length))
 
 
 def _decoding_steps(request: BenchRequest) -> _TimedSteps:
     """Return calls that decode a few batches each, never the same ones twice in a row."""
     count = BATCHES_PER_CALL * request.case.batch
     examples = bench_examples(request, 4 * count)
-    state = build_training_state(request, *encode_pairs(request, examples), examples)
+    state = build_training_state(request, *encode_bench_examples(request, examples), examples)
     calls = itertools.cycle([examples[first : first + count] for first in range(0, len(examples), count)])
     target_length: list[float] = [0.0]
 
@@ -206,7 +207,7 @@ def _decoding_steps(request: BenchRequest) -> _TimedSteps:
         traces = state.predictor.trace(next(calls))
         target_length[0] = sum(len(trace.target) for trace in traces) / len(traces)
 
-    return _TimedSteps(decode, state.predictor, state.training, lambda: target_length[0])
+    return _TimedSteps(decode, state.predictor, state.training_examples, lambda: target_length[0])
 
 
 def _step_shape(request: BenchRequest, steps: _TimedSteps) -> StepShape:
@@ -344,12 +345,14 @@ def profile_training(request: BenchRequest) -> list[StageTime]:
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         path, pairs = Path(folder) / "train.tsv", bench_examples(request, NUM_BATCHES * request.case.batch)
         write_pairs(path, pairs)
-        _map_corpus(Path(folder), *encode_pairs(request, pairs[:1]))  # modules are imported before the time is measured
+        _map_corpus(
+            Path(folder), *encode_bench_examples(request, pairs[:1])
+        )  # modules are imported before the time is measured
         clock = StageClock()
         clock.enter(READING)
         examples = read_examples(path, bench_config(request).data).examples
         clock.enter(ENCODING)
-        vocabularies, encoded = encode_pairs(request, examples)
+        vocabularies, encoded = encode_bench_examples(request, examples)
         clock.enter(CORPUS)
         encoded = _map_corpus(Path(folder), vocabularies, encoded)
         clock.enter(OTHER)
@@ -397,14 +400,14 @@ def attach_clock(state: TrainingState, clock: StageClock) -> None:
     encoder, decoder = network.encoder, network.decoder
     encoder.register_forward_pre_hook(lambda module, inputs: clock.enter(ENCODER))
     encoder.register_forward_hook(lambda module, inputs, memory: _leave_encoder(clock, memory.states))
-    timed_prepare = clock.time_function(KEYS, DECODER, decoder.prepare)
+    build_cache = clock.time_function(KEYS, DECODER, decoder.build_cache)
 
-    def _prepare(memory: Memory) -> AttentionCache:
-        cache = timed_prepare(memory)
+    def _build_cache(memory: Memory) -> AttentionCache:
+        cache = build_cache(memory)
         _on_gradient(cache.keys, lambda: clock.enter(KEYS))
         return cache
 
-    setattr(decoder, "prepare", _prepare)  # noqa: B010 (replaces the method of this object only)
+    setattr(decoder, "build_cache", _build_cache)  # noqa: B010 (replaces the method of this object only)
     decoder.head.register_forward_pre_hook(lambda module, inputs: _enter_head(clock, inputs))
     setattr(state.optimizer, "update", clock.time_function(UPDATE, OTHER, state.optimizer.update))  # noqa: B010
 
@@ -412,7 +415,7 @@ def attach_clock(state: TrainingState, clock: StageClock) -> None:
 def _attach_loader(state: TrainingState, clock: StageClock) -> None:
     """Attribute planning and collating of batches to their stage, unless another thread does it."""
     if not state.prefetch:
-        for name in ("plan_batches", "prepare"):
+        for name in ("plan_batches", "load_batch"):
             setattr(state, name, clock.time_function(BATCHING, WAITING, getattr(state, name)))
     build_loader = state.batch_loader
 

@@ -202,9 +202,9 @@ def _print_machine(machine: dict[str, Any], threads: int) -> None:
 def _result_table(results: Sequence[BenchResult]) -> Table:
     """Return a table with one row per measurement."""
     table = _empty_table(("task", "case", "cell"))
-    heads = ("/CPU s", "/s", "tokens/s", "step ms", "floor ms", "× floor", "peak MiB", "first call s", "start s")
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+    headings = ("/CPU s", "/s", "tokens/s", "step ms", "floor ms", "× floor", "peak MiB", "first call s", "start s")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     for result in results:
         start_text = "" if result.start_seconds is None else f"{result.start_seconds:.1f}"
         table.add_row(
@@ -225,8 +225,8 @@ def _result_table(results: Sequence[BenchResult]) -> Table:
 def _stage_table(title: str, stages: Sequence[StageTime]) -> Table:
     """Return a table with one row per stage."""
     table = _empty_table((f"{title}: stage",))
-    for head in ("wall ms", "share", "CPU ms", "share"):
-        table.add_column(head, justify="right", no_wrap=True)
+    for heading in ("wall ms", "share", "CPU ms", "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for stage in stages:
         wall, cpu = (
             (f"{stage.wall_ms:,.2f}", f"{stage.wall_share:.1%}"),
@@ -236,11 +236,11 @@ def _stage_table(title: str, stages: Sequence[StageTime]) -> Table:
     return table
 
 
-def _empty_table(heads: Sequence[str]) -> Table:
+def _empty_table(headings: Sequence[str]) -> Table:
     """Return a table without boxes."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for head in heads:
-        table.add_column(head, no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
     return table
 
 
@@ -276,8 +276,8 @@ def _measure_scaling(args: BenchArguments, requests: Sequence[BenchRequest], pat
 def _curve_table(curves: Sequence[ScalingPoint]) -> Table:
     """Return a table with one row per point."""
     table = _empty_table(("varied",))
-    for head in ("value", "10⁹ operations", "step ms", "floor ms", "× floor", "peak MiB"):
-        table.add_column(head, justify="right", no_wrap=True)
+    for heading in ("value", "10⁹ operations", "step ms", "floor ms", "× floor", "peak MiB"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for parameter, value, result in curves:
         times = (f"{result.step_cpu_ms:,.1f}", f"{result.floor_ms:,.1f}", f"{result.floor_ratio:.2f}")
         table.add_row(parameter, str(value), f"{result.operations / 1e9:.3f}", *times, f"{result.peak_mib:,.0f}")

@@ -123,14 +123,14 @@ def redirect_to_devnull(stream: TextStream) -> None:
 class InterruptHandler:
     """Handler of Ctrl-C during training: the first requests a stop after the current update, the second stops at once.
 
-    The command reads `requested` after each event and ends the training. It sets `training` when the training begins.
+    The command reads `requested` after each event and ends the training. It sets `is_training` when this begins.
     """
 
     def __init__(self) -> None:
         """Initialize without a request to stop."""
         self.requested = False
         """True after the first Ctrl-C."""
-        self.training = False
+        self.is_training = False
         """True once training has begun; before, the first Ctrl-C stops at once."""
 
     def handle(self, signal_number: int, frame: FrameType | None) -> None:
@@ -143,7 +143,7 @@ class InterruptHandler:
         Raises:
             KeyboardInterrupt: At the second Ctrl-C, or before training has begun.
         """
-        if self.requested or not self.training:
+        if self.requested or not self.is_training:
             raise KeyboardInterrupt
         self.requested = True
         print_message("stopping after this update (Ctrl-C again to stop at once)")

@@ -77,7 +77,7 @@ def _train_run(args: TrainArguments, config: Config) -> int:
         )
         for event in events:
             reporter.report(event)
-            interrupt.training = interrupt.training or isinstance(event, TrainingStarted)
+            interrupt.is_training = interrupt.is_training or isinstance(event, TrainingStarted)
             if interrupt.requested and not isinstance(event, TrainingStopped):
                 events.close()
                 return report_interruption(args.run)
@@ -92,20 +92,20 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
     from pellucid.training.training_data import TrainingFiles
 
     files = TrainingFiles(args.train, args.valid, args.train_target, args.valid_target)
-    trainings = plan_ensemble(files, args.run, config, args.ensemble)
-    folders = {args.run, *(training.folder for training in trainings)}
+    training_jobs = plan_ensemble(files, args.run, config, args.ensemble)
+    folders = {args.run, *(job.folder for job in training_jobs)}
     removed_members = [folder.name for folder in member_folders(args.run) if folder not in folders]
     num_parallel = min(args.ensemble, num_parallel_trainings(args.jobs, config))
     with handle_sigint() as interrupt, multi_progress() as progress:
-        last_seed = trainings[-1].config.seed
+        last_seed = training_jobs[-1].config.seed
         description = (
             f"{args.ensemble} runs, seeds {config.seed} to {last_seed}"
-            if len(trainings) > 1
+            if len(training_jobs) > 1
             else f"1 run, seed {last_seed}"
         )
         progress.print_line(f"{description}, {num_parallel} in parallel")
-        interrupt.training = True
-        events = train_ensemble(trainings, args.run, num_parallel)
+        interrupt.is_training = True
+        events = train_ensemble(training_jobs, args.run, num_parallel)
         for worker_event in events:
             if worker_event is not None:
                 progress.report(worker_event.folder.name, worker_event.event)

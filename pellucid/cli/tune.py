@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
     with handle_sigint() as interrupt, multi_progress() as progress:
         request = _study_request(args, config, progress)
-        interrupt.training = True
+        interrupt.is_training = True
         events = tune(request)
         for event in events:
             if event is not None:
@@ -96,13 +96,13 @@ def _study_request(args: TuneArguments, config: Config, progress: "MultiProgress
     """Return the specification of the search, after reading the files."""
     from pellucid.training.ensemble_training import num_parallel_trainings
     from pellucid.training.training_data import TrainingFiles
-    from pellucid.tuning.search import StudyRequest, prepare_config
+    from pellucid.tuning.search import StudyRequest, resolve_config
     from pellucid.tuning.space import default_space, load_space
 
     if args.space is not None:
         load_space(args.space, config)  # report errors before reading the data
     files = TrainingFiles(args.train, args.valid, args.train_target, args.valid_target)
-    base, file_reads = prepare_config(config, files)
+    base, file_reads = resolve_config(config, files)
     for file_read in file_reads:
         progress.print_line(
             f"{file_read.path}: {file_read.examples:,} examples{f' ({file_read.note})' if file_read.note else ''}"

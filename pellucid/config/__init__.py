@@ -1,5 +1,5 @@
 """Settings: frozen structs, presets, checks across settings, TOML.
 
-Imports: arguments, error_messages, errors, files, tasks.
+Imports: argument_checks, error_messages, errors, files, tasks.
 Start with: settings.py.
 """

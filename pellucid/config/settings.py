@@ -12,12 +12,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 
 Size = Literal["tiny", "small", "base", "large"]
-Task = Annotated[str, Meta(title="task")]
+TaskName = Annotated[str, Meta(title="task")]
 """Name of a task: transduce, tag, classify, point, or one that is registered (tasks/task_settings.py)."""
-DEFAULT_TASK: Task = "transduce"
+DEFAULT_TASK: TaskName = "transduce"
 Cell = Literal["gru", "lstm"]
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
 Header = bool | Literal["auto"]
@@ -320,7 +320,7 @@ class Config(Settings, frozen=True, kw_only=True):
     size: Size = "base"
     """Model size preset: tiny, small, base or large. It sets hidden, embedding and attention sizes, dropout and the
     learning rate, unless these are set explicitly."""
-    task: Task = DEFAULT_TASK
+    task: TaskName = DEFAULT_TASK
     """Task: transduce (a sequence), tag (a tag per source symbol), classify (a class), or point (a source position)."""
     seed: Seed = 1
     """Random seed of initial parameters, batch order, dropout, scheduled sampling and augmentation."""

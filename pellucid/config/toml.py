@@ -14,7 +14,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 import msgspec
 import tomli_w
 
-from pellucid.arguments import (
+from pellucid.argument_checks import (
     TypeMismatchError,
     check_arguments,
     convert_argument,
@@ -22,7 +22,7 @@ from pellucid.arguments import (
     copy_bounded_mapping,
 )
 from pellucid.config.presets import PRESETS, SHARED_PRESET
-from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, Task
+from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, TaskName
 from pellucid.config.validation import check_consistency
 from pellucid.error_messages import describe_value
 from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
@@ -266,15 +266,15 @@ def _build_struct(settings: Mapping[str, Any], struct: type[Settings], prefix: s
         if is_section(kind):
             values[name] = _build_struct(value, kind, f"{key}.")
         else:
-            values[name] = _convert_task(value) if kind == Task else convert_setting(key, value, kind)
+            values[name] = _convert_task(value) if kind == TaskName else convert_setting(key, value, kind)
     return struct(**values)
 
 
-def _convert_task(value: object) -> Task:
+def _convert_task(value: object) -> TaskName:
     """Return the name of a task; raise `ConfigError` if it does not exist."""
     if type(value) is str and is_task(value):
         return value
-    name: Task = convert_setting("task", value, Literal[task_names()])
+    name: TaskName = convert_setting("task", value, Literal[task_names()])
     return name
 
 
@@ -399,6 +399,6 @@ def setting_choices(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
     """
     if kind == Header:
         return HEADER_CHOICES
-    if kind == Task:
+    if kind == TaskName:
         return task_names()
     return get_args(kind) if get_origin(kind) is Literal else ()

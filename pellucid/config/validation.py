@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Config, SearchConfig, memory_size
 from pellucid.errors import ConfigError, quote
 from pellucid.tasks.task_settings import AUTOREGRESSIVE_REQUIREMENT, check_task, get_task_settings

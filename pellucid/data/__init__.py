@@ -1,5 +1,5 @@
 """Readers, tokenizers, vocabularies, batches, Arrow corpora, synthetic data.
 
-Imports: arguments, config, errors, files.
+Imports: argument_checks, config, errors, files.
 Start with: examples.py.
 """

@@ -23,18 +23,18 @@ class LoadedBatch(NamedTuple):
 
 
 def iterate_batches(
-    plans: Iterable[EpochBatches], start: int, prepare: Callable[[ndarray], Batch]
+    plans: Iterable[EpochBatches], start: int, load_batch: Callable[[ndarray], Batch]
 ) -> Iterator[LoadedBatch]:
     """Yield the batches of all epochs in order; each is prepared when it is requested.
 
     Args:
         plans: Rows of the batches of each epoch.
         start: Number of batches to skip in the first epoch, when a training resumes.
-        prepare: Function that returns the batch of some rows.
+        load_batch: Function that returns the batch of some rows.
     """
     for plan in plans:
         for rows in islice(plan, start, None):
-            yield LoadedBatch(prepare(rows), len(plan))
+            yield LoadedBatch(load_batch(rows), len(plan))
         start = 0
 
 

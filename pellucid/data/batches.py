@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
-from pellucid.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary, code_points
+from pellucid.data.vocabulary import EOS, PAD, UNK, Vocabularies, Vocabulary, code_points
 
 POOL_BATCHES = 16
 """Number of batches whose examples are sorted by length together; few, so that batches differ from epoch to epoch."""
@@ -99,7 +99,7 @@ def to_ragged(sequences: Iterable[Sequence[int]]) -> Ragged:
 
 
 def encode_examples(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> EncodedExamples:
-    """Encode examples as ids, with EOS after each target.
+    """Encode examples whose targets are sequences, with EOS after each target and without extended ids.
 
     Args:
         examples: The examples.
@@ -116,6 +116,27 @@ def encode_examples(examples: Sequence[Example], tokenizers: Tokenizers, vocabul
     )
     ends = Ragged(np.full(target.num_sequences, EOS, dtype=target_dtype), np.arange(len(target.offsets)))
     return EncodedExamples(encode_sources(examples, tokenizers, vocabularies), _concatenate_rows(target, ends))
+
+
+def encode_labels(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> EncodedExamples:
+    """Encode examples whose targets are labels or positions: no EOS, and PAD for targets that are not scored.
+
+    These are the ignored tag and labels that training never saw. No loss counts PAD.
+
+    Args:
+        examples: The examples.
+        tokenizers: The tokenizers of the run.
+        vocabularies: The vocabularies of the run.
+
+    Returns:
+        Source and target ids of the examples.
+    """
+    _, target_dtype = id_dtypes(vocabularies)
+    target = encode_column(
+        [example.target for example in examples], tokenizers.target, vocabularies.target, target_dtype
+    )
+    target.values[target.values == UNK] = PAD
+    return EncodedExamples(encode_sources(examples, tokenizers, vocabularies), target)
 
 
 def encode_sources(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> Ragged:

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from pellucid.arguments import UNCHECKED, argument_error, check_arguments
+from pellucid.argument_checks import UNCHECKED, argument_error, check_arguments
 from pellucid.config.settings import DataConfig, Format, Header
 from pellucid.data.headers import check_header_cells, header_note
 from pellucid.data.lines import read_lines

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
+from pellucid.config.settings import Config
 from pellucid.data.batches import EncodedExamples, Ragged, encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
@@ -44,6 +45,28 @@ def encode_extended(
             if target.values[start + index] == UNK and symbol in inputs[features:]:
                 target.values[start + index] = size + inputs.index(symbol, features) - features * sum_features
     return EncodedExamples(extend_sources(encoded.source, examples, tokenizers, vocabularies, sum_features), target)
+
+
+def encode_for_decoder(
+    examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, config: Config
+) -> EncodedExamples:
+    """Encode examples whose targets are sequences, with the ids that the decoder of a configuration reads and writes.
+
+    EOS follows each target.
+
+    Args:
+        examples: The examples.
+        tokenizers: The tokenizers of the run.
+        vocabularies: The vocabularies of the run.
+        config: The configuration; a decoder that copies gets the ids of the extended vocabulary, any other the ids of
+            `encode_examples`.
+
+    Returns:
+        Source and target ids of the examples.
+    """
+    if config.decoder.pointer_generator:
+        return encode_extended(examples, tokenizers, vocabularies, config.encoder.features == "sum")
+    return encode_examples(examples, tokenizers, vocabularies)
 
 
 def extend_sources(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import DataConfig, Header
 from pellucid.errors import DataError, quote
 
@@ -115,27 +115,27 @@ def name_note(role: str, cell: str) -> str:
 
 
 def check_shared_header(
-    training: Sequence[tuple[str, ...]], validation: Sequence[tuple[str, ...]], location: str
+    training_examples: Sequence[tuple[str, ...]], validation_examples: Sequence[tuple[str, ...]], location: str
 ) -> str:
     """Return a note if two files begin with the same example, which does not recur in them; else "".
 
     Files of at most `MIN_LINES` examples are not checked.
 
     Args:
-        training: The training examples, at least one.
-        validation: The validation examples, at least one.
+        training_examples: The training examples, at least one.
+        validation_examples: The validation examples, at least one.
         location: Validation file, for the message.
 
     Raises:
         HeaderError: It is the only example that the files share.
     """
-    first = training[0]
-    if first != validation[0] or min(len(training), len(validation)) <= MIN_LINES:
+    first = training_examples[0]
+    if first != validation_examples[0] or min(len(training_examples), len(validation_examples)) <= MIN_LINES:
         return ""
-    if training.count(first) > 1 or validation.count(first) > 1:
+    if training_examples.count(first) > 1 or validation_examples.count(first) > 1:
         return ""
     evidence = f"both files begin with {quote(first[0])}, {quote(first[1])}, which occurs nowhere else in them"
-    if set(training[1:]).isdisjoint(validation[1:]):
+    if set(training_examples[1:]).isdisjoint(validation_examples[1:]):
         raise HeaderError(f"{location}: the first line looks like a header: {evidence}: {HEADER_FLAGS_HINT}")
     return f"the first line may be a header: {evidence}; {READ_AS_EXAMPLE}"
 

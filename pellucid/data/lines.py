@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pellucid.arguments import argument_error, check_arguments
+from pellucid.argument_checks import argument_error, check_arguments
 from pellucid.errors import DataError, abbreviate_reason, suggest
 from pellucid.files import os_error_text, wrap_os_errors
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import DataConfig, Format, Header
 from pellucid.data.headers import check_header_names, is_column_name, name_note
 from pellucid.data.lines import (

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from msgspec import Meta
 
-from pellucid.arguments import argument_error, check_arguments
+from pellucid.argument_checks import argument_error, check_arguments
 from pellucid.config.settings import Seed
 from pellucid.data.examples import Example
 from pellucid.data.lines import RecordError, decode_line, read_lines
@@ -238,7 +238,7 @@ class WordSplit(NamedTuple):
     """Disjoint words for training, validation and test."""
 
     train: list[str]
-    dev: list[str]
+    validation: list[str]
     test: list[str]
 
 
@@ -307,25 +307,26 @@ def read_words(path: str | Path, min_length: WordCount = 3, max_length: WordCoun
 
 
 @check_arguments
-def split_words(words: Sequence[str], dev: WordCount, test: WordCount, seed: Seed) -> WordSplit:
+def split_words(words: Sequence[str], validation: WordCount, test: WordCount, seed: Seed) -> WordSplit:
     """Split words at random into training, validation and test words.
 
     Args:
         words: The words, which should be distinct.
-        dev: Number of validation words.
+        validation: Number of validation words.
         test: Number of test words.
         seed: Seed of the split.
 
     Raises:
         DataError: No word would remain for training.
     """
-    if dev + test >= len(words):
+    if validation + test >= len(words):
         raise DataError(
-            f"{len(words)} words are too few for {dev} validation words, {test} test words and some training words"
+            f"{len(words)} words are too few for {validation} validation words, {test} test words and some training "
+            "words"
         )
     order = np.random.default_rng(seed).permutation(len(words)).tolist()
     shuffled = [words[index] for index in order]
-    return WordSplit(shuffled[dev + test :], shuffled[:dev], shuffled[dev : dev + test])
+    return WordSplit(shuffled[validation + test :], shuffled[:validation], shuffled[validation : validation + test])
 
 
 def make_typos(words: Sequence[str], per_word: int, known: Set[str], seed: int) -> list[Typo]:

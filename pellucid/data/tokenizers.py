@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.arguments import argument_error, check_arguments
+from pellucid.argument_checks import argument_error, check_arguments
 from pellucid.config.settings import Count, DataConfig, Normalization
 from pellucid.errors import ConfigError, quote, suggest
 

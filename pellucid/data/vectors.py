@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Count
 from pellucid.data.lines import RecordError, decode_line, is_blank, read_lines, strip_newline
 from pellucid.data.vocabulary import Vocabulary

@@ -13,7 +13,7 @@ from jaxtyping import Int, UInt
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
-from pellucid.arguments import SCALAR_TYPES, UNCHECKED, argument_error, check_arguments, convert_argument
+from pellucid.argument_checks import SCALAR_TYPES, UNCHECKED, argument_error, check_arguments, convert_argument
 from pellucid.config.settings import Count, DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import (

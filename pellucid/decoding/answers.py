@@ -6,7 +6,7 @@ from itertools import repeat
 
 import numpy as np
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import extended_ids
 from pellucid.data.tokenizers import Tokenizers

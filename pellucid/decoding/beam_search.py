@@ -6,14 +6,14 @@ n outputs.
 
 All hypotheses of all sources take each step together; the hypotheses of one source are adjacent. The memory is stored
 once per source, whatever the beam size. Hypotheses at one step have equal length and are pruned by log-probability;
-finished outputs are ranked by the `CandidateScorer`. If the score is the log-probability itself, a hypothesis that
+finished outputs are ranked by the `HypothesisScorer`. If the score is the log-probability itself, a hypothesis that
 writes EOS leaves the beam, which then has one slot fewer (Sutskever et al. 2014, section 3.2). With any other score, a
 longer output may still win, and with required symbols it may be needed: the beam keeps its size, and every EOS among
 the best K + k extensions is an output. Required symbols divide the beam by the number of symbols already met
 (`allocate_beam`).
 
 Guarantee for every score: the search of a source ends only at the maximum length, or when no hypothesis is active, or
-when no output that an active hypothesis can become could enter the best outputs (`CandidateScorer.bound`). The outputs
+when no output that an active hypothesis can become could enter the best outputs (`HypothesisScorer.bound`). The outputs
 are those of the same beam run to the maximum length. Only pruning loses hypotheses.
 
 A source with a hypothesis of non-finite probability has no output (`check_finite_outputs`).
@@ -29,14 +29,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
-from pellucid.decoding.candidate_scorer import PLAIN, CandidateScorer
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints, DecodePosition
+from pellucid.decoding.hypothesis_scorer import PLAIN, HypothesisScorer
 from pellucid.decoding.inference import Inference, SingleModelInference, StepOutput, encode_and_initialize
 from pellucid.decoding.outputs import (
     SHRINK,
     BatchLengthLimits,
     BatchOutputs,
-    BeamCandidates,
+    BeamExtensions,
     DecodedOutput,
     LengthLimits,
     SymbolMasks,
@@ -83,11 +83,11 @@ def constrained_beam_size(beam_size: int, constraints: Constraints) -> int:
 def extend_constrained(
     logits: Float[Tensor, "R V"],
     masks: SymbolMasks,
-    scores: Float[np.ndarray, "b k"],
+    cumulative_log_probs: Float[np.ndarray, "b k"],
     required: RequiredSymbols,
     count: int,
-) -> BeamCandidates:
-    """Return the candidates of constrained beam search, by falling score; places that they do not fill have score −∞.
+) -> BeamExtensions:
+    """Return the extensions of constrained beam search, by falling log-probability; −∞ in places that they do not fill.
 
     They are the best `count` extensions of each source, the best extension of each hypothesis, and each hypothesis
     followed by each required symbol that it does not contain.
@@ -95,7 +95,7 @@ def extend_constrained(
     Args:
         logits: Logits of the next symbols.
         masks: Symbols that cannot follow.
-        scores: Log-probability of each hypothesis.
+        cumulative_log_probs: Log-probability of each hypothesis.
         required: Required symbols, and the hypotheses that do not contain them.
         count: Number of best extensions of each source.
 
@@ -103,16 +103,18 @@ def extend_constrained(
         Post and Vilar 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation for Neural Machine
         Translation", section 3.2.
     """
-    log_probabilities, sums = score_extensions(logits, masks, scores)
-    by_hypothesis, vocabulary = sums.view(*scores.shape, -1), logits.shape[1]
+    log_probabilities, extended = score_extensions(logits, masks, cumulative_log_probs)
+    by_hypothesis, vocabulary = extended.view(*cumulative_log_probs.shape, -1), logits.shape[1]
     selected = torch.zeros_like(by_hypothesis, dtype=torch.bool)
     selected.scatter_(2, by_hypothesis.argmax(dim=2, keepdim=True), True)
     for index, symbol in enumerate(required.ids.tolist()):
         selected[:, :, symbol] |= torch.from_numpy(required.unmet[:, :, index]).to(selected.device)
-    selected = selected.view(len(scores), -1)
-    selected.scatter_(1, sums.topk(min(count, sums.shape[1])).indices, True)
-    num_extensions = min(count + scores.shape[1] * (len(required.ids) + 1), scores.shape[1] * vocabulary)
-    return select_extensions(log_probabilities, sums.masked_fill(~selected, -torch.inf), num_extensions)
+    selected = selected.view(len(cumulative_log_probs), -1)
+    selected.scatter_(1, extended.topk(min(count, extended.shape[1])).indices, True)
+    num_extensions = min(
+        count + cumulative_log_probs.shape[1] * (len(required.ids) + 1), cumulative_log_probs.shape[1] * vocabulary
+    )
+    return select_extensions(log_probabilities, extended.masked_fill(~selected, -torch.inf), num_extensions)
 
 
 def allocate_beam(
@@ -161,7 +163,7 @@ class BeamStep(NamedTuple):
     """Symbol of each extension."""
     log_probabilities: Float[np.ndarray, "b E"]
     """Log-probability of that symbol."""
-    sums: Float[np.ndarray, "b E"]
+    cumulative_log_probs: Float[np.ndarray, "b E"]
     """Log-probability of each extended hypothesis, in falling order."""
     ended: Bool[np.ndarray, "b E"]
     """Extensions that are finished outputs."""
@@ -192,7 +194,7 @@ class Hypothesis(NamedTuple):
 
     decoded: DecodedOutput
     score: float
-    """Score that ranks it: its log-probability, or that of a `CandidateScorer`."""
+    """Score that ranks it: its log-probability, or that of a `HypothesisScorer`."""
     tree: SearchTreeIds | None = None
     """Search tree of the source, if requested."""
     leaf: int = -1
@@ -309,20 +311,27 @@ def _search_tree(steps: list[BeamStep], source: int, length: int) -> _SourceTree
         row = int(np.searchsorted(beam_step.sources, source))
         if row == len(beam_step.sources) or beam_step.sources[row] != source:
             break
-        for extension in np.isfinite(beam_step.sums[row]).nonzero()[0].tolist():
+        for extension in np.isfinite(beam_step.cumulative_log_probs[row]).nonzero()[0].tolist():
             parent = int(beam_step.parents[row, extension])
             if (t, parent) not in attention_rows:
                 attention_rows[t, parent] = len(attention)
                 attention.append(beam_step.weights[row, parent, :length])
             nodes[t, extension] = len(rows)
             parent_node = nodes[t - 1, int(beam_step.origins[row, extension])] if t else -1
-            scores = float(beam_step.log_probabilities[row, extension]), float(beam_step.sums[row, extension])
+            scores = (
+                float(beam_step.log_probabilities[row, extension]),
+                float(beam_step.cumulative_log_probs[row, extension]),
+            )
             rows.append((int(beam_step.ids[row, extension]), parent_node, attention_rows[t, parent], *scores))
             fates.append(
                 "ended" if beam_step.ended[row, extension] else "kept" if beam_step.kept[row, extension] else "pruned"
             )
-    ids, parents, weight_rows, log_probabilities, sums = (np.array(column) for column in zip(*rows, strict=True))
-    tree = SearchTreeIds(ids, parents, weight_rows, log_probabilities, sums, tuple(fates), np.stack(attention))
+    ids, parents, weight_rows, log_probabilities, cumulative_log_probs = (
+        np.array(column) for column in zip(*rows, strict=True)
+    )
+    tree = SearchTreeIds(
+        ids, parents, weight_rows, log_probabilities, cumulative_log_probs, tuple(fates), np.stack(attention)
+    )
     return _SourceTree(tree, nodes)
 
 
@@ -334,7 +343,7 @@ class BeamConfig(NamedTuple):
     """K, the maximum number of hypotheses per source."""
     nbest: int = 1
     """Maximum number of outputs per source."""
-    score: CandidateScorer = PLAIN
+    score: HypothesisScorer = PLAIN
     """Score that ranks finished outputs; hypotheses are always pruned by log-probability."""
     constraints: Constraints = NO_CONSTRAINTS
     lattice: bool = False
@@ -342,10 +351,10 @@ class BeamConfig(NamedTuple):
 
 
 class _BeamState(NamedTuple):
-    """State of the beam: active sources with k hypotheses of each. The sum of an empty place is −∞."""
+    """State of the beam: active sources with k hypotheses of each. The log-probability of an empty place is −∞."""
 
     sources: Int[np.ndarray, " b"]
-    sums: Float[np.ndarray, "b k"]
+    cumulative_log_probs: Float[np.ndarray, "b k"]
     origins: Int[np.ndarray, "b k"]
     """Index of each hypothesis among the extensions of the previous step."""
     met: Bool[np.ndarray, "b k M"]
@@ -404,8 +413,8 @@ def _search_with_kernel(
     inference: SingleModelInference, lengths: list[int], limits: SearchLimits, sizes: tuple[int, int]
 ) -> list[list[DecodedOutput]]:
     """Run all steps in a kernel."""
-    from pellucid.kernels.autograd import search_beams  # Numba takes a second to import
     from pellucid.kernels.search import BeamOptions
+    from pellucid.kernels.tensor_functions import search_beams  # Numba takes a second to import
 
     prepared, results = inference.cache.kernel, list[list[DecodedOutput]]()
     assert prepared is not None, "a search kernel needs a prepared decoder"
@@ -458,9 +467,11 @@ def beam_stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: Beam
 
 def _initial_beam(inference: Inference, lengths: Int[Tensor, " B"], config: BeamConfig) -> _BeamState:
     """Return the initial beam: one empty hypothesis per source."""
-    sums, origins = np.zeros((len(lengths), 1), np.float32), np.full((len(lengths), 1), -1)
+    cumulative_log_probs, origins = np.zeros((len(lengths), 1), np.float32), np.full((len(lengths), 1), -1)
     met, coverage = config.constraints.initial_met(len(lengths)), np.zeros((len(lengths), 1, 0), np.float32)
-    return _BeamState(np.arange(len(lengths)), sums, origins, met, coverage, torch.full_like(lengths, BOS), inference)
+    return _BeamState(
+        np.arange(len(lengths)), cumulative_log_probs, origins, met, coverage, torch.full_like(lengths, BOS), inference
+    )
 
 
 def _initial_coverage(output: StepOutput, lengths: Int[Tensor, " B"]) -> Float[np.ndarray, "B 1 S"]:
@@ -474,7 +485,7 @@ def _symbol_masks(
     beam: _BeamState, output: StepOutput, suppressed: Bool[Tensor, " V"], config: BeamConfig, length: int
 ) -> SymbolMasks:
     """Return the symbols that cannot follow each hypothesis."""
-    limits, shape = config.limits, (beam.sums.shape[1], output.logits.shape[1])
+    limits, shape = config.limits, (beam.cumulative_log_probs.shape[1], output.logits.shape[1])
     position = DecodePosition(beam.sources, length, limits.maximum[beam.sources] - length)
     blocked = config.constraints.blocked(position, beam.met, output.logits.shape[1])
     early: Bool[np.ndarray, " b"] = length < limits.minimum[beam.sources]
@@ -487,50 +498,55 @@ def _beam_step(
     beam: _BeamState, output: StepOutput, masks: SymbolMasks, config: BeamConfig, free_slots: Int[np.ndarray, " b"]
 ) -> BeamStep:
     """Extend all hypotheses, and divide the best extensions into finished and continuing ones."""
-    candidates, possible = _extend_beam(beam, output, masks, config, free_slots)
-    by_row = (to_array(output.weights), *candidates.top)
+    extensions, possible = _extend_beam(beam, output, masks, config, free_slots)
+    by_row = (to_array(output.weights), *extensions.top)
     weights, top_ids, top_values = (values.reshape(len(free_slots), -1, values.shape[-1]) for values in by_row)
     heads = to_optional_array(output.heads)
-    continuable = possible & (candidates.ids != EOS)
+    continuable = possible & (extensions.ids != EOS)
     return BeamStep(
         sources=beam.sources,
         weights=weights,
         top_ids=top_ids,
         top_log_probabilities=top_values,
-        parents=candidates.parents,
-        origins=np.take_along_axis(beam.origins, candidates.parents, axis=1),
-        ids=candidates.ids,
-        log_probabilities=candidates.log_probabilities,
-        sums=candidates.scores,
+        parents=extensions.parents,
+        origins=np.take_along_axis(beam.origins, extensions.parents, axis=1),
+        ids=extensions.ids,
+        log_probabilities=extensions.log_probabilities,
+        cumulative_log_probs=extensions.cumulative_log_probs,
         ended=possible & ~continuable,
-        kept=_continued(beam, candidates, continuable, config),
+        kept=_continued(beam, extensions, continuable, config),
         heads=None if heads is None else heads.reshape(len(free_slots), -1, *heads.shape[1:]),
     )
 
 
 def _extend_beam(
     beam: _BeamState, output: StepOutput, masks: SymbolMasks, config: BeamConfig, free_slots: Int[np.ndarray, " b"]
-) -> tuple[BeamCandidates, Bool[np.ndarray, "b E"]]:
+) -> tuple[BeamExtensions, Bool[np.ndarray, "b E"]]:
     """Return the extensions in the order of falling score, and which of them are possible."""
-    num_considered, num_listed = config.beam_size + beam.sums.shape[1], config.beam_size * config.lattice
+    num_considered, num_listed = (
+        config.beam_size + beam.cumulative_log_probs.shape[1],
+        config.beam_size * config.lattice,
+    )
     if len(config.constraints.required):
         required = RequiredSymbols(config.constraints.required, ~beam.met)
-        candidates = extend_constrained(output.logits, masks, beam.sums, required, num_considered + num_listed)
-        return candidates, np.isfinite(candidates.scores)
+        extensions = extend_constrained(
+            output.logits, masks, beam.cumulative_log_probs, required, num_considered + num_listed
+        )
+        return extensions, np.isfinite(extensions.cumulative_log_probs)
     num_allowed = (free_slots if config.score.plain else np.full(len(free_slots), num_considered))[:, None]
-    candidates = extend_hypotheses(output.logits, masks, beam.sums, int(num_allowed.max()) + num_listed)
-    return candidates, np.isfinite(candidates.scores) & (np.arange(candidates.ids.shape[1]) < num_allowed)
+    extensions = extend_hypotheses(output.logits, masks, beam.cumulative_log_probs, int(num_allowed.max()) + num_listed)
+    return extensions, np.isfinite(extensions.cumulative_log_probs) & (np.arange(extensions.ids.shape[1]) < num_allowed)
 
 
 def _continued(
-    beam: _BeamState, candidates: BeamCandidates, continuable: Bool[np.ndarray, "b E"], config: BeamConfig
+    beam: _BeamState, extensions: BeamExtensions, continuable: Bool[np.ndarray, "b E"], config: BeamConfig
 ) -> Bool[np.ndarray, "b E"]:
     """Return which continuing extensions have a place in the beam."""
     num_required = len(config.constraints.required)
     if not num_required:
         return np.asarray(continuable & (continuable.cumsum(axis=1) <= config.beam_size))
-    met = np.take_along_axis(beam.met, candidates.parents[:, :, None], axis=1)
-    num_met = config.constraints.update_met(met, candidates.ids).sum(axis=2)
+    met = np.take_along_axis(beam.met, extensions.parents[:, :, None], axis=1)
+    num_met = config.constraints.update_met(met, extensions.ids).sum(axis=2)
     return allocate_beam(continuable, num_met, num_required, config.beam_size)
 
 
@@ -540,11 +556,13 @@ def _record_finished(
     """Record finished outputs, and return the sources whose best outputs can still change."""
     rows, extensions = step.ended.nonzero()
     coverage = _updated_coverage(beam, step)
-    scores = config.score.score(step.sums, steps, np.take_along_axis(coverage, step.parents[:, :, None], axis=1))
+    scores = config.score.score(
+        step.cumulative_log_probs, steps, np.take_along_axis(coverage, step.parents[:, :, None], axis=1)
+    )
     for row, extension in zip(rows.tolist(), extensions.tolist(), strict=True):
         ends[step.sources[row]].append(HypothesisEnd(False, -float(scores[row, extension]), steps - 1, extension))
     active: Bool[np.ndarray, " b"] = np.asarray(step.kept.any(axis=1))
-    highest = np.where(step.kept, step.sums, -np.inf).max(axis=1)
+    highest = np.where(step.kept, step.cumulative_log_probs, -np.inf).max(axis=1)
     bound = config.score.bound(highest, config.limits.maximum[step.sources] + 1)
     for row, source in enumerate(step.sources.tolist()):
         if not active[row] and (steps > config.limits.maximum[source] or not ends[source]):
@@ -562,11 +580,11 @@ def _updated_coverage(beam: _BeamState, step: BeamStep) -> Float[np.ndarray, "b 
     return coverage
 
 
-def _cut_ends(beam: _BeamState, step: BeamStep, row: int, score: CandidateScorer, steps: int) -> list[HypothesisEnd]:
+def _cut_ends(beam: _BeamState, step: BeamStep, row: int, score: HypothesisScorer, steps: int) -> list[HypothesisEnd]:
     """Return the ends of the hypotheses of a source that have no EOS after the maximum number of steps."""
     source = slice(row, row + 1)
-    scores = score.score(beam.sums[source], steps, beam.coverage[source])[0]
-    finite = set(np.isfinite(beam.sums[row]).nonzero()[0].tolist())
+    scores = score.score(beam.cumulative_log_probs[source], steps, beam.coverage[source])[0]
+    finite = set(np.isfinite(beam.cumulative_log_probs[row]).nonzero()[0].tolist())
     unfinished = finite - set(step.parents[row][step.ended[row]].tolist())
     return [HypothesisEnd(True, -float(scores[k]), steps - 1, int(beam.origins[row, k])) for k in unfinished]
 
@@ -590,12 +608,14 @@ def _next_beam(
         return result
 
     parents, device = select(step.parents), beam.symbols.device
-    hypotheses = torch.from_numpy((parents + selected.nonzero()[0][:, None] * beam.sums.shape[1]).ravel()).to(device)
+    hypotheses = torch.from_numpy(
+        (parents + selected.nonzero()[0][:, None] * beam.cumulative_log_probs.shape[1]).ravel()
+    ).to(device)
     sources = torch.from_numpy(selected.nonzero()[0]).to(device) if dropping else None
     across = parents[:, :, None]
     return _BeamState(
         sources=step.sources[selected],
-        sums=np.where(select(kept), select(step.sums), np.float32(-np.inf)),
+        cumulative_log_probs=np.where(select(kept), select(step.cumulative_log_probs), np.float32(-np.inf)),
         origins=origins[selected],
         met=constraints.update_met(np.take_along_axis(beam.met[selected], across, axis=1), select(step.ids)),
         coverage=np.take_along_axis(_updated_coverage(beam, step)[selected], across, axis=1),

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.data.examples import Example, pair_error
 from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.decoding.answers import hypothesis_of
@@ -163,7 +163,7 @@ class ClassificationPredictor(Predictor):
             batch: Sources of the batch.
         """
         log_probabilities, weights, all_hops = list[Tensor](), list[Tensor](), list[Tensor]()
-        orders = self.members.target_tables or (None,)
+        orders = self.members.target_id_maps or (None,)
         members = zip(self.networks, self.member_sources(batch.source), orders, strict=True)
         for network, source, order in members:
             model = cast(EncoderOnlyModel, network)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Bool, Int
 
-from pellucid.arguments import CheckedFields, convert_argument
+from pellucid.argument_checks import CheckedFields, convert_argument
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import read_examples
 from pellucid.data.readers import BadLine

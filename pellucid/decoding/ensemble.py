@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from pellucid.arguments import check_arguments, check_lengths
+from pellucid.argument_checks import check_arguments, check_lengths
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise
@@ -31,7 +31,7 @@ TOKENIZATION_SETTINGS = (
 
 @dataclass(frozen=True)
 class Ensemble(Transducer):
-    """Predictor that decodes with several encoder-decoders; the function `ensemble` combines their predictors.
+    """Predictor that decodes with several encoder-decoders; `combine_transducers` combines their predictors.
 
     `config` and `network` are those of the first member, and `config` controls the search. The source vocabulary is the
     union of the members' vocabularies. A member reads a symbol that it lacks as unknown.
@@ -82,7 +82,7 @@ class JoinedPredictors(NamedTuple):
 
 
 @check_arguments
-def ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble:
+def combine_transducers(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble:
     """Combine sequence predictors into an ensemble; see `join_members`.
 
     Args:
@@ -142,21 +142,21 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPr
 
 
 def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predictor) -> EnsembleMembers:
-    """Return the networks of one predictor, with their tables from the ids of the whole ensemble.
+    """Return the networks of one predictor, with their maps from the ids of the whole ensemble.
 
-    The networks of an ensemble are all members. Their ids follow from those of their ensemble by its own tables.
+    The networks of an ensemble are all members. Their ids follow from those of their ensemble by its own maps.
     """
-    source_table, target_table = _source_table(vocabularies, predictor), _target_table(first, predictor)
+    source_id_map, target_id_map = _source_id_map(vocabularies, predictor), _target_id_map(first, predictor)
     members = predictor.members
     if not members.networks:
         copy_offset = len(predictor.vocabularies.source) + len(predictor.vocabularies.features)
-        return EnsembleMembers((predictor.network,), (source_table,), (copy_offset,), (target_table,))
-    target_tables = tuple(
-        table if target_table is None else target_table if table is None else table[target_table]
-        for table in members.target_tables
+        return EnsembleMembers((predictor.network,), (source_id_map,), (copy_offset,), (target_id_map,))
+    target_id_maps = tuple(
+        id_map if target_id_map is None else target_id_map if id_map is None else id_map[target_id_map]
+        for id_map in members.target_id_maps
     )
     return members._replace(
-        source_tables=tuple(table[source_table] for table in members.source_tables), target_tables=target_tables
+        source_id_maps=tuple(id_map[source_id_map] for id_map in members.source_id_maps), target_id_maps=target_id_maps
     )
 
 
@@ -184,7 +184,7 @@ def _difference(one: Config, other: Config) -> str:
     return "" if one.encoder.features == other.encoder.features else "encoder.features"
 
 
-def _target_table(first: Predictor, member: Predictor) -> Int[Tensor, " V"] | None:
+def _target_id_map(first: Predictor, member: Predictor) -> Int[Tensor, " V"] | None:
     """Return the member's id of each target id of the first model; None if the ids are equal."""
     ensemble_target, member_target = first.vocabularies.target, member.vocabularies.target
     if ensemble_target.symbols == member_target.symbols:
@@ -202,7 +202,7 @@ def _union(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
     return Vocabulary(tuple(counts), tuple(counts.values()))
 
 
-def _source_table(vocabularies: Vocabularies, member: Predictor) -> Int[Tensor, " U"]:
+def _source_id_map(vocabularies: Vocabularies, member: Predictor) -> Int[Tensor, " U"]:
     """Return the member's id of every id of the ensemble; ids of features follow those of source symbols."""
     member_vocabularies = member.vocabularies
     special = list(range(UNK + 1))

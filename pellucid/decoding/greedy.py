@@ -65,7 +65,7 @@ def _search_with_kernel(
     inference: SingleModelInference, lengths: list[int], limits: SearchLimits
 ) -> list[DecodedOutput]:
     """Run all steps in a kernel."""
-    from pellucid.kernels.autograd import search_greedily  # Numba takes a second to import
+    from pellucid.kernels.tensor_functions import search_greedily  # Numba takes a second to import
 
     prepared, outputs = inference.cache.kernel, list[DecodedOutput]()
     assert prepared is not None, "a search kernel needs a prepared decoder"

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.decoding.outputs import suppressed_symbols
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, RunError
@@ -91,7 +91,7 @@ class ReorderedInference(NamedTuple):
     """Hypotheses of a network whose target ids are in a different order from those of the ensemble."""
 
     inference: Inference
-    table: Int[Tensor, " V"]
+    id_map: Int[Tensor, " V"]
     """The network's id of each target id of the ensemble; ids of V and above (copied positions) are equal in both."""
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
@@ -101,10 +101,10 @@ class ReorderedInference(NamedTuple):
             symbols: Previous symbol of each hypothesis, in the ids of the ensemble.
             override: Attention weights that replace the model's; None for its own.
         """
-        output = self.inference.step(_map_ids(symbols, self.table), override)
-        copy_ids = torch.arange(len(self.table), output.logits.shape[1], device=symbols.device)
+        output = self.inference.step(_map_ids(symbols, self.id_map), override)
+        copy_ids = torch.arange(len(self.id_map), output.logits.shape[1], device=symbols.device)
         return output._replace(
-            logits=output.logits[:, torch.cat([self.table, copy_ids])], after=self._replace(inference=output.after)
+            logits=output.logits[:, torch.cat([self.id_map, copy_ids])], after=self._replace(inference=output.after)
         )
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "ReorderedInference":
@@ -189,12 +189,12 @@ def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[in
         hidden[:, list(masked)] = True
         memory = memory._replace(masked=hidden)
     decoder = require_seq2seq(network).decoder
-    return SingleModelInference(decoder, decoder.init_state(memory), decoder.prepare(memory))
+    return SingleModelInference(decoder, decoder.init_state(memory), decoder.build_cache(memory))
 
 
-def _map_ids(symbols: Int[Tensor, "*shape"], table: Int[Tensor, " V"]) -> Int[Tensor, "*shape"]:
-    """Map ids through a table; ids beyond the table stay unchanged."""
-    return torch.where(symbols < len(table), table[symbols.clamp(max=len(table) - 1)], symbols)
+def _map_ids(symbols: Int[Tensor, "*shape"], id_map: Int[Tensor, " V"]) -> Int[Tensor, "*shape"]:
+    """Map ids; ids beyond the map stay unchanged."""
+    return torch.where(symbols < len(id_map), id_map[symbols.clamp(max=len(id_map) - 1)], symbols)
 
 
 def _normalize_writable(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, " V"]) -> Float[Tensor, "R V"]:
@@ -203,17 +203,17 @@ def _normalize_writable(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, "
 
 
 class EnsembleMembers(NamedTuple):
-    """Networks of an ensemble, with the id tables of each."""
+    """Networks of an ensemble, with the id maps of each."""
 
     networks: tuple[Network, ...]
-    source_tables: tuple[Int[Tensor, " U"], ...]
+    source_id_maps: tuple[Int[Tensor, " U"], ...]
     """For each member, its source id of every source id of the ensemble."""
     copy_offsets: tuple[int, ...]
     """For each member, the number of its source ids. This number + t denotes an unknown symbol with the target id t.
 
-    The ensemble's own number is the length of each of `source_tables`.
+    The ensemble's own number is the length of each of `source_id_maps`.
     """
-    target_tables: tuple[Int[Tensor, " V"] | None, ...]
+    target_id_maps: tuple[Int[Tensor, " V"] | None, ...]
     """For each member, its id of every target id of the ensemble; None if they are equal."""
 
     def initialize(
@@ -238,9 +238,9 @@ class EnsembleMembers(NamedTuple):
         Args:
             members: Hypotheses of each network, in the order of `networks`.
         """
-        pairs = zip(members, self.target_tables, strict=True)
+        pairs = zip(members, self.target_id_maps, strict=True)
         return EnsembleInference(
-            tuple(member if table is None else ReorderedInference(member, table) for member, table in pairs)
+            tuple(member if id_map is None else ReorderedInference(member, id_map) for member, id_map in pairs)
         )
 
     def source_ids(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
@@ -249,10 +249,10 @@ class EnsembleMembers(NamedTuple):
         Args:
             source: Source ids of the ensemble.
         """
-        tables = zip(self.source_tables, self.copy_offsets, self.target_tables, strict=True)
+        id_maps = zip(self.source_id_maps, self.copy_offsets, self.target_id_maps, strict=True)
         return [
-            _member_source(source, source_table, copy_offset, target_table)
-            for source_table, copy_offset, target_table in tables
+            _member_source(source, source_id_map, copy_offset, target_id_map)
+            for source_id_map, copy_offset, target_id_map in id_maps
         ]
 
 
@@ -274,22 +274,22 @@ def check_members(members: object) -> None:
         raise ArgumentError(f"members: expected EnsembleMembers, got {describe_value(members)}{hint}")
     fields = cast(EnsembleMembers, members)
     if not all(issubclass(type(field), tuple) for field in fields) or len({len(field) for field in fields}) > 1:
-        raise ArgumentError(f"members: expected two tables and an offset for each network{hint}")
+        raise ArgumentError(f"members: expected two id maps and an offset for each network{hint}")
     for index, network in enumerate(fields.networks):
         convert_argument(f"members.networks[{index}]", network, Network)
 
 
 def _member_source(
     source: Int[Tensor, "B S"],
-    source_table: Int[Tensor, " U"],
+    source_id_map: Int[Tensor, " U"],
     copy_offset: int,
-    target_table: Int[Tensor, " V"] | None,
+    target_id_map: Int[Tensor, " V"] | None,
 ) -> Int[Tensor, "B S"]:
     """Return one member's source ids."""
-    num_known = len(source_table)
+    num_known = len(source_id_map)
     copied_ids = (source - num_known).clamp(min=0)
-    copied_ids = copied_ids if target_table is None else _map_ids(copied_ids, target_table)
-    return torch.where(source < num_known, source_table[source.clamp(max=num_known - 1)], copied_ids + copy_offset)
+    copied_ids = copied_ids if target_id_map is None else _map_ids(copied_ids, target_id_map)
+    return torch.where(source < num_known, source_id_map[source.clamp(max=num_known - 1)], copied_ids + copy_offset)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from pellucid.arguments import CheckedFields
+from pellucid.argument_checks import CheckedFields
 from pellucid.data.extended_vocabulary import extended_ids
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import Vocabulary

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
-from pellucid.kernels.backend import Request, present_fields
+from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.runtime import defer_signals
 from pellucid.kernels.types import InitialState, KernelSearchOutput, SearchLimits
@@ -148,7 +148,9 @@ def initial_kernel_state(state: State) -> InitialState:
     Args:
         state: Decoder state.
     """
-    return InitialState(state.hidden[:, 0], None if state.cell is None else state.cell[:, 0], state.attention_state)
+    return InitialState(
+        state.hidden[:, 0], None if state.cell_state is None else state.cell_state[:, 0], state.attention_state
+    )
 
 
 def search_limits(vocabulary_size: int, limits: LengthLimits) -> SearchLimits:
@@ -183,8 +185,8 @@ class TopSymbols(NamedTuple):
     log_probabilities: Float[np.ndarray, "R C"]
 
 
-class BeamCandidates(NamedTuple):
-    """Best extensions of each source's hypotheses by falling score, with the candidates of each hypothesis."""
+class BeamExtensions(NamedTuple):
+    """Best extensions of each source's hypotheses, the most probable first, and the candidates of each hypothesis."""
 
     top: TopSymbols
     """Candidates of each hypothesis, whether they are among the extensions or not."""
@@ -194,7 +196,7 @@ class BeamCandidates(NamedTuple):
     """Symbol of each extension."""
     log_probabilities: Float[np.ndarray, "b K"]
     """Log-probability of that symbol."""
-    scores: Float[np.ndarray, "b K"]
+    cumulative_log_probs: Float[np.ndarray, "b K"]
     """Log-probability of the extended hypothesis; −∞ if a mask excludes the symbol."""
 
 
@@ -238,47 +240,47 @@ class SymbolMasks(NamedTuple):
     """True before the minimum length of all sources: EOS keeps its probability but is not chosen."""
 
 
-def _ranking_request(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> Request:
+def _ranking_request(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> ComputationRequest:
     """Return the kernel request for the best symbols of a step."""
     return request_of("ranking", logits, present_fields("masks", masks))
 
 
 def extend_hypotheses(
-    logits: Float[Tensor, "R V"], masks: SymbolMasks, scores: Float[np.ndarray, "b k"], count: int
-) -> BeamCandidates:
+    logits: Float[Tensor, "R V"], masks: SymbolMasks, cumulative_log_probs: Float[np.ndarray, "b k"], count: int
+) -> BeamExtensions:
     """Return the best extensions of each source's hypotheses, by a kernel if one supports it.
 
     Args:
         logits: Logits of the next symbols.
         masks: Symbols that cannot follow.
-        scores: Log-probability of each hypothesis.
+        cumulative_log_probs: Log-probability of each hypothesis.
         count: Number of extensions of each source; at most all of them are returned.
     """
     vocabulary = logits.shape[1]
-    count = min(count, scores.shape[1] * vocabulary)
+    count = min(count, cumulative_log_probs.shape[1] * vocabulary)
     if use_kernel(_ranking_request(logits, masks)):
         sizes = (candidate_count(vocabulary), count)
         from pellucid.kernels.search import rank_extensions  # Numba takes a second to import
 
         with defer_signals():
             ids, values, extensions, *log_probabilities_and_scores = rank_extensions(
-                logits.numpy(), masks.suppressed.numpy(), scores, sizes, masks.is_early
+                logits.numpy(), masks.suppressed.numpy(), cumulative_log_probs, sizes, masks.is_early
             )
-        return BeamCandidates(
+        return BeamExtensions(
             TopSymbols(ids, values), extensions // vocabulary, extensions % vocabulary, *log_probabilities_and_scores
         )
-    return select_extensions(*score_extensions(logits, masks, scores), count)
+    return select_extensions(*score_extensions(logits, masks, cumulative_log_probs), count)
 
 
 def score_extensions(
-    logits: Float[Tensor, "R V"], masks: SymbolMasks, scores: Float[np.ndarray, "b k"]
+    logits: Float[Tensor, "R V"], masks: SymbolMasks, cumulative_log_probs: Float[np.ndarray, "b k"]
 ) -> tuple[Float[Tensor, "R V"], Float[Tensor, "b N"]]:
-    """Return the log-probabilities of all symbols, and the scores of all extensions, which are log-probabilities too.
+    """Return the log-probabilities of all symbols, and the log-probability of each hypothesis with each symbol.
 
     Args:
         logits: Logits of the next symbols.
         masks: Symbols that cannot follow.
-        scores: Log-probability of each hypothesis.
+        cumulative_log_probs: Log-probability of each hypothesis.
 
     Returns:
         Log-probabilities of the next symbols, one row per hypothesis, −∞ for suppressed ones; and the log-probability
@@ -290,29 +292,29 @@ def score_extensions(
         allowed = allowed.masked_fill(flat_mask(masks.blocked, allowed.device), -torch.inf)
     if masks.is_early:
         allowed = allowed.index_fill(1, torch.tensor([EOS], device=allowed.device), -torch.inf)
-    return log_probabilities, (torch.from_numpy(scores).to(log_probabilities).flatten()[:, None] + allowed).view(
-        len(scores), -1
-    )
+    return log_probabilities, (
+        torch.from_numpy(cumulative_log_probs).to(log_probabilities).flatten()[:, None] + allowed
+    ).view(len(cumulative_log_probs), -1)
 
 
 def select_extensions(
-    log_probabilities: Float[Tensor, "R V"], sums: Float[Tensor, "b N"], count: int
-) -> BeamCandidates:
-    """Return the extensions with the highest scores, and the candidates of their hypotheses.
+    log_probabilities: Float[Tensor, "R V"], cumulative_log_probs: Float[Tensor, "b N"], count: int
+) -> BeamExtensions:
+    """Return the most probable extensions, and the candidates of their hypotheses.
 
     Args:
         log_probabilities: Log-probabilities of the next symbols.
-        sums: Scores of all extensions of each source.
+        cumulative_log_probs: Log-probability of each hypothesis with each symbol.
         count: Number of extensions of each source, at most N.
     """
     vocabulary = log_probabilities.shape[1]
-    best, top = sums.topk(count), log_probabilities.topk(candidate_count(vocabulary))
+    best, top = cumulative_log_probs.topk(count), log_probabilities.topk(candidate_count(vocabulary))
     extension_log_probabilities, extensions = (
-        log_probabilities.view(len(sums), -1).gather(1, best.indices),
+        log_probabilities.view(len(cumulative_log_probs), -1).gather(1, best.indices),
         to_array(best.indices),
     )
     candidates = TopSymbols(to_array(top.indices), to_array(top.values))
-    return BeamCandidates(
+    return BeamExtensions(
         candidates,
         extensions // vocabulary,
         extensions % vocabulary,

@@ -19,7 +19,7 @@ from jaxtyping import Int
 from msgspec import Meta
 from torch import Tensor
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config, SearchConfig, Width
 from pellucid.config.toml import flatten_config, override_settings
 from pellucid.config.validation import reject_unused
@@ -28,7 +28,7 @@ from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, Vocabularies
 from pellucid.decoding.answers import empty_output, lexicon_answers, make_examples, outputs_to_top_mass
 from pellucid.decoding.beam_search import Hypothesis, check_finite_outputs
-from pellucid.decoding.candidate_scorer import candidate_scorer
+from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_members, evaluation_modes
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.preprocessing import (
@@ -597,7 +597,7 @@ class Predictor(ABC):
     @cached_property
     def _ranked_by_score(self) -> bool:
         """True if a search ranks outputs by their log-probability alone."""
-        return candidate_scorer(self.config.search).plain
+        return hypothesis_scorer(self.config.search).plain
 
     def _forbids_all(self, request: SearchRequest) -> bool:
         """Return whether every symbol of the vocabulary is forbidden."""

@@ -18,8 +18,7 @@ from torch import Tensor
 from pellucid.config.settings import Config, DataConfig, SearchConfig
 from pellucid.data.batches import Ragged, encode_sources, to_ragged
 from pellucid.data.examples import Example
-from pellucid.data.extended_vocabulary import extend_sources, input_symbols
-from pellucid.data.target_encoding import encode_pairs
+from pellucid.data.extended_vocabulary import encode_for_decoder, extend_sources, input_symbols
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies, Vocabulary
 from pellucid.decoding.constraints import Constraints
@@ -75,7 +74,7 @@ def encode_targets(
         config: Configuration of the model.
     """
     if config.decoder.pointer_generator:
-        return encode_pairs(examples, tokenizers, vocabularies, config).target
+        return encode_for_decoder(examples, tokenizers, vocabularies, config).target
     return to_ragged([[*vocabularies.target.encode(target), EOS] for target in symbols])
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from pellucid.arguments import CheckedFields
+from pellucid.argument_checks import CheckedFields
 from pellucid.config.settings import Limit, Seed
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.decoding.beam_search import BeamConfig

@@ -14,7 +14,7 @@ from pellucid.errors import DataError
 
 
 class SearchTreeIds(NamedTuple):
-    """Search tree of one source in ids; fields as in `SearchTree`, whose `scores` are `sums` here.
+    """Search tree of one source in ids; fields as in `SearchTree`, whose `scores` are `cumulative_log_probs` here.
 
     Parents precede their children.
     """
@@ -23,7 +23,7 @@ class SearchTreeIds(NamedTuple):
     parents: Int[np.ndarray, " N"]
     attention_rows: Int[np.ndarray, " N"]
     log_probabilities: Float[np.ndarray, " N"]
-    sums: Float[np.ndarray, " N"]
+    cumulative_log_probs: Float[np.ndarray, " N"]
     fates: tuple[Fate, ...]
     attention: Float[np.ndarray, "L S"]
 
@@ -34,7 +34,7 @@ class SearchTreeIds(NamedTuple):
             symbols: Symbol of each node, shape (N,).
             leaf: Node at which the output ends; −1 for an empty output.
         """
-        arrays = (self.parents, self.log_probabilities, self.sums)
+        arrays = (self.parents, self.log_probabilities, self.cumulative_log_probs)
         return SearchTree(tuple(symbols.tolist()), *arrays, self.fates, self.attention_rows, self.attention, leaf)
 
 

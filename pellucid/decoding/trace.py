@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, cast, get_args, get_origin
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.arguments import convert_argument
-from pellucid.config.settings import DEFAULT_TASK, Task
+from pellucid.argument_checks import convert_argument
+from pellucid.config.settings import DEFAULT_TASK, TaskName
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, UNK
 from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace_schema import (
@@ -132,7 +132,7 @@ class Trace:
     """Attention weights of each of N heads; `attention` is their mean. None for one head, and for ensembles."""
     added: tuple[str, ...] = ()
     """Features added to the embedding of every source symbol (encoder.features = "sum"); they have no positions."""
-    task: Task = DEFAULT_TASK
+    task: TaskName = DEFAULT_TASK
     """Task of the model. Only outputs of autoregressive tasks end with `END`."""
     hop_weights: Float[np.ndarray, "L S"] | None = None
     """Attention weights of each hop of a classifier with several; the last are `attention`."""
@@ -473,7 +473,7 @@ def _check_weights(name: str, weights: Float[np.ndarray, "..."]) -> None:
         raise ArgumentError(f"{name}: expected weights from 0 to 1, got {_first_of(weights, outside)}")
 
 
-def _tags_error(task: Task, positions: int, tags: int) -> str:
+def _tags_error(task: TaskName, positions: int, tags: int) -> str:
     """Return what is wrong with the number of tags of a trace; "" if nothing is, and for other tasks."""
     if not get_task_settings(task).per_position or tags == positions:
         return ""

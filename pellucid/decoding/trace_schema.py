@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.arguments import convert_argument
-from pellucid.config.settings import DEFAULT_TASK, Task
+from pellucid.argument_checks import convert_argument
+from pellucid.config.settings import DEFAULT_TASK, TaskName
 from pellucid.error_messages import describe_value, escape_json
 from pellucid.errors import DataError, abbreviate_reason
 
@@ -90,7 +90,7 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     origin: Origin = "search"
     probability: float | None = None
     search_score: float | None = None
-    task: Task = DEFAULT_TASK
+    task: TaskName = DEFAULT_TASK
     heads: Matrices | None = None
     """N × T × S."""
     hop_weights: Matrix | None = None

@@ -8,14 +8,14 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.decoding.answers import hypothesis_of, sampled_traces, scored_trace
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, beam_stepwise
-from pellucid.decoding.candidate_scorer import candidate_scorer
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_attention import attention_rows, force_attention
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
+from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.options import DecodingOptions, build_constraints, resolve_prefixes
 from pellucid.decoding.outputs import LengthLimits
@@ -25,7 +25,7 @@ from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
-from pellucid.kernels.backend import Request, present_fields, settings_of
+from pellucid.kernels.backend import ComputationRequest, present_fields, settings_of
 from pellucid.kernels.dispatch import is_basic_search
 from pellucid.model.requests import request_of
 
@@ -104,7 +104,7 @@ class Transducer(Predictor):
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example."""
         constraints, beam_size = self._constraints(chunk), max(nbest, self.config.search.beam_size)
-        score, lattice = candidate_scorer(self.config.search), self.options.lattice
+        score, lattice = hypothesis_scorer(self.config.search), self.options.lattice
         is_basic = is_basic_search(self._request(constraints))
 
         def search_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
@@ -198,7 +198,7 @@ class Transducer(Predictor):
                 )
         return constraints
 
-    def _request(self, constraints: Constraints) -> Request:
+    def _request(self, constraints: Constraints) -> ComputationRequest:
         """Return the kernel request of a search, with every setting, option and constraint."""
         properties = (
             *settings_of("search", self.config.search),

@@ -1,5 +1,5 @@
 """Metrics, confidence intervals, significance, calibration, alignment.
 
-Imports: arguments, config, data, decoding, errors.
+Imports: argument_checks, config, data, decoding, errors.
 Start with: assessment.py.
 """

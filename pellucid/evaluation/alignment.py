@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 
-from pellucid.arguments import PROBABILITY, argument_error, check_arguments, check_lengths
+from pellucid.argument_checks import PROBABILITY, argument_error, check_arguments, check_lengths
 from pellucid.config.settings import Seed
 from pellucid.decoding.trace import Trace, checked_fields
 from pellucid.evaluation.metrics import bootstrap_sums

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from pellucid.arguments import check_arguments, check_lengths, check_not_empty
+from pellucid.argument_checks import check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import MAX_BEAM_SIZE
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from pellucid.arguments import LogProbability, check_arguments, check_lengths, check_not_empty
+from pellucid.argument_checks import LogProbability, check_arguments, check_lengths, check_not_empty
 from pellucid.evaluation.metrics import ConfidenceInterval, wilson_interval
 
 NUM_BINS = 10

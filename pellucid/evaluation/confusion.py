@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta
 from rapidfuzz.distance import Levenshtein
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.evaluation.metrics import ScoredExample, number_symbols
 
 MAX_MATRIX_SYMBOLS = 18

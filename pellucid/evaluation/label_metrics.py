@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Int
 from msgspec import Meta
 
-from pellucid.arguments import argument_error, check_arguments, check_lengths, check_not_empty
-from pellucid.config.settings import Task
+from pellucid.argument_checks import argument_error, check_arguments, check_lengths, check_not_empty
+from pellucid.config.settings import TaskName
 from pellucid.decoding.trace import Trace, checked_outputs
 from pellucid.evaluation.confusion import pair_symbols
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, bootstrap_ratio, wilson_interval
@@ -151,7 +151,7 @@ Counts = Annotated[Int[np.ndarray, "C C"], Meta(ge=0, le=2**53)]
 class LabelMetrics:
     """Metrics of a model that tags, classifies or points."""
 
-    task: Task
+    task: TaskName
     """Name of the task."""
     accuracy: float
     """Percentage of correct answers: of scored tags, of classes, or of positions."""

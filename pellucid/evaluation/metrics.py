@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from rapidfuzz.distance import Levenshtein
 
-from pellucid.arguments import LogProbability, argument_error, check_arguments, check_lengths, check_not_empty
+from pellucid.argument_checks import LogProbability, argument_error, check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import Seed
 from pellucid.errors import InputError, quote
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from msgspec import Meta
 
-from pellucid.arguments import argument_error, check_arguments, check_not_empty
+from pellucid.argument_checks import argument_error, check_arguments, check_not_empty
 from pellucid.config.settings import Seed
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, resample_sums
 

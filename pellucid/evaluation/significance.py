@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Seed
 from pellucid.errors import InputError
 from pellucid.evaluation.metrics import ConfidenceInterval, resample_sums

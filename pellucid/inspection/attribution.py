@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from scipy.stats import rankdata
 from torch import Tensor
 
-from pellucid.arguments import PROBABILITY, argument_error, check_arguments
+from pellucid.argument_checks import PROBABILITY, argument_error, check_arguments
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import force_attention
 from pellucid.decoding.forced_decoding import score_targets, step_log_probabilities

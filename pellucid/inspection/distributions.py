@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pellucid.arguments import LOG_PROBABILITY, check_arguments
+from pellucid.argument_checks import LOG_PROBABILITY, check_arguments
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.classification import ClassificationPredictor
 from pellucid.decoding.forced_decoding import step_log_probabilities

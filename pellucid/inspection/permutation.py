@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Seed
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import ForcedAttentionInference

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from pellucid.arguments import argument_error
+from pellucid.argument_checks import argument_error
 from pellucid.data.batches import Ragged, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS, EOS, UNK

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.decoding.inference import SingleModelInference
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from pellucid.arguments import argument_error, check_arguments
+from pellucid.argument_checks import argument_error, check_arguments
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import memory_size
 from pellucid.decoding.outputs import to_array
 from pellucid.decoding.predictor import Predictor

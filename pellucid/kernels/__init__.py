@@ -9,6 +9,7 @@ Start with: dispatch.py.
 * arithmetic, cells, attention: functions that kernels call; attention also projects the keys.
 * recurrence, unroll, decoder_step, search, cross_entropy, adam: kernels of the encoder, the decoder over known symbols,
   one decoder step, whole searches, the loss and the optimizer. They take NumPy arrays.
-* autograd: the kernels of the network as functions of tensors, with gradients except for decoder steps and searches.
+* tensor_functions: the kernels of the network as functions of tensors, with gradients except for decoder steps and
+  searches.
 * triton_attention, cuda_graphs: the GPU.
 """

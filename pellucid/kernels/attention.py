@@ -245,7 +245,7 @@ def scorer_of(parameters: DecoderParameters) -> Scorer:
     query, location, filters = (contiguous(array) for array in arrays)
     query_t, location_t, filters_t = (contiguous(array.T) for array in (query, location, filters))
     energy = contiguous(parameters.energy)
-    return Scorer(parameters.score, query, query_t, energy, location, location_t, filters, filters_t)
+    return Scorer(parameters.score_layout, query, query_t, energy, location, location_t, filters, filters_t)
 
 
 def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"], layout: ScoreLayout) -> KeyMatrix:
@@ -254,7 +254,8 @@ def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"
     The result shares memory with keys that are read as they are; values beyond the lengths may be undefined.
 
     Args:
-        keys: Projected memory. The tensors of `autograd.project_keys` have the positions innermost in memory already.
+        keys: Projected memory. The tensors of `tensor_functions.project_keys` have the positions innermost in memory
+            already.
         lengths: Number of real positions of each row.
         layout: The score.
     """
@@ -407,7 +408,7 @@ def attention_forward(
 def attention_backward(
     attention: UnrollAttention,
     gradients: AttentionGradients,
-    sums: ScorerGradients,
+    scorer_gradients: ScorerGradients,
     step: int,
     forward: tuple[Float[np.ndarray, "B A"], Float[np.ndarray, "B T S"]],
     buffers: LocationBuffers,
@@ -418,7 +419,7 @@ def attention_backward(
         attention: Attention score, keys and memory of the rows.
         gradients: Gradients of the step. Before the call, `energies` holds at this step the part of dα that the next
             step computed, else zero; after it, de.
-        sums: Gradients that are summed over the steps; this step's are added.
+        scorer_gradients: Gradients that are summed over the steps; this step's are added.
         step: Index of the step.
         forward: Queries of the step and weights of all steps, from the forward pass.
         buffers: Scratch memory as `location_buffers` returns it; overwritten.
@@ -432,15 +433,20 @@ def attention_backward(
         gemv_t_add(attention.memory[row], gradients.contexts[row], energies)
         softmax_backward_(row_weights, energies)
         if scorer.layout.score == ADDITIVE_SCORE:
-            _additive_backward(attention, sums, row, queries[row], energies, gradients.queries[row])
+            _additive_backward(attention, scorer_gradients, row, queries[row], energies, gradients.queries[row])
         elif scorer.layout.score == LOCATION_SCORE:
             previous = max(step - 1, 0)
             previous_weights, previous_gradient = weights[row, previous, :n], gradients.energies[row, previous, :n]
             if step == 0:
-                previous_weights, previous_gradient = attention.initial_weights[row, :n], sums.initial_weights[row, :n]
+                previous_weights, previous_gradient = (
+                    attention.initial_weights[row, :n],
+                    scorer_gradients.initial_weights[row, :n],
+                )
             _filter(scorer, previous_weights, buffers)
-            _location_backward(attention, sums, row, (queries[row], energies, buffers.added), gradients.queries[row])
-            _filter_backward(scorer, sums, buffers, previous_gradient)
+            _location_backward(
+                attention, scorer_gradients, row, (queries[row], energies, buffers.added), gradients.queries[row]
+            )
+            _filter_backward(scorer, scorer_gradients, buffers, previous_gradient)
         else:
             gemv(attention.keys[row], energies, gradients.queries[row])
 
@@ -468,10 +474,20 @@ def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat
 
 @njit_no_refcount
 def _additive_backward(
-    attention: UnrollAttention, sums: ScorerGradients, row: int, query: Flat, energies: Flat, query_gradient: Flat
+    attention: UnrollAttention,
+    scorer_gradients: ScorerGradients,
+    row: int,
+    query: Flat,
+    energies: Flat,
+    query_gradient: Flat,
 ) -> None:
     """Compute, with g = de ⊙ 4 (u − u²): dk_a += v_a g, dq_a = v_a Σ_s g_s, dv_a += Σ_s −2 de u, because Σ de = 0."""
-    keys, gradients, energy, energy_sums = attention.keys[row], sums.keys[row], attention.scorer.energy, sums.energy
+    keys, gradients, energy, energy_sums = (
+        attention.keys[row],
+        scorer_gradients.keys[row],
+        attention.scorer.energy,
+        scorer_gradients.energy,
+    )
     for unit in range(query.shape[0]):
         key, gradient, unit_query, scale = keys[unit], gradients[unit], query[unit], TWO * TWO * energy[unit]
         query_sum, energy_sum = ZERO, ZERO
@@ -521,14 +537,18 @@ def _filter(scorer: Scorer, previous_weights: Flat, buffers: LocationBuffers) ->
 
 @njit_no_refcount
 def _location_backward(
-    attention: UnrollAttention, sums: ScorerGradients, row: int, forward: tuple[Flat, Flat, Flat], query_gradient: Flat
+    attention: UnrollAttention,
+    scorer_gradients: ScorerGradients,
+    row: int,
+    forward: tuple[Flat, Flat, Flat],
+    query_gradient: Flat,
 ) -> None:
     """Compute, with t the tanh: dv_a += Σ_s de_s t, dk_a += g = v_a de (1 − t²), dq_a = Σ_s g; g replaces L f.
 
     `forward` holds the query, de and L f.
     """
     (query, energies, added), n = forward, forward[1].shape[0]
-    keys, gradients, energy_sums = attention.keys[row], sums.keys[row], sums.energy
+    keys, gradients, energy_sums = attention.keys[row], scorer_gradients.keys[row], scorer_gradients.energy
     for unit in range(query.shape[0]):
         key, gradient, location_term = keys[unit], gradients[unit], added[unit * n : unit * n + n]
         unit_query, scale = query[unit], attention.scorer.energy[unit]
@@ -546,7 +566,9 @@ def _location_backward(
 
 
 @njit_no_refcount
-def _filter_backward(scorer: Scorer, sums: ScorerGradients, buffers: LocationBuffers, previous_gradient: Flat) -> None:
+def _filter_backward(
+    scorer: Scorer, scorer_gradients: ScorerGradients, buffers: LocationBuffers, previous_gradient: Flat
+) -> None:
     """Compute, from g: dL += g fᵀ, df = Lᵀ g, dF_fj += Σ_s df_s α'_{s+j}, and dα'_{s+j} += Σ_f F_fj df_fs."""
     n, (num_filters, width), units = previous_gradient.shape[0], scorer.filters.shape, scorer.location.shape[0]
     added = buffers.added[: units * n].reshape((units, n))
@@ -554,11 +576,11 @@ def _filter_backward(scorer: Scorer, sums: ScorerGradients, buffers: LocationBuf
     windows = buffers.windows[: width * n].reshape((width, n))
     features_t = buffers.transposed[: n * num_filters].reshape((n, num_filters))
     _transpose(features, features_t)
-    gemm_add(added, features_t, sums.location)
+    gemm_add(added, features_t, scorer_gradients.location)
     gemm(scorer.location_t, added, features)
     windows_t = buffers.transposed[: n * width].reshape((n, width))
     _transpose(windows, windows_t)
-    gemm_add(features, windows_t, sums.filters)
+    gemm_add(features, windows_t, scorer_gradients.filters)
     gemm(scorer.filters_t, features, windows)
     padded = buffers.pad[: n + width - 1]
     for i in range(padded.shape[0]):

@@ -33,7 +33,7 @@ Properties = tuple[Property, ...]
 
 
 @dataclass(frozen=True)
-class Request:
+class ComputationRequest:
     """One computation, described by all properties on which a backend's result may depend; it holds no tensors."""
 
     computation: Computation
@@ -88,7 +88,7 @@ class Backend:
     """Returns whether this machine can run the backend; the first call may load or compile kernels, and warns where
     they fail to compile."""
 
-    def supports(self, request: Request) -> bool:
+    def supports(self, request: ComputationRequest) -> bool:
         """Return whether the backend lists every property of the request with its value. It may still be unavailable.
 
         Args:
@@ -96,7 +96,7 @@ class Backend:
         """
         return not self.unsupported_properties(request)
 
-    def unsupported_properties(self, request: Request) -> Properties:
+    def unsupported_properties(self, request: ComputationRequest) -> Properties:
         """Return the properties, device, type of numbers and gradients included, whose value is not supported.
 
         These are all properties if the backend lacks the computation.
@@ -108,7 +108,7 @@ class Backend:
         return tuple((name, value) for name, value in _all_properties(request) if value not in supported.get(name, ()))
 
 
-def _all_properties(request: Request) -> Properties:
+def _all_properties(request: ComputationRequest) -> Properties:
     """Return the properties of a request, with device, type of numbers and gradients."""
     always = (("device", request.device), ("dtype", request.dtype), ("gradients", request.gradients))
     return (*always, *request.properties)

@@ -1,7 +1,7 @@
 """One step of each recurrent cell over all rows at once, forward and backward, from sums that are already computed.
 
-`cell_forward` and `cell_backward` are the only functions that distinguish cells, by `CellLayout.cell`. A cell that a
-kernel computes needs a layout in types.py, two functions here, and a branch in each of these two.
+`cell_forward` and `cell_backward` are the only functions that distinguish cells, by `CellLayout.cell_type`. A cell
+that a kernel computes needs a layout in types.py, two functions here, and a branch in each of these two.
 
 n rows, H units, P buffers, F numbers of a buffer; a step begins at index `first`. Equations and order of the gates
 as in model/cells.py. Each gate has its own buffer, in which rows and units form one axis: a loop is as long as
@@ -19,7 +19,7 @@ from pellucid.kernels.types import GRU, CellLayout
 
 GateBuffers = Float[np.ndarray, "P F"]
 
-GRU_CELL = GRU.cell
+GRU_CELL = GRU.cell_type
 PIECE = 1024
 """Numbers of a buffer that are processed at once."""
 
@@ -43,7 +43,7 @@ def cell_forward(
         before: h and c; c is empty where the cell has none.
         after: Output: h' and c'; c' is empty where the cell has none.
     """
-    if layout.cell == GRU_CELL:
+    if layout.cell_type == GRU_CELL:
         _gru_forward(buffers, first, before[0], after[0])
     else:
         _lstm_forward(buffers, first, before[1], after[1], after[0])
@@ -67,7 +67,7 @@ def cell_backward(
             preactivations.
         before: h and c before the step; c is empty where the cell has none.
     """
-    if layout.cell == GRU_CELL:
+    if layout.cell_type == GRU_CELL:
         _gru_backward(buffers, first, gradients[0], before[0])
     else:
         _lstm_backward(buffers, first, gradients[0], gradients[1], before[1])
@@ -118,17 +118,17 @@ def _gru_candidate_backward(z: Flat, n: Flat, dh: Flat, h: Flat) -> None:
 
 
 @njit_no_refcount
-def _lstm_forward(buffers: GateBuffers, first: int, cell: Flat, cell_after: Flat, after: Flat) -> None:
-    """Compute `after`, `cell_after` = h', c' from `cell` = c.
+def _lstm_forward(buffers: GateBuffers, first: int, cell_state: Flat, cell_after: Flat, after: Flat) -> None:
+    """Compute `after`, `cell_after` = h', c' from `cell_state` = c.
 
     `buffers` hold the preactivations of i, f, g and o; then i, f, g, o and tanh c'.
     """
-    for start in range(0, cell.shape[0], PIECE):
-        end = min(start + PIECE, cell.shape[0])
+    for start in range(0, cell_state.shape[0], PIECE):
+        end = min(start + PIECE, cell_state.shape[0])
         lo, hi = first + start, first + end
         input_gate, forget_gate, candidate = buffers[0, lo:hi], buffers[1, lo:hi], buffers[2, lo:hi]
         output_gate, tanh_cell = buffers[3, lo:hi], buffers[4, lo:hi]
-        c, new_c, result = cell[start:end], cell_after[start:end], after[start:end]
+        c, new_c, result = cell_state[start:end], cell_after[start:end], after[start:end]
         sigmoid_(input_gate)
         sigmoid_(forget_gate)
         tanh_(candidate)

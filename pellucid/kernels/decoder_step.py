@@ -30,9 +30,9 @@ from pellucid.kernels.types import (
     NO_ROWS,
     AttentionInputs,
     DecoderParameters,
-    Head,
     InitialState,
     KernelStepOutput,
+    OutputLayerParameters,
 )
 from pellucid.kernels.unroll import CellParameters, cell_parameters, compute_preactivations
 
@@ -53,7 +53,7 @@ class SearchState(NamedTuple):
     """State of the hypotheses before a step, as contiguous arrays."""
 
     hidden: Float[np.ndarray, "R H"]
-    cell: Float[np.ndarray, "C H"]
+    cell_state: Float[np.ndarray, "C H"]
     """Cell state; without rows where the cell has none."""
     attention_state: Float[np.ndarray, "L S"]
     """Attention weights of the previous step; without rows unless the score is location-sensitive."""
@@ -64,10 +64,10 @@ class SearchState(NamedTuple):
         Args:
             rows: Slice of the rows.
         """
-        return SearchState(self.hidden[rows], self.cell[rows], self.attention_state[rows])
+        return SearchState(self.hidden[rows], self.cell_state[rows], self.attention_state[rows])
 
 
-class TransposedHead(NamedTuple):
+class TransposedOutputLayer(NamedTuple):
     """Parameters of the output layer: W_h and W_c transposed, and b; a matrix that it does not use has no columns."""
 
     state: Float[np.ndarray, "H N"]
@@ -79,7 +79,7 @@ class PreparedDecoder(NamedTuple):
     """Parameters and sources of a search, arranged as kernels read them at every step."""
 
     parameters: CellParameters
-    output: TransposedHead
+    output_layer: TransposedOutputLayer
     attention: SearchAttention
 
     def index_select(self, rows: Int[np.ndarray, " r"]) -> "PreparedDecoder":
@@ -94,7 +94,7 @@ class PreparedDecoder(NamedTuple):
         self,
         symbols: Int[np.ndarray, " R"],
         hidden: Float[np.ndarray, "R H"],
-        cell: Float[np.ndarray, "R H"] | None,
+        cell_state: Float[np.ndarray, "R H"] | None,
         attention_state: Float[np.ndarray, "R S"] | None = None,
     ) -> KernelStepOutput:
         """Return states, contexts, attention weights and logits of one step of all hypotheses.
@@ -104,7 +104,7 @@ class PreparedDecoder(NamedTuple):
         Args:
             symbols: Previous symbol of each hypothesis.
             hidden: h.
-            cell: c; None where the cell has none.
+            cell_state: c; None where the cell has none.
             attention_state: Attention weights of the previous step; only the location-sensitive score reads them.
 
         Raises:
@@ -112,27 +112,31 @@ class PreparedDecoder(NamedTuple):
         """
         has_weights = not self.attention.scorer.layout.reads_weights or attention_state is not None
         assert has_weights, "a location-sensitive score needs the previous weights"
-        state = search_state(InitialState(hidden, cell, attention_state))
+        state = search_state(InitialState(hidden, cell_state, attention_state))
         task = partial(_step_rows, self, contiguous(symbols), state)
         running = len(self.attention.rows)
         parts = thread_map(task, split_rows(running, min(running, num_slices(len(hidden)))))
         return KernelStepOutput(*(concat_rows(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def prepare_decoder_numpy(parameters: DecoderParameters, head: Head, inputs: AttentionInputs) -> PreparedDecoder:
+def prepare_decoder_numpy(
+    parameters: DecoderParameters, output_layer: OutputLayerParameters, inputs: AttentionInputs
+) -> PreparedDecoder:
     """Return a decoder with all sources running, arranged as kernels read it at every step.
 
     Args:
         parameters: Parameters of the decoder's step.
-        head: Parameters of the output layer.
+        output_layer: Parameters of the output layer.
         inputs: Keys, memory and lengths of the sources.
     """
     _, memory, lengths = (contiguous(array) for array in inputs)
-    state, context = contiguous(head.state.T), contiguous(head.context.T)
+    state, context = contiguous(output_layer.state.T), contiguous(output_layer.context.T)
     with defer_signals():
-        keys = prepare_keys(inputs.keys, lengths, parameters.score)
+        keys = prepare_keys(inputs.keys, lengths, parameters.score_layout)
     attention = SearchAttention(scorer_of(parameters), keys, memory, lengths, np.arange(len(keys)))
-    return PreparedDecoder(cell_parameters(parameters), TransposedHead(state, context, head.bias), attention)
+    return PreparedDecoder(
+        cell_parameters(parameters), TransposedOutputLayer(state, context, output_layer.bias), attention
+    )
 
 
 def search_state(first: InitialState) -> SearchState:
@@ -142,8 +146,8 @@ def search_state(first: InitialState) -> SearchState:
         first: Initial state.
     """
     hidden, weights = contiguous(first.hidden), first.attention_state
-    cell = hidden[:0] if first.cell is None else contiguous(first.cell)
-    return SearchState(hidden, cell, NO_ROWS if weights is None else contiguous(weights))
+    cell_state = hidden[:0] if first.cell_state is None else contiguous(first.cell_state)
+    return SearchState(hidden, cell_state, NO_ROWS if weights is None else contiguous(weights))
 
 
 def _step_rows(
@@ -153,13 +157,13 @@ def _step_rows(
     attention, beam_size = decoder.attention, len(state.hidden) // len(decoder.attention.rows)
     rows = slice(running_rows.start * beam_size, running_rows.stop * beam_size)
     running = attention._replace(rows=attention.rows[running_rows])
-    return step(decoder.parameters, decoder.output, running, symbols[rows], state.slice_rows(rows))
+    return step(decoder.parameters, decoder.output_layer, running, symbols[rows], state.slice_rows(rows))
 
 
 @njit
 def step(
     parameters: CellParameters,
-    output: TransposedHead,
+    output_layer: TransposedOutputLayer,
     attention: SearchAttention,
     symbols: Int[np.ndarray, " R"],
     state: SearchState,
@@ -174,7 +178,7 @@ def step(
 
     Args:
         parameters: Parameters of the cell.
-        output: Parameters of the output layer.
+        output_layer: Parameters of the output layer.
         attention: Attention score, keys and memory.
         symbols: Previous symbol of each hypothesis.
         state: State before the step.
@@ -182,9 +186,9 @@ def step(
     Returns:
         h', c' (without rows where the cell has none), contexts, attention weights and logits.
     """
-    (before, cell, attention_state), scorer = state, attention.scorer
+    (before, cell_state, attention_state), scorer = state, attention.scorer
     rows = before.shape[0]
-    after, cell_after = np.empty(before.shape, np.float32), np.empty(cell.shape, np.float32)
+    after, cell_after = np.empty(before.shape, np.float32), np.empty(cell_state.shape, np.float32)
     contexts = np.empty((rows, attention.memory.shape[2]), np.float32)
     attn_weights = np.zeros((rows, attention.memory.shape[1]), np.float32)
     location = location_buffers(scorer, attention.memory.shape[1])
@@ -196,8 +200,10 @@ def step(
         attend_hypotheses(attention, before, attention_state, location, attn_weights, contexts)
     buffers = np.empty((parameters.layout.buffers, before.size), np.float32)
     compute_preactivations(parameters, symbols, contexts, before, buffers, 0)
-    cell_forward(parameters.layout, buffers, 0, (before.ravel(), cell.ravel()), (after.ravel(), cell_after.ravel()))
-    return after, cell_after, contexts, attn_weights, logits_of(output, after, contexts)
+    cell_forward(
+        parameters.layout, buffers, 0, (before.ravel(), cell_state.ravel()), (after.ravel(), cell_after.ravel())
+    )
+    return after, cell_after, contexts, attn_weights, logits_of(output_layer, after, contexts)
 
 
 @njit_no_refcount
@@ -252,22 +258,22 @@ def _mean(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> Non
 
 @njit
 def logits_of(
-    output: TransposedHead, hidden: Float[np.ndarray, "R H"], contexts: Float[np.ndarray, "R D"]
+    output_layer: TransposedOutputLayer, hidden: Float[np.ndarray, "R H"], contexts: Float[np.ndarray, "R D"]
 ) -> Float[np.ndarray, "R V"]:
     """Return the logits W_h h + W_c c + b of all hypotheses.
 
     Args:
-        output: Parameters of the output layer.
+        output_layer: Parameters of the output layer.
         hidden: h, after the step.
         contexts: c.
     """
-    logits = np.empty((hidden.shape[0], output.bias.shape[0]), np.float32)
+    logits = np.empty((hidden.shape[0], output_layer.bias.shape[0]), np.float32)
     for row in range(hidden.shape[0]):
-        logits[row] = output.bias
-    if output.state.shape[1] > 0:
-        gemm_add(hidden, output.state, logits)
-    if output.context.shape[1] > 0:
-        gemm_add(contexts, output.context, logits)
+        logits[row] = output_layer.bias
+    if output_layer.state.shape[1] > 0:
+        gemm_add(hidden, output_layer.state, logits)
+    if output_layer.context.shape[1] > 0:
+        gemm_add(contexts, output_layer.context, logits)
     return logits
 
 
@@ -275,5 +281,8 @@ def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example."""
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
     parameters = DecoderParameters(GRU, DOT_PRODUCT, np.zeros((2, 3), np.float32), square[0], empty, empty)
-    head, inputs = Head(square, square, square[0]), AttentionInputs(square[None], square[None], one)
-    prepare_decoder_numpy(parameters, head, inputs).step(one, square, None)
+    output_layer, inputs = (
+        OutputLayerParameters(square, square, square[0]),
+        AttentionInputs(square[None], square[None], one),
+    )
+    prepare_decoder_numpy(parameters, output_layer, inputs).step(one, square, None)

@@ -1,8 +1,8 @@
 """Selection of the backend that computes: availability, supported settings, and the only place that decides.
 
-Each computation is described by a `Request`. A compiled backend is selected if it supports every property of the
-request, is available, and is not disabled by `disable_kernels()` or by the environment variable PELLUCID_PLAIN=1. Every
-other request is computed in plain PyTorch, by the reference implementation in model/ and decoding/.
+Each computation is described by a `ComputationRequest`. A compiled backend is selected if it supports every property of
+the request, is available, and is not disabled by `disable_kernels()` or by the environment variable PELLUCID_PLAIN=1.
+Every other request is computed in plain PyTorch, by the reference implementation in model/ and decoding/.
 
 The tables name every setting on which a computation may depend; `ANYTHING` marks settings of which the kernels compute
 all values, or that matter only before or after the kernels.
@@ -23,7 +23,7 @@ from pellucid.kernels.backend import (
     AllProperties,
     Backend,
     Computation,
-    Request,
+    ComputationRequest,
     SupportedValues,
     compiles,
 )
@@ -125,7 +125,7 @@ DECODER: SupportedValues = {
     "decoder.input_feeding": {False},
     "decoder.cell": CELL_LAYOUTS,
     "decoder.cell_kind": {"recurrent"},
-    "decoder.head_kind": {"linear", "tied"},
+    "decoder.output_layer_kind": {"linear", "tied"},
     "decoder.hidden_size": ANYTHING,
     "decoder.num_layers": {1},
     "decoder.num_hops": ANYTHING,
@@ -196,7 +196,7 @@ search trees. `greedy` and `beam` in decoding/ compute it, in PyTorch as in kern
 NUMBA = Backend(
     "Numba",
     {
-        "recurrence": {**PROCESSOR, **RECURRENT_MASK, "cell.kind": {"recurrent"}, "cell.cell": CELL_LAYOUTS},
+        "recurrence": {**PROCESSOR, **RECURRENT_MASK, "cell.kind": {"recurrent"}, "cell.type": CELL_LAYOUTS},
         "keys": TRAINED,
         "unroll": UNROLL,
         "step": STEP,
@@ -248,7 +248,7 @@ def disable_kernels() -> Iterator[None]:
         _DISABLED.reset(token)
 
 
-def choose_backend(request: Request) -> Backend:
+def choose_backend(request: ComputationRequest) -> Backend:
     """Return the backend that computes a request: Triton or Numba if one supports it and is available, else `TORCH`.
 
     The first request that a compiled backend supports loads or compiles its kernels.
@@ -263,13 +263,13 @@ def choose_backend(request: Request) -> Backend:
 
 
 @lru_cache(maxsize=4096)
-def _first_supporting(request: Request) -> Backend | None:
+def _first_supporting(request: ComputationRequest) -> Backend | None:
     """Return the first compiled backend that supports a request; cached, as requests recur at every update."""
     return next((backend for backend in COMPILED if backend.supports(request)), None)
 
 
 @lru_cache(maxsize=1024)
-def is_basic_search(request: Request) -> bool:
+def is_basic_search(request: ComputationRequest) -> bool:
     """Return whether `greedy` and `beam` in decoding/ support all options of a search, on every backend.
 
     Any other search takes single steps, by `beam_stepwise` of decoding/beam_search.py, which supports every option.
@@ -280,7 +280,7 @@ def is_basic_search(request: Request) -> bool:
     return TORCH.supports(request) and NUMBA.supports(request)
 
 
-def use_kernel(request: Request) -> bool:
+def use_kernel(request: ComputationRequest) -> bool:
     """Return whether a compiled backend computes a request; may load or compile kernels, as `choose_backend` does.
 
     Args:

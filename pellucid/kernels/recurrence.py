@@ -1,6 +1,6 @@
 """Recurrent cells over whole sequences of unequal lengths, forward and backward, spread over threads.
 
-B rows, S positions, N directions (1 or 2), H units, P buffers of a step, Q gates, G = Q·H, V rows of the table of
+B rows, S positions, N directions (1 or 2), H units, P buffers of a step, Q gates, G = Q·H, V rows of the
 projected inputs, M all real positions. Rows are sorted by length, longest first, and their states concatenated, step
 by step: step k holds the counts[k] rows longer than k, so that every product is over real positions only, and a product
 over all steps is one call. The gradients of a step replace the values that it stored.
@@ -23,7 +23,7 @@ class PackedSequence(NamedTuple):
     """Real positions of some rows, concatenated step by step: first those of step 0 of all rows, then of step 1."""
 
     symbols: Int[np.ndarray, " M"]
-    """Row of the table of projected inputs, for each packed position."""
+    """Row of the projected inputs, for each packed position."""
     state_rows: Int[np.ndarray, " M"]
     """Row of the array of all states, for each packed position."""
     counts: Int[np.ndarray, " S"]
@@ -34,7 +34,7 @@ class RecurrentParameters(NamedTuple):
     """Projected inputs and recurrent parameters of one direction, as kernels read them."""
 
     layout: CellLayout
-    table: Float[np.ndarray, "V G"]
+    projected_inputs: Float[np.ndarray, "V G"]
     """W x + b of each distinct input vector, one per row, with every bias except `bias_n`."""
     recurrent: Float[np.ndarray, "Q H H"]
     """U of each gate, for the backward pass."""
@@ -73,14 +73,14 @@ class RowGroup(NamedTuple):
 def run_recurrence_numpy(
     directions: list[Direction], symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"]
 ) -> RecurrentOutput:
-    """Return the states of each direction, run from zero over every row on the inputs W x + b = table[symbol].
+    """Return the states of each direction, run from zero over every row on projected_inputs[symbol] = W x + b.
 
     The first direction runs from a row's first position to its last, the second from its last to its first. No
-    gradients: autograd.py computes them.
+    gradients: tensor_functions.py computes them.
 
     Args:
         directions: Projected inputs and parameters of one or two directions of the same size.
-        symbols: Row of the table for each position.
+        symbols: Row of the projected inputs for each position.
         lengths: Number of real positions of each row, at least 1.
     """
     groups, shape = row_groups(symbols, lengths, len(directions)), (*symbols.shape, len(directions))
@@ -93,7 +93,7 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
     Rows are assigned in turn, longest first, so that every group has long and short rows.
 
     Args:
-        symbols: Row of the table for each position.
+        symbols: Row of the projected inputs for each position.
         lengths: Number of real positions of each row, at least 1.
         directions: Number of directions, 1 or 2.
     """
@@ -139,8 +139,8 @@ def recurrent_parameters(direction: Direction) -> RecurrentParameters:
     Args:
         direction: Projected inputs and parameters.
     """
-    table, weight, bias = (contiguous(array) for array in direction[1:])
-    return RecurrentParameters(direction.cell, table, by_gate(weight), by_gate_t(weight), bias)
+    projected_inputs, weight, bias = (contiguous(array) for array in direction[1:])
+    return RecurrentParameters(direction.layout, projected_inputs, by_gate(weight), by_gate_t(weight), bias)
 
 
 def by_gate(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Float[np.ndarray, "Q H N"]:
@@ -174,7 +174,7 @@ def pack(
     """Return rows packed step by step.
 
     Args:
-        symbols: Row of the table for each position.
+        symbols: Row of the projected inputs for each position.
         lengths: Number of real positions of each row.
         rows: Rows of the batch to pack, longest first.
         direction: 0, or 1 for the direction that reads from the end.
@@ -212,9 +212,9 @@ def recurrence_forward(
     capacity, cells = packed.state_rows.shape[0] if with_tape else rows, layout.states - 1
     buffers, before = np.empty((layout.buffers, capacity * size), np.float32), np.zeros((capacity, size), np.float32)
     cell_before = np.zeros((capacity * cells, size), np.float32)
-    hidden, cell = np.zeros((rows, size), np.float32), np.zeros((rows * cells, size), np.float32)
+    hidden, cell_state = np.zeros((rows, size), np.float32), np.zeros((rows * cells, size), np.float32)
     tape = RecurrentTape(before, cell_before, buffers, hidden)
-    _forward_steps(parameters, packed, tape, cell, states)
+    _forward_steps(parameters, packed, tape, cell_state, states)
     return tape
 
 
@@ -223,7 +223,7 @@ def _forward_steps(
     parameters: RecurrentParameters,
     packed: PackedSequence,
     tape: RecurrentTape,
-    cell: Float[np.ndarray, "C H"],
+    cell_state: Float[np.ndarray, "C H"],
     states: Float[np.ndarray, "M H"],
 ) -> None:
     """Take the steps of `recurrence_forward`; the tape has space for all steps, or for one, which they then share."""
@@ -235,12 +235,17 @@ def _forward_steps(
         before, hidden = tape.before[first : first + n], tape.hidden[:n].reshape(-1)
         copy_(before.reshape(-1), hidden)
         gather_inputs(
-            layout, parameters.table, packed.symbols[start : start + n], parameters.bias_n, tape.buffers, offset
+            layout,
+            parameters.projected_inputs,
+            packed.symbols[start : start + n],
+            parameters.bias_n,
+            tape.buffers,
+            offset,
         )
         add_recurrent(layout, before, parameters.recurrent_t, tape.buffers, offset)
-        cell_before, cell_state = tape.cell_before[first : first + cells].reshape(-1), cell[:cells].reshape(-1)
-        copy_(cell_before, cell_state)
-        cell_forward(layout, tape.buffers, offset, (before.reshape(-1), cell_before), (hidden, cell_state))
+        cell_before, cell_after = tape.cell_before[first : first + cells].reshape(-1), cell_state[:cells].reshape(-1)
+        copy_(cell_before, cell_after)
+        cell_forward(layout, tape.buffers, offset, (before.reshape(-1), cell_before), (hidden, cell_after))
         for row in range(n):
             copy_(states[packed.state_rows[start + row]], tape.hidden[row])
         start += n
@@ -254,7 +259,7 @@ def recurrence_backward(
     states: Float[np.ndarray, "M H"],
     hidden: Float[np.ndarray, "B H"],
 ) -> Float[np.ndarray, "V G"]:
-    """Return the gradient of the table; gradients of the preactivations replace the values in `tape.buffers`.
+    """Return the gradient of the projected inputs; those of the preactivations replace the values in `tape.buffers`.
 
     The gradients of U and `bias_n` are sums over these, which the caller computes.
 
@@ -266,9 +271,12 @@ def recurrence_backward(
         hidden: Gradients of the final states, overwritten.
     """
     rows, size = packed.counts[0] * (parameters.layout.states - 1), parameters.recurrent.shape[1]
-    table, cell = np.zeros(parameters.table.shape, np.float32), np.zeros((rows, size), np.float32)
-    _backward_steps(parameters, packed, tape, (states, hidden, cell), table)
-    return table
+    projected_inputs, cell_state = (
+        np.zeros(parameters.projected_inputs.shape, np.float32),
+        np.zeros((rows, size), np.float32),
+    )
+    _backward_steps(parameters, packed, tape, (states, hidden, cell_state), projected_inputs)
+    return projected_inputs
 
 
 @njit_no_refcount
@@ -277,10 +285,10 @@ def _backward_steps(
     packed: PackedSequence,
     tape: RecurrentTape,
     gradients: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B H"], Float[np.ndarray, "C H"]],
-    table: Float[np.ndarray, "V G"],
+    projected_inputs: Float[np.ndarray, "V G"],
 ) -> None:
     """Take the steps of `recurrence_backward`, from the gradients of states, hidden and cell."""
-    (states, hidden, cell), end, size = gradients, packed.state_rows.shape[0], parameters.recurrent.shape[1]
+    (states, hidden, cell_state), end, size = gradients, packed.state_rows.shape[0], parameters.recurrent.shape[1]
     layout = parameters.layout
     for step in range(packed.counts.shape[0] - 1, -1, -1):
         n = packed.counts[step]
@@ -289,8 +297,10 @@ def _backward_steps(
             add_(hidden[row], states[packed.state_rows[start + row]])
         offset, hidden_gradient = start * size, hidden[:n]
         before = tape.before[start:end].reshape(-1), tape.cell_before[start : start + cells].reshape(-1)
-        cell_backward(layout, tape.buffers, offset, (hidden_gradient.reshape(-1), cell[:cells].reshape(-1)), before)
-        scatter_add(layout, tape.buffers, offset, packed.symbols[start:end], table)
+        cell_backward(
+            layout, tape.buffers, offset, (hidden_gradient.reshape(-1), cell_state[:cells].reshape(-1)), before
+        )
+        scatter_add(layout, tape.buffers, offset, packed.symbols[start:end], projected_inputs)
         add_recurrent_backward(layout, tape.buffers, offset, parameters.recurrent, hidden_gradient)
         end = start
 
@@ -298,27 +308,27 @@ def _backward_steps(
 @njit_no_refcount
 def gather_inputs(
     layout: CellLayout,
-    table: Float[np.ndarray, "V G"],
+    projected_inputs: Float[np.ndarray, "V G"],
     symbols: Int[np.ndarray, " n"],
     bias_n: Flat,
     buffers: GateBuffers,
     first: int,
 ) -> None:
-    """Copy W x + b of every gate from the rows of the table to its buffer, and `bias_n` to the buffer after the gates.
+    """Copy W x + b of every gate to its buffer, and `bias_n` to the buffer after the gates.
 
     Args:
         layout: The cell.
-        table: W x + b of every symbol.
-        symbols: Row of the table for each row of the step.
+        projected_inputs: W x + b of every symbol.
+        symbols: Row of the projected inputs for each row of the step.
         bias_n: Bias of the gate whose U h another gate multiplies; empty for none.
         buffers: Output.
         first: Index at which the step begins in each buffer.
     """
-    size = table.shape[1] // layout.gates
+    size = projected_inputs.shape[1] // layout.gates
     for gate in range(layout.gates):
         buffer = buffers[gate, first : first + symbols.shape[0] * size]
         for row in range(symbols.shape[0]):
-            inputs = table[symbols[row]]
+            inputs = projected_inputs[symbols[row]]
             for j in range(size):
                 buffer[row * size + j] = inputs[gate * size + j]
     if layout.gated >= 0:
@@ -334,22 +344,22 @@ def scatter_add(
     buffers: GateBuffers,
     first: int,
     symbols: Int[np.ndarray, " n"],
-    table: Float[np.ndarray, "V G"],
+    projected_inputs: Float[np.ndarray, "V G"],
 ) -> None:
-    """Add the gradients of W x + b to the rows of the table.
+    """Add the gradients of W x + b to the rows of the projected inputs.
 
     Args:
         layout: The cell.
         buffers: Gradients of the preactivations.
         first: Index at which the step begins in each buffer.
-        symbols: Row of the table for each row of the step; rows may repeat.
-        table: Gradient of the table, changed in place.
+        symbols: Row of the projected inputs for each row of the step; rows may repeat.
+        projected_inputs: Gradient of the projected inputs, changed in place.
     """
-    size = table.shape[1] // layout.gates
+    size = projected_inputs.shape[1] // layout.gates
     for gate in range(layout.gates):
         buffer = buffers[gate, first : first + symbols.shape[0] * size]
         for row in range(symbols.shape[0]):
-            inputs = table[symbols[row]]
+            inputs = projected_inputs[symbols[row]]
             for j in range(size):
                 inputs[gate * size + j] += buffer[row * size + j]
 

@@ -21,7 +21,7 @@ from pellucid.kernels.decoder_step import (
     PreparedDecoder,
     SearchAttention,
     SearchState,
-    TransposedHead,
+    TransposedOutputLayer,
     prepare_decoder_numpy,
     search_state,
     step,
@@ -32,9 +32,9 @@ from pellucid.kernels.types import (
     GRU,
     AttentionInputs,
     DecoderParameters,
-    Head,
     InitialState,
     KernelSearchOutput,
+    OutputLayerParameters,
     SearchLimits,
 )
 from pellucid.kernels.unroll import CellParameters
@@ -68,7 +68,7 @@ def rank_symbols(
 def rank_extensions(
     logits: Float[np.ndarray, "R V"],
     suppressed: Bool[np.ndarray, " V"],
-    scores: Float[np.ndarray, "b k"],
+    cumulative_log_probs: Float[np.ndarray, "b k"],
     counts: tuple[int, int],
     is_early: bool,
 ) -> tuple[
@@ -86,34 +86,36 @@ def rank_extensions(
     Args:
         logits: Logits of each hypothesis.
         suppressed: Symbols that have probability zero.
-        scores: Score of each hypothesis: the sum of its log-probabilities.
+        cumulative_log_probs: Sum of the log-probabilities of each hypothesis.
         counts: C, at most V, and K, at most k·V.
-        is_early: True before the minimum length: EOS keeps its probability, but an extension by it has the score −∞.
+        is_early: True before the minimum length: EOS keeps its probability, but an extension by it has −∞.
 
     Returns:
-        Candidate ids and their log-probabilities; numbers of the extensions in descending order of their scores,
-        log-probabilities of their symbols, and the scores.
+        Candidate ids and their log-probabilities; numbers of the extensions in descending order of
+        their cumulative log-probabilities, log-probabilities of their symbols, and the cumulative ones.
     """
-    (sources, beam_size), vocabulary, (num_recorded, width) = scores.shape, logits.shape[1], counts
+    (sources, beam_size), vocabulary, (num_recorded, width) = cumulative_log_probs.shape, logits.shape[1], counts
     num_extensions = min(width + 1 if is_early else width, vocabulary)
     ids, values = rank_symbols(logits, suppressed, max(num_recorded, num_extensions))
     numbers, log_probabilities = np.zeros((sources, width), np.int64), np.empty((sources, width), np.float32)
-    total_scores, indices = np.empty((sources, width), np.float32), np.empty(width, np.int64)
-    candidate_scores = np.empty(beam_size * num_extensions, np.float32)
+    best_log_probs, indices = np.empty((sources, width), np.float32), np.empty(width, np.int64)
+    extended_log_probs = np.empty(beam_size * num_extensions, np.float32)
     for source in range(sources):
         first = source * beam_size
         for hypothesis in range(beam_size):
             for candidate in range(num_extensions):
                 too_early = is_early and ids[first + hypothesis, candidate] == EOS
-                candidate_scores[hypothesis * num_extensions + candidate] = (
-                    IMPOSSIBLE if too_early else values[first + hypothesis, candidate] + scores[source, hypothesis]
+                extended_log_probs[hypothesis * num_extensions + candidate] = (
+                    IMPOSSIBLE
+                    if too_early
+                    else values[first + hypothesis, candidate] + cumulative_log_probs[source, hypothesis]
                 )
-        _keep_best(candidate_scores, indices, total_scores[source])
+        _keep_best(extended_log_probs, indices, best_log_probs[source])
         for slot in range(width):
             hypothesis, candidate_rank = indices[slot] // num_extensions, indices[slot] % num_extensions
             numbers[source, slot] = hypothesis * vocabulary + ids[first + hypothesis, candidate_rank]
             log_probabilities[source, slot] = values[first + hypothesis, candidate_rank]
-    return ids[:, :num_recorded].copy(), values[:, :num_recorded].copy(), numbers, log_probabilities, total_scores
+    return ids[:, :num_recorded].copy(), values[:, :num_recorded].copy(), numbers, log_probabilities, best_log_probs
 
 
 @njit
@@ -220,7 +222,7 @@ def search_greedily_numpy(
 
 
 def _search_rows(
-    steps: Callable[[CellParameters, TransposedHead, SearchAttention, SearchState, Settings], Output],
+    steps: Callable[[CellParameters, TransposedOutputLayer, SearchAttention, SearchState, Settings], Output],
     decoder: PreparedDecoder,
     start: SearchState,
     settings: Settings,
@@ -228,13 +230,13 @@ def _search_rows(
 ) -> Output:
     """Search one slice of the rows with all steps of greedy or beam search."""
     attention = decoder.attention._replace(rows=decoder.attention.rows[rows])
-    return steps(decoder.parameters, decoder.output, attention, start.slice_rows(rows), settings)
+    return steps(decoder.parameters, decoder.output_layer, attention, start.slice_rows(rows), settings)
 
 
 @njit
 def greedy_steps(
     parameters: CellParameters,
-    output: TransposedHead,
+    output_layer: TransposedOutputLayer,
     attention: SearchAttention,
     start: SearchState,
     limits: SearchLimits,
@@ -245,18 +247,18 @@ def greedy_steps(
 
     Args:
         parameters: Parameters of the cell.
-        output: Parameters of the output layer.
+        output_layer: Parameters of the output layer.
         attention: Attention score, keys and memory.
         start: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
     """
-    rows, (hidden, cell, attention_state) = np.arange(start.hidden.shape[0]), start
+    rows, (hidden, cell_state, attention_state) = np.arange(start.hidden.shape[0]), start
     symbols, steps = np.full(rows.shape[0], BOS), np.zeros(rows.shape[0], np.int64)
     records = []
     for length in range(limits.max_length + 1):
         running = _select_sources(attention, rows)
-        hidden, cell, _, attn_weights, logits = step(
-            parameters, output, running, symbols, SearchState(hidden, cell, attention_state)
+        hidden, cell_state, _, attn_weights, logits = step(
+            parameters, output_layer, running, symbols, SearchState(hidden, cell_state, attention_state)
         )
         ids, values = rank_symbols(logits, limits.suppressed, limits.num_candidates)
         symbols, log_probabilities = _choose_symbols(ids, values, length < limits.min_length)
@@ -270,7 +272,7 @@ def greedy_steps(
             if unfinished.shape[0] == 0:
                 break
             rows, symbols, hidden = rows[unfinished], symbols[unfinished], hidden[unfinished]
-            cell = cell[unfinished] if cell.shape[0] else cell
+            cell_state = cell_state[unfinished] if cell_state.shape[0] else cell_state
             attn_weights = attn_weights[unfinished] if attention_state.shape[0] else attn_weights
         attention_state = attn_weights if attention_state.shape[0] else attention_state
     return _stack_steps(records, steps)
@@ -321,7 +323,7 @@ class BeamKernelStep(NamedTuple):
     parents: Int[np.ndarray, "b K"]
     ids: Int[np.ndarray, "b K"]
     log_probabilities: Float[np.ndarray, "b K"]
-    scores: Float[np.ndarray, "b K"]
+    cumulative_log_probs: Float[np.ndarray, "b K"]
 
 
 class FinishedHypotheses(NamedTuple):
@@ -329,7 +331,7 @@ class FinishedHypotheses(NamedTuple):
 
     counts: Int[np.ndarray, " N"]
     losses: Float[np.ndarray, "N W"]
-    """Minus the scores."""
+    """Minus the cumulative log-probabilities."""
     steps: Int[np.ndarray, "N W"]
     beam_indices: Int[np.ndarray, "N W"]
 
@@ -364,7 +366,7 @@ def search_beams_numpy(
 @njit
 def beam_steps(
     parameters: CellParameters,
-    output: TransposedHead,
+    output_layer: TransposedOutputLayer,
     attention: SearchAttention,
     start: SearchState,
     settings: tuple[SearchLimits, BeamOptions],
@@ -373,39 +375,43 @@ def beam_steps(
 
     Args:
         parameters: Parameters of the cell.
-        output: Parameters of the output layer.
+        output_layer: Parameters of the output layer.
         attention: Attention score, keys and memory.
         start: State before the first step.
         settings: Limits and options of the search.
     """
-    (limits, options), (hidden, cell, attention_state), count = settings, start, start.hidden.shape[0]
-    active, scores, symbols = np.arange(count), np.zeros((count, 1), np.float32), np.full(count, BOS)
+    (limits, options), (hidden, cell_state, attention_state), count = settings, start, start.hidden.shape[0]
+    active, cumulative_log_probs, symbols = np.arange(count), np.zeros((count, 1), np.float32), np.full(count, BOS)
     open_slots, finished, steps = np.full(count, options.beam_size), _empty_finished(count, 2 * options.beam_size), []
     for length in range(limits.max_length + 1):
         active_attention = _select_sources(attention, active)
-        hidden, cell, _, attn_weights, logits = step(
-            parameters, output, active_attention, symbols, SearchState(hidden, cell, attention_state)
+        hidden, cell_state, _, attn_weights, logits = step(
+            parameters, output_layer, active_attention, symbols, SearchState(hidden, cell_state, attention_state)
         )
-        width = min(open_slots[active].max(), scores.shape[1] * logits.shape[1])
-        ids, values, numbers, log_probabilities, total_scores = rank_extensions(
-            logits, limits.suppressed, scores, (limits.num_candidates, width), length < limits.min_length
+        width = min(open_slots[active].max(), cumulative_log_probs.shape[1] * logits.shape[1])
+        ids, values, numbers, log_probabilities, extended_log_probs = rank_extensions(
+            logits, limits.suppressed, cumulative_log_probs, (limits.num_candidates, width), length < limits.min_length
         )
         parents, extension_ids = numbers // logits.shape[1], numbers % logits.shape[1]
         record = BeamKernelStep(
-            active, attn_weights, ids, values, parents, extension_ids, log_probabilities, total_scores
+            active, attn_weights, ids, values, parents, extension_ids, log_probabilities, extended_log_probs
         )
         steps.append(record)
         is_active = _collect(record, finished, open_slots, (length, options.nbest))
-        _drop_non_finite(record, scores, finished, is_active)
+        _drop_non_finite(record, cumulative_log_probs, finished, is_active)
         if length == limits.max_length:
-            _collect_unfinished(record, scores, finished, length)
+            _collect_unfinished(record, cumulative_log_probs, finished, length)
             break
         if not is_active.any():
             break
-        parent_rows = _parent_rows(record, is_active, scores.shape[1])
-        active, scores, symbols = active[is_active], total_scores[is_active], extension_ids[is_active].ravel()
+        parent_rows = _parent_rows(record, is_active, cumulative_log_probs.shape[1])
+        active, cumulative_log_probs, symbols = (
+            active[is_active],
+            extended_log_probs[is_active],
+            extension_ids[is_active].ravel(),
+        )
         hidden = hidden[parent_rows]
-        cell = cell[parent_rows] if cell.shape[0] else cell
+        cell_state = cell_state[parent_rows] if cell_state.shape[0] else cell_state
         attention_state = attn_weights[parent_rows] if attention_state.shape[0] else attention_state
     return _trace_outputs(steps, finished, options.nbest)
 
@@ -425,36 +431,36 @@ def _collect(
     open_slots: Int[np.ndarray, " N"],
     step_and_best: tuple[int, int],
 ) -> Bool[np.ndarray, " b"]:
-    """Record the hypotheses that end with EOS and remove them from `record.scores`; return which sources continue."""
+    """Record the hypotheses that end with EOS, and return which sources continue; EOS becomes −∞ in the record."""
     step, best = step_and_best
     is_active = np.zeros(record.sources.shape[0], np.bool_)
     for row in range(record.sources.shape[0]):
-        source, scores, best_score = record.sources[row], record.scores[row], IMPOSSIBLE
-        scores[open_slots[source] :] = IMPOSSIBLE
-        for beam_index in range(scores.shape[0]):
-            if record.ids[row, beam_index] == EOS and scores[beam_index] > IMPOSSIBLE:
-                _insert_finished(finished, source, 0, (-scores[beam_index], step, beam_index))
+        source, log_probs, best_log_prob = record.sources[row], record.cumulative_log_probs[row], IMPOSSIBLE
+        log_probs[open_slots[source] :] = IMPOSSIBLE
+        for beam_index in range(log_probs.shape[0]):
+            if record.ids[row, beam_index] == EOS and log_probs[beam_index] > IMPOSSIBLE:
+                _insert_finished(finished, source, 0, (-log_probs[beam_index], step, beam_index))
                 open_slots[source] -= 1
-                scores[beam_index] = IMPOSSIBLE
-            best_score = max(best_score, scores[beam_index])
-        is_beaten = finished.counts[source] >= best and -finished.losses[source, best - 1] >= best_score
-        is_active[row] = best_score > IMPOSSIBLE and not is_beaten
+                log_probs[beam_index] = IMPOSSIBLE
+            best_log_prob = max(best_log_prob, log_probs[beam_index])
+        is_beaten = finished.counts[source] >= best and -finished.losses[source, best - 1] >= best_log_prob
+        is_active[row] = best_log_prob > IMPOSSIBLE and not is_beaten
     return is_active
 
 
 @njit
 def _drop_non_finite(
     record: BeamKernelStep,
-    previous_scores: Float[np.ndarray, "b k"],
+    previous_log_probs: Float[np.ndarray, "b k"],
     finished: FinishedHypotheses,
     is_active: Bool[np.ndarray, " b"],
 ) -> None:
     """Remove all outputs and hypotheses of a source if a hypothesis has probabilities that are not finite."""
-    beam_size = previous_scores.shape[1]
+    beam_size = previous_log_probs.shape[1]
     for row in range(record.sources.shape[0]):
         if np.isnan(record.top_log_probabilities[row * beam_size : (row + 1) * beam_size, 0]).any():
             finished.counts[record.sources[row]], is_active[row] = 0, False
-            previous_scores[row] = IMPOSSIBLE
+            previous_log_probs[row] = IMPOSSIBLE
 
 
 @njit
@@ -471,19 +477,19 @@ def _insert_finished(finished: FinishedHypotheses, source: int, first: int, entr
 
 @njit
 def _collect_unfinished(
-    record: BeamKernelStep, previous_scores: Float[np.ndarray, "b k"], finished: FinishedHypotheses, step: int
+    record: BeamKernelStep, previous_log_probs: Float[np.ndarray, "b k"], finished: FinishedHypotheses, step: int
 ) -> None:
     """Record the hypotheses that have the maximum length and do not end with EOS."""
     for row in range(record.sources.shape[0]):
         source = record.sources[row]
-        num_finished, is_unfinished = finished.counts[source], np.isfinite(previous_scores[row])
+        num_finished, is_unfinished = finished.counts[source], np.isfinite(previous_log_probs[row])
         for entry in range(num_finished):
             if finished.steps[source, entry] == step:
                 is_unfinished[record.parents[row, finished.beam_indices[source, entry]]] = False
         for beam_index in range(is_unfinished.shape[0]):
             if is_unfinished[beam_index]:
                 _insert_finished(
-                    finished, source, num_finished, (-previous_scores[row, beam_index], step - 1, beam_index)
+                    finished, source, num_finished, (-previous_log_probs[row, beam_index], step - 1, beam_index)
                 )
 
 
@@ -542,11 +548,14 @@ def _trace_back(
 def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
     """Return the smallest example of a search: decoder, initial state and limits."""
     empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
-    table, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
-    parameters = DecoderParameters(GRU, DOT_PRODUCT, table, square[0], empty, empty)
-    head, inputs = Head(column, column, column[:, 0]), AttentionInputs(square[None], square[None], one)
+    projected_inputs, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
+    parameters = DecoderParameters(GRU, DOT_PRODUCT, projected_inputs, square[0], empty, empty)
+    output_layer, inputs = (
+        OutputLayerParameters(column, column, column[:, 0]),
+        AttentionInputs(square[None], square[None], one),
+    )
     limits = SearchLimits(np.zeros(4, np.bool_), 0, 1, 1)
-    return prepare_decoder_numpy(parameters, head, inputs), InitialState(square, None, None), limits
+    return prepare_decoder_numpy(parameters, output_layer, inputs), InitialState(square, None, None), limits
 
 
 def warm_up() -> None:

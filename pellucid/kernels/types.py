@@ -1,7 +1,7 @@
 """Arguments and results of kernels, and the tables of cells and scores that kernels compute.
 
-Neither Numba nor PyTorch is needed to import this module. Kernels take and return arrays; autograd.py passes PyTorch's
-tensors in the same fields.
+Neither Numba nor PyTorch is needed to import this module. Kernels take and return arrays; tensor_functions.py passes
+PyTorch's tensors in the same fields.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G numbers of all gates
 (Q gates times H), V symbols, T steps, N and M as many or 0 (in `KernelSearchOutput`, N outputs), F filters, C as many
@@ -24,7 +24,7 @@ NO_UNITS = np.empty(0, np.float32)
 class CellLayout(NamedTuple):
     """Layout of a recurrent cell in kernels. All fields are integers, which compiled code reads."""
 
-    cell: int
+    cell_type: int
     """Number by which `cells.cell_forward` and `cells.cell_backward` select the equations."""
     gates: int
     """Q, the number of gates, the candidate included: 3 for a GRU, 4 for an LSTM."""
@@ -37,8 +37,8 @@ class CellLayout(NamedTuple):
     U h has the buffer after the gates, and its hidden bias, `bias_n`, is added there."""
 
 
-GRU = CellLayout(cell=0, gates=3, states=1, buffers=4, gated=2)
-LSTM = CellLayout(cell=1, gates=4, states=2, buffers=5, gated=-1)
+GRU = CellLayout(cell_type=0, gates=3, states=1, buffers=4, gated=2)
+LSTM = CellLayout(cell_type=1, gates=4, states=2, buffers=5, gated=-1)
 CELL_LAYOUTS: Mapping[str, CellLayout] = {"gru": GRU, "lstm": LSTM}
 """The cells that Numba kernels compute, by their name in the settings."""
 
@@ -73,13 +73,13 @@ SCORES: Mapping[str, ScoreLayout] = {
 class Direction(NamedTuple):
     """One direction of a recurrent layer: its projected inputs and its recurrent parameters."""
 
-    cell: CellLayout
-    table: Float[Array, "V G"]
+    layout: CellLayout
+    projected_inputs: Float[Array, "V G"]
     """W x + b of each distinct input vector, one per row, gate by gate, with every bias except `bias_n`."""
     weight: Float[Array, "G H"]
     """U of all gates, one below the other."""
     bias_n: Float[Array, " C"]
-    """Hidden bias of the gate `cell.gated`; empty where the cell has no such gate."""
+    """Hidden bias of the gate `layout.gated`; empty where the cell has no such gate."""
 
 
 class DecoderParameters(NamedTuple):
@@ -89,12 +89,12 @@ class DecoderParameters(NamedTuple):
     where f are the filters over the attention weights of the previous step. Dot products: e = h · key.
     """
 
-    cell: CellLayout
-    score: ScoreLayout
-    table: Float[Array, "V G"]
+    cell_layout: CellLayout
+    score_layout: ScoreLayout
+    projected_inputs: Float[Array, "V G"]
     """W x + b of the embedding x of each target symbol, gate by gate, with every bias except `bias_n`."""
     bias_n: Float[Array, " C"]
-    """Hidden bias of the gate `cell.gated`; empty where the cell has no such gate."""
+    """Hidden bias of the gate `cell_layout.gated`; empty where the cell has no such gate."""
     recurrent: Float[Array, "G H"]
     """U, the weights of the previous hidden state."""
     context: Float[Array, "G D"]
@@ -105,7 +105,7 @@ class DecoderParameters(NamedTuple):
     filters: Float[Array, "F N"] = NO_ROWS
 
 
-class Head(NamedTuple):
+class OutputLayerParameters(NamedTuple):
     """Parameters of the logits W_h h + W_c c + b, where h is the new hidden state and c the context.
 
     The matrix of an input that the output layer does not read has no rows.
@@ -131,7 +131,7 @@ class InitialState(NamedTuple):
     """State before the first step of a search, one row per source."""
 
     hidden: Float[Array, "N H"]
-    cell: Float[Array, "N H"] | None
+    cell_state: Float[Array, "N H"] | None
     """Cell state of an LSTM; None where the cell has none."""
     attention_state: Float[Array, "N S"] | None
     """Attention weights before the first step; None unless the score is location-sensitive."""
@@ -168,11 +168,11 @@ class KernelSearchOutput(NamedTuple):
 class KernelStepOutput(NamedTuple):
     """States, contexts c, attention weights and logits of one decoder step, one row per hypothesis.
 
-    `cell` has no rows where the cell has no cell state.
+    `cell_state` has no rows where the cell has no cell state.
     """
 
     hidden: Float[Array, "R H"]
-    cell: Float[Array, "C H"]
+    cell_state: Float[Array, "C H"]
     contexts: Float[Array, "R D"]
     weights: Float[Array, "R S"]
     logits: Float[Array, "R V"]

@@ -2,8 +2,8 @@
 
 B rows, T steps, S source positions, A units of the query, D memory, H hidden, P buffers of a step, Q gates, G = Q·H, V
 target symbols, F = T·B·H, T1 = T + 1. Training uses it (teacher forcing). Gradients of matrices are products over all
-steps and are computed by the caller, autograd.py; the steps store the factors in place of the values of the forward
-pass.
+steps and are computed by the caller, tensor_functions.py; the steps store the factors in place of the values of
+the forward pass.
 """
 
 from functools import partial
@@ -53,7 +53,7 @@ class CellParameters(NamedTuple):
     """Parameters of the decoder's cell, gate by gate; those ending in `_t` are transposed, for the forward pass."""
 
     layout: CellLayout
-    table: Float[np.ndarray, "V G"]
+    projected_inputs: Float[np.ndarray, "V G"]
     """W x + b of the embedding x of each target symbol, with every bias except `bias_n`."""
     bias_n: Flat
     """Hidden bias of the gate `layout.gated`; empty where the cell has no such gate."""
@@ -66,10 +66,10 @@ class CellParameters(NamedTuple):
 
 
 class DecoderTape(NamedTuple):
-    """Results of the steps, and values for the backward pass; `hidden` and `cell` begin with the initial state."""
+    """Results of the steps, and values for the backward pass. The states begin with the initial one."""
 
     hidden: Float[np.ndarray, "T1 B H"]
-    cell: Float[np.ndarray, "T1 C H"]
+    cell_state: Float[np.ndarray, "T1 C H"]
     queries: Float[np.ndarray, "T B A"]
     """Queries as `project_queries` computes them; none for a dot product, whose query is the state before."""
     contexts: Float[np.ndarray, "T B D"]
@@ -82,7 +82,7 @@ class OutputGradients(NamedTuple):
 
     hidden: Float[np.ndarray, "T1 B H"]
     """Gradients of the hidden states after each step, at the indices from 1 on; index 0 becomes the initial state's."""
-    cell: Float[np.ndarray, "C H"]
+    cell_state: Float[np.ndarray, "C H"]
     """Gradient of the last cell state; becomes that of the initial one."""
     contexts: Float[np.ndarray, "T B D"]
     """Gradients of the contexts from the output layer; the backward pass adds those from the cell."""
@@ -91,13 +91,13 @@ class OutputGradients(NamedTuple):
 
 
 class StepGradients(NamedTuple):
-    """Gradients of the table and the score, and the factors of other gradients that the tape does not hold."""
+    """Gradients of projected inputs and score, and the factors of other gradients that the tape does not hold."""
 
     queries: Float[np.ndarray, "T B A"]
     """Gradients of the queries W s of each step; one step without meaning for dot products."""
     energies: Float[np.ndarray, "B T S"]
     """Gradients of the scores e."""
-    table: Float[np.ndarray, "V G"]
+    projected_inputs: Float[np.ndarray, "V G"]
     scorer: ScorerGradients
 
 
@@ -110,7 +110,7 @@ class DecoderOutput(NamedTuple):
     hidden: Float[np.ndarray, "B T H"]
     contexts: Float[np.ndarray, "B T D"]
     weights: Float[np.ndarray, "B T S"]
-    cell: Float[np.ndarray, "C H"]
+    cell_state: Float[np.ndarray, "C H"]
 
 
 class UnrollInputs(NamedTuple):
@@ -119,7 +119,7 @@ class UnrollInputs(NamedTuple):
     keys: Float[np.ndarray, "B S A"]
     memory: Float[np.ndarray, "B S D"]
     hidden: Float[np.ndarray, "B H"]
-    cell: Float[np.ndarray, "C H"]
+    cell_state: Float[np.ndarray, "C H"]
     initial_weights: Float[np.ndarray, "L S"]
     """Attention weights before the first step; without rows unless the score is location-sensitive."""
 
@@ -146,29 +146,29 @@ def unroll_decoder_numpy(
     symbols: Int[np.ndarray, "B T"],
     inputs: AttentionInputs,
     hidden: Float[np.ndarray, "B H"],
-    cell: Float[np.ndarray, "B H"] | None,
+    cell_state: Float[np.ndarray, "B H"] | None,
     initial_weights: Float[np.ndarray, "B S"] | None = None,
 ) -> DecoderOutput:
     """Return the results of all decoder steps over known symbols; each step attends from the previous state.
 
     Args:
         parameters: Parameters of a decoder step.
-        symbols: Decoder input ids, which are rows of the table of projected embeddings.
+        symbols: Decoder input ids, which are rows of `parameters.projected_inputs`.
         inputs: Keys, memory and lengths of the sources, one per row of `symbols`.
         hidden: Initial h.
-        cell: Initial c; None where the cell has none.
+        cell_state: Initial c; None where the cell has none.
         initial_weights: Attention weights before the first step; only the location-sensitive score reads them.
 
     Raises:
         AssertionError: The score is location-sensitive and `initial_weights` is None.
     """
-    has_weights = not parameters.score.reads_weights or initial_weights is not None
+    has_weights = not parameters.score_layout.reads_weights or initial_weights is not None
     assert has_weights, "a location-sensitive score needs the initial weights"
     start = UnrollInputs(
         inputs.keys,
         inputs.memory,
         hidden,
-        hidden[:0] if cell is None else cell,
+        hidden[:0] if cell_state is None else cell_state,
         NO_ROWS if initial_weights is None else initial_weights,
     )
     return join_slices(
@@ -189,7 +189,7 @@ def unroll_slices(
         parameters: Parameters of the cell.
         scorer: Attention score.
         start: Keys, memory and initial state.
-        symbols: Decoder input ids, which are rows of the table of projected embeddings.
+        symbols: Decoder input ids, which are rows of `parameters.projected_inputs`.
         lengths: Number of source positions of each row.
     """
     task = partial(_unroll_slice, parameters, scorer, start, symbols, lengths)
@@ -207,7 +207,7 @@ def join_slices(unrolled: list[UnrolledSlice]) -> DecoderOutput:
         contiguous(concat_rows([tape.hidden[1:].swapaxes(0, 1) for tape in tapes])),
         concat_rows([tape.contexts.swapaxes(0, 1) for tape in tapes]),
         concat_rows([tape.weights for tape in tapes]),
-        concat_rows([tape.cell[-1] for tape in tapes]),
+        concat_rows([tape.cell_state[-1] for tape in tapes]),
     )
 
 
@@ -217,10 +217,12 @@ def cell_parameters(parameters: DecoderParameters) -> CellParameters:
     Args:
         parameters: Parameters of a decoder step.
     """
-    table, bias, recurrent, context = (contiguous(array) for array in parameters[2:6])
+    projected_inputs, bias, recurrent, context = (contiguous(array) for array in parameters[2:6])
     size = recurrent.shape[1]
     transposed = by_gate_t(recurrent), by_gate_t(context, size)
-    return CellParameters(parameters.cell, table, bias, by_gate(recurrent), by_gate(context, size), *transposed)
+    return CellParameters(
+        parameters.cell_layout, projected_inputs, bias, by_gate(recurrent), by_gate(context, size), *transposed
+    )
 
 
 def _unroll_slice(
@@ -232,14 +234,14 @@ def _unroll_slice(
     rows: slice,
 ) -> UnrolledSlice:
     """Take all steps of one slice of the rows."""
-    memory, hidden, cell, initial_weights = (contiguous(array[rows]) for array in start[1:])
+    memory, hidden, cell_state, initial_weights = (contiguous(array[rows]) for array in start[1:])
     part_lengths = lengths[rows]
     keys = prepare_keys(start.keys[rows], part_lengths, scorer.layout)
     attention = UnrollAttention(
         scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights
     )
     steps = np.ascontiguousarray(symbols[rows].T)
-    return UnrolledSlice(rows, steps, attention, unroll_forward(parameters, steps, attention, hidden, cell))
+    return UnrolledSlice(rows, steps, attention, unroll_forward(parameters, steps, attention, hidden, cell_state))
 
 
 def unroll_slice_backward(
@@ -248,7 +250,7 @@ def unroll_slice_backward(
     memory_gradients: MemoryGradients,
     unrolled: UnrolledSlice,
 ) -> tuple[OutputGradients, StepGradients]:
-    """Return the gradients of the initial state, table and score of a slice, and the factors of the other gradients.
+    """Return the gradients of initial state, projected inputs and score of a slice, and the factors of the others.
 
     The slice's tape is overwritten, so this runs once.
 
@@ -260,14 +262,14 @@ def unroll_slice_backward(
     """
     tape, hidden = unrolled.tape, np.zeros_like(unrolled.tape.hidden)
     row_gradients = [None if gradient is None else gradient[unrolled.rows] for gradient in grad_outputs]
-    contexts, cell = np.zeros_like(tape.contexts), np.zeros_like(tape.cell[0])
+    contexts, cell_state = np.zeros_like(tape.contexts), np.zeros_like(tape.cell_state[0])
     for gradient, array in ((row_gradients[0], hidden[1:]), (row_gradients[1], contexts)):
         if gradient is not None:
             array[:] = gradient.swapaxes(0, 1)
     if row_gradients[3] is not None:
-        cell[:] = row_gradients[3]
+        cell_state[:] = row_gradients[3]
     weights_gradient = np.zeros((0, 0, 0), np.float32) if row_gradients[2] is None else contiguous(row_gradients[2])
-    output_gradients = OutputGradients(hidden, cell, contexts, weights_gradient)
+    output_gradients = OutputGradients(hidden, cell_state, contexts, weights_gradient)
     keys, memory = memory_gradients.keys[unrolled.rows], memory_gradients.memory[unrolled.rows]
     adds_key_gradients = unrolled.attention.scorer.layout.adds_key_gradients
     ordered = keys.transpose(0, 2, 1) if adds_key_gradients else np.empty((0, 0, 0), np.float32)
@@ -299,21 +301,21 @@ def unroll_forward(
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
     hidden: Float[np.ndarray, "B H"],
-    cell: Float[np.ndarray, "C H"],
+    cell_state: Float[np.ndarray, "C H"],
 ) -> DecoderTape:
     """Take all steps of one slice of the batch in the calling thread; return their results.
 
     Args:
         parameters: Parameters of the cell.
-        symbols: Row of the table for each step.
+        symbols: Row of the projected inputs for each step.
         attention: Attention score, keys and memory.
         hidden: Initial h.
-        cell: Initial c; without rows where the cell has none.
+        cell_state: Initial c; without rows where the cell has none.
     """
     count, (rows, size), scorer = symbols.shape[0], hidden.shape, attention.scorer
     hiddens = np.empty((count + 1, rows, size), np.float32)
-    cells = np.empty((count + 1, cell.shape[0], size), np.float32)
-    hiddens[0], cells[0] = hidden, cell
+    cells = np.empty((count + 1, cell_state.shape[0], size), np.float32)
+    hiddens[0], cells[0] = hidden, cell_state
     num_projected = count if scorer.layout.projects_query else 0
     queries = np.empty((num_projected, rows, attention.keys.shape[1]), np.float32)
     contexts = np.empty((count, rows, attention.memory.shape[1]), np.float32)
@@ -341,8 +343,8 @@ def _unroll_steps(
         attention_forward(attention, query, step, buffers, tape.weights, tape.contexts[step])
         first = step * tape.hidden[0].size
         compute_preactivations(parameters, symbols[step], tape.contexts[step], tape.hidden[step], tape.buffers, first)
-        before = tape.hidden[step].reshape(-1), tape.cell[step].reshape(-1)
-        after = tape.hidden[step + 1].reshape(-1), tape.cell[step + 1].reshape(-1)
+        before = tape.hidden[step].reshape(-1), tape.cell_state[step].reshape(-1)
+        after = tape.hidden[step + 1].reshape(-1), tape.cell_state[step + 1].reshape(-1)
         cell_forward(parameters.layout, tape.buffers, first, before, after)
 
 
@@ -359,13 +361,13 @@ def compute_preactivations(
 
     Args:
         parameters: Parameters of the cell.
-        symbols: Row of the table for each row.
+        symbols: Row of the projected inputs for each row.
         contexts: c.
         before: h, before the step.
         buffers: Output: one buffer per gate.
         first: Index at which the step begins in each buffer.
     """
-    gather_inputs(parameters.layout, parameters.table, symbols, parameters.bias_n, buffers, first)
+    gather_inputs(parameters.layout, parameters.projected_inputs, symbols, parameters.bias_n, buffers, first)
     for gate in range(parameters.layout.gates):
         buffer = buffers[gate, first : first + before.size]
         gemm_add(contexts, parameters.context_t[gate], buffer.reshape(before.shape))
@@ -385,7 +387,7 @@ def unroll_backward(
 
     Args:
         parameters: Parameters of the cell.
-        symbols: Row of the table for each step.
+        symbols: Row of the projected inputs for each step.
         attention: Attention score, keys and memory.
         tape: Results of `unroll_forward`, overwritten.
         output_gradients: Gradients of the results, overwritten.
@@ -394,16 +396,19 @@ def unroll_backward(
     (count, rows), scorer = symbols.shape, attention.scorer
     num_gradients = count if scorer.layout.projects_query else 1
     queries = np.empty((num_gradients, rows, attention.keys.shape[1]), np.float32)
-    energies, table = np.zeros(tape.weights.shape, np.float32), np.zeros(parameters.table.shape, np.float32)
+    energies, projected_inputs = (
+        np.zeros(tape.weights.shape, np.float32),
+        np.zeros(parameters.projected_inputs.shape, np.float32),
+    )
     keys[:] = 0
-    sums = ScorerGradients(
+    scorer_gradients = ScorerGradients(
         keys,
         np.zeros(scorer.energy.shape, np.float32),
         np.zeros(scorer.location.shape, np.float32),
         np.zeros(scorer.filters.shape, np.float32),
         np.zeros(attention.initial_weights.shape, np.float32),
     )
-    gradients = StepGradients(queries, energies, table, sums)
+    gradients = StepGradients(queries, energies, projected_inputs, scorer_gradients)
     buffers = location_buffers(scorer, attention.memory.shape[2])
     _unroll_steps_backward(parameters, symbols, attention, (tape, output_gradients), gradients, buffers)
     return gradients
@@ -421,7 +426,7 @@ def _unroll_steps_backward(
     """Take the steps of `unroll_backward`."""
     (tape, output_gradients), projected = steps, attention.scorer.layout.projects_query
     for step in range(symbols.shape[0] - 1, -1, -1):
-        _step_backward(parameters, symbols[step], steps, gradients.table, step)
+        _step_backward(parameters, symbols[step], steps, gradients.projected_inputs, step)
         query_gradient = gradients.queries[step if projected else 0]
         attention_gradients = AttentionGradients(
             output_gradients.contexts[step], output_gradients.weights, gradients.energies, query_gradient
@@ -439,15 +444,15 @@ def _step_backward(
     parameters: CellParameters,
     symbols: Int[np.ndarray, " B"],
     steps: tuple[DecoderTape, OutputGradients],
-    table: Float[np.ndarray, "V G"],
+    projected_inputs: Float[np.ndarray, "V G"],
     step: int,
 ) -> None:
-    """Compute the gradients of a step's contexts, of the previous states and of the table from those of its states."""
+    """Compute the gradients of a step's contexts, previous states and projected inputs from those of its states."""
     (tape, output_gradients), layout = steps, parameters.layout
     hidden, first = output_gradients.hidden[step + 1], step * tape.hidden[0].size
-    before = tape.hidden[step].reshape(-1), tape.cell[step].reshape(-1)
-    cell_backward(layout, tape.buffers, first, (hidden.reshape(-1), output_gradients.cell.reshape(-1)), before)
-    scatter_add(layout, tape.buffers, first, symbols, table)
+    before = tape.hidden[step].reshape(-1), tape.cell_state[step].reshape(-1)
+    cell_backward(layout, tape.buffers, first, (hidden.reshape(-1), output_gradients.cell_state.reshape(-1)), before)
+    scatter_add(layout, tape.buffers, first, symbols, projected_inputs)
     for gate in range(layout.gates):
         buffer = tape.buffers[gate, first : first + hidden.size]
         gemm_add(buffer.reshape(hidden.shape), parameters.context[gate], output_gradients.contexts[step])

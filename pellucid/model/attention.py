@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig
-from pellucid.kernels.backend import Request, present_fields
+from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.memory import AttentionCache, AttentionOutput, Memory
 from pellucid.model.requests import kind_of, request_of
@@ -116,7 +116,7 @@ class Attention(nn.Module, ABC):
         """
         raise NotImplementedError(type(self).__name__)
 
-    def prepare(self, memory: Memory) -> AttentionCache:
+    def build_cache(self, memory: Memory) -> AttentionCache:
         """Return the memory with its keys, as `forward` reads them at every step.
 
         Args:
@@ -248,7 +248,7 @@ class AdditiveAttention(ScoredAttention):
 
     def request(
         self, query: Float[Tensor, "R H"], cache: AttentionCache, override: Float[Tensor, "R S"] | None
-    ) -> Request:
+    ) -> ComputationRequest:
         """Return the description of this computation by which a kernel is chosen.
 
         Args:
@@ -355,7 +355,7 @@ class GeneralAttention(DotProductAttention):
 def _projected(projection: nn.Linear, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S A"]:
     """Return the keys. In training a kernel projects them into the order in which the unrolled decoder reads them."""
     if use_kernel(request_of("keys", states)):
-        from pellucid.kernels.autograd import project_keys  # Numba takes a second to import
+        from pellucid.kernels.tensor_functions import project_keys  # Numba takes a second to import
 
         return project_keys(states, projection.weight, projection.bias)
     keys: Tensor = projection(states)

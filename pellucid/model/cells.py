@@ -32,7 +32,7 @@ class LayerState(NamedTuple):
     """State of one layer within a step. Layers are separate tensors, so that no step copies them all."""
 
     hidden: Float[Tensor, "B H"]
-    cell: Float[Tensor, "B H"] | None
+    cell_state: Float[Tensor, "B H"] | None
     """c of cells with a cell state, such as the LSTM."""
 
 
@@ -173,8 +173,8 @@ class LSTMSpec(CellSpec):
             norm: Normalization of c' where h' is computed from it; None for none.
         """
         input_gate, forget_gate, candidate, output_gate = self.gate_values(inputs, recurrent)
-        cell = forget_gate * cast(Tensor, state.cell) + input_gate * candidate
-        return LayerState(output_gate * torch.tanh(cell if norm is None else norm(cell)), cell)
+        cell_state = forget_gate * cast(Tensor, state.cell_state) + input_gate * candidate
+        return LayerState(output_gate * torch.tanh(cell_state if norm is None else norm(cell_state)), cell_state)
 
     def run_fused(
         self, inputs: Float[Tensor, "B S E"], start: Float[Tensor, "1 B H"], weights: list[Tensor], trains: bool
@@ -211,17 +211,17 @@ class RecurrentCell(nn.Module):
 
     kind: ClassVar[str] = "recurrent"
 
-    def __init__(self, cell: Cell, input_size: int, hidden_size: int) -> None:
+    def __init__(self, cell_type: Cell, input_size: int, hidden_size: int) -> None:
         """Initialize input weights by Glorot and Bengio, hidden weights of each gate orthogonally, biases by the spec.
 
         Args:
-            cell: Name of the equations.
+            cell_type: Name of the equations.
             input_size: E; 0 for a cell without input.
             hidden_size: H.
         """
         super().__init__()
-        self.cell: Cell = cell
-        self.spec = CELLS[cell]
+        self.cell_type: Cell = cell_type
+        self.spec = CELLS[cell_type]
         self.hidden_size = hidden_size
         rows = len(self.spec.gates) * hidden_size
         self.input_weight = nn.Parameter(torch.empty(rows, input_size))
@@ -242,7 +242,7 @@ class RecurrentCell(nn.Module):
         Raises:
             KeyError: No kernel supports the cell.
         """
-        return CELL_LAYOUTS[self.cell]
+        return CELL_LAYOUTS[self.cell_type]
 
     def bias_n(self) -> Float[Tensor, " C"]:
         """Return the hidden bias of the gate whose U h another gate multiplies (n of the GRU); empty without one.
@@ -345,15 +345,15 @@ class NormalizedCell(RecurrentCell):
 
     kind: ClassVar[str] = "normalized"
 
-    def __init__(self, cell: Cell, input_size: int, hidden_size: int) -> None:
+    def __init__(self, cell_type: Cell, input_size: int, hidden_size: int) -> None:
         """Initialize gains with one, and the other parameters as in `RecurrentCell`.
 
         Args:
-            cell: Name of the equations.
+            cell_type: Name of the equations.
             input_size: E; 0 for a cell without input.
             hidden_size: H.
         """
-        super().__init__(cell, input_size, hidden_size)
+        super().__init__(cell_type, input_size, hidden_size)
         groups = self.spec.norm_groups or (len(self.spec.gates),)
         rows = len(self.spec.gates) * hidden_size
         self.groups = [gates * hidden_size for gates in groups]
@@ -411,18 +411,18 @@ class StackedCells(nn.Module):
     """The cells of a stack of recurrent layers: a sequence of `RecurrentCell`, from the bottom to the top."""
 
     def __init__(
-        self, cell: Cell, input_sizes: Sequence[int], hidden_size: int, kind: type[RecurrentCell] = RecurrentCell
+        self, cell_type: Cell, input_sizes: Sequence[int], hidden_size: int, kind: type[RecurrentCell] = RecurrentCell
     ) -> None:
         """Build one cell for each input size.
 
         Args:
-            cell: Name of the equations.
+            cell_type: Name of the equations.
             input_sizes: E of each layer, from the bottom.
             hidden_size: H of all layers.
             kind: Class of the cells; default `RecurrentCell`.
         """
         super().__init__()
-        self.layers = nn.ModuleList(kind(cell, size, hidden_size) for size in input_sizes)
+        self.layers = nn.ModuleList(kind(cell_type, size, hidden_size) for size in input_sizes)
 
     def __len__(self) -> int:
         """Return the number of layers."""
@@ -464,7 +464,7 @@ class PeepholeState(NamedTuple):
     """The state of a peephole LSTM."""
 
     hidden: Float[Tensor, "B H"]
-    cell: Float[Tensor, "B H"]
+    cell_state: Float[Tensor, "B H"]
 
 
 PeepholeStep = Callable[[Float[Tensor, "B G"], PeepholeState, Peepholes], PeepholeState]
@@ -478,8 +478,10 @@ def peephole_step(preactivations: Float[Tensor, "B G"], state: PeepholeState, pe
         state: State before the step.
         peepholes: Weights of c.
     """
-    cell, output_gate = _new_cell(preactivations, state, peepholes)
-    return PeepholeState(torch.sigmoid(output_gate + peepholes.output * cell) * torch.tanh(cell), cell)
+    cell_state, output_gate = _new_cell_state(preactivations, state, peepholes)
+    return PeepholeState(
+        torch.sigmoid(output_gate + peepholes.output * cell_state) * torch.tanh(cell_state), cell_state
+    )
 
 
 def late_peephole_step(
@@ -492,14 +494,18 @@ def late_peephole_step(
         state: State before the step.
         peepholes: Weights of c.
     """
-    cell, output_gate = _new_cell(preactivations, state, peepholes)
-    return PeepholeState((torch.sigmoid(output_gate) + peepholes.output * cell) * torch.tanh(cell), cell)
+    cell_state, output_gate = _new_cell_state(preactivations, state, peepholes)
+    return PeepholeState(
+        (torch.sigmoid(output_gate) + peepholes.output * cell_state) * torch.tanh(cell_state), cell_state
+    )
 
 
-def _new_cell(
+def _new_cell_state(
     preactivations: Float[Tensor, "B G"], state: PeepholeState, peepholes: Peepholes
 ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
     """Return c', and the preactivation of the output gate."""
     input_gate, forget_gate, candidate, output_gate = preactivations.chunk(4, dim=-1)
-    new_content = torch.sigmoid(input_gate + peepholes.input * state.cell) * torch.tanh(candidate)
-    return torch.sigmoid(forget_gate + peepholes.forget * state.cell) * state.cell + new_content, output_gate
+    new_content = torch.sigmoid(input_gate + peepholes.input * state.cell_state) * torch.tanh(candidate)
+    return torch.sigmoid(
+        forget_gate + peepholes.forget * state.cell_state
+    ) * state.cell_state + new_content, output_gate

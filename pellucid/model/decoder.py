@@ -13,14 +13,20 @@ from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig, DecoderConfig
 from pellucid.data.vocabulary import UNK
-from pellucid.kernels.backend import Computation, Request, present_fields, settings_of
+from pellucid.kernels.backend import Computation, ComputationRequest, present_fields, settings_of
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import SCORES, AttentionInputs, DecoderParameters, Head
+from pellucid.kernels.types import SCORES, AttentionInputs, DecoderParameters, OutputLayerParameters
 from pellucid.model.attention import build_attention
 from pellucid.model.cells import CELLS, LayerState, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
-from pellucid.model.heads import HeadInputs, OutputLayer, TiedOutputLayer, head_input_size, select_inputs
 from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderKernel, Memory, Seq2SeqOutput, State, Step
+from pellucid.model.output_layers import (
+    OutputLayer,
+    OutputLayerInputs,
+    TiedOutputLayer,
+    output_layer_input_size,
+    select_inputs,
+)
 from pellucid.model.pointer_generator import PointerGenerator
 from pellucid.model.recurrence import (
     NO_MASKS,
@@ -54,7 +60,7 @@ class UnstackedState(NamedTuple):
 
     def stack(self) -> State:
         """Return the state with the layers stacked."""
-        cells = [layer.cell for layer in self.layers if layer.cell is not None]
+        cells = [layer.cell_state for layer in self.layers if layer.cell_state is not None]
         hidden = torch.stack([layer.hidden for layer in self.layers], dim=1)
         return State(hidden, torch.stack(cells, dim=1) if cells else None, self.input_feed, self.attention_state)
 
@@ -92,7 +98,7 @@ class Decoder(nn.Module, ABC):
         attention: AttentionConfig,
         sizes: DecoderDims,
         feed_size: int,
-        head_inputs: HeadInputs,
+        output_layer_inputs: OutputLayerInputs,
     ) -> None:
         """Build all parts.
 
@@ -101,7 +107,7 @@ class Decoder(nn.Module, ABC):
             attention: Configuration of the attention.
             sizes: Sizes of memory and vocabulary.
             feed_size: F, the number of inputs of the first cell besides the symbol.
-            head_inputs: Inputs of the output layer.
+            output_layer_inputs: Inputs of the output layer.
         """
         super().__init__()
         self.config = config
@@ -117,12 +123,13 @@ class Decoder(nn.Module, ABC):
         self.context_projection = nn.Linear(feed_size, rows, bias=False) if feed_size else None
         parts = config.num_layers * (2 if spec.has_cell_state else 1)
         self.bridge = nn.Linear(sizes.memory, parts * config.hidden_size) if config.init_hidden != "zero" else None
+        # The output layer is `head` and the embedding is `table` in the names of saved parameters.
         if config.tie_embeddings:
             self.head: TiedOutputLayer | OutputLayer = TiedOutputLayer(
-                head_inputs, (config.hidden_size, sizes.memory), self.table.weight
+                output_layer_inputs, (config.hidden_size, sizes.memory), self.table.weight
             )
         else:
-            self.head = OutputLayer(head_inputs, config.hidden_size, sizes.memory, sizes.vocabulary)
+            self.head = OutputLayer(output_layer_inputs, config.hidden_size, sizes.memory, sizes.vocabulary)
         self.normalizations = output_norms(config.layer_normalization, config.num_layers, config.hidden_size)
         self.copying: PointerGenerator | None = None
         if config.pointer_generator:
@@ -147,7 +154,7 @@ class Decoder(nn.Module, ABC):
             override: Attention weights that replace those of the step; None for none.
         """
 
-    def prepare(self, memory: Memory) -> AttentionCache:
+    def build_cache(self, memory: Memory) -> AttentionCache:
         """Return the memory with everything that all steps share: keys of attention, and ids that can be copied.
 
         In training mode it also draws the dropout masks.
@@ -155,12 +162,12 @@ class Decoder(nn.Module, ABC):
         Args:
             memory: Encoder output.
         """
-        cache = self.attention.prepare(memory)
+        cache = self.attention.build_cache(memory)
         if self.copying is not None:
             cache = cache._replace(copy_ids=self.copying.copy_ids(memory))
         return cache._replace(dropout_masks=self._draw(memory)) if self.training else cache
 
-    def request(self, computation: Computation, cache: AttentionCache) -> Request:
+    def request(self, computation: Computation, cache: AttentionCache) -> ComputationRequest:
         """Return the request for a computation over a memory; every setting, layer and optional field is a property.
 
         Args:
@@ -172,7 +179,7 @@ class Decoder(nn.Module, ABC):
             ("training", self.training),
             ("decoder.kind", kind_of(self)),
             *(("decoder.cell_kind", kind_of(cell)) for cell in self.cells),
-            ("decoder.head_kind", kind_of(self.head)),
+            ("decoder.output_layer_kind", kind_of(self.head)),
             ("attention.kind", kind_of(self.attention)),
             *settings_of("decoder", self.config),
             *settings_of("attention", self.attention_config),
@@ -215,7 +222,7 @@ class Decoder(nn.Module, ABC):
             symbols: Symbol fed back, for each hypothesis. There are as many hypotheses as sources, or a multiple;
                 those of a source are consecutive.
             state: State before the step.
-            cache: Memory and keys, as `prepare` returns them.
+            cache: Memory and keys, as `build_cache` returns them.
             override: Attention weights that replace those of the step; None for none.
 
         Returns:
@@ -234,7 +241,7 @@ class Decoder(nn.Module, ABC):
         Args:
             symbols: The target shifted right, BOS first.
             state: State before the first step.
-            cache: Memory and keys, as `prepare` returns them.
+            cache: Memory and keys, as `build_cache` returns them.
         """
         symbols = self.oov_to_unk(symbols)
         current, attentions, outputs = unstack(state), list[AttentionOutput](), list[Tensor]()
@@ -308,7 +315,7 @@ class Decoder(nn.Module, ABC):
         """
         if self.copying is None:
             return logits
-        assert cache.copy_ids is not None, "expected the cache that `prepare` returns"
+        assert cache.copy_ids is not None, "expected the cache that `build_cache` returns"
         gate_inputs = torch.cat(
             [readout.outputs, readout.contexts, self.embed(symbols, cache.dropout_masks).to_dense()], dim=-1
         )
@@ -405,7 +412,7 @@ def unstack(state: State) -> UnstackedState:
         state: State with stacked layers.
     """
     hidden = state.hidden.unbind(dim=1)
-    cells = state.cell.unbind(dim=1) if state.cell is not None else [None] * len(hidden)
+    cells = state.cell_state.unbind(dim=1) if state.cell_state is not None else [None] * len(hidden)
     layers = [LayerState(*parts) for parts in zip(hidden, cells, strict=True)]
     return UnstackedState(layers, state.attention_state, state.input_feed)
 
@@ -431,19 +438,21 @@ class AttendThenStep(Decoder):
         """
         super().__init__(config, attention, sizes, sizes.memory, config.output)
 
-    def prepare(self, memory: Memory) -> AttentionCache:
-        """Return the memory as `Decoder.prepare` does; outside training also as a kernel reads it, if one supports it.
+    def build_cache(self, memory: Memory) -> AttentionCache:
+        """Return the memory as `Decoder.build_cache` does; outside training also for a kernel, if one supports it.
 
         Args:
             memory: Encoder output.
         """
-        cache = super().prepare(memory)
+        cache = super().build_cache(memory)
         if self.training or not use_kernel(self.request("step", cache)):
             return cache
-        from pellucid.kernels.autograd import prepare_decoder  # Numba takes a second to import
+        from pellucid.kernels.tensor_functions import prepare_decoder  # Numba takes a second to import
 
         weights = self._kernel_weights(self.table.vectors(), cache.dropout_masks)
-        return cache._replace(kernel=prepare_decoder(weights, self._head_parts(), _attention_inputs(cache)))
+        return cache._replace(
+            kernel=prepare_decoder(weights, self._output_layer_parameters(), _attention_inputs(cache))
+        )
 
     def step(
         self,
@@ -457,7 +466,7 @@ class AttendThenStep(Decoder):
         Args:
             symbols: Symbol fed back, for each hypothesis.
             state: State before the step.
-            cache: Memory and keys, as `prepare` returns them.
+            cache: Memory and keys, as `build_cache` returns them.
             override: Attention weights that replace those of the step; None for none.
         """
         if cache.kernel is not None and override is None and not self.training:
@@ -473,7 +482,7 @@ class AttendThenStep(Decoder):
         Args:
             symbols: The target shifted right, BOS first.
             state: State before the first step.
-            cache: Memory and keys, as `prepare` returns them.
+            cache: Memory and keys, as `build_cache` returns them.
         """
         if use_kernel(self.request("unroll", cache)):
             return self._unroll_compiled(symbols, state, cache)
@@ -501,29 +510,29 @@ class AttendThenStep(Decoder):
 
     def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, cache: AttentionCache) -> Seq2SeqOutput:
         """Take all steps by a kernel."""
-        from pellucid.kernels.autograd import unroll_decoder  # Numba takes a second to import
+        from pellucid.kernels.tensor_functions import unroll_decoder  # Numba takes a second to import
 
         symbols = self.oov_to_unk(symbols)
         inputs, start = self.embed(symbols, cache.dropout_masks), unstack(state).layers[0]
         weights = self._kernel_weights(inputs.vectors, cache.dropout_masks)
         ids = cast(Tensor, inputs.symbols)
-        arguments = _attention_inputs(cache), start.hidden, start.cell, state.attention_state
+        arguments = _attention_inputs(cache), start.hidden, start.cell_state, state.attention_state
         results = unroll_decoder(weights, ids, *arguments)
-        layer = LayerState(results.last, None if start.cell is None else results.cell)
+        layer = LayerState(results.last, None if start.cell_state is None else results.cell_state)
         final_state = UnstackedState([layer], None if state.attention_state is None else results.weights[:, -1])
         readout = ReadoutInputs(self.normalizations[0](results.hidden), results.contexts, results.weights)
         return self.output_of_steps(symbols, readout, cache, final_state)
 
     def _kernel_weights(self, vectors: Float[Tensor, "N E"], masks: DropoutMasks | None) -> DecoderParameters:
-        """Return the parameters that a kernel reads: the projected table, and the weights of cell and attention."""
+        """Return the parameters that a kernel reads: projected embeddings, and weights of cell and attention."""
         cell, score = self.cells[0], SCORES[kind_of(self.attention)]
-        table = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
+        projected_inputs = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
         dropped = None if masks is None else masks.cells[0].weight
         recurrent = cell.hidden_weight if dropped is None else dropped
-        cell_weights = table, cell.bias_n(), recurrent, self.context_projection.weight
+        cell_weights = projected_inputs, cell.bias_n(), recurrent, self.context_projection.weight
         return DecoderParameters(cell.layout, score, *cell_weights, *self.attention.score_params())
 
-    def _head_parts(self) -> Head:
+    def _output_layer_parameters(self) -> OutputLayerParameters:
         """Return the parameters of the output layer as a kernel reads them."""
         return (
             self.head.kernel_parameters(self.table.weight)
@@ -540,8 +549,8 @@ def _attention_inputs(cache: AttentionCache) -> AttentionInputs:
 def _step_compiled(symbols: Int[Tensor, " R"], state: State, prepared: DecoderKernel) -> Step:
     """Take one step by a kernel."""
     layer = unstack(state).layers[0]
-    result = prepared.step(symbols, layer.hidden, layer.cell, state.attention_state)
-    new_layer = LayerState(result.hidden, None if layer.cell is None else result.cell)
+    result = prepared.step(symbols, layer.hidden, layer.cell_state, state.attention_state)
+    new_layer = LayerState(result.hidden, None if layer.cell_state is None else result.cell_state)
     weights = None if state.attention_state is None else result.weights
     attention = AttentionOutput(result.contexts, result.weights, weights)
     return Step(result.logits, UnstackedState([new_layer], weights).stack(), attention)
@@ -567,7 +576,7 @@ class StepThenAttend(Decoder):
             sizes: Sizes of memory and vocabulary.
         """
         super().__init__(config, attention, sizes, config.hidden_size if config.input_feeding else 0, "state")
-        input_size = head_input_size(config.output, config.hidden_size, sizes.memory)
+        input_size = output_layer_input_size(config.output, config.hidden_size, sizes.memory)
         self.combination = nn.Linear(input_size, config.hidden_size, bias=False)
 
     def init_state(self, memory: Memory) -> State:

@@ -48,8 +48,10 @@ def min_training_memory(config: Config, network: nn.Module, device: torch.device
         network: The network, or one on the meta device.
         device: Device of the network.
     """
-    training = config.training
-    num_copies = 3 + {"none": 0, "ema": 1, "last": training.averaged_checkpoints}[training.weight_averaging]
+    training_config = config.training
+    num_copies = (
+        3 + {"none": 0, "ema": 1, "last": training_config.averaged_checkpoints}[training_config.weight_averaging]
+    )
     checkpoint = 2 * num_copies if device.type == "cpu" else 0
     trained = _bytes(parameter for parameter in network.parameters() if parameter.requires_grad)
     return (num_copies + 1 + checkpoint) * trained + network_memory(network)

@@ -30,7 +30,7 @@ def cross_entropy(
         Szegedy et al. 2016, section 7.
     """
     if use_kernel(request_of("cross_entropy", logits)):
-        from pellucid.kernels.autograd import CrossEntropy  # Numba takes a second to import
+        from pellucid.kernels.tensor_functions import CrossEntropy  # Numba takes a second to import
 
         flat = (logits.flatten(0, 1), target.flatten(), PAD, label_smoothing)
         loss: Tensor = CrossEntropy.apply(*flat)  # type: ignore[no-untyped-call]

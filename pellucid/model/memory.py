@@ -19,7 +19,7 @@ class State(NamedTuple):
 
     hidden: Float[Tensor, "B L H"]
     """h of each layer, from the bottom."""
-    cell: Float[Tensor, "B L H"] | None = None
+    cell_state: Float[Tensor, "B L H"] | None = None
     """c of cells with a cell state, such as the LSTM."""
     input_feed: Float[Tensor, "B F"] | None = None
     """The attentional state of the previous step, in decoders with input feeding."""
@@ -32,8 +32,10 @@ class State(NamedTuple):
         Args:
             rows: Indices of the rows, in the order of the result.
         """
-        cell, input_feed, attention_state = (None if part is None else part.index_select(0, rows) for part in self[1:])
-        return State(self.hidden.index_select(0, rows), cell, input_feed, attention_state)
+        cell_state, input_feed, attention_state = (
+            None if part is None else part.index_select(0, rows) for part in self[1:]
+        )
+        return State(self.hidden.index_select(0, rows), cell_state, input_feed, attention_state)
 
 
 class Memory(NamedTuple):
@@ -77,7 +79,7 @@ class DecoderKernel(Protocol):
         self,
         symbols: Int[Tensor, " R"],
         hidden: Float[Tensor, "R H"],
-        cell: Float[Tensor, "R H"] | None,
+        cell_state: Float[Tensor, "R H"] | None,
         attention_state: Float[Tensor, "R S"] | None = None,
     ) -> KernelStepOutput:
         """Take one step of all hypotheses; the hypotheses of a source are consecutive.
@@ -85,7 +87,7 @@ class DecoderKernel(Protocol):
         Args:
             symbols: Symbol fed back, for each hypothesis.
             hidden: h of each hypothesis.
-            cell: c of each hypothesis; None if the cell has none.
+            cell_state: c of each hypothesis; None if the cell has none.
             attention_state: Attention weights of the previous step; None if the score does not read them.
         """
 

@@ -75,7 +75,7 @@ class EncoderDecoder(Network):
         self._check_target(batch)
         memory = self.encoder(batch.source, batch.source_lengths)
         return self.decoder.unroll(
-            shift_right(batch.target), self.decoder.init_state(memory), self.decoder.prepare(memory)
+            shift_right(batch.target), self.decoder.init_state(memory), self.decoder.build_cache(memory)
         )
 
     def _check_target(self, batch: Batch) -> None:

@@ -16,9 +16,9 @@ from pellucid.data.vocabulary import BOS, NUM_SPECIAL
 from pellucid.model.attention import Attention
 from pellucid.model.decoder import Decoder
 from pellucid.model.encoder import Encoder
-from pellucid.model.heads import TokenClassificationHead
 from pellucid.model.memory import Memory, Seq2SeqOutput
 from pellucid.model.network import Network
+from pellucid.model.output_layers import TokenClassificationHead
 
 
 class EncoderOnlyModel(Network):
@@ -104,7 +104,7 @@ class Classifier(EncoderOnlyModel):
             memory: Encoder output.
         """
         symbols = torch.full((len(memory.lengths), self.steps), BOS, device=memory.states.device)
-        unrolled = self.decoder.unroll(symbols, self.decoder.init_state(memory), self.decoder.prepare(memory))
+        unrolled = self.decoder.unroll(symbols, self.decoder.init_state(memory), self.decoder.build_cache(memory))
         return Seq2SeqOutput(
             unrolled.logits[:, -1:], unrolled.weights[:, -1:], unrolled.state, hop_weights=unrolled.weights
         )
@@ -145,7 +145,7 @@ class Pointer(EncoderOnlyModel):
             memory: Encoder output.
         """
         attention = self.attention(
-            self.query(memory), self.attention.prepare(memory), self.attention.initial_weights(memory)
+            self.query(memory), self.attention.build_cache(memory), self.attention.initial_weights(memory)
         )
         least = torch.finfo(attention.weights.dtype).tiny
         log_weights = attention.weights.clamp(min=least).log().masked_fill(~memory.mask(), -torch.inf)

@@ -133,11 +133,11 @@ def run_rnn(
     pairs = list(zip(cells, masks, strict=False))
     properties = (
         *(("cell.kind", kind_of(cell)) for cell in cells),
-        *(("cell.cell", cell.cell) for cell in cells),
+        *(("cell.type", cell.cell_type) for cell in cells),
         *(present for _, mask in pairs for present in present_fields("recurrent_mask", mask)),
     )
     compiled = use_kernel(request_of("recurrence", inputs.vectors, properties))
-    return run_numba(cells, inputs, lengths, masks) if compiled else run_torch(cells, inputs, lengths, masks)
+    return run_rnn_numba(cells, inputs, lengths, masks) if compiled else run_rnn_torch(cells, inputs, lengths, masks)
 
 
 def _supports_fused(cell: RecurrentCell, mask: RecurrentMask) -> bool:
@@ -145,7 +145,7 @@ def _supports_fused(cell: RecurrentCell, mask: RecurrentMask) -> bool:
     return kind_of(cell) == RecurrentCell.kind and cell.spec.torch_module is not None and mask.state is None
 
 
-def run_torch(
+def run_rnn_torch(
     cells: Sequence[RecurrentCell],
     inputs: Inputs,
     lengths: Int[Tensor, " B"],
@@ -169,7 +169,7 @@ def run_torch(
     return RecurrentLayerOutput(torch.stack(states, dim=2) * is_real[:, :, None, None], torch.stack(last, dim=1))
 
 
-def run_numba(
+def run_rnn_numba(
     cells: Sequence[RecurrentCell],
     inputs: Inputs,
     lengths: Int[Tensor, " B"],
@@ -183,7 +183,7 @@ def run_numba(
         lengths: Number of real positions of each row.
         masks: Recurrent dropout of each cell, of which only the weights are read; default none.
     """
-    from pellucid.kernels.autograd import run_recurrence  # Numba takes a second to import
+    from pellucid.kernels.tensor_functions import run_recurrence  # Numba takes a second to import
 
     vectors, symbols = inputs.table()
     directions = [

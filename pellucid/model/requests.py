@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pellucid.kernels.backend import Computation, Properties, Request
+from pellucid.kernels.backend import Computation, ComputationRequest, Properties
 
 
-def request_of(computation: Computation, operand: Tensor, properties: Properties = ()) -> Request:
+def request_of(computation: Computation, operand: Tensor, properties: Properties = ()) -> ComputationRequest:
     """Return the request for a computation, in the present mode of gradients.
 
     Args:
@@ -18,7 +18,9 @@ def request_of(computation: Computation, operand: Tensor, properties: Properties
         operand: Tensor with the device and type of all operands.
         properties: Further properties; default none.
     """
-    return Request(computation, operand.device.type, _name(operand.dtype), torch.is_grad_enabled(), properties)
+    return ComputationRequest(
+        computation, operand.device.type, _name(operand.dtype), torch.is_grad_enabled(), properties
+    )
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from pellucid.arguments import argument_error, check_arguments, python_scalar
+from pellucid.argument_checks import argument_error, check_arguments, python_scalar
 
 _SIGNS = {" ": "␣", "\t": "⇥", "\n": "⏎", "\x7f": "␡", "\u00a0": "⍽"}
 _ASCII_SIGNS = {" ": "_", "_": "\\_", "\\": "\\\\", "⟨": "<", "⟩": ">"}

@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from rich.cells import cell_len
 
-from pellucid.arguments import PROBABILITY, argument_error, check_arguments
+from pellucid.argument_checks import PROBABILITY, argument_error, check_arguments
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.metrics import GroupAccuracy, ValidationMetric
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS

@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
 from pellucid.tasks.registry import get_task
@@ -174,7 +174,7 @@ def compilation_note() -> str:
     return f"compiling kernels {frequency}: the first update takes up to a minute"
 
 
-def format_scores(task: Task, metrics: Mapping[str, float], short: bool = False) -> str:
+def format_scores(task: TaskName, metrics: Mapping[str, float], short: bool = False) -> str:
     """Return the validation metrics of a task as text: "exact match  93.10 % · … · loss 0.123".
 
     Args:

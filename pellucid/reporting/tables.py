@@ -100,8 +100,8 @@ def label_confusion_table(metrics: LabelMetrics) -> Table | None:
     if not 1 < len(metrics.labels) <= MAX_LABELS:
         return None
     table = Table(title="labels: references (rows) and predictions (columns)", title_justify="left")
-    for head in ("", *map(visible_symbol, metrics.labels)):
-        table.add_column(Text(head), justify="right")
+    for heading in ("", *map(visible_symbol, metrics.labels)):
+        table.add_column(Text(heading), justify="right")
     for label, counts in zip(metrics.labels, metrics.confusion, strict=True):
         table.add_row(Text(visible_symbol(label)), *(f"{count:,}" for count in counts))
     return table
@@ -201,8 +201,8 @@ def group_table(runs: Sequence[Assessment]) -> Table:
     table = _empty_table(f"{' and '.join(names)} by group", "group", "of")
     first, *others = (f"{SHORT_NAMES.get(name, name)} %" for name in names)
     for run in runs:
-        for head in (first, *([] if several else ["95 % interval"]), *others):
-            table.add_column(f"{_run_name(run)}\n{head}" if several else head, justify="right")
+        for heading in (first, *([] if several else ["95 % interval"]), *others):
+            table.add_column(f"{_run_name(run)}\n{heading}" if several else heading, justify="right")
     for rows in zip(*(run.groups for run in runs), strict=True):
         cells = [cell for row in rows for cell in _rate_cells(rates_of(row), several)]
         table.add_row(Text(visible_text(rows[0].group)), f"{rows[0].examples:,}", *cells)
@@ -349,8 +349,8 @@ def _run_table(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
 def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Table:
     """Return the table of differences with their significance."""
     scope = "means over groups" if runs[0].mean else "all examples"
-    heads = ("compared with", "score", "difference", "95 % interval", "p", "better in")
-    table = _empty_table(f"{_run_name(runs[0])} minus each other run, {scope}", *heads)
+    headings = ("compared with", "score", "difference", "95 % interval", "p", "better in")
+    table = _empty_table(f"{_run_name(runs[0])} minus each other run, {scope}", *headings)
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         for name, difference in named_differences(comparison):
             cells = (
@@ -408,11 +408,11 @@ def _run_name(run: Assessment) -> str:
     return markup_escape(visible_text(run.name))
 
 
-def _empty_table(title: str, *heads: str) -> Table:
+def _empty_table(title: str, *headings: str) -> Table:
     """Return an empty table with right-aligned columns."""
     table = Table(title=title or None, title_justify="left")
-    for head in heads:
-        table.add_column(head, justify="right")
+    for heading in headings:
+        table.add_column(heading, justify="right")
     return table
 
 

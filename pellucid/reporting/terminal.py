@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from rich.cells import cell_len
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.decoding.trace import Trace
 from pellucid.reporting.display_text import (
     ascii_symbol,

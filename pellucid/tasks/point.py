@@ -8,7 +8,7 @@ from torch import Tensor
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.target_encoding import learn_position_vocabularies
+from pellucid.data.target_vocabularies import learn_position_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.errors import quote

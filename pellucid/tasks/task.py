@@ -14,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
-from pellucid.data.batches import Batch, EncodedExamples
+from pellucid.data.batches import Batch, EncodedExamples, encode_labels
 from pellucid.data.examples import Example
-from pellucid.data.target_encoding import encode_labels, learn_label_vocabularies
+from pellucid.data.target_vocabularies import learn_label_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor

@@ -8,7 +8,8 @@ from torch import Tensor
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch, EncodedExamples
 from pellucid.data.examples import Example
-from pellucid.data.target_encoding import encode_pairs, learn_pair_vocabularies
+from pellucid.data.extended_vocabulary import encode_for_decoder
+from pellucid.data.target_vocabularies import learn_pair_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.ensemble import Ensemble, JoinedPredictors
@@ -40,7 +41,7 @@ class TransductionTask(Task):
             vocabularies: Vocabularies of the run.
             config: Configuration.
         """
-        return encode_pairs(examples, tokenizers, vocabularies, config)
+        return encode_for_decoder(examples, tokenizers, vocabularies, config)
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
         """Return the vocabularies of training examples, without symbols that occur less than `data.min_count` times.

@@ -1,6 +1,6 @@
 """Losses, optimizer, the loop of events, checkpoints, run folder.
 
-Imports: arguments, config, data, decoding, error_messages, errors, evaluation, file_lock, files, inspection, kernels,
-    model, tasks, version, worker_pool.
+Imports: argument_checks, config, data, decoding, error_messages, errors, evaluation, file_lock, files, inspection,
+    kernels, model, tasks, version, worker_pool.
 Start with: loop.py.
 """

@@ -18,7 +18,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import RunError, abbreviate, abbreviate_reason
 from pellucid.files import open_regular, parse_json, write_atomic

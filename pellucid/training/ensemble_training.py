@@ -44,11 +44,11 @@ class WorkerEvent(NamedTuple):
     event: RunEvent
 
 
-def run_job(training: TrainingJob, channel: WorkerChannel) -> bool:
+def run_job(job: TrainingJob, channel: WorkerChannel) -> bool:
     """Run a training in a worker process and send its events, reduced by `throttle`, to the parent process.
 
     Args:
-        training: The training.
+        job: The training.
         channel: Channel to the parent process. After a stop request the training saves its state and ends.
 
     Returns:
@@ -57,7 +57,7 @@ def run_job(training: TrainingJob, channel: WorkerChannel) -> bool:
     Raises:
         InputError: As in `train_run`; the worker pool passes the error on to the parent.
     """
-    events = train_run(training.files, training.folder, training.config)
+    events = train_run(job.files, job.folder, job.config)
     for event, reported in throttle(events):
         if reported is not None:
             channel.send_progress(reported)
@@ -107,7 +107,7 @@ def plan_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int)
     return [TrainingJob(files, folder / f"seed-{seed}", msgspec.structs.replace(config, seed=seed)) for seed in seeds]
 
 
-def train_ensemble(trainings: Sequence[TrainingJob], folder: Path, at_once: int) -> Generator[WorkerEvent | None]:
+def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: int) -> Generator[WorkerEvent | None]:
     """Train every member in its own process, or resume it, and yield their events as they arrive.
 
     The names of the members are written to `ensemble.json` as soon as the first network is built. Closing the generator
@@ -115,7 +115,7 @@ def train_ensemble(trainings: Sequence[TrainingJob], folder: Path, at_once: int)
     have stopped in the same way.
 
     Args:
-        trainings: Members of the ensemble.
+        training_jobs: Members of the ensemble.
         folder: Folder of the ensemble.
         at_once: Maximum number of parallel trainings. If kernels must be compiled first, one training runs alone until
             its first update.
@@ -129,10 +129,10 @@ def train_ensemble(trainings: Sequence[TrainingJob], folder: Path, at_once: int)
         InputError: As in `train_run`; or a worker process was killed (`WorkerDiedError`).
         WorkerError: A worker process met a bug.
     """
-    names = [training.folder.name for training in trainings]
+    names = [job.folder.name for job in training_jobs]
     _check_ensemble_folder(folder, names)
     new_folders = missing_folders(folder)
-    waiting = list(enumerate(trainings))[::-1]
+    waiting = list(enumerate(training_jobs))[::-1]
     with ExitStack() as stack, WorkerPool[TrainingJob](run_job, 1 if will_compile() else at_once) as pool:
         folder_locked = False
         try:
@@ -150,7 +150,7 @@ def train_ensemble(trainings: Sequence[TrainingJob], folder: Path, at_once: int)
                             folder_locked = True
                         if isinstance(event.content, UpdateCompleted):
                             pool.max_workers = at_once  # the first training has compiled the kernels for the others
-                        yield WorkerEvent(trainings[event.job].folder, event.content)
+                        yield WorkerEvent(training_jobs[event.job].folder, event.content)
                 yield None
         except BaseException:
             shutdown(pool)

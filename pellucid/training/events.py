@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from pellucid.config.settings import DEFAULT_TASK, Task
+from pellucid.config.settings import DEFAULT_TASK, TaskName
 from pellucid.decoding.trace import Trace
 
 LOSS_WINDOW = 50
@@ -88,7 +88,7 @@ class ValidationCompleted(NamedTuple):
     """True if this validation is better than all before it."""
     traces: list[Trace]
     """Traces of the validation examples in order; empty in events that a worker process sends."""
-    task: Task = DEFAULT_TASK
+    task: TaskName = DEFAULT_TASK
 
 
 class TrainingStopped(NamedTuple):

@@ -46,7 +46,7 @@ class GradientComputer:
         self.device = self.parameters[0].device
         self.graph_runner = CUDAGraphRunner(self._compute_for_graph, self.device) if config.cuda_graphs else None
 
-    def prepare(self, batch: Batch) -> Batch:
+    def prepare_batch(self, batch: Batch) -> Batch:
         """Return a batch on the device; or, with CUDA graphs, padded to a shape that many batches share.
 
         With CUDA graphs the batch stays on the host: the thread that prepares batches must not use the GPU while a

@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import torch
-from torch import nn
 
 from pellucid.config.settings import Config, Metric, TrainingConfig
 from pellucid.data.batch_loaders import BatchLoader, LoadedBatch, PrefetchLoader, SynchronousLoader, iterate_batches
@@ -53,9 +52,9 @@ class TrainingState:
     predictor: Predictor
     """Network with its configuration and vocabularies, which decodes the validation set."""
     optimizer: Adam
-    training: EncodedExamples
+    training_examples: EncodedExamples
     """Training examples in ids."""
-    development: Sequence[Example]
+    validation_examples: Sequence[Example]
     """Validation examples as texts."""
     progress: Progress = field(default_factory=Progress)
     checkpoint: tuple[Path, int] | None = None
@@ -80,7 +79,7 @@ class TrainingState:
     @property
     def epochs(self) -> float:
         """Maximum number of epochs, which may be a fraction: from the settings, or else from `derived_epochs`."""
-        return self.config.training.epochs or derived_epochs(self.training.source.num_sequences)
+        return self.config.training.epochs or derived_epochs(self.training_examples.source.num_sequences)
 
     def plan_batches(self, epoch: int) -> list[np.ndarray]:
         """Return the indices of the training examples of each batch of an epoch.
@@ -90,17 +89,17 @@ class TrainingState:
         Args:
             epoch: Index of the epoch, from 0.
         """
-        training, seed = self.config.training, self.config.seed
-        size = training.batch_size or derived_batch_size(self.training.source.num_sequences)
-        return sample_batches(self.training, size, training.batch_type, seed, epoch)
+        config = self.config.training
+        size = config.batch_size or derived_batch_size(self.training_examples.source.num_sequences)
+        return sample_batches(self.training_examples, size, config.batch_type, self.config.seed, epoch)
 
-    def prepare(self, rows: np.ndarray) -> Batch:
-        """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare`).
+    def load_batch(self, rows: np.ndarray) -> Batch:
+        """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare_batch`).
 
         Args:
             rows: Indices of the training examples.
         """
-        return self.gradient_computer.prepare(collate(self.training, rows))
+        return self.gradient_computer.prepare_batch(collate(self.training_examples, rows))
 
     def batch_loader(self, plan: list[np.ndarray]) -> BatchLoader:
         """Return a loader of all batches from the current position, without end: the rest of this epoch, then all later
@@ -113,7 +112,7 @@ class TrainingState:
             A loader, which must be closed; it prepares the next batch in a thread if `prefetch` is True.
         """
         plans = chain([plan], map(self.plan_batches, count(self.progress.epoch + 1)))
-        batches = iterate_batches(plans, self.progress.batch, self.prepare)
+        batches = iterate_batches(plans, self.progress.batch, self.load_batch)
         return PrefetchLoader(batches) if self.prefetch else SynchronousLoader(batches)
 
 
@@ -140,16 +139,6 @@ def derived_batch_size(examples: int) -> int:
     """
     size: int = 2 ** min(6, max(3, round(math.log2(math.sqrt(examples) / 4))))
     return size
-
-
-def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
-    """Return a new optimizer, Adam or AdamW as configured, of all trainable parameters.
-
-    Args:
-        network: Network to train.
-        config: Training settings.
-    """
-    return Adam(network, config.weight_decay if config.optimizer == "adamw" else 0.0)
 
 
 def fit(state: TrainingState) -> Iterator[Event]:
@@ -298,11 +287,11 @@ def _validate(state: TrainingState, num_due: int, over: bool) -> ValidationCompl
         state.average.record_validation()
     with averaged_weights(state.average):
         try:
-            traces = predictor.trace(state.development)
+            traces = predictor.trace(state.validation_examples)
         except NotFiniteError as error:
             raise divergence_error(state, "the outputs for the development data are not finite") from error
-        loss = _development_loss(state)
-    references = [(example.target,) for example in state.development]
+        loss = _validation_loss(state)
+    references = [(example.target,) for example in state.validation_examples]
     scored = score_traces(traces, references, predictor.tokenizers)
     task = configured_task(state.config)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
@@ -343,16 +332,16 @@ def divergence_error(state: TrainingState, reason: str) -> DivergenceError:
 
 
 @torch.no_grad()
-def _development_loss(state: TrainingState) -> float:
+def _validation_loss(state: TrainingState) -> float:
     """Return the cross-entropy per target symbol of the validation set, without label smoothing."""
     network, predictor, task = state.predictor.network, state.predictor, configured_task(state.config)
     network.eval()
     encoded = task.convert_examples_to_ids(
-        state.development, predictor.tokenizers, predictor.vocabularies, state.config
+        state.validation_examples, predictor.tokenizers, predictor.vocabularies, state.config
     )
     total, num_symbols = 0.0, 0
-    for start in range(0, len(state.development), state.config.search.batch_size):
-        stop = min(start + state.config.search.batch_size, len(state.development))
+    for start in range(0, len(state.validation_examples), state.config.search.batch_size):
+        stop = min(start + state.config.search.batch_size, len(state.validation_examples))
         batch = collate(encoded, np.arange(start, stop)).to(state.gradient_computer.device)
         count = int((batch.target != PAD).sum())
         if count:  # a batch may hold only answers that training never saw, which have no probability

@@ -69,11 +69,12 @@ def _about(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     config, vocabularies, progress = state.config, state.predictor.vocabularies, state.progress
     synthetic = next((record["made"] for record in log if record["event"] == "augmented"), 0)
     note = f", {synthetic:,} of them synthetic" if synthetic else ""
+    num_examples = state.training_examples.source.num_sequences
     return [
         f"{configured_task(config).describe_architecture(config)}. "
         f"{parameter_count(state.predictor.network):,} parameters.",
         "",
-        f"* Trained on {state.training.source.num_sequences:,} examples{note}: {progress.samples:,} samples in "
+        f"* Trained on {num_examples:,} examples{note}: {progress.samples:,} samples in "
         f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",
         f"* Stopped because {progress.finished}." if progress.finished else "* Training was interrupted.",
         f"* Source: {len(vocabularies.source.symbols)} symbols ({quote(config.data.source_symbols)}), "
@@ -91,7 +92,7 @@ def _best_scores(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     best = best_validation(log, progress)
     if best is None:
         return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
-    return _scores(best, len(state.development), configured_task(state.config))
+    return _scores(best, len(state.validation_examples), configured_task(state.config))
 
 
 def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:

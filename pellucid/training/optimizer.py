@@ -179,6 +179,16 @@ class Adam:
             yield self.ends[members[0]], self.ends[members[-1] + 1], count
 
 
+def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
+    """Return a new optimizer, Adam or AdamW as configured, of all trainable parameters.
+
+    Args:
+        network: Network to train.
+        config: Training settings.
+    """
+    return Adam(network, config.weight_decay if config.optimizer == "adamw" else 0.0)
+
+
 def adam_update(
     gradient: Float[Tensor, " P"],
     mean: Float[Tensor, " P"],

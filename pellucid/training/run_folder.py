@@ -22,7 +22,7 @@ import msgspec
 import torch
 from msgspec import Meta
 
-from pellucid.arguments import check_arguments, convert_argument
+from pellucid.argument_checks import check_arguments, convert_argument
 from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import config_differences, load_saved_config, missing_settings, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies

@@ -68,7 +68,7 @@ def unroll_sampled(network: EncoderDecoder, batch: Batch, probability: float) ->
         Mihaylova & Martins 2019, "Scheduled Sampling for Transformers", section 3.
     """
     memory = network.encoder(batch.source, batch.source_lengths)
-    state, cache = network.decoder.init_state(memory), network.decoder.prepare(memory)
+    state, cache = network.decoder.init_state(memory), network.decoder.build_cache(memory)
     inputs = shift_right(batch.target)
     with torch.no_grad():
         sampled = sample_symbols(network.decoder.unroll(inputs, state, cache).logits)

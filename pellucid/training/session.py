@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Config
 from pellucid.config.toml import validate_config
 from pellucid.data.batches import EncodedExamples
@@ -45,9 +45,9 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
-from pellucid.training.loop import TrainingState, build_optimizer, fit
+from pellucid.training.loop import TrainingState, fit
 from pellucid.training.model_card import build_model_card, is_damaged_card
-from pellucid.training.optimizer import averaged_weights
+from pellucid.training.optimizer import averaged_weights, build_optimizer
 from pellucid.training.training_data import (
     DataAugmented,
     EmbeddingCoverage,
@@ -164,7 +164,11 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
     use_threads(config.threads)
     use_determinism(config)
     training_data = read_files(files, data, folder / run_folder.CORPUS)
-    reads, development, is_mapped = training_data.reads, training_data.development, training_data.corpus is not None
+    reads, validation_examples, is_mapped = (
+        training_data.reads,
+        training_data.validation_examples,
+        training_data.corpus is not None,
+    )
     yield from reads
     augmented = None
     with run_folder.lock_run_folder(folder) as lock:
@@ -174,9 +178,9 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
             yield augmented
         corpus = encode_training_data(training_data, config)
         del training_data  # frees the texts of a large file; training needs only the ids
-        state, fingerprint, model_built = _open_training(folder, config, corpus, development)
+        state, fingerprint, model_built = _open_training(folder, config, corpus, validation_examples)
         if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or augmented):
-            state.training = save_corpus(folder / run_folder.CORPUS, corpus, files, data).encoded
+            state.training_examples = save_corpus(folder / run_folder.CORPUS, corpus, files, data).encoded
         del corpus
         yield model_built
         if model_built.compiles:
@@ -192,12 +196,12 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
 
 
 def _open_training(
-    folder: Path, config: Config, corpus: EncodedCorpus, development: Sequence[Example]
+    folder: Path, config: Config, corpus: EncodedCorpus, validation_examples: Sequence[Example]
 ) -> tuple[TrainingState, str, ModelBuilt]:
     """Return the training state of a run: new, or restored from a checkpoint with the same settings and data."""
     vocabularies = corpus.vocabularies
     max_output_length(config.search, vocabularies)  # checks the limits before the training
-    fingerprint = _fingerprint((config, vocabularies, development), corpus.encoded)
+    fingerprint = _fingerprint((config, vocabularies, validation_examples), corpus.encoded)
     resumed = file_exists(folder / run_folder.TRAINING)
     check_memory(config, build_meta_network(config, vocabularies), "train", find_device(config.device))
     network = build_network(config, vocabularies)
@@ -206,7 +210,7 @@ def _open_training(
         run_folder.initialize_run_folder(folder, config, vocabularies)
     move_to_device(network, find_device(config.device))
     predictor = configured_task(config).build_predictor(config, vocabularies, network, str(folder))
-    state = TrainingState(predictor, build_optimizer(network, config.training), corpus.encoded, development)
+    state = TrainingState(predictor, build_optimizer(network, config.training), corpus.encoded, validation_examples)
     if resumed:
         restore_training_state(folder / run_folder.TRAINING, state, fingerprint)
         run_folder.check_same_vocabularies(folder, vocabularies, config.data)
@@ -214,7 +218,7 @@ def _open_training(
     damage += _repair_folder(state, folder)
     damage += run_folder.missing_validation(folder, state.progress)
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
-    warnings = (*data_warnings(predictor, development), *damage)
+    warnings = (*data_warnings(predictor, validation_examples), *damage)
     model_built = ModelBuilt(folder, parameter_count(network), vocabularies, resumed, compiles, coverage, warnings)
     return state, fingerprint, model_built
 

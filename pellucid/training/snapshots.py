@@ -17,7 +17,7 @@ import safetensors.numpy
 from jaxtyping import Float
 from msgspec import Meta
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Feedback
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabulary
 from pellucid.decoding.predictor import Predictor

@@ -29,7 +29,7 @@ from pellucid.tasks.registry import configured_task
 from pellucid.version import __version__
 
 
-def data_warnings(predictor: Predictor, development: Sequence[Example]) -> Iterator[str]:
+def data_warnings(predictor: Predictor, validation_examples: Sequence[Example]) -> Iterator[str]:
     """Yield at most two warnings: all training examples have one label, or validation targets cannot be produced.
 
     The first concerns classification tasks only. A target cannot be produced if it has a symbol outside the vocabulary,
@@ -37,7 +37,7 @@ def data_warnings(predictor: Predictor, development: Sequence[Example]) -> Itera
 
     Args:
         predictor: The model, for its configuration, vocabularies and tokenizers.
-        development: Validation examples.
+        validation_examples: Validation examples.
 
     Yields:
         Sentences.
@@ -49,12 +49,14 @@ def data_warnings(predictor: Predictor, development: Sequence[Example]) -> Itera
     if not config.decoder.pointer_generator:
         tokenize, target_symbols = predictor.tokenizers.target.split, target_symbols | {config.data.ignored_tag}
         unknown = [
-            symbol for example in development for symbol in sorted(set(tokenize(example.target)) - target_symbols)[:1]
+            symbol
+            for example in validation_examples
+            for symbol in sorted(set(tokenize(example.target)) - target_symbols)[:1]
         ]
         if unknown:
             others = " or others" if len(set(unknown)) > 1 else ""
             reason = f"no training target contains {quote(unknown[0])}{others}"
-            yield f"{len(unknown):,} of {len(development):,} development examples cannot be right: {reason}"
+            yield f"{len(unknown):,} of {len(validation_examples):,} development examples cannot be right: {reason}"
 
 
 class EmbeddingCoverage(NamedTuple):
@@ -138,11 +140,11 @@ class TrainingData(NamedTuple):
     """Fingerprint of files and settings for the corpus file; empty if a file is a pipe."""
     report: ReadingReport
     """Bad and blank lines of the training file, and the number of shared examples."""
-    training: Sequence[Example]
+    training_examples: Sequence[Example]
     """Training examples as texts; empty if `corpus` is given."""
     corpus: EncodedCorpus | None
     """Training examples in ids, from a saved corpus; None if the training file was read."""
-    development: Sequence[Example]
+    validation_examples: Sequence[Example]
     """Validation examples."""
     reads: tuple[FileRead, FileRead]
     """Events for the training file and the validation file."""
@@ -171,26 +173,32 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path | Non
             note = f"{corpus_path} is not used, for {error}"
     if corpus is None:
         train_file = read_examples(files.train, config, files.train_target)
-        training, bad, blank = train_file.examples, train_file.bad, train_file.blank
+        training_examples, bad, blank = train_file.examples, train_file.bad, train_file.blank
     else:
-        training, bad, blank = [], list(corpus.found.bad), corpus.found.blank
+        training_examples, bad, blank = [], list(corpus.found.bad), corpus.found.blank
     try:
         valid_file = read_examples(files.valid, config, files.valid_target)
     except HeaderError as error:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
-    development = valid_file.examples
-    num_shared = _count_shared(training, development, files) if corpus is None else corpus.found.shared
-    overlap = f"{num_shared:,} of {len(development):,} examples are also in {files.train}" if num_shared else ""
-    count = len(training) if corpus is None else corpus.encoded.source.num_sequences
-    header = _header_note(training, development, files, config) if corpus is None else ""
+    validation_examples = valid_file.examples
+    num_shared = _count_shared(training_examples, validation_examples, files) if corpus is None else corpus.found.shared
+    overlap = f"{num_shared:,} of {len(validation_examples):,} examples are also in {files.train}" if num_shared else ""
+    count = len(training_examples) if corpus is None else corpus.encoded.source.num_sequences
+    header = _header_note(training_examples, validation_examples, files, config) if corpus is None else ""
     ignored = column_note(files.train, config, files.train_target) if corpus is None else ""
     reads = (
         FileRead(files.train, count, bad, blank, "; ".join(filter(None, [note, header, ignored])), files.train_target),
-        FileRead(files.valid, len(development), valid_file.bad, valid_file.blank, overlap, files.valid_target),
+        FileRead(files.valid, len(validation_examples), valid_file.bad, valid_file.blank, overlap, files.valid_target),
     )
     columns = count_columns(files.train, config) if corpus is None and not files.train_target else 0
     return TrainingData(
-        key, ReadingReport(tuple(bad), blank, num_shared), training, corpus, development, reads, columns
+        key,
+        ReadingReport(tuple(bad), blank, num_shared),
+        training_examples,
+        corpus,
+        validation_examples,
+        reads,
+        columns,
     )
 
 
@@ -223,11 +231,11 @@ def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
     """
     if data.corpus is not None:
         return data.corpus
-    tokenizers, task = learn_tokenizers(data.training, config.data), configured_task(config)
+    tokenizers, task = learn_tokenizers(data.training_examples, config.data), configured_task(config)
     vocabularies = msgspec.structs.replace(
-        task.learn_vocabularies(data.training, tokenizers, config), columns=data.columns
+        task.learn_vocabularies(data.training_examples, tokenizers, config), columns=data.columns
     )
-    encoded = task.convert_examples_to_ids(data.training, tokenizers, vocabularies, config)
+    encoded = task.convert_examples_to_ids(data.training_examples, tokenizers, vocabularies, config)
     return EncodedCorpus(data.key, data.report, vocabularies, encoded)
 
 
@@ -262,14 +270,17 @@ def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingFiles, config:
 
 
 def _header_note(
-    training: Sequence[Example], development: Sequence[Example], files: TrainingFiles, config: DataConfig
+    training_examples: Sequence[Example],
+    validation_examples: Sequence[Example],
+    files: TrainingFiles,
+    config: DataConfig,
 ) -> str:
     """Return a remark if the first line may be a header; `HeaderError` if it clearly is one."""
     if not is_header_unknown(files.train, config, files.train_target):
         return ""
     both_unknown = is_header_unknown(files.valid, config, files.valid_target)
-    note = check_shared_header(training, development, str(files.valid)) if both_unknown else ""
-    return note or header_note(training)
+    note = check_shared_header(training_examples, validation_examples, str(files.valid)) if both_unknown else ""
+    return note or header_note(training_examples)
 
 
 def _corpus_key(files: TrainingFiles, config: DataConfig) -> str:
@@ -292,11 +303,13 @@ def _corpus_key(files: TrainingFiles, config: DataConfig) -> str:
     return digest.hexdigest()
 
 
-def _count_shared(training: Sequence[Example], development: Sequence[Example], files: TrainingFiles) -> int:
+def _count_shared(
+    training_examples: Sequence[Example], validation_examples: Sequence[Example], files: TrainingFiles
+) -> int:
     """Return the number of validation examples that are also training examples; `DataError` if the files are equal."""
-    both = set(development).intersection(training)
-    shared = sum(example in both for example in development)
-    if shared == len(development) and all(example in both for example in training):
+    both = set(validation_examples).intersection(training_examples)
+    shared = sum(example in both for example in validation_examples)
+    if shared == len(validation_examples) and all(example in both for example in training_examples):
         raise DataError(
             f"{files.valid} holds the same examples as {files.train}: scores on training examples do not measure "
             f"generalization; give examples that are not in the training file"
@@ -337,7 +350,7 @@ def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, Data
         DataError: The augmentation is "hallucinate", and no pair has a stem.
         ConfigError: A setting defines no tokenizer.
     """
-    kind, examples = config.training.augmentation, data.training
+    kind, examples = config.training.augmentation, data.training_examples
     assert kind != "none", "the settings request augmentation"
     generator = np.random.default_rng([config.seed, STREAM])
     count = round(config.training.augmentation_ratio * len(examples))
@@ -349,7 +362,7 @@ def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, Data
     synthetic = [
         example for example in synthetic if example.source and len(tokenizers.source.split(example.source)) <= limit
     ]
-    return data._replace(training=[*examples, *synthetic]), DataAugmented(kind, len(examples), len(synthetic))
+    return data._replace(training_examples=[*examples, *synthetic]), DataAugmented(kind, len(examples), len(synthetic))
 
 
 def copy_pairs(

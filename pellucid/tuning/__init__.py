@@ -1,5 +1,5 @@
 """Hyperparameter search.
 
-Imports: arguments, config, errors, files, kernels, training, viewer, worker_pool.
+Imports: argument_checks, config, errors, files, kernels, training, viewer, worker_pool.
 Start with: search.py.
 """

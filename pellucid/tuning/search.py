@@ -159,7 +159,7 @@ class StudyRequest(NamedTuple):
     out: Path
     """Folder of the search."""
     config: Config
-    """Settings of the first trial, and of all settings that are not searched; as `prepare_config` returns it."""
+    """Settings of the first trial, and of all settings that are not searched; as `resolve_config` returns it."""
     space: SearchSpace
     trials: int
     """Total number of trials, including those of earlier calls; a repeated trial counts once."""
@@ -211,7 +211,7 @@ class StudyFinished(NamedTuple):
 TuneEvent = StudyOpened | TrialStarted | TrialProgress | EndedTrial | StudyFinished
 
 
-def prepare_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[FileRead, FileRead]]:
+def resolve_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[FileRead, FileRead]]:
     """Read the files, and return the configuration with their format and the number of epochs in place of "auto" and 0.
 
     Args:
@@ -231,8 +231,8 @@ def prepare_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[
     data = resolve_auto_settings(files, config.data)
     file_reads = read_files(files, config.data, None).reads
     epochs = config.training.epochs or round(derived_epochs(file_reads[0].examples))
-    training = msgspec.structs.replace(config.training, epochs=float(epochs))
-    return msgspec.structs.replace(config, data=data, training=training), file_reads
+    training_config = msgspec.structs.replace(config.training, epochs=float(epochs))
+    return msgspec.structs.replace(config, data=data, training=training_config), file_reads
 
 
 def tune(request: StudyRequest) -> Generator[TuneEvent | None]:

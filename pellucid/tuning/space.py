@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from pellucid.arguments import check_arguments
+from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Config, Settings
 from pellucid.config.toml import build_config, flatten_config, read_toml
 from pellucid.config.validation import reset_unused

@@ -337,7 +337,7 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     if mean is None:
         return
     first, *others = (f"{rate.name}, %" for rate in metrics.rates(mean))
-    heads = ["group", "examples"]
+    headings = ["group", "examples"]
 
     def cells_of(row: GroupScores | MeanRates) -> list[str]:
         """Return the rates of a run in one group, or their means.
@@ -348,8 +348,8 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
         return _rate_cells(metrics.rates(row), several)
 
     for run in runs:
-        run_heads = [first, *([] if several else ["95 % interval"]), *others]
-        heads += [f"{run.name}: {head}" if several else head for head in run_heads]
+        run_headings = [first, *([] if several else ["95 % interval"]), *others]
+        headings += [f"{run.name}: {heading}" if several else heading for heading in run_headings]
     rows = [
         [group_rows[0].group, f"{group_rows[0].examples:,}", *(cell for row in group_rows for cell in cells_of(row))]
         for group_rows in zip(*(run.groups for run in runs), strict=True)
@@ -357,7 +357,7 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     means = [cell for run in runs if run.mean for cell in cells_of(run.mean)]
     rows.append(["mean", f"{len(runs[0].groups)} groups", *means])
     definition = "Word error rate: share of wrong outputs. " if metrics.has_error_rates else ""
-    yield ReportTable("By group", f"{definition}The mean is unweighted.", heads, rows, total=True)
+    yield ReportTable("By group", f"{definition}The mean is unweighted.", headings, rows, total=True)
 
 
 def _rate_cells(rates: Sequence[NamedRate], several: bool) -> list[str]:
@@ -423,8 +423,8 @@ def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[RunCom
         f"{scope}. Interval and “better in”: paired bootstrap, 1,000 resamples (Koehn 2004). p: two-sided approximate "
         f"randomization, 10,000 permutations.{several}"
     )
-    heads = ("score", "difference, points", "95 % interval", "p", f"{first.name} better in")
-    yield ReportTable(title, caption, heads, rows)
+    headings = ("score", "difference, points", "95 % interval", "p", f"{first.name} better in")
+    yield ReportTable(title, caption, headings, rows)
     yield ReportText(title, "\n\n".join(sentences))
     counts = [
         [
@@ -457,8 +457,8 @@ def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
         for pair in ranked[:MAX_COMPARED_CONFUSIONS]
     ]
     if rows:
-        heads = ["expected → predicted", *(run.name for run in runs)]
-        yield ReportTable("Confusions", "– is no symbol: an insertion or a deletion.", heads, rows)
+        headings = ["expected → predicted", *(run.name for run in runs)]
+        yield ReportTable("Confusions", "– is no symbol: an insertion or a deletion.", headings, rows)
 
 
 def _disagreements(correct: Assessment, wrong: Assessment, max_examples: int) -> Sequence[ReportPart]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import field
 
-from pellucid.config.settings import DEFAULT_TASK, Task
+from pellucid.config.settings import DEFAULT_TASK, TaskName
 from pellucid.decoding.trace_schema import EncodedArray, TraceRecord
 from pellucid.tasks.task_view import TaskView
 
@@ -267,7 +267,7 @@ class ModelCard(PageStruct, frozen=True, kw_only=True):
     """Settings as TOML."""
     has_attention: bool
     """Whether outputs have attention weights."""
-    task: Task = DEFAULT_TASK
+    task: TaskName = DEFAULT_TASK
     """Name of the task."""
 
 

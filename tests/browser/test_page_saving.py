@@ -17,7 +17,7 @@ from sample_traces import make_diagonal_trace
 from saved_files import assert_double_resolution, assert_valid_latex, read_csv_lines, read_svg_texts
 from task_cases import task_run
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.trace_schema import decode_array
 from pellucid.viewer.inputs import open_run, read_example_file
@@ -69,7 +69,7 @@ ON_REQUEST_PANELS: PanelFormats = {
         "Nearest states": PICTURE_FORMATS,
     },
 }
-OTHER_TASK_PANELS: Mapping[Task, PanelFormats] = {
+OTHER_TASK_PANELS: Mapping[TaskName, PanelFormats] = {
     "tag": {
         "Examples": {"Tags": PICTURE_FORMATS},
         "What if": {
@@ -248,7 +248,7 @@ def serve_page(page_data: PageData, open_page: OpenPage) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("task", ["tag", "classify", "point"])
-def test_every_panel_of_other_tasks_is_saved(open_page: OpenPage, task: Task, tmp_path: Path) -> None:
+def test_every_panel_of_other_tasks_is_saved(open_page: OpenPage, task: TaskName, tmp_path: Path) -> None:
     trained = task_run(task)
     models = [open_run(trained.run, name, "cpu", None) for name in (task, "rival")]
     page_data = assemble_page(models, [read_example_file(trained.files.valid, trained.config.data)], 40, served=True)

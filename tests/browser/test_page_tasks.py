@@ -10,7 +10,7 @@ from page_navigation import find_panel, open_tab
 from playwright.sync_api import Page, expect
 from task_cases import task_run
 
-from pellucid.config.settings import Task
+from pellucid.config.settings import TaskName
 from pellucid.decoding.trace_schema import decode_array
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page
@@ -22,7 +22,7 @@ SEARCH_TABS = ("Beam", "States")
 
 
 @cache
-def load_page_data(task: Task) -> PageData:
+def load_page_data(task: TaskName) -> PageData:
     """Return the page data of a run of this task on its validation set."""
     trained = task_run(task)
     model = open_run(trained.run, task, "cpu", None)
@@ -30,7 +30,7 @@ def load_page_data(task: Task) -> PageData:
 
 
 @contextmanager
-def serve_page(task: Task, open_page: OpenPage) -> Iterator[Page]:
+def serve_page(task: TaskName, open_page: OpenPage) -> Iterator[Page]:
     """Serve a run of this task and open its page."""
     with background_server(create_app(load_page_data(task))) as address:
         page = open_page(address)
@@ -42,7 +42,7 @@ def serve_page(task: Task, open_page: OpenPage) -> Iterator[Page]:
         yield page
 
 
-def first_example(task: Task) -> PageExample:
+def first_example(task: TaskName) -> PageExample:
     """Return the example that the page opens on: the first wrong one, if any."""
     items = load_page_data(task).contents.examples
     return next((item for item in items if item.exact is False), items[0])

@@ -1,4 +1,4 @@
-"""What-if requests, attribution and states of a served page, for grapheme-to-phoneme conversion."""
+"""Requests to a served page (what-if, attribution, states), for grapheme-to-phoneme conversion."""
 
 import json
 import re

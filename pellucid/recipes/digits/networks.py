@@ -148,7 +148,7 @@ class ContextDecoder(nn.Module):
         Returns:
             Contexts z and attention weights α of all steps.
         """
-        cache = self.attention.prepare(memory)
+        cache = self.attention.build_cache(memory)
         zero = memory.states.new_zeros(len(memory.states), self.units)
         state = PeepholeState(zero, zero)
         peepholes = Peepholes(self.enter_peephole, self.forget_peephole, self.leave_peephole)

@@ -208,7 +208,7 @@ class TensorFlowAttention(nn.Module):
             init_unit_scaling(projection, hidden_size)
             init_unit_scaling(vector, 1)
 
-    def prepare(self, states: Float[Tensor, "B S H"], lengths: Int[Tensor, " B"]) -> AttentionFeatures:
+    def build_features(self, states: Float[Tensor, "B S H"], lengths: Int[Tensor, " B"]) -> AttentionFeatures:
         """Return the encoder states with their keys, which all steps share.
 
         Args:
@@ -361,7 +361,7 @@ class SpanishNetwork(nn.Module):
         zeros = HeadOutputs(torch.zeros(B, M, H), torch.zeros(B, M, S))
         if self.attention is None:
             return SpanishStepState(encoded.state, zeros), None
-        features = self.attention.prepare(encoded.outputs, encoded.lengths)
+        features = self.attention.build_features(encoded.outputs, encoded.lengths)
         initial = self.attention(encoded.state, features) if self.architecture.initial_state_attention else zeros
         return SpanishStepState(encoded.state, initial), features
 

@@ -216,7 +216,7 @@ def make_typo_data(words: WordList, seed: int) -> TypoData:
     included = [word for word in words.words if word not in excluded]
     scale = min(1.0, len(included) / (3 * (DEV_WORDS + TEST_WORDS)))
     splits = split_words(included, round(scale * DEV_WORDS), round(scale * TEST_WORDS), seed)
-    counts = ((splits.train, TYPOS_PER_WORD), (splits.dev, 1), (splits.test, 1))
+    counts = ((splits.train, TYPOS_PER_WORD), (splits.validation, 1), (splits.test, 1))
     train, dev, test = (
         make_typos(split, count, words.known, 10 * seed + index) for index, (split, count) in enumerate(counts)
     )

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from test_transducer import PLAIN
 from trained_runs import copy_task_run
 
-from pellucid.arguments import convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Amount, Config, Device, SearchConfig, Seed, Width
 from pellucid.config.toml import build_config, load_config, validate_config
 from pellucid.data.examples import Example
@@ -530,7 +530,7 @@ def test_only_an_ensemble_has_members() -> None:
     members = EnsembleMembers((PLAIN.network,), (torch.zeros(8, dtype=torch.int64),), (8,), (None,))
     with pytest.raises(ArgumentError, match=r"^members: a Transducer has one network.*pellucid\.load"):
         Transducer(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members)
-    with pytest.raises(ArgumentError, match=r"^members: expected two tables and an offset for each network"):
+    with pytest.raises(ArgumentError, match=r"^members: expected two id maps and an offset for each network"):
         Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members._replace(copy_offsets=()))
     with pytest.raises(ArgumentError, match=r"^members: expected one model at least, got none"):
         Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network)

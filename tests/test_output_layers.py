@@ -15,7 +15,7 @@ from small_networks import (
 )
 from torch import Tensor
 
-from pellucid.model.heads import HeadInputs, OutputLayer, TiedOutputLayer
+from pellucid.model.output_layers import OutputLayer, OutputLayerInputs, TiedOutputLayer
 
 INPUT_KINDS = ["state", "context", "state-and-context"]
 SHAPES = st.sampled_from([(1,), (3,), (1, 1), (2, 4)])
@@ -63,7 +63,7 @@ def test_unused_inputs_do_not_change_logits(inputs: str, used: tuple[bool, bool]
 
 @pytest.mark.parametrize("inputs", ["state", "context", "state-and-context"])
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_tied_weights_have_an_adapter_if_sizes_differ(inputs: HeadInputs, size: int) -> None:
+def test_tied_weights_have_an_adapter_if_sizes_differ(inputs: OutputLayerInputs, size: int) -> None:
     vectors, (hidden, context) = torch.randn(6, size), (torch.randn(5, 2), torch.randn(5, 3))
     head = TiedOutputLayer(inputs, (2, 3), vectors)
     randomize_parameters(head, 1)
@@ -87,6 +87,6 @@ def test_tied_vectors_are_one_parameter_with_both_gradients() -> None:
     source, symbols = torch.tensor([[4, 5]]), torch.tensor([[1, 4]])
     memory = network.encoder(source, torch.tensor([2]))
     decoder = network.decoder
-    logits = decoder.unroll(symbols, decoder.init_state(memory), decoder.prepare(memory)).logits
+    logits = decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory)).logits
     [gradient] = torch.autograd.grad(logits.square().sum(), [decoder.table.weight])
     assert gradient.any(dim=1).all(), "every symbol is scored, though only two are inputs"

@@ -17,7 +17,7 @@ MAX_FLOAT32 = np.finfo(np.float32).max
 """Maximum of a power in single precision; −∞ divided by infinity would be NaN."""
 
 
-class CandidateScorer(NamedTuple):
+class HypothesisScorer(NamedTuple):
     """Score s(Y, X) = log p(Y|X) / lp(Y) + cp(X; Y).
 
     References:
@@ -57,44 +57,46 @@ class CandidateScorer(NamedTuple):
                 return penalty
 
     def score(
-        self, sums: Float[np.ndarray, "B K"], steps: int, coverage: Float[np.ndarray, "B K S"]
+        self, cumulative_log_probs: Float[np.ndarray, "B K"], steps: int, coverage: Float[np.ndarray, "B K S"]
     ) -> Float[np.ndarray, "B K"]:
         """Return the scores of outputs of one length.
 
         cp = β Σ_s log min(Σ_t α_ts, 1) over the source positions; a sum below `MIN_COVERAGE` counts as `MIN_COVERAGE`.
 
         Args:
-            sums: Log-probability of each output.
+            cumulative_log_probs: Log-probability of each output.
             steps: Number of steps |Y| of all outputs, including EOS.
             coverage: Sums of attention weights over the steps; 1 beyond a source's length, and everywhere without
                 attention. Not read if β is 0.
         """
-        score: Float[np.ndarray, "B K"] = sums / self.length_penalty(np.array([steps]))
+        score: Float[np.ndarray, "B K"] = cumulative_log_probs / self.length_penalty(np.array([steps]))
         if self.coverage:
             score = score + np.float32(self.coverage) * np.log(np.clip(coverage, MIN_COVERAGE, 1)).sum(axis=2)
         return score
 
-    def bound(self, sums: Float[np.ndarray, " B"], max_steps: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
+    def bound(
+        self, cumulative_log_probs: Float[np.ndarray, " B"], max_steps: Int[np.ndarray, " B"]
+    ) -> Float[np.ndarray, " B"]:
         """Return an upper bound of the scores of all outputs of at most `max_steps` steps that extend a hypothesis.
 
         It is the hypothesis' log-probability / lp(max_steps): the log-probability only falls, lp only grows, and cp is
         at most 0.
 
         Args:
-            sums: Log-probability of each hypothesis.
+            cumulative_log_probs: Log-probability of each hypothesis.
             max_steps: Maximum number of steps of each source's outputs, including EOS.
         """
-        bound: Float[np.ndarray, " B"] = sums / self.length_penalty(max_steps)
+        bound: Float[np.ndarray, " B"] = cumulative_log_probs / self.length_penalty(max_steps)
         return bound
 
 
-PLAIN = CandidateScorer()
+PLAIN = HypothesisScorer()
 
 
-def candidate_scorer(config: SearchConfig) -> CandidateScorer:
+def hypothesis_scorer(config: SearchConfig) -> HypothesisScorer:
     """Return the scorer of a search configuration.
 
     Args:
         config: Length normalization, its exponent, and the weight of the coverage penalty.
     """
-    return CandidateScorer(config.length_normalization, config.length_penalty_alpha, config.coverage_penalty)
+    return HypothesisScorer(config.length_normalization, config.length_penalty_alpha, config.coverage_penalty)

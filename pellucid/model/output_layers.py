@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pellucid.kernels.types import Head
+from pellucid.kernels.types import OutputLayerParameters
 
-HeadInputs = Literal["state", "context", "state-and-context"]
+OutputLayerInputs = Literal["state", "context", "state-and-context"]
 
 
 class OutputLayer(nn.Module):
@@ -23,7 +23,7 @@ class OutputLayer(nn.Module):
 
     kind: ClassVar[str] = "linear"
 
-    def __init__(self, inputs: HeadInputs, hidden_size: int, memory_size: int, vocabulary_size: int) -> None:
+    def __init__(self, inputs: OutputLayerInputs, hidden_size: int, memory_size: int, vocabulary_size: int) -> None:
         """Build W and b.
 
         Args:
@@ -33,11 +33,11 @@ class OutputLayer(nn.Module):
             vocabulary_size: V.
         """
         super().__init__()
-        self.inputs: HeadInputs = inputs
+        self.inputs: OutputLayerInputs = inputs
         self.hidden_size = hidden_size
-        self.projection = nn.Linear(head_input_size(inputs, hidden_size, memory_size), vocabulary_size)
+        self.projection = nn.Linear(output_layer_input_size(inputs, hidden_size, memory_size), vocabulary_size)
 
-    def kernel_parameters(self) -> Head:
+    def kernel_parameters(self) -> OutputLayerParameters:
         """Return W for the state and W for the context separately, and b, as a kernel reads them."""
         return _split_weight(self.projection.weight, self.projection.bias, self.inputs, self.hidden_size)
 
@@ -66,7 +66,7 @@ class TiedOutputLayer(nn.Module):
 
     kind: ClassVar[str] = "tied"
 
-    def __init__(self, inputs: HeadInputs, sizes: tuple[int, int], vectors: Float[Tensor, "V E"]) -> None:
+    def __init__(self, inputs: OutputLayerInputs, sizes: tuple[int, int], vectors: Float[Tensor, "V E"]) -> None:
         """Build A and b.
 
         Args:
@@ -75,14 +75,14 @@ class TiedOutputLayer(nn.Module):
             vectors: Y, of which only the shape is read.
         """
         super().__init__()
-        self.inputs: HeadInputs = inputs
+        self.inputs: OutputLayerInputs = inputs
         self.hidden_size = sizes[0]
         vocabulary_size, embedding_size = vectors.shape
-        input_size = head_input_size(inputs, *sizes)
+        input_size = output_layer_input_size(inputs, *sizes)
         self.adapter = nn.Linear(input_size, embedding_size, bias=False) if input_size != embedding_size else None
         self.bias = nn.Parameter(torch.zeros(vocabulary_size))
 
-    def kernel_parameters(self, vectors: Float[Tensor, "V E"]) -> Head:
+    def kernel_parameters(self, vectors: Float[Tensor, "V E"]) -> OutputLayerParameters:
         """Return Y A for the state and Y A for the context separately, and b, as a kernel reads them.
 
         Args:
@@ -128,7 +128,7 @@ class TokenClassificationHead(nn.Module):
         return logits
 
 
-def head_input_size(inputs: HeadInputs, hidden_size: int, memory_size: int) -> int:
+def output_layer_input_size(inputs: OutputLayerInputs, hidden_size: int, memory_size: int) -> int:
     """Return the number of inputs of an output layer: H, D, or H + D.
 
     Args:
@@ -139,7 +139,9 @@ def head_input_size(inputs: HeadInputs, hidden_size: int, memory_size: int) -> i
     return {"state": hidden_size, "context": memory_size, "state-and-context": hidden_size + memory_size}[inputs]
 
 
-def select_inputs(inputs: HeadInputs, hidden: Float[Tensor, "*shape H"], context: Float[Tensor, "*shape D"]) -> Tensor:
+def select_inputs(
+    inputs: OutputLayerInputs, hidden: Float[Tensor, "*shape H"], context: Float[Tensor, "*shape D"]
+) -> Tensor:
     """Return the state, the context, or both concatenated.
 
     Args:
@@ -157,10 +159,10 @@ def select_inputs(inputs: HeadInputs, hidden: Float[Tensor, "*shape H"], context
 
 
 def _split_weight(
-    weight: Float[Tensor, "V N"], bias: Float[Tensor, " V"], inputs: HeadInputs, hidden_size: int
-) -> Head:
+    weight: Float[Tensor, "V N"], bias: Float[Tensor, " V"], inputs: OutputLayerInputs, hidden_size: int
+) -> OutputLayerParameters:
     """Return the weights of the state and of the context; a part that the layer does not read has no rows."""
     empty, state_size = weight.new_zeros(0, 0), hidden_size if inputs != "context" else 0
-    return Head(
+    return OutputLayerParameters(
         weight[:, :state_size] if state_size else empty, weight[:, state_size:] if inputs != "state" else empty, bias
     )

@@ -1,8 +1,4 @@
-"""Encoding and vocabularies for each kind of target: sequences, labels, source positions.
-
-Label and position targets get no EOS. Targets that are not scored (the ignored tag, tags that training never saw) are
-encoded as PAD, which no loss counts.
-"""
+"""Vocabularies of training examples, for each kind of target: sequences, labels, source positions."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -10,57 +6,9 @@ from itertools import chain
 import msgspec
 
 from pellucid.config.settings import Config
-from pellucid.data.batches import EncodedExamples, encode_column, encode_examples, encode_sources, id_dtypes
 from pellucid.data.examples import Example
-from pellucid.data.extended_vocabulary import encode_extended
 from pellucid.data.tokenizers import Tokenizers
-from pellucid.data.vocabulary import (
-    PAD,
-    UNK,
-    Vocabularies,
-    Vocabulary,
-    build_vocabulary,
-    learn_vocabularies,
-    remove_symbol,
-)
-
-
-def encode_pairs(
-    examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, config: Config
-) -> EncodedExamples:
-    """Encode examples whose targets are sequences, with EOS after each target.
-
-    Args:
-        examples: The examples.
-        tokenizers: The tokenizers of the run.
-        vocabularies: The vocabularies of the run.
-        config: The configuration; a decoder that copies gets the ids of the extended vocabulary.
-
-    Returns:
-        Source and target ids of the examples.
-    """
-    if config.decoder.pointer_generator:
-        return encode_extended(examples, tokenizers, vocabularies, config.encoder.features == "sum")
-    return encode_examples(examples, tokenizers, vocabularies)
-
-
-def encode_labels(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> EncodedExamples:
-    """Encode examples whose targets are labels: no EOS, and PAD for the ignored tag and for unknown labels.
-
-    Args:
-        examples: The examples.
-        tokenizers: The tokenizers of the run.
-        vocabularies: The vocabularies of the run.
-
-    Returns:
-        Source and target ids of the examples.
-    """
-    _, target_dtype = id_dtypes(vocabularies)
-    target = encode_column(
-        [example.target for example in examples], tokenizers.target, vocabularies.target, target_dtype
-    )
-    target.values[target.values == UNK] = PAD
-    return EncodedExamples(encode_sources(examples, tokenizers, vocabularies), target)
+from pellucid.data.vocabulary import Vocabularies, Vocabulary, build_vocabulary, learn_vocabularies, remove_symbol
 
 
 def learn_pair_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:

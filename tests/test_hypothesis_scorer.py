@@ -1,4 +1,4 @@
-"""Candidate scores, compared with all possible outputs and with a beam without early stopping."""
+"""Scores of hypotheses, compared with all possible outputs and with a beam without early stopping."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_networks import SEEDS, batches, few_examples
 from small_searches import (
-    CANDIDATE_SCORERS,
+    HYPOTHESIS_SCORERS,
     NETWORK_KINDS,
     SearchCase,
     enumerate_outputs,
@@ -18,16 +18,16 @@ from small_searches import (
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.candidate_scorer import MIN_COVERAGE, CandidateScorer
+from pellucid.decoding.hypothesis_scorer import MIN_COVERAGE, HypothesisScorer
 
 EXHAUSTIVE_BEAM_SIZE = 5**3 + 5**2 + 5 + 1
 KIND = st.sampled_from(NETWORK_KINDS)
 
 
 @settings(max_examples=15, deadline=None)
-@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS)
+@given(KIND, batches(), SEEDS, HYPOTHESIS_SCORERS)
 def test_exhaustive_beam_finds_the_best_outputs(
-    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer
+    kind: tuple[str, str], batch: Batch, seed: int, score: HypothesisScorer
 ) -> None:
     network, outputs = make_small_network(kind, seed), enumerate_outputs(2)
     found = run_search(
@@ -44,9 +44,9 @@ def test_exhaustive_beam_finds_the_best_outputs(
 
 
 @few_examples
-@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4), st.integers(1, 6))
+@given(KIND, batches(), SEEDS, HYPOTHESIS_SCORERS, st.integers(1, 4), st.integers(1, 6))
 def test_early_stopping_keeps_the_best_outputs(
-    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, max_length: int
+    kind: tuple[str, str], batch: Batch, seed: int, score: HypothesisScorer, width: int, max_length: int
 ) -> None:
     """A search for more outputs than exist runs to the maximum length."""
     network = make_small_network(kind, seed)
@@ -58,9 +58,9 @@ def test_early_stopping_keeps_the_best_outputs(
 
 
 @few_examples
-@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 5))
+@given(KIND, batches(), SEEDS, HYPOTHESIS_SCORERS, st.integers(1, 5))
 def test_outputs_have_the_defined_scores_in_descending_order(
-    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int
+    kind: tuple[str, str], batch: Batch, seed: int, score: HypothesisScorer, width: int
 ) -> None:
     network = make_small_network(kind, seed)
     for row, found in enumerate(run_search(network, batch, SearchCase(beam_size=width, nbest=width, score=score))):
@@ -80,9 +80,9 @@ def test_outputs_have_the_defined_scores_in_descending_order(
 
 
 @few_examples
-@given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4), st.randoms(use_true_random=False))
+@given(KIND, batches(), SEEDS, HYPOTHESIS_SCORERS, st.integers(1, 4), st.randoms(use_true_random=False))
 def test_outputs_are_independent_of_batch_composition(
-    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, random: object
+    kind: tuple[str, str], batch: Batch, seed: int, score: HypothesisScorer, width: int, random: object
 ) -> None:
     network, case = make_small_network(kind, seed), SearchCase(beam_size=width, nbest=2, score=score)
     for row, found in enumerate(run_search(network, batch, case)):
@@ -94,14 +94,14 @@ def test_outputs_are_independent_of_batch_composition(
 
 
 def test_length_penalty_equals_the_published_one() -> None:
-    assert CandidateScorer("gnmt", 0.6).length_penalty(np.array([1, 10])) == pytest.approx([1, (15 / 6) ** 0.6])
+    assert HypothesisScorer("gnmt", 0.6).length_penalty(np.array([1, 10])) == pytest.approx([1, (15 / 6) ** 0.6])
     assert (
-        CandidateScorer("average").length_penalty(np.array([10])) == 10
-        and CandidateScorer().length_penalty(np.array([10])) == 1
+        HypothesisScorer("average").length_penalty(np.array([10])) == 10
+        and HypothesisScorer().length_penalty(np.array([10])) == 1
     )
 
 
 def test_coverage_penalty_equals_the_published_one() -> None:
     covered = np.array([[[0.5, 2.0, 0.0]]], np.float32)
-    found = CandidateScorer("none", 0.0, 0.2).score(np.array([[-1.0]], np.float32), 3, covered)
+    found = HypothesisScorer("none", 0.0, 0.2).score(np.array([[-1.0]], np.float32), 3, covered)
     assert found == pytest.approx(-1 + 0.2 * (np.log(0.5) + np.log(MIN_COVERAGE)))

@@ -5,7 +5,7 @@ arrays: `search_beams` is here, `search_beams_numpy` in search.py. The suffix ma
 PyTorch; some functions here call parts of them instead.
 
 B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, V
-rows of a table or symbols, R hypotheses of a search.
+rows of projected inputs or symbols, R hypotheses of a search.
 """
 
 from functools import partial, reduce
@@ -36,10 +36,10 @@ from pellucid.kernels.types import (
     CellLayout,
     DecoderParameters,
     Direction,
-    Head,
     InitialState,
     KernelSearchOutput,
     KernelStepOutput,
+    OutputLayerParameters,
     ScoreLayout,
     SearchLimits,
 )
@@ -65,7 +65,7 @@ class RecurrentTensors(NamedTuple):
 def run_recurrence(
     directions: list[Direction], symbols: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
 ) -> RecurrentTensors:
-    """Return the states of each direction, run from zero over every row on the inputs W x + b = table[symbol].
+    """Return the states of each direction, run from zero over every row on projected_inputs[symbol] = W x + b.
 
     The first direction runs from a row's first position to its last, the second from its last to its first. Gradients
     flow to the tensors of the directions, unless gradients are disabled. The backward pass runs once: a second one
@@ -73,17 +73,17 @@ def run_recurrence(
 
     Args:
         directions: Projected inputs and parameters of one or two directions of the same size.
-        symbols: Row of the table for each position.
+        symbols: Row of the projected inputs for each position.
         lengths: Number of real positions of each row, at least 1.
     """
     groups = row_groups(_array(symbols), _array(lengths), len(directions))
-    cells = [direction.cell for direction in directions]
+    layouts = [direction.layout for direction in directions]
     tensors = [tensor for direction in directions for tensor in direction[1:]]
     shape = (*symbols.shape, len(directions))
     if not torch.is_grad_enabled():
-        output, _ = run_groups(_recurrent_parameters(cells, tensors), groups, shape, False)
+        output, _ = run_groups(_recurrent_parameters(layouts, tensors), groups, shape, False)
         return RecurrentTensors(torch.from_numpy(output.states), torch.from_numpy(output.hidden))
-    return RecurrentTensors(*_Recurrence.apply(cells, groups, shape, *tensors))  # type: ignore[no-untyped-call]
+    return RecurrentTensors(*_Recurrence.apply(layouts, groups, shape, *tensors))  # type: ignore[no-untyped-call]
 
 
 class _Recurrence(torch.autograd.Function):
@@ -92,7 +92,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401
-        cells: list[CellLayout],
+        layouts: list[CellLayout],
         groups: list[RowGroup],
         shape: tuple[int, int, int],
         *tensors: Tensor,
@@ -101,13 +101,13 @@ class _Recurrence(torch.autograd.Function):
 
         Args:
             ctx: Context of autograd.
-            cells: Layout of each direction's cell.
+            layouts: Layout of each direction's cell.
             groups: Rows that run together.
             shape: B, S and N.
-            *tensors: Table, weight and `bias_n` of each direction.
+            *tensors: Projected inputs, weight and `bias_n` of each direction.
         """
-        output, ctx.tapes = run_groups(_recurrent_parameters(cells, tensors), groups, shape, True)
-        ctx.cells, ctx.groups = cells, groups
+        output, ctx.tapes = run_groups(_recurrent_parameters(layouts, tensors), groups, shape, True)
+        ctx.layouts, ctx.groups = layouts, groups
         ctx.save_for_backward(*tensors)
         return torch.from_numpy(output.states), torch.from_numpy(output.hidden)
 
@@ -121,7 +121,7 @@ class _Recurrence(torch.autograd.Function):
             states: Gradients of all states.
             hidden: Gradients of the final states.
         """
-        weights = _recurrent_parameters(ctx.cells, ctx.saved_tensors)
+        weights = _recurrent_parameters(ctx.layouts, ctx.saved_tensors)
         if ctx.tapes is None:
             raise RuntimeError(
                 "the backward pass ran already: its buffers are freed, so it runs only once for each forward pass"
@@ -130,20 +130,21 @@ class _Recurrence(torch.autograd.Function):
         grad_outputs = (states.contiguous().flatten(0, 2).numpy(), hidden.numpy())
         pairs = list(zip(ctx.groups, tapes, strict=True))
         results = thread_map(partial(_run_group_backward, weights, grad_outputs), pairs)
-        sums: list[Tensor] = []
+        summed_gradients: list[Tensor] = []
         for direction in range(len(weights)):
             group_gradients = [
                 gradients for group, gradients in zip(ctx.groups, results, strict=True) if group.direction == direction
             ]
-            sums += [reduce(torch.add, tensors) for tensors in zip(*group_gradients, strict=True)]
-        return None, None, None, *sums
+            summed_gradients += [reduce(torch.add, tensors) for tensors in zip(*group_gradients, strict=True)]
+        return None, None, None, *summed_gradients
 
 
-def _recurrent_parameters(cells: list[CellLayout], tensors: Any) -> list[RecurrentParameters]:  # noqa: ANN401 (a sequence)
+def _recurrent_parameters(layouts: list[CellLayout], tensors: Any) -> list[RecurrentParameters]:  # noqa: ANN401 (a sequence)
     """Return the weights of each direction, as the kernels read them, from the flat list that PyTorch passes."""
     arrays = _arrays(*tensors)
     return [
-        recurrent_parameters(Direction(cell, *arrays[3 * index : 3 * index + 3])) for index, cell in enumerate(cells)
+        recurrent_parameters(Direction(layout, *arrays[3 * index : 3 * index + 3]))
+        for index, layout in enumerate(layouts)
     ]
 
 
@@ -152,17 +153,19 @@ def _run_group_backward(
     grad_outputs: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B N H"]],
     group_and_tape: tuple[RowGroup, RecurrentTape],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return one group's gradients of table, weight and `bias_n` of its direction."""
+    """Return one group's gradients of projected inputs, weight and `bias_n` of its direction."""
     (group, tape), (states, hidden) = group_and_tape, grad_outputs
     direction_weights = weights[group.direction]
-    table = recurrence_backward(direction_weights, group.packed, tape, states, hidden[group.rows, group.direction])
+    projected_inputs = recurrence_backward(
+        direction_weights, group.packed, tape, states, hidden[group.rows, group.direction]
+    )
     layout, size = direction_weights.layout, direction_weights.recurrent.shape[1]
     factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
     weight, before = torch.empty(layout.gates * size, size), torch.from_numpy(tape.before)
     for gate in range(layout.gates):
         buffer = factors[recurrent_buffer_index(layout, gate)]
         torch.mm(buffer.T, before, out=weight[gate * size : (gate + 1) * size])
-    return torch.from_numpy(table), weight, _bias_n_gradient(layout, factors)
+    return torch.from_numpy(projected_inputs), weight, _bias_n_gradient(layout, factors)
 
 
 def _bias_n_gradient(layout: CellLayout, buffers: Float[Tensor, "P M H"]) -> Float[Tensor, " C"]:
@@ -226,14 +229,14 @@ def _projection(tensors: tuple[Tensor, ...]) -> KeyProjection:
 class DecoderTensors(NamedTuple):
     """Hidden states, contexts and attention weights of all steps, the last hidden state, and the last cell state.
 
-    `cell` has no rows where the decoder's cell has no cell state.
+    `cell_state` has no rows where the decoder's cell has no cell state.
     """
 
     hidden: Float[Tensor, "B T H"]
     contexts: Float[Tensor, "B T D"]
     weights: Float[Tensor, "B T S"]
     last: Float[Tensor, "B H"]
-    cell: Float[Tensor, "C H"]
+    cell_state: Float[Tensor, "C H"]
 
 
 def unroll_decoder(
@@ -241,7 +244,7 @@ def unroll_decoder(
     symbols: Int[Tensor, "B T"],
     inputs: AttentionInputs,
     hidden: Float[Tensor, "B H"],
-    cell: Float[Tensor, "B H"] | None,
+    cell_state: Float[Tensor, "B H"] | None,
     initial_weights: Float[Tensor, "B S"] | None = None,
 ) -> DecoderTensors:
     """Return the results of all decoder steps over known symbols; each step attends from the previous state.
@@ -250,24 +253,24 @@ def unroll_decoder(
 
     Args:
         parameters: Parameters of a decoder step.
-        symbols: Decoder input ids, which are rows of the table of projected embeddings.
+        symbols: Decoder input ids, which are rows of `parameters.projected_inputs`.
         inputs: Keys, memory and lengths of the sources, one per row of `symbols`.
         hidden: Initial h.
-        cell: Initial c; None where the cell has none.
+        cell_state: Initial c; None where the cell has none.
         initial_weights: Attention weights before the first step; only the location-sensitive score reads them.
 
     Raises:
         AssertionError: The score is location-sensitive and `initial_weights` is None.
     """
-    has_weights = not parameters.score.reads_weights or initial_weights is not None
+    has_weights = not parameters.score_layout.reads_weights or initial_weights is not None
     assert has_weights, "a location-sensitive score needs the initial weights"
-    start = hidden[:0] if cell is None else cell
+    start = hidden[:0] if cell_state is None else cell_state
     weights_before = hidden.new_empty(0, 0) if initial_weights is None else initial_weights
     parameter_tensors = (
         torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in parameters[2:]
     )
     tensors = [*parameter_tensors, inputs.keys, inputs.memory, hidden, start, weights_before]
-    results = _Unrolled.apply(parameters.cell, parameters.score, symbols, inputs.lengths, *tensors)  # type: ignore[no-untyped-call]
+    results = _Unrolled.apply(parameters.cell_layout, parameters.score_layout, symbols, inputs.lengths, *tensors)  # type: ignore[no-untyped-call]
     hiddens, contexts, weights, cells = results
     return DecoderTensors(hiddens, contexts, weights, hiddens[:, -1], cells)
 
@@ -275,7 +278,7 @@ def unroll_decoder(
 class _Gradients(NamedTuple):
     """Gradients of all arguments of the steps except ids and lengths."""
 
-    table: Tensor
+    projected_inputs: Tensor
     bias_n: Tensor
     recurrent: Tensor
     context: Tensor
@@ -286,7 +289,7 @@ class _Gradients(NamedTuple):
     keys: Tensor
     memory: Tensor
     hidden: Tensor
-    cell: Tensor
+    cell_state: Tensor
     initial_weights: Tensor
 
 
@@ -307,8 +310,8 @@ class _Unrolled(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401
-        cell: CellLayout,
-        score: ScoreLayout,
+        cell_layout: CellLayout,
+        score_layout: ScoreLayout,
         symbols: Tensor,
         lengths: Tensor,
         *tensors: Tensor,
@@ -317,14 +320,14 @@ class _Unrolled(torch.autograd.Function):
 
         Args:
             ctx: Context of autograd.
-            cell: Layout of the cell.
-            score: Layout of the attention score.
-            symbols: Row of the table for each step.
+            cell_layout: Layout of the cell.
+            score_layout: Layout of the attention score.
+            symbols: Row of the projected inputs for each step.
             lengths: Number of source positions of each row.
             *tensors: The fields of `_Gradients`.
         """
         arrays = _arrays(*tensors)
-        parameters = DecoderParameters(cell, score, *arrays[:PARAMETERS])
+        parameters = DecoderParameters(cell_layout, score_layout, *arrays[:PARAMETERS])
         ctx.parameters, ctx.scorer = unroll.cell_parameters(parameters), scorer_of(parameters)
         start = unroll.UnrollInputs(*arrays[PARAMETERS:])
         ctx.slices = unroll.unroll_slices(ctx.parameters, ctx.scorer, start, symbols.numpy(), lengths.numpy())
@@ -382,7 +385,7 @@ def _slice_gradients(
         torch.mm(buffers[gate].T, contexts, out=context[gate])
     projected = unrolled.attention.scorer.layout.projects_query
     return _Gradients(
-        table=torch.from_numpy(factors.table),
+        projected_inputs=torch.from_numpy(factors.projected_inputs),
         bias_n=_bias_n_gradient(layout, buffers),
         recurrent=recurrent.flatten(0, 1),
         context=context.flatten(0, 1),
@@ -393,7 +396,7 @@ def _slice_gradients(
         keys=memory_gradients.keys,
         memory=memory_gradients.memory,
         hidden=torch.from_numpy(state_gradients.hidden[0]),
-        cell=torch.from_numpy(state_gradients.cell),
+        cell_state=torch.from_numpy(state_gradients.cell_state),
         initial_weights=torch.from_numpy(scorer.initial_weights),
     )
 
@@ -402,7 +405,11 @@ def _joined(name: str, gradients: tuple[Tensor, ...]) -> Tensor:
     """Return one gradient of all slices: rows concatenated, parameters summed; those of keys and memory are whole."""
     if len(gradients) == 1 or name in _MemoryGradientTensors._fields:
         return gradients[0]
-    return torch.cat(gradients) if name in ("hidden", "cell", "initial_weights") else torch.stack(gradients).sum(dim=0)
+    return (
+        torch.cat(gradients)
+        if name in ("hidden", "cell_state", "initial_weights")
+        else torch.stack(gradients).sum(dim=0)
+    )
 
 
 class NumbaDecoder(NamedTuple):
@@ -426,7 +433,7 @@ class NumbaDecoder(NamedTuple):
         self,
         symbols: Int[Tensor, " R"],
         hidden: Float[Tensor, "R H"],
-        cell: Float[Tensor, "R H"] | None,
+        cell_state: Float[Tensor, "R H"] | None,
         attention_state: Float[Tensor, "R S"] | None = None,
     ) -> KernelStepOutput:
         """Return states, contexts, attention weights and logits of one step of all hypotheses, without gradients.
@@ -436,29 +443,33 @@ class NumbaDecoder(NamedTuple):
         Args:
             symbols: Previous symbol of each hypothesis.
             hidden: h.
-            cell: c; None where the cell has none.
+            cell_state: c; None where the cell has none.
             attention_state: Attention weights of the previous step; only the location-sensitive score reads them.
 
         Raises:
             AssertionError: The score is location-sensitive and `attention_state` is None.
         """
-        optional_arrays = tuple(None if tensor is None else _array(tensor) for tensor in (cell, attention_state))
+        optional_arrays = tuple(None if tensor is None else _array(tensor) for tensor in (cell_state, attention_state))
         return KernelStepOutput(
             *map(torch.from_numpy, self.decoder.step(_array(symbols), _array(hidden), *optional_arrays))
         )
 
 
-def prepare_decoder(parameters: DecoderParameters, head: Head, inputs: AttentionInputs) -> NumbaDecoder:
+def prepare_decoder(
+    parameters: DecoderParameters, output_layer: OutputLayerParameters, inputs: AttentionInputs
+) -> NumbaDecoder:
     """Return a decoder with all sources running, arranged as kernels read it at every step of a search.
 
     Args:
         parameters: Parameters of the decoder's step.
-        head: Parameters of the output layer.
+        output_layer: Parameters of the output layer.
         inputs: Keys, memory and lengths of the sources.
     """
-    weights = DecoderParameters(parameters.cell, parameters.score, *_arrays(*parameters[2:]))
+    weights = DecoderParameters(parameters.cell_layout, parameters.score_layout, *_arrays(*parameters[2:]))
     return NumbaDecoder(
-        decoder_step.prepare_decoder_numpy(weights, Head(*_arrays(*head)), AttentionInputs(*_arrays(*inputs)))
+        decoder_step.prepare_decoder_numpy(
+            weights, OutputLayerParameters(*_arrays(*output_layer)), AttentionInputs(*_arrays(*inputs))
+        )
     )
 
 
