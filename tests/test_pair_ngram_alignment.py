@@ -1,8 +1,8 @@
 """pair_ngram/alignment.py: lattices, expected counts and best paths, compared with all alignments one by one."""
 
 import math
-from collections import Counter
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ SOURCES = st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple)
 TARGETS = st.lists(st.integers(0, 1), max_size=5).map(tuple)
 
 
-def to_pairs(examples: list[Pair]) -> SymbolPairs:
+def to_pairs(examples: Sequence[Pair]) -> SymbolPairs:
     """Return the examples in arrays."""
     columns = list[np.ndarray]()
     for side in (0, 1):
@@ -49,10 +49,10 @@ def list_alignments(source: tuple[int, ...], target: tuple[int, ...], width: int
 
 def key_of(graphone: Pair, numbering: GraphoneKeys) -> int:
     """Return the key of a graphone by its definition."""
-    keys = []
+    keys = list[int]()
     for symbols, size in zip(graphone, (numbering.source_size, numbering.target_size), strict=True):
-        keys.append(sum((symbol + 1) * (size + 1) ** place for place, symbol in enumerate(reversed(symbols))))
-    return keys[0] * (numbering.target_size + 1) ** numbering.target_chunk + keys[1]
+        keys.append(sum((symbol + 1) * int((size + 1) ** place) for place, symbol in enumerate(reversed(symbols))))
+    return keys[0] * int((numbering.target_size + 1) ** numbering.target_chunk) + keys[1]
 
 
 def estimate_by_enumeration(examples: list[Pair], iterations: int) -> dict[int, float]:
@@ -60,14 +60,14 @@ def estimate_by_enumeration(examples: list[Pair], iterations: int) -> dict[int, 
     lists = [
         [
             [key_of(graphone, NUMBERING) for graphone in path]
-            for path in list_alignments(*example, NUMBERING.target_chunk)
+            for path in list_alignments(example[0], example[1], NUMBERING.target_chunk)
         ]
         for example in examples
     ]
     names = {key for paths in lists for path in paths for key in path}
     probabilities = dict.fromkeys(names, 1 / max(len(names), 1))
     for _ in range(iterations):
-        counts = Counter[int]()
+        counts = defaultdict[int, float](float)
         for paths in lists:
             weights = [math.prod(probabilities[key] for key in path) for path in paths]
             for path, weight in zip(paths, weights, strict=True):
@@ -96,23 +96,27 @@ def test_probabilities_equal_those_of_all_alignments(examples: list[Pair]) -> No
 @given(st.lists(st.tuples(SOURCES, TARGETS), min_size=1, max_size=4), st.integers(0, 2**32 - 1))
 def test_best_path_has_the_greatest_score_of_all_alignments(examples: list[Pair], seed: int) -> None:
     pairs, random = to_pairs(examples), np.random.default_rng(seed)
-    chunks = [(), *((symbol,) for symbol in range(2)), *((first, second) for first in range(2) for second in range(2))]
-    graphones = [((symbol,), chunk) for symbol in range(3) for chunk in chunks]
+    chunks: list[tuple[int, ...]] = [
+        (),
+        *((symbol,) for symbol in range(2)),
+        *((first, second) for first in range(2) for second in range(2)),
+    ]
+    graphones: list[Pair] = [((symbol,), chunk) for symbol in range(3) for chunk in chunks]
     graphones += [((first, second), (symbol,)) for first in range(3) for second in range(3) for symbol in range(2)]
     keys = np.array(sorted(key_of(graphone, NUMBERING) for graphone in graphones))
     distribution = GraphoneDistribution(keys, np.log(random.dirichlet(np.ones(len(keys)))))
     scores = dict(zip(keys.tolist(), distribution.log_probabilities.tolist(), strict=True))
 
-    def score(path: list[Pair]) -> float:
+    def score(path: Sequence[Pair]) -> float:
         """Return the score by its definition."""
-        return sum(scores[key_of(pair, NUMBERING)] * (len(pair[0]) + len(pair[1])) / 2 for pair in path)
+        return float(sum(scores[key_of(pair, NUMBERING)] * (len(pair[0]) + len(pair[1])) / 2 for pair in path))
 
     alignments = align_pairs(pairs, NUMBERING, distribution)
     rows = alignable_rows(pairs, NUMBERING.target_chunk)
     assert len(alignments.offsets) == len(rows) + 1
     for index, row in enumerate(rows):
         path = alignments.graphones[alignments.offsets[index] : alignments.offsets[index + 1]].tolist()
-        best = max(list_alignments(*examples[row], NUMBERING.target_chunk), key=score)
+        best = max(list_alignments(examples[row][0], examples[row][1], NUMBERING.target_chunk), key=score)
         by_key = {key_of(graphone, NUMBERING): graphone for graphone in graphones}
         found = [by_key[key] for key in path]
         assert score(found) == pytest.approx(score(best))

@@ -11,7 +11,7 @@ from test_pair_ngram_alignment import key_of, list_alignments, to_pairs
 from test_pair_ngram_model import probability
 
 from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
-from pellucid.pair_ngram.search import search_outputs
+from pellucid.pair_ngram.search import SearchSettings, search_outputs
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 EXAMPLES = st.lists(
@@ -32,10 +32,12 @@ def fit(examples: list[Pair], order: int = 3) -> PairNgram:
     return model
 
 
-def joint_probabilities(model: PairNgram, source: tuple[int, ...], target: tuple[int, ...]) -> dict[Pair, float]:
+def joint_probabilities(
+    model: PairNgram, source: tuple[int, ...], target: tuple[int, ...]
+) -> dict[tuple[int, ...], float]:
     """Return the probability of each alignment by graphones of the model."""
     graphones = {key: number for number, key in enumerate(model.graphones.tolist())}
-    begin, end, found = len(graphones), len(graphones) + 1, {}
+    begin, end, found = len(graphones), len(graphones) + 1, dict[tuple[int, ...], float]()
     for path in list_alignments(source, target, model.numbering.target_chunk):
         keys = [key_of(graphone, model.numbering) for graphone in path]
         if any(key not in graphones for key in keys):
@@ -55,8 +57,8 @@ def test_scores_are_sums_over_alignments(examples: list[Pair]) -> None:
     for source, target in examples:
         expected = sum(joint_probabilities(model, source, target).values())
         empty = np.zeros(0, np.int64)
-        settings = (10_000, np.inf, 10_000, True)
-        outputs, scores = search_outputs(model.model, model.table, np.array(source), empty, settings, model._stamps)
+        settings = SearchSettings(10_000, np.inf, 10_000)
+        outputs, scores = search_outputs(model.model, model.table, np.array(source), empty, True, settings)
         texts = [model._target_ids(output) for output in outputs]
         assert len(set(texts)) == len(texts) and sorted(scores, reverse=True) == scores.tolist()
         found = dict(zip(texts, scores.tolist(), strict=True))

@@ -22,7 +22,10 @@ MAX_EDGES = 8_000_000
 times as much while the graphones are counted. Beyond it a random sample of the examples is used."""
 MIN_PROBABILITY = 1e-12
 """Graphones of lower probability are not kept."""
+MISSING_PENALTY = 3.0
+"""A graphone that is not kept has the lowest log-probability of those kept, minus this."""
 SEED = 1
+"""Seed of the sample."""
 
 
 class SymbolPairs(NamedTuple):
@@ -51,7 +54,8 @@ class GraphoneKeys(NamedTuple):
     @property
     def fits(self) -> bool:
         """True if every key is an integer of 63 bits."""
-        return (self.source_size + 1) ** SOURCE_CHUNK * (self.target_size + 1) ** self.target_chunk < 2**63
+        num_keys: int = (self.source_size + 1) ** SOURCE_CHUNK * (self.target_size + 1) ** self.target_chunk
+        return num_keys < 2**63
 
 
 class GraphoneDistribution(NamedTuple):
@@ -71,18 +75,47 @@ class Alignments(NamedTuple):
     """Index of the first graphone of each example, and the number of all graphones."""
 
 
+class LatticeEdges(NamedTuple):
+    """Edges of the lattice of one example: by row, then by column, then by kind of graphone."""
+
+    row: Int[np.ndarray, " E"]
+    """Source position before the graphone."""
+    column: Int[np.ndarray, " E"]
+    """Target position before it."""
+    height: Int[np.ndarray, " E"]
+    """Number of its source symbols."""
+    width: Int[np.ndarray, " E"]
+    """Number of its target symbols."""
+
+
 @njit
-def edge_sizes(target_chunk: int) -> Int[np.ndarray, "kinds 2"]:
-    """Return the numbers of source and target symbols of each kind of graphone.
+def list_edges(num_source: int, num_target: int, target_chunk: int) -> LatticeEdges:
+    """Return the edges through which a path from the start to the end of an example passes.
 
     Args:
-        target_chunk: M, maximum number of target symbols.
+        num_source: S, number of source symbols.
+        num_target: T, number of target symbols.
+        target_chunk: M, maximum number of target symbols of a graphone.
     """
-    sizes = np.ones((target_chunk + 2, 2), np.int64)
-    for count in range(target_chunk + 1):
-        sizes[count, 1] = count
-    sizes[target_chunk + 1, 0] = SOURCE_CHUNK
-    return sizes
+    count = 0
+    for is_counted in (False, True):
+        edges = np.empty((4, count if is_counted else 0), np.int32)
+        count = 0
+        for row in range(num_source):
+            # Before `row`, at most M symbols per source symbol are written, and so many must suffice after it.
+            first, last = max(0, num_target - (num_source - row) * target_chunk), min(num_target, row * target_chunk)
+            for column in range(first, last + 1):
+                for kind in range(target_chunk + 2):
+                    height, width = (SOURCE_CHUNK, 1) if kind > target_chunk else (1, kind)
+                    below, right = row + height, column + width
+                    if below > num_source or right > num_target:
+                        continue
+                    if num_target - right > (num_source - below) * target_chunk:
+                        continue
+                    if is_counted:
+                        edges[0, count], edges[1, count], edges[2, count], edges[3, count] = row, column, height, width
+                    count += 1
+    return LatticeEdges(edges[0], edges[1], edges[2], edges[3])
 
 
 @njit
@@ -93,58 +126,60 @@ def chunk_key(ids: Int[np.ndarray, " ids"], size: int) -> int:
         ids: Ids of a chunk.
         size: Number of ids.
     """
-    key = np.int64(0)
+    key = 0
     for identity in ids:
         key = key * (size + 1) + identity + 1
     return key
 
 
 @njit
-def _is_in_lattice(row: int, column: int, lengths: tuple[int, int], target_chunk: int) -> bool:
-    """Return whether a node lies within the example, and a path from the start to the end passes through it."""
-    rows, columns = lengths
-    is_inside = row <= rows and column <= columns
-    return is_inside and column <= row * target_chunk and columns - column <= (rows - row) * target_chunk
+def _edge_keys(pairs: SymbolPairs, example: int, numbering: GraphoneKeys, edges: LatticeEdges) -> Int[np.ndarray, " E"]:
+    """Return the key of the graphone of each edge of an example."""
+    source = pairs.source[pairs.source_offsets[example] : pairs.source_offsets[example + 1]]
+    target = pairs.target[pairs.target_offsets[example] : pairs.target_offsets[example + 1]]
+    factor, keys = (numbering.target_size + 1) ** numbering.target_chunk, np.empty(edges.row.shape[0], np.int64)
+    for edge in range(keys.shape[0]):
+        row, column = edges.row[edge], edges.column[edge]
+        source_key = chunk_key(source[row : row + edges.height[edge]], numbering.source_size)
+        target_key = chunk_key(target[column : column + edges.width[edge]], numbering.target_size)
+        keys[edge] = source_key * factor + target_key
+    return keys
+
+
+@njit
+def _example_edges(pairs: SymbolPairs, example: int, target_chunk: int) -> LatticeEdges:
+    """Return the edges of the lattice of an example."""
+    num_source = pairs.source_offsets[example + 1] - pairs.source_offsets[example]
+    num_target = pairs.target_offsets[example + 1] - pairs.target_offsets[example]
+    return list_edges(num_source, num_target, target_chunk)
+
+
+@njit
+def _count_edges(pairs: SymbolPairs, rows: Int[np.ndarray, " n"], target_chunk: int) -> int:
+    """Return the number of edges of several examples."""
+    count = 0
+    for example in rows:
+        count += _example_edges(pairs, example, target_chunk).row.shape[0]
+    return count
 
 
 @njit
 def _write_edge_keys(
     pairs: SymbolPairs, rows: Int[np.ndarray, " n"], numbering: GraphoneKeys, keys: Int[np.ndarray, " E"]
-) -> int:
-    """Write the keys of all edges, in the order in which `_add_expected_counts` reads them; return their number.
-
-    An empty array is not written to.
-    """
-    sizes, count, target_factor = (
-        edge_sizes(numbering.target_chunk),
-        0,
-        (numbering.target_size + 1) ** numbering.target_chunk,
-    )
+) -> None:
+    """Write the keys of the edges of several examples, one example after the other."""
+    first = 0
     for example in rows:
-        source = pairs.source[pairs.source_offsets[example] : pairs.source_offsets[example + 1]]
-        target = pairs.target[pairs.target_offsets[example] : pairs.target_offsets[example + 1]]
-        lengths = (source.shape[0], target.shape[0])
-        for row in range(lengths[0]):
-            for column in range(lengths[1] + 1):
-                if not _is_in_lattice(row, column, lengths, numbering.target_chunk):
-                    continue
-                for kind in range(sizes.shape[0]):
-                    height, width = sizes[kind]
-                    if _is_in_lattice(row + height, column + width, lengths, numbering.target_chunk):
-                        if keys.shape[0]:
-                            source_key = chunk_key(source[row : row + height], numbering.source_size)
-                            target_key = chunk_key(target[column : column + width], numbering.target_size)
-                            keys[count] = source_key * target_factor + target_key
-                        count += 1
-    return count
+        edges = _example_edges(pairs, example, numbering.target_chunk)
+        last = first + edges.row.shape[0]
+        keys[first:last] = _edge_keys(pairs, example, numbering, edges)
+        first = last
 
 
 @njit
 def _forward(
-    lengths: tuple[int, int],
-    target_chunk: int,
-    ids: Int[np.ndarray, " E"],
-    probabilities: Float[np.ndarray, " G"],
+    edges: LatticeEdges,
+    probabilities: Float[np.ndarray, " E"],
     alpha: Float[np.ndarray, "S+1 T+1"],
     scales: Float[np.ndarray, " S+1"],
 ) -> None:
@@ -152,24 +187,16 @@ def _forward(
 
     The last row keeps the scale of the row before it.
     """
-    sizes, edge = edge_sizes(target_chunk), 0
     alpha[:], scales[:] = 0.0, 0.0
     alpha[0, 0] = 1.0
-    for row in range(lengths[0]):
-        if row > 0:
+    for edge in range(edges.row.shape[0]):
+        row, column = edges.row[edge], edges.column[edge]
+        if row > 0 and edges.row[edge - 1] < row:
             maximum = max(alpha[row].max(), 1e-300)
-            # The later rows hold what earlier rows have added, in the same scale.
-            alpha[row : min(row + SOURCE_CHUNK, lengths[0] + 1)] /= maximum
-            scales[row] = scales[row - 1] + np.log(maximum)
-        for column in range(lengths[1] + 1):
-            if not _is_in_lattice(row, column, lengths, target_chunk):
-                continue
-            for kind in range(sizes.shape[0]):
-                height, width = sizes[kind]
-                if _is_in_lattice(row + height, column + width, lengths, target_chunk):
-                    alpha[row + height, column + width] += alpha[row, column] * probabilities[ids[edge]]
-                    edge += 1
-    scales[lengths[0]] = scales[lengths[0] - 1]
+            # The next row holds what earlier rows have added, in the same scale.
+            alpha[row : row + SOURCE_CHUNK] /= maximum
+            scales[row:] = scales[row - 1] + np.log(maximum)
+        alpha[row + edges.height[edge], column + edges.width[edge]] += alpha[row, column] * probabilities[edge]
 
 
 @njit
@@ -177,49 +204,41 @@ def _add_expected_counts(
     pairs: SymbolPairs,
     rows: Int[np.ndarray, " n"],
     target_chunk: int,
-    edge_ids: Int[np.ndarray, " E"],
-    probabilities: Float[np.ndarray, " G"],
-    counts: Float[np.ndarray, " G"],
+    ids: Int[np.ndarray, " E"],
+    distribution: tuple[Float[np.ndarray, " G"], Float[np.ndarray, " G"]],
 ) -> None:
-    """Add the expected count of each graphone by the forward-backward algorithm."""
-    sizes, first = edge_sizes(target_chunk), 0
+    """Add the expected count of each graphone by the forward-backward algorithm.
+
+    `distribution` holds the probabilities and the counts; `ids` are the numbers of the graphones of all edges.
+    """
+    (probabilities, counts), first = distribution, 0
     for example in rows:
-        height_total = pairs.source_offsets[example + 1] - pairs.source_offsets[example]
-        width_total = pairs.target_offsets[example + 1] - pairs.target_offsets[example]
-        lengths = (height_total, width_total)
-        alpha, beta = np.empty((lengths[0] + 1, lengths[1] + 1)), np.zeros((lengths[0] + 1, lengths[1] + 1))
-        scales = np.empty(lengths[0] + 1)
-        _forward(lengths, target_chunk, edge_ids[first:], probabilities, alpha, scales)
-        edge = first + _count_edges(lengths, target_chunk)
-        first = edge
-        if alpha[lengths] <= 0.0:
+        edges = _example_edges(pairs, example, target_chunk)
+        edge_ids = ids[first : first + edges.row.shape[0]]
+        first += edges.row.shape[0]
+        height = pairs.source_offsets[example + 1] - pairs.source_offsets[example]
+        width = pairs.target_offsets[example + 1] - pairs.target_offsets[example]
+        alpha, beta = np.empty((height + 1, width + 1)), np.zeros((height + 1, width + 1))
+        scales, edge_probabilities = np.empty(height + 1), probabilities[edge_ids]
+        _forward(edges, edge_probabilities, alpha, scales)
+        if alpha[height, width] <= 0.0:
             continue  # the probabilities underflow: an example of very rare graphones
-        beta[lengths] = 1.0 / alpha[lengths]
-        for row in range(lengths[0] - 1, -1, -1):
-            for column in range(lengths[1], -1, -1):
-                if not _is_in_lattice(row, column, lengths, target_chunk):
-                    continue
-                for kind in range(sizes.shape[0] - 1, -1, -1):
-                    height, width = sizes[kind]
-                    if _is_in_lattice(row + height, column + width, lengths, target_chunk):
-                        edge -= 1
-                        scale = np.exp(scales[row] - scales[row + height])
-                        share = beta[row + height, column + width] * probabilities[edge_ids[edge]] * scale
-                        beta[row, column] += share
-                        counts[edge_ids[edge]] += share * alpha[row, column]
+        beta[height, width] = 1.0 / alpha[height, width]
+        for edge in range(edges.row.shape[0] - 1, -1, -1):
+            row, column = edges.row[edge], edges.column[edge]
+            below, right = row + edges.height[edge], column + edges.width[edge]
+            share = beta[below, right] * edge_probabilities[edge] * np.exp(scales[row] - scales[below])
+            beta[row, column] += share
+            counts[edge_ids[edge]] += share * alpha[row, column]
 
 
 @njit
-def _count_edges(lengths: tuple[int, int], target_chunk: int) -> int:
-    """Return the number of edges of a lattice."""
-    sizes, count = edge_sizes(target_chunk), 0
-    for row in range(lengths[0]):
-        for column in range(lengths[1] + 1):
-            if _is_in_lattice(row, column, lengths, target_chunk):
-                for kind in range(sizes.shape[0]):
-                    if _is_in_lattice(row + sizes[kind, 0], column + sizes[kind, 1], lengths, target_chunk):
-                        count += 1
-    return count
+def _log_probability(distribution: GraphoneDistribution, key: int, missing: float) -> float:
+    """Return the log-probability of a graphone; `missing` if it is not in the distribution."""
+    place = np.searchsorted(distribution.keys, key)
+    is_kept = place < distribution.keys.shape[0] and distribution.keys[place] == key
+    log_probability: float = distribution.log_probabilities[place] if is_kept else missing
+    return log_probability
 
 
 @njit
@@ -228,59 +247,34 @@ def _write_best_paths(
     rows: Int[np.ndarray, " n"],
     numbering: GraphoneKeys,
     distribution: GraphoneDistribution,
-    graphones: Int[np.ndarray, " graphones"],
-    offsets: Int[np.ndarray, " n+1"],
+    alignments: Alignments,
 ) -> None:
     """Write the keys of the graphones of the best path of each lattice (Viterbi algorithm).
 
     The log-probability of a graphone counts (number of its source symbols + number of its target symbols) / 2 times.
     Otherwise few long graphones would be more probable than many short ones.
     """
-    sizes, target_factor = edge_sizes(numbering.target_chunk), (numbering.target_size + 1) ** numbering.target_chunk
-    missing = distribution.log_probabilities.min() - 3.0  # of graphones outside the sample
+    missing = distribution.log_probabilities.min() - MISSING_PENALTY
     for index in range(rows.shape[0]):
-        example = rows[index]
-        source = pairs.source[pairs.source_offsets[example] : pairs.source_offsets[example + 1]]
-        target = pairs.target[pairs.target_offsets[example] : pairs.target_offsets[example + 1]]
-        lengths = (source.shape[0], target.shape[0])
-        best = np.full((lengths[0] + 1, lengths[1] + 1), -np.inf)
-        kinds, keys = np.zeros(best.shape, np.int64), np.zeros(best.shape, np.int64)
+        edges = _example_edges(pairs, rows[index], numbering.target_chunk)
+        keys, last = _edge_keys(pairs, rows[index], numbering, edges), edges.row.shape[0] - 1
+        height, width = edges.row[last] + edges.height[last], edges.column[last] + edges.width[last]
+        best, incoming = np.full((height + 1, width + 1), -np.inf), np.full((height + 1, width + 1), -1)
         best[0, 0] = 0.0
-        for row in range(lengths[0]):
-            for column in range(lengths[1] + 1):
-                if not _is_in_lattice(row, column, lengths, numbering.target_chunk):
-                    continue
-                for kind in range(sizes.shape[0]):
-                    height, width = sizes[kind]
-                    if not _is_in_lattice(row + height, column + width, lengths, numbering.target_chunk):
-                        continue
-                    source_key = chunk_key(source[row : row + height], numbering.source_size)
-                    key = source_key * target_factor + chunk_key(target[column : column + width], numbering.target_size)
-                    place = np.searchsorted(distribution.keys, key)
-                    is_known = place < distribution.keys.shape[0] and distribution.keys[place] == key
-                    log_probability = distribution.log_probabilities[place] if is_known else missing
-                    score = best[row, column] + log_probability * 0.5 * (height + width)
-                    if score > best[row + height, column + width]:
-                        best[row + height, column + width] = score
-                        kinds[row + height, column + width], keys[row + height, column + width] = kind, key
-        offsets[index + 1] = _follow_path(sizes, kinds, keys, graphones[offsets[index] :]) + offsets[index]
-
-
-@njit
-def _follow_path(
-    sizes: Int[np.ndarray, "kinds 2"],
-    kinds: Int[np.ndarray, "S+1 T+1"],
-    keys: Int[np.ndarray, "S+1 T+1"],
-    graphones: Int[np.ndarray, " graphones"],
-) -> int:
-    """Write the keys of the graphones on the best path to the last node; return their number."""
-    row, column, count = kinds.shape[0] - 1, kinds.shape[1] - 1, 0
-    while row > 0:
-        graphones[count] = keys[row, column]
-        height, width = sizes[kinds[row, column]]
-        row, column, count = row - height, column - width, count + 1
-    graphones[:count] = graphones[:count][::-1].copy()
-    return count
+        for edge in range(edges.row.shape[0]):
+            row, column = edges.row[edge], edges.column[edge]
+            below, right = row + edges.height[edge], column + edges.width[edge]
+            weight = 0.5 * (edges.height[edge] + edges.width[edge])
+            score = best[row, column] + weight * _log_probability(distribution, keys[edge], missing)
+            if score > best[below, right]:
+                best[below, right], incoming[below, right] = score, edge
+        first, count = alignments.offsets[index], 0
+        while height > 0:
+            edge = incoming[height, width]
+            alignments.graphones[first + count] = keys[edge]
+            height, width, count = edges.row[edge], edges.column[edge], count + 1
+        alignments.graphones[first : first + count] = alignments.graphones[first : first + count][::-1].copy()
+        alignments.offsets[index + 1] = first + count
 
 
 def alignable_rows(pairs: SymbolPairs, target_chunk: int) -> Int[np.ndarray, " n"]:
@@ -307,14 +301,14 @@ def estimate_graphones(pairs: SymbolPairs, numbering: GraphoneKeys, iterations: 
         letter-to-phoneme conversion; Bisani and Ney 2008, Joint-sequence models, section 3.
     """
     rows = _sample_rows(pairs, numbering.target_chunk)
-    keys = np.empty(_write_edge_keys(pairs, rows, numbering, np.empty(0, np.int64)), np.int64)
+    keys = np.empty(_count_edges(pairs, rows, numbering.target_chunk), np.int64)
     _write_edge_keys(pairs, rows, numbering, keys)
     graphones, edge_ids = np.unique(keys, return_inverse=True)
     edge_ids = edge_ids.astype(np.int32)
     probabilities = np.full(len(graphones), 1 / max(len(graphones), 1))
     for _ in range(iterations):
         counts = np.zeros(len(graphones))
-        _add_expected_counts(pairs, rows, numbering.target_chunk, edge_ids, probabilities, counts)
+        _add_expected_counts(pairs, rows, numbering.target_chunk, edge_ids, (probabilities, counts))
         probabilities = counts / counts.sum()
     kept = probabilities > MIN_PROBABILITY
     return GraphoneDistribution(graphones[kept], np.log(probabilities[kept]))
@@ -339,6 +333,6 @@ def align_pairs(pairs: SymbolPairs, numbering: GraphoneKeys, distribution: Graph
     """
     rows = alignable_rows(pairs, numbering.target_chunk)
     graphones = np.empty(int(np.diff(pairs.source_offsets)[rows].sum()), np.int64)
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    _write_best_paths(pairs, rows, numbering, distribution, graphones, offsets)
-    return Alignments(graphones[: offsets[-1]], offsets)
+    found = Alignments(graphones, np.zeros(len(rows) + 1, np.int64))
+    _write_best_paths(pairs, rows, numbering, distribution, found)
+    return Alignments(graphones[: found.offsets[-1]], found.offsets)

@@ -48,7 +48,7 @@ class _Order(NamedTuple):
     """Last token."""
     place: Int[np.ndarray, " n"]
     """A position in the text at which it ends."""
-    count: Int[np.ndarray, " n"]
+    frequency: Int[np.ndarray, " n"]
     """Number of its occurrences."""
     numbers: Int[np.ndarray, " tokens"]
     """Number of the n-gram that ends at each position; −1 where none does."""
@@ -120,12 +120,15 @@ def _count_ngrams(
 
 
 def _adjusted_counts(orders: list[_Order], n: int, lengths: Int[np.ndarray, " tokens"]) -> Int[np.ndarray, " n"]:
-    """Return the counts of n-grams at the highest order and of those that begin a sequence, else the preceding tokens."""
+    """Return the count of each n-gram of an order as smoothing uses it.
+
+    It is the number of occurrences at the highest order and at the begin of a sequence, else of preceding tokens.
+    """
     found = orders[n - 1]
     if n == len(orders):
-        return found.count.copy()
+        return found.frequency.copy()
     preceding = np.bincount(found.numbers[orders[n].place], minlength=len(found.token))
-    return np.where(lengths[found.place] == n, found.count, preceding)
+    return np.where(lengths[found.place] == n, found.frequency, preceding)
 
 
 def _smooth(

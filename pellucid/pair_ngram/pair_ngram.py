@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from pellucid.data.vocabulary import NUM_SPECIAL, UNK
+from pellucid.data.vocabulary import UNK
 from pellucid.pair_ngram.alignment import (
-    SOURCE_CHUNK,
     GraphoneKeys,
     SymbolPairs,
     align_pairs,
@@ -26,7 +25,7 @@ from pellucid.pair_ngram.alignment import (
     estimate_graphones,
 )
 from pellucid.pair_ngram.ngram_model import NgramModel, fit_ngram_model
-from pellucid.pair_ngram.search import GraphoneTable, search_outputs
+from pellucid.pair_ngram.search import GraphoneTable, SearchSettings, search_outputs
 
 ORDER = 8
 """Default order of the n-gram model, in graphones."""
@@ -75,11 +74,6 @@ class PairNgram:
             chunks, np.append(first, size), target, lengths, self.numbering.source_size, begin, size + 1, lowest
         )
 
-    @cached_property
-    def _stamps(self) -> Int[np.ndarray, " tokens"]:
-        """Work space of the search."""
-        return np.zeros(len(self.graphones) + 3, np.int64)
-
     def nbest(self, source: Sequence[int], count: int, beam_size: int = BEAM_SIZE) -> list[PairOutput]:
         """Return the most probable outputs of a source, the best first; fewer than `count` if the beam holds fewer.
 
@@ -89,8 +83,8 @@ class PairNgram:
             beam_size: Hypotheses per source position.
         """
         ids, nothing = np.array(source, np.int64), np.zeros(0, np.int64)
-        settings = (max(beam_size, count), MARGIN, count, True)
-        outputs, scores = search_outputs(self.model, self.table, ids, nothing, settings, self._stamps)
+        settings = SearchSettings(max(beam_size, count), MARGIN, count)
+        outputs, scores = search_outputs(self.model, self.table, ids, nothing, True, settings)
         return [
             PairOutput(self._target_ids(output), float(score)) for output, score in zip(outputs, scores, strict=True)
         ]
@@ -103,7 +97,8 @@ class PairNgram:
             target: Target ids, without the end symbol.
         """
         ids, given = np.array(source, np.int64), np.array(target, np.int64)
-        _, scores = search_outputs(self.model, self.table, ids, given, (BEAM_SIZE, np.inf, 1, False), self._stamps)
+        settings = SearchSettings(BEAM_SIZE, MARGIN, 1)
+        _, scores = search_outputs(self.model, self.table, ids, given, False, settings)
         return float(scores[0]) if len(scores) else -np.inf
 
     def _target_ids(self, output: Int[np.ndarray, " steps"]) -> tuple[int, ...]:

@@ -16,11 +16,9 @@ from pellucid.kernels.compilation import njit
 from pellucid.pair_ngram.alignment import SOURCE_CHUNK, chunk_key
 from pellucid.pair_ngram.ngram_model import NgramModel
 
-FREE = -1
-"""Number of target symbols of a search without a given target."""
 MULTIPLIER, INCREMENT = np.int64(6364136223846793005), np.int64(1442695040888963407)
 """Constants of the linear congruential generator by which outputs are hashed (Knuth's MMIX)."""
-SKIP = np.int32(-1)
+SKIP = -1
 """In place of a graphone that is not in the table."""
 
 
@@ -45,8 +43,44 @@ class GraphoneTable(NamedTuple):
     """Log-probability of a graphone that is not in the table, after the shortest history (given targets only)."""
 
 
+class SearchSettings(NamedTuple):
+    """Settings of a search."""
+
+    beam_size: int
+    """Hypotheses that are extended per source position."""
+    margin: float
+    """A hypothesis is dropped if its score is lower than the best at its position by more than this."""
+    num_outputs: int
+    """K, maximum number of outputs."""
+
+
+class _Search(NamedTuple):
+    """What a search reads at every position, and its work space."""
+
+    model: NgramModel
+    table: GraphoneTable
+    source: Int[np.ndarray, " S"]
+    target: Int[np.ndarray, " T"]
+    """Given target; empty for a free search."""
+    is_free: bool
+    """True if there is no given target."""
+    settings: SearchSettings
+    stamps: Int[np.ndarray, " tokens"]
+    """Number of the extension in which each graphone was found last; in the last place, the number of extensions."""
+
+
+class _Paths(NamedTuple):
+    """Extended hypotheses, each the step of a path; step 0 is the beginning."""
+
+    step: Int[np.ndarray, " steps"]
+    """Step before."""
+    graphone: Int[np.ndarray, " steps"]
+    size: Int[np.ndarray, "1"]
+    """Number of steps in use."""
+
+
 class _Hypotheses(NamedTuple):
-    """Arrays of hypotheses at one source position; `count[0]` are in use."""
+    """Hypotheses at one source position; the first `size[0]` are in use."""
 
     score: Float[np.ndarray, " n"]
     node: Int[np.ndarray, " n"]
@@ -56,7 +90,7 @@ class _Hypotheses(NamedTuple):
     """Step of the hypothesis that was extended."""
     graphone: Int[np.ndarray, " n"]
     """Last graphone."""
-    count: Int[np.ndarray, "1"]
+    size: Int[np.ndarray, "1"]
 
 
 @njit
@@ -75,10 +109,10 @@ def _allocate(capacity: int) -> _Hypotheses:
 @njit
 def _append(to: _Hypotheses, score: float, node: int, output: int, step: int, graphone: int) -> None:
     """Append a hypothesis."""
-    place = to.count[0]
+    place = to.size[0]
     to.score[place], to.node[place], to.output[place] = score, node, output
     to.step[place], to.graphone[place] = step, graphone
-    to.count[0] = place + 1
+    to.size[0] = place + 1
 
 
 @njit
@@ -112,7 +146,7 @@ def _add_logarithms(first: float, second: float) -> float:
 @njit
 def _merge(found: _Hypotheses) -> Int[np.ndarray, " n"]:
     """Add the probabilities of equal hypotheses to the best of them; return their numbers, the best first."""
-    count = found.count[0]
+    count = found.size[0]
     keys = found.output[:count] * MULTIPLIER + found.node[:count]
     order = np.argsort(keys)
     kept, num_kept, first = np.empty(count, np.int64), 0, 0
@@ -130,93 +164,70 @@ def _merge(found: _Hypotheses) -> Int[np.ndarray, " n"]:
 
 
 @njit
-def _extended_output(
-    table: GraphoneTable, graphone: int, output: int, target: Int[np.ndarray, " T"], free: bool
-) -> int:
+def _extended_output(search: _Search, graphone: int, output: int) -> int:
     """Return the output with the target symbols of a graphone; −1 if it leaves the given target."""
-    length = table.target_length[graphone]
-    if free:
-        for place in range(length):
-            output = output * MULTIPLIER + table.target[graphone, place] + INCREMENT
+    symbols = search.table.target[graphone, : search.table.target_length[graphone]]
+    if search.is_free:
+        for symbol in symbols:
+            output = output * MULTIPLIER + symbol + INCREMENT
         return output
-    if output + length > target.shape[0]:
+    if output + symbols.shape[0] > search.target.shape[0]:
         return -1
-    for place in range(length):
-        if target[output + place] != table.target[graphone, place]:
+    for symbol in symbols:
+        if search.target[output] != symbol:
             return -1
-    return output + length
+        output += 1
+    return output
 
 
 @njit
 def _extend(
-    model: NgramModel,
-    table: GraphoneTable,
-    chunk: int,
-    hypothesis: tuple[float, int, int, int],
-    target: Int[np.ndarray, " T"],
-    free: bool,
-    minimum: float,
-    seen: Int[np.ndarray, " tokens"],
-    to: _Hypotheses,
+    search: _Search, chunk: int, hypothesis: tuple[float, int, int, int], minimum: float, to: _Hypotheses
 ) -> float:
     """Append the extensions of a hypothesis by the graphones of a source chunk; return the best score of them.
 
-    A graphone's probability is that after the longest history that it follows. `seen` is the stamp of each graphone
-    that a longer history has given, and, in its last place, the current stamp. A given target also has extensions by
-    graphones that are not in the table.
+    A graphone's probability is that after the longest history that it follows.
     """
-    score, node, output, step = hypothesis
-    seen[-1] += 1
-    stamp, best, history = seen[-1], -np.inf, node
+    model, first, last = search.model, search.table.first[chunk], search.table.first[chunk + 1]
+    score, history, output, step = hypothesis
+    search.stamps[-1] += 1
+    best = -np.inf
     while True:
-        child, end = _find_child(model, history, table.first[chunk]), model.first_child[history + 1]
-        while child < end and model.token[child] < table.first[chunk + 1]:
-            graphone = model.token[child]
-            if seen[graphone] != stamp:
-                seen[graphone] = stamp
-                extended, total = (
-                    _extended_output(table, graphone, output, target, free),
-                    score + model.log_probability[child],
-                )
-                if (free or extended >= 0) and total > minimum:
-                    _append(to, total, _longest_history(model, child), extended, step, graphone)
-                    best = max(best, total)
+        child = _find_child(model, history, first)
+        while child < model.first_child[history + 1] and model.token[child] < last:
+            graphone, total = model.token[child], score + model.log_probability[child]
+            is_new = search.stamps[graphone] != search.stamps[-1]
+            search.stamps[graphone] = search.stamps[-1]
+            extended = _extended_output(search, graphone, output) if is_new and total > minimum else -1
+            if is_new and total > minimum and (search.is_free or extended >= 0):
+                _append(to, total, _longest_history(model, child), extended, step, graphone)
+                best = max(best, total)
             child += 1
         if history == 0:
-            break
+            return best
         score, history = score + model.backoff[history], model.suffix[history]
-    return best
 
 
 @njit
-def _guess(
-    table: GraphoneTable,
-    hypothesis: tuple[float, int, int, int],
-    target_length: int,
-    is_known: bool,
-    to: _Hypotheses,
-) -> float:
+def _guess(search: _Search, is_known: bool, hypothesis: tuple[float, int, int, int], to: _Hypotheses) -> float:
     """Append extensions without a graphone of the table, at the cost of an unseen one; return their score.
 
-    A source symbol that is no chunk by itself writes nothing. If a target is given, every source symbol may also write
-    any 0 to M symbols of it.
+    A source symbol that is no chunk by itself (`is_known` is False) writes nothing. If a target is given, every source
+    symbol may also write any 0 to M symbols of it.
     """
-    score, node, output, step = hypothesis
-    longest = 0
-    if target_length == FREE:
-        if is_known:
-            return -np.inf
-    else:
-        longest = min(table.target.shape[1], target_length - output)
+    if search.is_free and is_known:
+        return -np.inf
+    score, output, step = hypothesis[0] + search.table.unseen, hypothesis[2], hypothesis[3]
+    longest = 0 if search.is_free else min(search.table.target.shape[1], search.target.shape[0] - output)
     for length in range(longest + 1):
-        _append(to, score + table.unseen, 0, output + length, step, SKIP)
-    return score + table.unseen
+        _append(to, score, 0, output + length, step, SKIP)
+    return score
 
 
 @njit
 def _end_scores(model: NgramModel, table: GraphoneTable, found: _Hypotheses) -> None:
     """Add the log-probability of the end to each hypothesis, after which all have the same node."""
-    for number in range(found.count[0]):
+    for number in range(found.size[0]):
         node, score = found.node[number], found.score[number]
         while True:
             child = _find_child(model, node, table.end)
@@ -228,6 +239,16 @@ def _end_scores(model: NgramModel, table: GraphoneTable, found: _Hypotheses) -> 
                 break
             score, node = score + model.backoff[node], model.suffix[node]
         found.score[number], found.node[number] = score, 0
+
+
+@njit
+def _find_chunk(table: GraphoneTable, symbols: Int[np.ndarray, " n"]) -> int:
+    """Return the number of a source chunk, or −1."""
+    key = chunk_key(symbols, table.source_size)
+    place = np.searchsorted(table.chunks, key)
+    is_found = place < table.chunks.shape[0] and table.chunks[place] == key
+    number: int = place if is_found else -1
+    return number
 
 
 @njit
@@ -243,87 +264,99 @@ def _capacity(table: GraphoneTable, source: Int[np.ndarray, " S"], beam_size: in
 
 
 @njit
-def _find_chunk(table: GraphoneTable, symbols: Int[np.ndarray, " n"]) -> int:
-    """Return the number of a source chunk, or −1."""
-    key = chunk_key(symbols, table.source_size)
-    place = np.searchsorted(table.chunks, key)
-    return place if place < table.chunks.shape[0] and table.chunks[place] == key else -1
-
-
-@njit
 def search_outputs(
     model: NgramModel,
     table: GraphoneTable,
     source: Int[np.ndarray, " S"],
     target: Int[np.ndarray, " T"],
-    settings: tuple[int, float, int, bool],
-    seen: Int[np.ndarray, " tokens"],
-) -> tuple[Int[np.ndarray, "K steps"], Float[np.ndarray, " K"]]:
-    """Return the graphones of the best outputs of a source, −1 where there is none, and their scores.
+    is_free: bool,
+    settings: SearchSettings,
+) -> tuple[Int[np.ndarray, "K S"], Float[np.ndarray, " K"]]:
+    """Return the best outputs of a source, the best first.
 
     Args:
         model: N-gram model over graphones.
         table: The graphones.
         source: Source ids.
-        target: Given target ids; empty if `free`.
-        settings: Beam size, greatest difference to the best score of a position, K, and True for a search without a
-            given target (`free`).
-        seen: Work space: one stamp per token, and the last stamp.
+        target: Given target ids; empty if `is_free`.
+        is_free: True for a search of all outputs, False for the given target alone.
+        settings: Settings of the search.
+
+    Returns:
+        The graphones of the most probable alignment of each output, the last first, then −1; and the scores.
     """
-    beam_size, margin, num_outputs, free = settings
-    length, capacity = source.shape[0], _capacity(table, source, beam_size)
+    length, capacity = source.shape[0], _capacity(table, source, settings.beam_size)
+    search = _Search(
+        model, table, source, target, is_free, settings, np.zeros(table.target_length.shape[0] + 1, np.int64)
+    )
+    most = length * settings.beam_size + 1
+    paths = _Paths(np.empty(most, np.int32), np.empty(most, np.int32), np.ones(1, np.int64))
+    paths.step[0], paths.graphone[0] = -1, SKIP
     rows = (_allocate(capacity), _allocate(capacity), _allocate(capacity))  # of successive positions, in a ring
-    best, chunks = np.full(length + 1, -np.inf), np.empty(SOURCE_CHUNK, np.int64)
-    steps, graphones = np.empty(length * beam_size + 1, np.int32), np.empty(length * beam_size + 1, np.int32)
-    num_steps, target_length = 1, FREE if free else target.shape[0]
+    best = np.full(length + 1, -np.inf)
     _append(rows[0], 0.0, table.begin, 0, -1, SKIP)
-    best[0], steps[0], graphones[0] = 0.0, -1, SKIP
+    best[0] = 0.0
     for position in range(length):
         here = rows[position % (SOURCE_CHUNK + 1)]
-        for size in range(1, SOURCE_CHUNK + 1):
-            chunks[size - 1] = _find_chunk(table, source[position : position + size])
-        numbers = _merge(here)
-        for rank in range(min(len(numbers), beam_size)):
-            number = numbers[rank]
-            if here.score[number] < best[position] - margin:
-                break
-            if position > 0:
-                steps[num_steps], graphones[num_steps] = here.step[number], here.graphone[number]
-                num_steps += 1
-            hypothesis = (here.score[number], here.node[number], here.output[number], num_steps - 1)
-            for size in range(1, min(SOURCE_CHUNK, length - position) + 1):
-                end, chunk = position + size, chunks[size - 1]
-                to = rows[end % (SOURCE_CHUNK + 1)]
-                if chunk >= 0:
-                    minimum = best[end] - margin
-                    found = _extend(model, table, chunk, hypothesis, target, free, minimum, seen, to)
-                    best[end] = max(best[end], found)
-                if size == 1:
-                    best[end] = max(best[end], _guess(table, hypothesis, target_length, chunk >= 0, to))
-        here.count[0] = 0
+        after = (rows[(position + 1) % (SOURCE_CHUNK + 1)], rows[(position + 2) % (SOURCE_CHUNK + 1)])
+        _extend_position(search, position, here, after, best, paths)
     last = rows[length % (SOURCE_CHUNK + 1)]
-    if not free:
-        _drop_incomplete(last, target_length)
+    if not is_free:
+        _drop_incomplete(last, target.shape[0])
     _end_scores(model, table, last)
-    numbers = _merge(last)[:num_outputs]
-    outputs = np.full((len(numbers), length), SKIP, np.int32)
-    for rank in range(len(numbers)):
+    numbers = _merge(last)[: settings.num_outputs]
+    outputs = np.full((numbers.shape[0], length), SKIP, np.int32)
+    for rank in range(numbers.shape[0]):
         graphone, step = last.graphone[numbers[rank]], last.step[numbers[rank]]
         for place in range(length):
             outputs[rank, place] = graphone
             if step <= 0:
                 break
-            graphone, step = graphones[step], steps[step]
+            graphone, step = paths.graphone[step], paths.step[step]
     return outputs, last.score[numbers]
+
+
+@njit
+def _extend_position(
+    search: _Search,
+    position: int,
+    here: _Hypotheses,
+    after: tuple[_Hypotheses, _Hypotheses],
+    best: Float[np.ndarray, " S+1"],
+    paths: _Paths,
+) -> None:
+    """Extend the best hypotheses of a position by graphones of one and of two source symbols, and forget the others."""
+    chunks = np.full(SOURCE_CHUNK, -1)
+    for size in range(1, min(SOURCE_CHUNK, search.source.shape[0] - position) + 1):
+        chunks[size - 1] = _find_chunk(search.table, search.source[position : position + size])
+    for number in _merge(here)[: search.settings.beam_size]:
+        if here.score[number] < best[position] - search.settings.margin:
+            break
+        step = 0
+        if position > 0:
+            step = paths.size[0]
+            paths.step[step], paths.graphone[step] = here.step[number], here.graphone[number]
+            paths.size[0] = step + 1
+        hypothesis = (here.score[number], here.node[number], here.output[number], step)
+        guessed = _guess(search, chunks[0] >= 0, hypothesis, after[0])
+        best[position + 1] = max(best[position + 1], guessed)
+        for size in range(1, SOURCE_CHUNK + 1):
+            if chunks[size - 1] >= 0:
+                end = position + size
+                found = _extend(
+                    search, chunks[size - 1], hypothesis, best[end] - search.settings.margin, after[size - 1]
+                )
+                best[end] = max(best[end], found)
+    here.size[0] = 0
 
 
 @njit
 def _drop_incomplete(found: _Hypotheses, target_length: int) -> None:
     """Keep the hypotheses that have written the whole target."""
     count = 0
-    for number in range(found.count[0]):
+    for number in range(found.size[0]):
         if found.output[number] == target_length:
             found.score[count], found.node[count], found.output[count] = found.score[number], found.node[number], 0
             found.step[count], found.graphone[count] = found.step[number], found.graphone[number]
             count += 1
-    found.count[0] = count
+    found.size[0] = count
