@@ -118,7 +118,8 @@ def _append(to: _Hypotheses, score: float, node: int, output: int, step: int, gr
 @njit
 def _find_child(model: NgramModel, node: int, token: int) -> int:
     """Return the first child of a node whose token is not below the given one; the end of the children if none is."""
-    low, high = model.first_child[node], model.first_child[node + 1]
+    low: int = model.first_child[node]
+    high: int = model.first_child[node + 1]
     while low < high:
         middle = (low + high) // 2
         if model.token[middle] < token:
@@ -247,20 +248,20 @@ def _find_chunk(table: GraphoneTable, symbols: Int[np.ndarray, " n"]) -> int:
     key = chunk_key(symbols, table.source_size)
     place = np.searchsorted(table.chunks, key)
     is_found = place < table.chunks.shape[0] and table.chunks[place] == key
-    number: int = place if is_found else -1
-    return number
+    return int(place) if is_found else -1
 
 
 @njit
 def _capacity(table: GraphoneTable, source: Int[np.ndarray, " S"], beam_size: int) -> int:
     """Return the maximum number of hypotheses at a source position before they are merged."""
-    most = 1
+    most: int = 1
     for position in range(source.shape[0]):
         for size in range(1, SOURCE_CHUNK + 1):
             chunk = _find_chunk(table, source[position : position + size])
             if chunk >= 0:
-                most = max(most, table.first[chunk + 1] - table.first[chunk])
-    return SOURCE_CHUNK * beam_size * (most + table.target.shape[1] + 2)
+                most = max(most, int(table.first[chunk + 1] - table.first[chunk]))
+    capacity: int = SOURCE_CHUNK * beam_size * (most + table.target.shape[1] + 2)
+    return capacity
 
 
 @njit
