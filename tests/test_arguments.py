@@ -87,10 +87,10 @@ def argument_error_message(value: object, kind: object) -> str:
     ],
 )
 def test_matching_values_are_converted(value: object, kind: object, expected: object) -> None:
-    found = convert_argument("name", value, kind)
-    assert found == expected and type(found) is type(expected)
-    if isinstance(found, list | tuple):
-        assert [type(each) for each in found] == [type(each) for each in expected]  # type: ignore[attr-defined]
+    actual = convert_argument("name", value, kind)
+    assert actual == expected and type(actual) is type(expected)
+    if isinstance(actual, list | tuple):
+        assert [type(each) for each in actual] == [type(each) for each in expected]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,9 @@ def test_beam_equals_a_loop_over_single_hypotheses(
     config: Config, batch: Batch, seed: int, width: int, minimum: int
 ) -> None:
     network, limits = make_network_with_eos_bias(config, seed), LengthLimits(minimum, LIMIT)
-    found = beam(network, batch.source, batch.source_lengths, limits, width, nbest=width)
-    assert len(found) == len(batch.source)
-    for outputs, source, length in zip(found, batch.source, batch.source_lengths.tolist(), strict=True):
+    actual = beam(network, batch.source, batch.source_lengths, limits, width, nbest=width)
+    assert len(actual) == len(batch.source)
+    for outputs, source, length in zip(actual, batch.source, batch.source_lengths.tolist(), strict=True):
         expected = beam_by_loops(network, source[:length], limits, width)
         assert [output.ids.tolist() for output in outputs] == [ids for _, ids in expected[:width]]
         np.testing.assert_allclose(
@@ -116,8 +116,8 @@ def test_beam_equals_a_loop_over_single_hypotheses(
 @given(NETWORKS, batches(), SEEDS)
 def test_beam_size_one_equals_greedy_search(config: Config, batch: Batch, seed: int) -> None:
     network = make_network_with_eos_bias(config, seed)
-    found = beam(network, batch.source, batch.source_lengths, LIMITS, 1)
-    for outputs, greedy_output in zip(found, greedy(network, batch.source, batch.source_lengths, LIMITS), strict=True):
+    result = beam(network, batch.source, batch.source_lengths, LIMITS, 1)
+    for outputs, greedy_output in zip(result, greedy(network, batch.source, batch.source_lengths, LIMITS), strict=True):
         assert len(outputs) == 1
         assert_outputs_close(outputs[0], greedy_output)
 
@@ -129,7 +129,7 @@ def test_exhaustive_beam_finds_the_most_probable_outputs(config: Config, batch: 
     source, lengths = batch.source[:1], batch.source_lengths[:1]
     all_outputs = [[*ids, EOS] for count in range(3) for ids in product(symbols, repeat=count)]
     limits, width = LengthLimits(0, 2), len(all_outputs)
-    found = beam(network, source, lengths, limits, width + len(symbols) ** 3, nbest=width)[0]
+    result = beam(network, source, lengths, limits, width + len(symbols) ** 3, nbest=width)[0]
     memory = network.encoder(source, lengths)
     cache, suppressed = network.decoder.prepare(memory), suppressed_symbols(VOCABULARY_SIZE)
     scores = {}
@@ -138,9 +138,9 @@ def test_exhaustive_beam_finds_the_most_probable_outputs(config: Config, batch: 
         log_probabilities = symbol_log_probabilities(unrolled.logits, suppressed)[0].detach()
         scores[tuple(ids)] = float(log_probabilities.gather(1, torch.tensor(ids)[:, None]).sum())
     best = sorted(all_outputs, key=lambda ids: -scores[tuple(ids)])
-    assert [output.ids.tolist() for output in found] == best
+    assert [output.ids.tolist() for output in result] == best
     np.testing.assert_allclose(
-        [output_score(output) for output in found], [scores[tuple(ids)] for ids in best], atol=1e-5
+        [output_score(output) for output in result], [scores[tuple(ids)] for ids in best], atol=1e-5
     )
 
 
@@ -150,13 +150,13 @@ def test_outputs_are_independent_of_batch_composition_padding_and_order(
     config: Config, batch: Batch, seed: int, width: int, columns: int, random: Random
 ) -> None:
     network = make_network_with_eos_bias(config, seed)
-    found = beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=2)
-    order = list(range(len(found)))
+    result = beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=2)
+    order = list(range(len(result)))
     random.shuffle(order)
     source = randomize_padding(batch.source, batch.source_lengths, seed, columns)
     reordered = beam(network, source[order], batch.source_lengths[order], LIMITS, width, nbest=2)
     for row, outputs in zip(order, reordered, strict=True):
-        for actual, expected in zip(outputs, found[row], strict=True):
+        for actual, expected in zip(outputs, result[row], strict=True):
             assert_outputs_close(actual, expected)
 
 
@@ -167,10 +167,10 @@ def test_removal_of_finished_sources_does_not_change_outputs(
 ) -> None:
     network = make_network_with_eos_bias(config, seed)
     arguments = (network, batch.source, batch.source_lengths, LIMITS, width)
-    found = beam(*arguments)
+    result = beam(*arguments)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SHRINK", shrink)
-        for actual, expected in zip(beam(*arguments), found, strict=True):
+        for actual, expected in zip(beam(*arguments), result, strict=True):
             assert_outputs_close(actual[0], expected[0])
 
 

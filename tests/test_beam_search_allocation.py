@@ -56,14 +56,14 @@ def test_narrow_beams_end_soon_after_the_symbol_is_met() -> None:
     model = load(digits_run().run)
     unconstrained = model.predict(SOURCES)
     for width in (1, 2, 5):
-        found = model.with_beam(width).with_options(DecodingOptions(required=("7",))).predict(SOURCES)
-        assert all("7" in trace.output and trace.finished for trace in found)
+        result = model.with_beam(width).with_options(DecodingOptions(required=("7",))).predict(SOURCES)
+        assert all("7" in trace.output and trace.finished for trace in result)
         assert all(
             len(trace.output) <= len(free_trace.output) + 2
-            for trace, free_trace in zip(found, unconstrained, strict=True)
+            for trace, free_trace in zip(result, unconstrained, strict=True)
         )
-    both = model.with_options(DecodingOptions(required=("7", "4"))).predict(SOURCES)
-    assert all({"7", "4"} <= {*trace.output} and len(trace.output) <= 5 for trace in both)
+    traces = model.with_options(DecodingOptions(required=("7", "4"))).predict(SOURCES)
+    assert all({"7", "4"} <= {*trace.output} and len(trace.output) <= 5 for trace in traces)
 
 
 def test_samples_contain_the_required_symbol_instead_of_an_early_eos() -> None:

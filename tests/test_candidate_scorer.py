@@ -30,16 +30,16 @@ def test_exhaustive_beam_finds_the_best_outputs(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer
 ) -> None:
     network, outputs = make_small_network(kind, seed), enumerate_outputs(2)
-    found = run_search(
+    result = run_search(
         network, batch, SearchCase(max_length=2, beam_size=EXHAUSTIVE_BEAM_SIZE, nbest=len(outputs), score=score)
     )[0]
     scores = {
         ids: score_by_definition(each, score)
         for ids, each in zip(outputs, score_outputs(network, batch, 0, outputs), strict=True)
     }
-    assert {tuple(each.decoded.ids.tolist()) for each in found} == {*outputs}
-    np.testing.assert_allclose([each.score for each in found], sorted(scores.values(), reverse=True), atol=1e-4)
-    for each in found:
+    assert {tuple(each.decoded.ids.tolist()) for each in result} == {*outputs}
+    np.testing.assert_allclose([each.score for each in result], sorted(scores.values(), reverse=True), atol=1e-4)
+    for each in result:
         assert each.score == pytest.approx(scores[tuple(each.decoded.ids.tolist())], abs=1e-4)
 
 
@@ -63,19 +63,19 @@ def test_outputs_have_the_defined_scores_in_descending_order(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int
 ) -> None:
     network = make_small_network(kind, seed)
-    for row, found in enumerate(run_search(network, batch, SearchCase(beam_size=width, nbest=width, score=score))):
+    for row, result in enumerate(run_search(network, batch, SearchCase(beam_size=width, nbest=width, score=score))):
         for each, rescored in zip(
-            found,
-            score_outputs(network, batch, row, [hypothesis.decoded.ids.tolist() for hypothesis in found]),
+            result,
+            score_outputs(network, batch, row, [hypothesis.decoded.ids.tolist() for hypothesis in result]),
             strict=True,
         ):
             assert each.score == pytest.approx(score_by_definition(each.decoded, score), abs=1e-4)
             np.testing.assert_allclose(each.decoded.log_probabilities, rescored.log_probabilities, atol=1e-5)
             np.testing.assert_allclose(each.decoded.weights, rescored.weights, atol=1e-5)
-        finished_scores = [each.score for each in found if each.decoded.ids[-1] == EOS]
+        finished_scores = [each.score for each in result if each.decoded.ids[-1] == EOS]
         assert (
             finished_scores == sorted(finished_scores, reverse=True)
-            and [each.score for each in found[: len(finished_scores)]] == finished_scores
+            and [each.score for each in result[: len(finished_scores)]] == finished_scores
         )
 
 
@@ -85,10 +85,10 @@ def test_outputs_are_independent_of_batch_composition(
     kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, random: object
 ) -> None:
     network, case = make_small_network(kind, seed), SearchCase(beam_size=width, nbest=2, score=score)
-    for row, found in enumerate(run_search(network, batch, case)):
+    for row, result in enumerate(run_search(network, batch, case)):
         rows, length = slice(row, row + 1), int(batch.source_lengths[row])
         single_source = batch._replace(source=batch.source[rows, :length], source_lengths=batch.source_lengths[rows])
-        for expected, actual in zip(found, run_search(network, single_source, case)[0], strict=True):
+        for expected, actual in zip(result, run_search(network, single_source, case)[0], strict=True):
             assert expected.decoded.ids.tolist() == actual.decoded.ids.tolist()
             assert expected.score == pytest.approx(actual.score, abs=1e-4)
 
@@ -103,5 +103,5 @@ def test_length_penalty_equals_the_published_one() -> None:
 
 def test_coverage_penalty_equals_the_published_one() -> None:
     covered = np.array([[[0.5, 2.0, 0.0]]], np.float32)
-    found = CandidateScorer("none", 0.0, 0.2).score(np.array([[-1.0]], np.float32), 3, covered)
-    assert found == pytest.approx(-1 + 0.2 * (np.log(0.5) + np.log(MIN_COVERAGE)))
+    result = CandidateScorer("none", 0.0, 0.2).score(np.array([[-1.0]], np.float32), 3, covered)
+    assert result == pytest.approx(-1 + 0.2 * (np.log(0.5) + np.log(MIN_COVERAGE)))

@@ -165,7 +165,7 @@ def test_every_panel_of_a_run_is_saved_in_every_format(
     assert corpus is not None
     steps = files["Examples"]["Output steps"]
     texts = read_svg_texts(steps["SVG"])
-    assert {"output", "most probable", *(f"{place + 1}" for place in range(len(trace.target)))} <= set(texts)
+    assert {"output", "most probable", *(f"{position + 1}" for position in range(len(trace.target)))} <= set(texts)
     assert trace.output in texts[0] and page_contents().examples[0].text in texts[0]
     assert len(read_csv_lines(steps["CSV"])) == len(trace.target) + 1
     confusions = files["Corpus"]["Confusions"]
