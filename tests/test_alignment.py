@@ -37,7 +37,7 @@ def make_spans(first: list[int], stop: list[int], known: list[bool]) -> Alignmen
     return AlignmentSpans(np.array([first]), np.array([stop]), np.array([known]))
 
 
-def test_error_counts_peaks_outside_and_mass_sums_weights_inside() -> None:
+def test_alignment_error_counts_maxima_outside_and_mass_sums_weights_inside() -> None:
     result = alignment_agreement(WEIGHTS, make_spans([0, 1, 0], [2, 3, 9], [True, True, False]))
     assert result.error == 0.5
     assert result.mass == pytest.approx((0.8 + 0.5) / 2)

@@ -463,7 +463,7 @@ def test_endless_iterables_are_refused(value: object, kind: object, message: str
 
 
 def test_refused_files_and_generators_stay_open(tmp_path: Path) -> None:
-    """The caller may go on reading what a function has refused."""
+    """The caller can still read a file or a generator after a function has refused it."""
     path = tmp_path / "x"
     path.write_bytes(b"1\n2\n3\n")
     generator = (number for number in (1, 2, 3))

@@ -1,4 +1,4 @@
-"""Monotonic attention: both recursions compared with the explicit sum, and the position of the scan."""
+"""Monotonic attention: both recursions compared with the explicit sum, and the start of the next scan."""
 
 import numpy as np
 import torch

@@ -68,7 +68,7 @@ def augmentation_config(kind: str, ratio: float, seed: int = 1) -> Config:
     return msgspec.structs.replace(config, seed=seed)
 
 
-def test_a_training_reports_and_logs_its_synthetic_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_reports_and_logs_synthetic_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events = train_to_end(write_digit_files(tmp_path), tmp_path / "run", augmentation_config("copy", 0.4))
     (augmented,) = [event for event in events if isinstance(event, DataAugmented)]
     assert augmented == DataAugmented("copy", 60, 24)

@@ -46,11 +46,11 @@ def test_exhaustive_beam_finds_the_best_outputs(
 @few_examples
 @given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4), st.integers(1, 6))
 def test_early_stopping_keeps_the_best_outputs(
-    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, max_length: int
+    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, beam_size: int, max_length: int
 ) -> None:
     """A search for more outputs than exist runs to the maximum length."""
     network = make_small_network(kind, seed)
-    case = SearchCase(max_length=max_length, beam_size=width, score=score)
+    case = SearchCase(max_length=max_length, beam_size=beam_size, score=score)
     exhaustive = run_search(network, batch, case._replace(nbest=10_000))
     for (best,), hypotheses in zip(run_search(network, batch, case), exhaustive, strict=True):
         assert best.score == pytest.approx(hypotheses[0].score, abs=1e-5)
@@ -60,10 +60,12 @@ def test_early_stopping_keeps_the_best_outputs(
 @few_examples
 @given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 5))
 def test_outputs_have_the_defined_scores_in_descending_order(
-    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int
+    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, beam_size: int
 ) -> None:
     network = make_small_network(kind, seed)
-    for row, result in enumerate(run_search(network, batch, SearchCase(beam_size=width, nbest=width, score=score))):
+    for row, result in enumerate(
+        run_search(network, batch, SearchCase(beam_size=beam_size, nbest=beam_size, score=score))
+    ):
         for each, rescored in zip(
             result,
             score_outputs(network, batch, row, [hypothesis.decoded.ids.tolist() for hypothesis in result]),
@@ -82,9 +84,9 @@ def test_outputs_have_the_defined_scores_in_descending_order(
 @few_examples
 @given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4), st.randoms(use_true_random=False))
 def test_outputs_are_independent_of_batch_composition(
-    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, random: object
+    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, beam_size: int, random: object
 ) -> None:
-    network, case = make_small_network(kind, seed), SearchCase(beam_size=width, nbest=2, score=score)
+    network, case = make_small_network(kind, seed), SearchCase(beam_size=beam_size, nbest=2, score=score)
     for row, result in enumerate(run_search(network, batch, case)):
         rows, length = slice(row, row + 1), int(batch.source_lengths[row])
         single_source = batch._replace(source=batch.source[rows, :length], source_lengths=batch.source_lengths[rows])

@@ -60,11 +60,11 @@ def satisfies(ids: list[int], constraints: Constraints, row: int) -> bool:
 @few_examples
 @given(KIND, batches(), SEEDS, CANDIDATE_SCORERS, st.integers(1, 4), draw_constraints())
 def test_constraints_hold_in_every_output_of_a_beam(
-    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, width: int, constraints: Constraints
+    kind: tuple[str, str], batch: Batch, seed: int, score: CandidateScorer, beam_size: int, constraints: Constraints
 ) -> None:
     network = make_small_network(kind, seed)
     for row, result in enumerate(
-        run_search(network, batch, SearchCase(0, MAX_LENGTH, width, width, score, constraints))
+        run_search(network, batch, SearchCase(0, MAX_LENGTH, beam_size, beam_size, score, constraints))
     ):
         assert result
         for each, rescored in zip(

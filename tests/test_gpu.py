@@ -354,8 +354,10 @@ def test_models_load_on_either_device(tmp_path: Path) -> None:
     train_to_end(copy_task_run().files, tmp_path / "gpu", with_device(copy_task_run().config, "cuda"))
     for run in (copy_task_run().run, tmp_path / "gpu"):
         assert next(load(run, "cuda").network.parameters()).is_cuda
-        for width in (1, 4):
-            cpu_traces, gpu_traces = (load(run, device).with_beam(width).predict(sources) for device in ("cpu", "cuda"))
+        for beam_size in (1, 4):
+            cpu_traces, gpu_traces = (
+                load(run, device).with_beam(beam_size).predict(sources) for device in ("cpu", "cuda")
+            )
             assert [trace.output for trace in cpu_traces] == [trace.output for trace in gpu_traces]
     assert json.loads(read_tensors(tmp_path / "gpu" / "training.safetensors")[1]["progress"])["update"] > 0
 

@@ -298,8 +298,10 @@ def tab_to(page: Page, max_presses: int, role: str, name: str) -> None:
     """Press Tab until the element with this role and name has the focus."""
     for _ in range(max_presses):
         page.keyboard.press("Tab")
-        script = "([role, name]) => { const at = document.activeElement; return at.getAttribute('role') === role"
-        if page.evaluate(f"{script} && at.getAttribute('aria-label').startsWith(name) }}", [role, name]):
+        script = (
+            "([role, name]) => { const element = document.activeElement; return element.getAttribute('role') === role"
+        )
+        if page.evaluate(f"{script} && element.getAttribute('aria-label').startsWith(name) }}", [role, name]):
             return
     raise AssertionError(f"no {role} {name!r} within {max_presses} presses of Tab")
 
