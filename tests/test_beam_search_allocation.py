@@ -14,9 +14,9 @@ from pellucid.training.run_folder import load
 SOURCES = ["one two", "nine", "three three one", "five two six", "eight"]
 
 
-def allocation_pattern(allowed: str, met: str, required: int, beam_size: int) -> str:
+def allocation_pattern(continuable: str, met: str, required: int, beam_size: int) -> str:
     """Return which candidates get a slot, as a string of 0 and 1. Candidates are in descending order of score."""
-    rows = np.array([[each == "1" for each in allowed]]), np.array([[*map(int, met)]])
+    rows = np.array([[each == "1" for each in continuable]]), np.array([[*map(int, met)]])
     return "".join(map(str, allocate_beam(*rows, required, beam_size)[0].astype(int)))
 
 
@@ -34,14 +34,14 @@ def test_slots_are_split_over_counts_and_the_rest_goes_to_the_best() -> None:
 
 @given(st.integers(1, 3), st.integers(1, 9), st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=20))
 def test_every_slot_is_used_exactly_once(required: int, beam_size: int, candidates: list[tuple[bool, int]]) -> None:
-    allowed, met = (
-        np.array([[is_allowed for is_allowed, _ in candidates]], bool),
+    continuable, met = (
+        np.array([[is_continuable for is_continuable, _ in candidates]], bool),
         np.array([[min(num_met, required) for _, num_met in candidates]], np.int64),
     )
-    allocated = allocate_beam(allowed, met, required, beam_size)
-    assert not (allocated & ~allowed).any() and allocated.sum() == min(beam_size, allowed.sum())
+    allocated = allocate_beam(continuable, met, required, beam_size)
+    assert not (allocated & ~continuable).any() and allocated.sum() == min(beam_size, continuable.sum())
     for count in range(required + 1):
-        of_count = allowed & (met == count)
+        of_count = continuable & (met == count)
         assert allocated[of_count].sum() >= min(of_count.sum(), beam_size // (required + 1))
         assert not (np.diff(allocated[of_count].astype(int)) > 0).any()  # the best candidates of a count come first
 

@@ -136,7 +136,7 @@ def test_tikz_picture_of_a_tagger_has_tags(tmp_path: Path) -> None:
     trace = replace(make_trace(["a", "b_"], ["X", "Y"], [[1, 0], [0, 1]], [1.0, 0.5]), task="tag")
     for suffix in TRACE_SUFFIXES:
         trace.save(tmp_path / f"a{suffix}")
-    assert "reads (source)" not in (tmp_path / "a.svg").read_text("utf-8")
+    assert "← output" not in (tmp_path / "a.svg").read_text("utf-8")
     picture = tikz_picture(trace)
     assert picture.count(r"\node") == 4 and picture.count(r"\fill") == 2 and r"{b\_}" in picture
     assert r"\draw" not in picture and picture.count("{") == picture.count("}")

@@ -23,6 +23,6 @@ test("describes the origin of a weight: softmax, rank and score differences", ()
   const told = plain(describeOrigin(read, 0, 1));
   expect(told).toContain("= 0.100, rank 2 of 2; entropy of the row: 0.47 bits");
   expect(told).toContain("relative to the maximum, a (1), that is ln 0.100 − ln 0.900 = −2.20.");
-  expect(plain(describeOrigin(read, 0, 0))).not.toContain("against the greatest");
+  expect(plain(describeOrigin(read, 0, 0))).not.toContain("relative to the maximum");
   expect(describeOrigin(read, 1, 0)).toBe("");
 });
