@@ -154,7 +154,7 @@ def test_error_shows_its_count_and_opens_its_examples(open_page: OpenPage, many_
             continue
         page.goto(f"{many_errors}#example={index}")
         links = page.locator(".kinds button")
-        expect(page.locator(".picked .source, .verdict").first).to_be_visible()
+        expect(page.locator(".picked .source, .example-result").first).to_be_visible()
         descriptions = [
             f"{describe_confusion(confusions[pair])}: {confusions[pair].count} times in the file"
             for pair in frequent_pairs

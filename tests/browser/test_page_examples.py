@@ -117,9 +117,9 @@ def test_steps_show_probability_entropy_and_candidates(open_page: OpenPage, serv
 def test_error_explanation_is_shown_first(open_page: OpenPage, server_url: str) -> None:
     index, _ = first_wrong_example()
     page = open_page(example_address(server_url, index))
-    verdict = page.locator(".picked .verdict").first
-    expect(verdict).to_contain_text("Wrong:")
-    expect(verdict).to_contain_text("Maximum attention: position")
+    result = page.locator(".picked .example-result").first
+    expect(result).to_contain_text("Wrong:")
+    expect(result).to_contain_text("Maximum attention: position")
 
 
 def test_first_error_of_a_long_output_is_visible(open_page: OpenPage, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_first_error_of_a_long_output_is_visible(open_page: OpenPage, tmp_path: 
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
         page.reload()
-        expect(page.locator(".verdict td.substitution").first).to_be_in_viewport()
+        expect(page.locator(".example-result td.substitution").first).to_be_in_viewport()
         expect(find_panel(page, "Output steps").locator(".step.here")).to_have_attribute(
             "aria-label", re.compile("^Step 61:")
         )
@@ -157,7 +157,7 @@ def test_typed_source_is_decoded_while_typing(open_page: OpenPage, server_url: s
     page, item = open_page(server_url), page_examples()[3]
     page.get_by_role("searchbox", name="Source to decode").press_sequentially(item.text)
     expect(page.get_by_role("radio").first).to_contain_text(item.traces[0].output)
-    expect(page.locator(".picked .verdict")).to_have_text(f"output {item.traces[0].output}")
+    expect(page.locator(".picked .example-result")).to_have_text(f"output {item.traces[0].output}")
     expect(find_panel(page, "Attention links").get_by_role("application")).to_have_attribute(
         "aria-label", re.compile(f"^Links from {len(item.text)} source positions")
     )

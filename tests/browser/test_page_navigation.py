@@ -298,7 +298,7 @@ def test_percentages_name_their_total(open_page: OpenPage, server_url: str) -> N
 def test_output_has_one_tab_stop_and_arrow_keys(open_page: OpenPage, exported_page_url: str) -> None:
     page = open_page(exported_page_url)
     page.get_by_role("option", name=re.compile("^wrong, ")).first.click()
-    symbols = page.locator(".verdict td button")
+    symbols = page.locator(".example-result td button")
     expect(symbols.and_(page.locator("[tabindex='0']"))).to_have_count(1)
     symbols.first.focus()
     for _ in range(symbols.count()):

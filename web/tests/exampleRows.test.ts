@@ -34,7 +34,7 @@ describe("the list of examples", () => {
   it("filters by pattern, correctness, length and indices", () => {
     expect(indices(filterRows(rows, { ...NO_FILTER, pattern: "^abc$" }, "file", false))).toEqual([0]);
     expect(indices(filterRows(rows, { ...NO_FILTER, pattern: "!" }, "file", false))).toEqual([1]);
-    expect(indices(filterRows(rows, { ...NO_FILTER, verdict: "wrong" }, "file", false))).toEqual([1]);
+    expect(indices(filterRows(rows, { ...NO_FILTER, correctness: "wrong" }, "file", false))).toEqual([1]);
     expect(indices(filterRows(rows, { ...NO_FILTER, minimum: 3, maximum: 3 }, "file", false))).toEqual([0]);
     expect(indices(filterRows(rows, { ...NO_FILTER, only: { indices: [2], reason: "" } }, "file", false))).toEqual([2]);
   });
@@ -87,11 +87,11 @@ describe("explanation of the first error", () => {
   const same = (written: number, expected: string): EditOperation => ({ kind: "same", step: written, expected });
   const extra = (written: number): EditOperation => ({ kind: "insertion", step: written, expected: null });
   const missing = (expected: string): EditOperation => ({ kind: "deletion", step: null, expected });
-  const told = (output: string, reference: string, of: EditOperation[]) => {
-    const made = example("abc", output, reference, of);
+  const describeErrors = (output: string, reference: string, of: EditOperation[]) => {
+    const wrongExample = example("abc", output, reference, of);
     const target = [...output, "⟨end⟩"];
-    const ended = { ...trace(`${output}$`, "abc"), target, top: target.map((): [string, number][] => [["q", -1], ["x", -2], ["⟨end⟩", -3]]) };
-    return [describeResult(made, target), explainError(made, ended)[1]];
+    const traceWithEnd = { ...trace(`${output}$`, "abc"), target, top: target.map((): [string, number][] => [["q", -1], ["x", -2], ["⟨end⟩", -3]]) };
+    return [describeResult(wrongExample, target), explainError(wrongExample, traceWithEnd)[1]];
   };
   const rows: [string, string, string, EditOperation[], string, string][] = [
     ["extra first", "qxy", "xy", [extra(0), same(1, "x"), same(2, "y")], "step 1: extra “q” before “x”", "The expected symbol “x” has p = 0.14, rank 2."],
@@ -111,7 +111,7 @@ describe("explanation of the first error", () => {
     );
     expect(reading([0.15, ...Array.from({ length: 99 }, () => 0.85 / 99)])).toBe("Diffuse attention: maximum 15 % at position 1, “a”, 15 times a uniform share.");
   });
-  it.each(rows)("%s", (_, output, reference, of, said, reason) => {
-    expect(told(output, reference, of)).toEqual([`Wrong: ${said}.`, reason]);
+  it.each(rows)("%s", (_, output, reference, of, description, reason) => {
+    expect(describeErrors(output, reference, of)).toEqual([`Wrong: ${description}.`, reason]);
   });
 });

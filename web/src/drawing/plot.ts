@@ -87,15 +87,15 @@ export function logSeries(log: Record<string, unknown>[], view: TaskView): { los
   return { losses: [...losses.values()], metrics: [...metrics.values()] };
 }
 
-/** Downsamples to at most `most` points; the minimum and the maximum of each stretch are kept. */
+/** Downsamples to at most `maximum` points; the minimum and the maximum of each interval are kept. */
 export function downsample(points: [number, number][], maximum: number): [number, number][] {
   if (points.length <= maximum) return points;
   const size = Math.ceil((2 * points.length) / maximum);
   const kept: [number, number][] = [];
   for (let start = 0; start < points.length; start += size) {
-    const stretch = points.slice(start, start + size);
-    const low = stretch.reduce((best, point) => (point[1] < best[1] ? point : best));
-    const high = stretch.reduce((best, point) => (point[1] > best[1] ? point : best));
+    const interval = points.slice(start, start + size);
+    const low = interval.reduce((best, point) => (point[1] < best[1] ? point : best));
+    const high = interval.reduce((best, point) => (point[1] > best[1] ? point : best));
     kept.push(...(low[0] < high[0] ? [low, high] : low === high ? [low] : [high, low]));
   }
   return kept;

@@ -38,14 +38,14 @@ export interface ExampleRow {
 export interface ExampleFilter {
   /** Regular expression on source, outputs and references. */
   pattern: string;
-  verdict: "all" | "right" | "wrong";
+  correctness: "all" | "correct" | "wrong";
   minimum: number;
   maximum: number;
   /** Examples selected in another view, with a description. */
   only: { indices: number[]; reason: string } | null;
 }
 
-export const NO_FILTER: ExampleFilter = { pattern: "", verdict: "all", minimum: 0, maximum: Infinity, only: null };
+export const NO_FILTER: ExampleFilter = { pattern: "", correctness: "all", minimum: 0, maximum: Infinity, only: null };
 
 /** Negative coverage deviation penalty: mean of ln(1 + |1 − Σ|⁶) over the column sums Σ (Rikters et al. 2017). */
 export function coverageDeviation(weights: Float32Array, sources: number): number {
@@ -95,7 +95,7 @@ export function filterRows(rows: ExampleRow[], filter: ExampleFilter, order: Sor
   const kept = rows.filter(
     (candidate) =>
       (!only || only.has(candidate.index)) &&
-      (filter.verdict === "all" || candidate.example.exact === (filter.verdict === "right")) &&
+      (filter.correctness === "all" || candidate.example.exact === (filter.correctness === "correct")) &&
       candidate.length >= filter.minimum &&
       candidate.length <= filter.maximum &&
       (typeof found === "string" || searchableTexts(candidate.example).some((text) => found.test(text))),

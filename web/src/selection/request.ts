@@ -59,7 +59,7 @@ export function editSource(request: DecodeRequest, symbols: string[], separator:
   return { ...request, text: next.join(separator), ...moveOverrides(request, oldPositions) };
 }
 
-/** Masks and overrides after position p has become places[p] (null: a new symbol). */
+/** Masks and overrides of an edited source; `oldPositions` has the previous position of each symbol (null: a new symbol). */
 export function moveOverrides(request: DecodeRequest, oldPositions: (number | null)[]): Pick<DecodeRequest, "masked_positions" | "attention_overrides"> {
   return {
     masked_positions: oldPositions.flatMap((old, now) => (old !== null && request.masked_positions.includes(old) ? [now] : [])),
@@ -171,7 +171,7 @@ export interface RequestHistory {
   now: number;
 }
 
-/** Appends a request; `over` replaces the current one, as while dragging. */
+/** Appends a request; `replace` replaces the current one, as while dragging. */
 export function pushRequest(history: RequestHistory, request: DecodeRequest, replace = false): RequestHistory {
   if (sameRequest(history.past[history.now]!, request)) return history;
   const past = [...history.past.slice(0, history.now + (replace ? 0 : 1)), request].slice(-200);
