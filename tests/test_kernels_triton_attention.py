@@ -26,7 +26,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs tri
 
 @contextmanager
 def force_kernel() -> Iterator[None]:
-    """Use the kernel on any device, although the backend declines the device of the interpreter."""
+    """Use the kernel on every device: by default it is not used on the CPU, on which the tests interpret it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "use_kernel", lambda request: request.computation == "attention")
         yield

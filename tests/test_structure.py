@@ -99,7 +99,7 @@ QUOTING_FUNCTIONS = {
 """Functions that accept an error of another library and return a short text without control characters."""
 
 
-def find_quoted_errors(tree: ast.Module) -> Iterator[str]:
+def find_copied_messages(tree: ast.Module) -> Iterator[str]:
     """Yield the lines that copy the message of another library, which may quote a file at any length."""
     for handler in ast.walk(tree):
         if not isinstance(handler, ast.ExceptHandler) or handler.name is None or handler.type is None:
@@ -133,7 +133,7 @@ def find_violations(path: str, source: str) -> list[str]:
         for node in list_functions(tree)
         for violation in find_signature_violations(node)
     ]
-    return [f"{path}:{violation}" for violation in [*result, *find_prints(path, tree), *find_quoted_errors(tree)]]
+    return [f"{path}:{violation}" for violation in [*result, *find_prints(path, tree), *find_copied_messages(tree)]]
 
 
 def format_table() -> str:

@@ -172,7 +172,7 @@ def test_groups_and_comparisons_report_accuracy(task: Task, tmp_path: Path) -> N
         assert "error rate" not in page_text and "symbol errors" not in page_text and first in page_text
 
 
-def test_the_error_page_has_words_with_their_tags(tmp_path: Path) -> None:
+def test_the_evaluation_page_shows_wrong_tags(tmp_path: Path) -> None:
     trained = task_run("tag")
     wrong = write_pairs(tmp_path / "wrong.tsv", [Example("abcd", "CC-V")])
     result = run_pellucid("evaluate", trained.run, wrong, "--html", tmp_path / "page.html")

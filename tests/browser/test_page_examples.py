@@ -75,7 +75,7 @@ def test_links_show_their_share_and_the_slider_changes_it(open_page: OpenPage, s
     assert int(fewer_links) < int(links) and 50 <= int(lower_share) <= int(share)
 
 
-def test_click_locks_a_step_until_escape_and_in_the_address(open_page: OpenPage, server_url: str) -> None:
+def test_click_locks_a_step_and_adds_it_to_the_address(open_page: OpenPage, server_url: str) -> None:
     page = open_page(server_url)
     step = find_panel(page, "Output steps").locator(".step").nth(1)
     step.click()

@@ -114,7 +114,7 @@ def test_predicted_position_is_framed(open_page: OpenPage) -> None:
     item = first_example("point")
     position = int(item.traces[0].output) - 1
     with serve_page("point", open_page) as page:
-        framed = find_panel(page, "Attention over the source").locator(".right" if item.exact else ".answer")
+        framed = find_panel(page, "Attention over the source").locator(".correct" if item.exact else ".predicted")
         expect(framed).to_have_attribute("data-index", f"{position}")
         expect(find_panel(page, "Attention weights")).to_contain_text(
             "Each attention weight is the probability of its position"

@@ -60,17 +60,17 @@ describe("errors of an example", () => {
   });
   it("finds confusions that occur more than once in the file", () => {
     const all = [["z", "w", 9], [null, "v", 2], ["y", null, 1], ["!", null, 4], ["q", "w", 7]].map(([expected, predicted, count]) => ({ expected, predicted, count, num_expected: 12, example_indices: [1] })) as ConfusionCount[];
-    const kinds = repeatedConfusions(examples[1]!, examples[1]!.traces[0]!, all);
-    expect(kinds.map((each) => describeConfusion(each, VIEWS.transduce!))).toEqual(["“w” instead of “z”: 9", "“v” instead of nothing: 2", "nothing instead of “!”: 4"]);
-    expect(kinds.map((each) => describeShownErrors(each, examples))).toEqual([1, 1, 1].map((times) => `, ${times} of them shown`));
-    expect(describeShownErrors({ ...kinds[0]!, count: 1 }, examples)).toBe("");
+    const repeated = repeatedConfusions(examples[1]!, examples[1]!.traces[0]!, all);
+    expect(repeated.map((each) => describeConfusion(each, VIEWS.transduce!))).toEqual(["“w” instead of “z”: 9", "“v” instead of nothing: 2", "nothing instead of “!”: 4"]);
+    expect(repeated.map((each) => describeShownErrors(each, examples))).toEqual([1, 1, 1].map((times) => `, ${times} of them shown`));
+    expect(describeShownErrors({ ...repeated[0]!, count: 1 }, examples)).toBe("");
     const twice = { expected: "y", predicted: null, count: 2, num_expected: 12, example_indices: [0] };
     const missed = { ...examples[1]!, edits: [edits[1]!, edits[1]!] };
     expect(describeShownErrors(twice, [missed])).toBe(", in 1 example");
     expect(describeShownErrors({ ...twice, count: 5 }, [missed])).toBe(", 2 of them shown, in 1 example");
-    expect(describeShownErrors({ ...kinds[0]!, example_indices: [] }, examples)).toBe(", none of them shown");
-    expect(describeConfusionShare(kinds[0]!, examples, VIEWS.transduce!)).toBe("“w” instead of “z”: 9 of 12, 1 of them shown");
-    expect(describeConfusionShare({ ...kinds[1]!, count: 1 }, examples, VIEWS.transduce!)).toBe("“v” instead of nothing: 1");
+    expect(describeShownErrors({ ...repeated[0]!, example_indices: [] }, examples)).toBe(", none of them shown");
+    expect(describeConfusionShare(repeated[0]!, examples, VIEWS.transduce!)).toBe("“w” instead of “z”: 9 of 12, 1 of them shown");
+    expect(describeConfusionShare({ ...repeated[1]!, count: 1 }, examples, VIEWS.transduce!)).toBe("“v” instead of nothing: 1");
     expect(repeatedConfusions(examples[0]!, examples[0]!.traces[0]!, all)).toEqual([]);
     expect(repeatedConfusions(examples[1]!, examples[1]!.traces[0]!, [])).toEqual([]);
   });

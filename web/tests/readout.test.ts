@@ -20,9 +20,9 @@ test("describes a cell, a step, a position and an empty selection", () => {
 });
 
 test("describes the origin of a weight: softmax, rank and score differences", () => {
-  const origin = plain(describeOrigin(read, 0, 1));
-  expect(origin).toContain("= 0.100, rank 2 of 2; entropy of the row: 0.47 bits");
-  expect(origin).toContain("relative to the maximum, a (1), that is ln 0.100 − ln 0.900 = −2.20.");
+  const description = plain(describeOrigin(read, 0, 1));
+  expect(description).toContain("= 0.100, rank 2 of 2; entropy of the row: 0.47 bits");
+  expect(description).toContain("relative to the maximum, a (1), that is ln 0.100 − ln 0.900 = −2.20.");
   expect(plain(describeOrigin(read, 0, 0))).not.toContain("relative to the maximum");
   expect(describeOrigin(read, 1, 0)).toBe("");
 });

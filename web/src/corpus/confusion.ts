@@ -25,8 +25,8 @@ function symbolsByCount(confusions: readonly ConfusionCount[], pick: (each: Conf
   for (const each of confusions) times.set(pick(each), (times.get(pick(each)) ?? 0) + each.count);
   return [...times].sort((a, b) => b[1] - a[1]).map(([symbol]) => symbol);
 }
-function sortSymbols(kept: readonly (string | null)[]): (string | null)[] {
-  return [...kept.filter((symbol) => symbol !== null).sort(), ...kept.filter((symbol) => symbol === null)];
+function sortSymbols(symbols: readonly (string | null)[]): (string | null)[] {
+  return [...symbols.filter((symbol) => symbol !== null).sort(), ...symbols.filter((symbol) => symbol === null)];
 }
 
 /** Builds the table; if `square`, rows and columns are the same symbols. */

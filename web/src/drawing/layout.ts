@@ -113,8 +113,8 @@ export function pruneLinks(weights: Grid, mass: number, maximum = MAX_LINKS): Pr
     }
   }
   if (links.length > maximum) links.sort((a, b) => a.rank - b.rank || b.weight - a.weight).length = maximum;
-  const kept = links.reduce((sum, link) => sum + link.weight, 0);
-  return { links: links.map(({ step, position, weight }) => ({ step, position, weight })), share: total > 0 ? Math.min(1, kept / total) : 0 };
+  const shownWeight = links.reduce((sum, link) => sum + link.weight, 0);
+  return { links: links.map(({ step, position, weight }) => ({ step, position, weight })), share: total > 0 ? Math.min(1, shownWeight / total) : 0 };
 }
 
 /** Curve from (x0, y0) down to (x1, y1), vertical at both ends. */
