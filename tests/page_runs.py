@@ -14,7 +14,7 @@ from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page
 
-RUN_KINDS = ("digits", "sounds", "long")
+RUN_KINDS = ("digits", "pronunciation", "long")
 SPELLING_PHONES = {"sci": "ʃ i", "sce": "ʃ e", "ci": "t͡ʃ i", "ce": "t͡ʃ e", "chi": "k i", "che": "k e", "gn": "ɲ"}
 """Phones of spellings of several letters."""
 LETTER_PHONES = {
@@ -60,7 +60,11 @@ def pronunciation_page_data(served: bool = True) -> PageData:
     training = {"epochs": 8, "batch_size": 20, "learning_rate": 0.01, "eval_interval": 2}
     settings = {"size": "tiny", "training": training, "data": {"target_symbols": "words"}, "search": {"beam_size": 3}}
     return _trained_page_data(
-        "sounds", make_pronunciation_examples(300, seed=1), make_pronunciation_examples(60, seed=2), settings, served
+        "pronunciation",
+        make_pronunciation_examples(300, seed=1),
+        make_pronunciation_examples(60, seed=2),
+        settings,
+        served,
     )
 
 
@@ -76,7 +80,7 @@ def make_page_data(kind: str, served: bool = True) -> PageData:
     """Return the page data of one of `RUN_KINDS`."""
     if kind == "digits":
         return digits_page_data(served, beam_size=3)
-    return pronunciation_page_data(served) if kind == "sounds" else long_page_data(served)
+    return pronunciation_page_data(served) if kind == "pronunciation" else long_page_data(served)
 
 
 def _trained_page_data(

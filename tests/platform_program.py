@@ -33,7 +33,7 @@ def interrupt_training(folder: Path) -> None:
     events = train_run(TrainingFiles(Path("train.tsv"), Path("valid.tsv")), folder, config)
     next(event for event in events if type(event).__name__ == "FileSaved")
     assert in_use(folder)
-    assert main(["train", *command_line]) == 2, "two trainings in one folder"
+    assert main(["train", *command_line]) == 2, "a second training run started in the folder of the first"
     events.close()
     assert not in_use(folder)
 

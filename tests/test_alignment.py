@@ -37,15 +37,15 @@ def make_spans(first: list[int], stop: list[int], known: list[bool]) -> Alignmen
     return AlignmentSpans(np.array([first]), np.array([stop]), np.array([known]))
 
 
-def test_error_counts_peaks_outside_and_mass_sums_weights_inside() -> None:
-    found = alignment_agreement(WEIGHTS, make_spans([0, 1, 0], [2, 3, 9], [True, True, False]))
-    assert found.error == 0.5
-    assert found.mass == pytest.approx((0.8 + 0.5) / 2)
+def test_alignment_error_counts_maxima_outside_and_mass_sums_weights_inside() -> None:
+    result = alignment_agreement(WEIGHTS, make_spans([0, 1, 0], [2, 3, 9], [True, True, False]))
+    assert result.error == 0.5
+    assert result.mass == pytest.approx((0.8 + 0.5) / 2)
 
 
 def test_span_may_exceed_the_source() -> None:
-    found = alignment_agreement(WEIGHTS, make_spans([0, 3, 0], [9, 9, 0], [True, True, False]))
-    assert found.error == 0 and found.mass == pytest.approx((1 + 0.4) / 2)
+    result = alignment_agreement(WEIGHTS, make_spans([0, 3, 0], [9, 9, 0], [True, True, False]))
+    assert result.error == 0 and result.mass == pytest.approx((1 + 0.4) / 2)
 
 
 def test_spans_without_a_known_one_are_refused() -> None:
@@ -128,14 +128,14 @@ def test_diagonality_equals_plain_loops() -> None:
 def test_mean_map_equals_the_mean_over_fine_grids() -> None:
     """Each cell of the T × S matrix is repeated 10 S × 10 T times; the repeated cells are averaged over each tenth."""
     traces = [TRACE, make_trace("ab", ["x", END], [[0.9, 0.1], [0.2, 0.8]])]
-    found, expected = mean_attention_map(traces), np.zeros((10, 10))
+    actual, expected = mean_attention_map(traces), np.zeros((10, 10))
     for trace in traces:
         T, S = trace.attention.shape
         fine_grid = np.repeat(np.repeat(trace.attention, 10, axis=0), 10, axis=1) / 10
         expected += fine_grid.reshape(10, T, 10, S).sum(axis=3).mean(axis=1) / len(traces)
-    assert found is not None
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+    assert actual is not None
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+    np.testing.assert_allclose(actual.sum(axis=1), 1, atol=1e-6)
     assert mean_attention_map([]) is None and mean_attention_map([make_trace("a", ["x"], [[0.0]])]) is None
 
 

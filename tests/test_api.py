@@ -217,8 +217,8 @@ def test_added_features_end_to_end(tmp_path: Path) -> None:
         msgspec.structs.replace(transducer.config.search, coverage_penalty=0.2, beam_size=3)
     )
     for predictor in (transducer.with_beam(3), with_coverage, pellucid.load([tmp_path / "run"] * 2)):
-        found = predictor.predict(sources, features=tags)
-        assert [len(trace.source) for trace in found] == [trace.attention.shape[1] for trace in found] == [4, 4, 4, 1]
+        result = predictor.predict(sources, features=tags)
+        assert [len(trace.source) for trace in result] == [trace.attention.shape[1] for trace in result] == [4, 4, 4, 1]
     (forced,) = transducer.force([Example("cab?", uppercase.output, "UP;NOUN")])
     np.testing.assert_allclose(forced.log_probabilities, uppercase.log_probabilities, atol=1e-4)
     assert transducer.sample(["cab"], SamplingConfig(), ["UP;NOUN"])[0][0].attention.shape[1] == 3

@@ -87,10 +87,10 @@ def argument_error_message(value: object, kind: object) -> str:
     ],
 )
 def test_matching_values_are_converted(value: object, kind: object, expected: object) -> None:
-    found = convert_argument("name", value, kind)
-    assert found == expected and type(found) is type(expected)
-    if isinstance(found, list | tuple):
-        assert [type(each) for each in found] == [type(each) for each in expected]  # type: ignore[attr-defined]
+    actual = convert_argument("name", value, kind)
+    assert actual == expected and type(actual) is type(expected)
+    if isinstance(actual, list | tuple):
+        assert [type(each) for each in actual] == [type(each) for each in expected]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_endless_iterables_are_refused(value: object, kind: object, message: str
 
 
 def test_refused_files_and_generators_stay_open(tmp_path: Path) -> None:
-    """The caller may go on reading what a function has refused."""
+    """The caller can still read a file or a generator after a function has refused it."""
     path = tmp_path / "x"
     path.write_bytes(b"1\n2\n3\n")
     generator = (number for number in (1, 2, 3))

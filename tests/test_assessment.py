@@ -42,34 +42,34 @@ ROWS = [("abc", "abc"), ("abd", "abc"), ("x", "x"), ("yz", "y")]
 
 
 def test_all_metrics_are_plain_json() -> None:
-    found = json.loads(msgspec.json.encode(build_assessment(ROWS, groups=["p", "p", "q", "q"]).to_dict()))
-    assert found["exact_match"] == 50 and found["errors"] == 2 and found["symbols"] == 9
-    assert found["confusions"]["kinds"] == {"substitution": 1, "insertion": 0, "deletion": 1}
-    assert found["calibration"]["share_right"] == 0.5 and len(found["calibration"]["bins"]) == 10
-    assert found["texts"]["word_edit_rate"] == 50 and found["texts"]["bleu"]["signature"].startswith("nrefs:1|")
-    assert [row["group"] for row in found["groups"]] == ["p", "q"] and found["groups"][0]["wer"] == 50
-    assert found["macro"]["symbol_error_rate"] == pytest.approx((100 / 6 + 100 / 3) / 2)
-    assert found["oracle"] == [] and found["mean_reciprocal_rank"] is None
+    result = json.loads(msgspec.json.encode(build_assessment(ROWS, groups=["p", "p", "q", "q"]).to_dict()))
+    assert result["exact_match"] == 50 and result["errors"] == 2 and result["symbols"] == 9
+    assert result["confusions"]["kinds"] == {"substitution": 1, "insertion": 0, "deletion": 1}
+    assert result["calibration"]["share_right"] == 0.5 and len(result["calibration"]["bins"]) == 10
+    assert result["texts"]["word_edit_rate"] == 50 and result["texts"]["bleu"]["signature"].startswith("nrefs:1|")
+    assert [row["group"] for row in result["groups"]] == ["p", "q"] and result["groups"][0]["wer"] == 50
+    assert result["macro"]["symbol_error_rate"] == pytest.approx((100 / 6 + 100 / 3) / 2)
+    assert result["oracle"] == [] and result["mean_reciprocal_rank"] is None
 
 
 def test_single_group_has_no_table_and_no_mean() -> None:
-    found = build_assessment(ROWS)
-    assert found.groups == [] and found.mean is None and found.to_dict()["macro"] is None
+    result = build_assessment(ROWS)
+    assert result.groups == [] and result.mean is None and result.to_dict()["macro"] is None
 
 
 @pytest.mark.parametrize("rows", [[("abc", "abc")], [("abc", "xyz")], [("abc", "")], [("", "")], [("", "a")]])
 def test_single_example_may_be_correct_wrong_or_empty(rows: list[tuple[str, ...]]) -> None:
-    found = build_assessment(rows).to_dict()
-    json.loads(msgspec.json.encode(found))
-    assert found["exact_match"] == 100 * (rows[0][0] == rows[0][1])
+    result = build_assessment(rows).to_dict()
+    json.loads(msgspec.json.encode(result))
+    assert result["exact_match"] == 100 * (rows[0][0] == rows[0][1])
     comparison = compare_runs(build_assessment(rows), build_assessment(rows))
     assert comparison.exact_match.p == comparison.symbol_error_rate.p == 1 and comparison.exact_match.difference == 0
 
 
 def test_oracle_accuracy_and_reciprocal_rank_use_all_candidates() -> None:
-    found = build_assessment([("ab", "a", "ab"), ("c", "c"), ("d", "x", "y", "z")])
-    assert [round(each.accuracy, 2) for each in found.oracle] == [33.33, 66.67, 66.67]
-    assert found.mean_reciprocal_rank == pytest.approx((1 / 2 + 1 + 0) / 3)
+    result = build_assessment([("ab", "a", "ab"), ("c", "c"), ("d", "x", "y", "z")])
+    assert [round(each.accuracy, 2) for each in result.oracle] == [33.33, 66.67, 66.67]
+    assert result.mean_reciprocal_rank == pytest.approx((1 / 2 + 1 + 0) / 3)
 
 
 def test_joined_assessments_equal_one_assessment() -> None:
@@ -80,9 +80,9 @@ def test_joined_assessments_equal_one_assessment() -> None:
 def test_runs_with_another_tokenizer_are_split_like_the_first() -> None:
     assessment = build_assessment(ROWS)
     decoded = assessment.decoded
-    found = assess_outputs("run", decoded, tokenizers("words"), tokenizers(), ERROR_RATE_METRICS)
-    assert [each.output for each in found.scored] == [tuple("abc"), tuple("abc"), ("x",), ("y",)]
-    assert found.evaluation == assessment.evaluation
+    result = assess_outputs("run", decoded, tokenizers("words"), tokenizers(), ERROR_RATE_METRICS)
+    assert [each.output for each in result.scored] == [tuple("abc"), tuple("abc"), ("x",), ("y",)]
+    assert result.evaluation == assessment.evaluation
 
 
 def test_runs_on_different_examples_are_not_compared() -> None:
@@ -95,9 +95,9 @@ def test_comparison_of_groups_compares_their_means() -> None:
         build_assessment(ROWS, groups=["p", "p", "p", "q"]),
         build_assessment([(reference, reference) for reference, _ in ROWS], "b", ["p"] * 3 + ["q"]),
     )
-    found = compare_runs(a, b)
-    assert found.exact_match.a == pytest.approx((200 / 3 + 0) / 2) and found.exact_match.b == 100
-    assert (found.only_a, found.only_b) == (0, 2)
+    result = compare_runs(a, b)
+    assert result.exact_match.a == pytest.approx((200 / 3 + 0) / 2) and result.exact_match.b == 100
+    assert (result.only_a, result.only_b) == (0, 2)
     assert replace(a, name="c").name == "c"
 
 
@@ -111,11 +111,11 @@ def test_tags_are_calibrated_individually_without_ignored_ones() -> None:
     examples = [Example("abc", "H-E"), Example("ab", "HE")]
     decoded = DecodedExamples(examples, [(each.target,) for each in examples], ["", ""], [[trace] for trace in traces])
     without_ignored = Tokenizers(*(each._replace(ignored_tag="-") for each in tokenizers()))
-    found = assess_outputs("run", decoded, without_ignored, without_ignored, get_task("tag").metrics)
-    assert found.unit == "tags" and found.to_dict()["calibration"]["of"] == "tags"
-    assert found.calibration.confidence == pytest.approx((0.9 + 0.8 + 0.5 + 0.7) / 4)
-    assert found.calibration.accuracy == 0.5 and sum(each.total for each in found.calibration.bins) == 4
+    result = assess_outputs("run", decoded, without_ignored, without_ignored, get_task("tag").metrics)
+    assert result.unit == "tags" and result.to_dict()["calibration"]["of"] == "tags"
+    assert result.calibration.confidence == pytest.approx((0.9 + 0.8 + 0.5 + 0.7) / 4)
+    assert result.calibration.accuracy == 0.5 and sum(each.total for each in result.calibration.bins) == 4
     assert ("calibration error of a tag", "mean probability of a tag 72.5 %, accuracy 50.0 %") in [
-        (name, text) for name, _, text in score_rows(found)
+        (name, text) for name, _, text in score_rows(result)
     ]
     assert build_assessment(ROWS).to_dict()["calibration"]["of"] == "outputs"

@@ -19,6 +19,7 @@ def test_oracle_accuracy_and_reciprocal_rank_equal_plain_loops(outputs: list[lis
         assert oracle.accuracy == pytest.approx(100 * num_correct / len(outputs))
         assert oracle.ci95.low <= oracle.accuracy <= oracle.ci95.high
     ranks = [
-        next((place for place, output in enumerate(candidates, 1) if output in "ab"), None) for candidates in outputs
+        next((position for position, output in enumerate(candidates, 1) if output in "ab"), None)
+        for candidates in outputs
     ]
     assert mean_reciprocal_rank(scored) == pytest.approx(sum(1 / rank for rank in ranks if rank) / len(outputs))

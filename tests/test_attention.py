@@ -54,10 +54,10 @@ class AttentionCase(NamedTuple):
     attention_state: Tensor
 
     def attend_once(self, override: Tensor | None = None) -> AttentionOutput:
-        attended: AttentionOutput = self.attention(
+        attention_output: AttentionOutput = self.attention(
             self.query, self.attention.build_cache(self.memory), self.attention_state, override
         )
-        return attended
+        return attention_output
 
 
 def make_case(score: str, lengths: list[int], units: int, seed: int) -> AttentionCase:
@@ -169,20 +169,20 @@ def test_huge_scores_do_not_overflow() -> None:
 @few_examples
 @given(POSITION_SCORE_CASES, SEEDS, st.integers(1, 3))
 def test_padding_does_not_change_the_attention(case: AttentionCase, seed: int, columns: int) -> None:
-    attended, (B, S, D) = case.attend_once(), case.memory.states.shape
+    attention_output, (B, S, D) = case.attend_once(), case.memory.states.shape
     noise = torch.randn(B, S + columns, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     noise[:, :S][case.memory.mask()] = case.memory.states[case.memory.mask()]
     previous_weights = torch.cat([case.attention_state.where(case.memory.mask(), torch.nan), noise[:, S:, 0]], dim=1)
     other = case._replace(memory=case.memory._replace(states=noise), attention_state=previous_weights).attend_once()
-    assert_tensors_close(other.context, attended.context)
-    assert_tensors_close(other.weights[:, :S], attended.weights)
+    assert_tensors_close(other.context, attention_output.context)
+    assert_tensors_close(other.weights[:, :S], attention_output.weights)
     assert not other.weights[:, S:].any()
 
 
 @few_examples
 @given(POSITION_FREE_CASES, st.randoms(use_true_random=False))
 def test_permuting_the_memory_permutes_the_weights_only(case: AttentionCase, random: Random) -> None:
-    attended = case.attend_once()
+    attention_output = case.attend_once()
     for row, length in enumerate(case.memory.lengths.tolist()):
         order = list(range(length))
         random.shuffle(order)
@@ -190,8 +190,8 @@ def test_permuting_the_memory_permutes_the_weights_only(case: AttentionCase, ran
         other = AttentionCase(
             case.attention, memory, case.query[row : row + 1], case.attention_state[row : row + 1]
         ).attend_once()
-        assert_tensors_close(other.weights[0], attended.weights[row, order])
-        assert_tensors_close(other.context[0], attended.context[row])
+        assert_tensors_close(other.weights[0], attention_output.weights[row, order])
+        assert_tensors_close(other.context[0], attention_output.context[row])
 
 
 @few_examples
@@ -210,10 +210,10 @@ def test_one_hot_override_returns_the_state_of_its_position(case: AttentionCase,
 @few_examples
 @given(POSITION_SCORE_CASES)
 def test_override_with_equal_weights_is_bit_for_bit_equal(case: AttentionCase) -> None:
-    attended = case.attend_once()
-    overridden = case.attend_once(attended.weights)
-    assert torch.equal(overridden.context, attended.context)
-    assert torch.equal(overridden.weights, attended.weights)
+    attention_output = case.attend_once()
+    overridden = case.attend_once(attention_output.weights)
+    assert torch.equal(overridden.context, attention_output.context)
+    assert torch.equal(overridden.weights, attention_output.weights)
 
 
 def test_no_attention_returns_the_final_state_and_zero_weights() -> None:
@@ -239,11 +239,11 @@ def test_gradients_equal_finite_differences(score: str) -> None:
 def test_attention_of_selected_rows_equals_selected_attention(case: AttentionCase, data: st.DataObject) -> None:
     B = len(case.query)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=7)))
-    attended = case.attend_once()
+    attention_output = case.attend_once()
     cache = case.attention.build_cache(case.memory).index_select(rows)
     selected: AttentionOutput = case.attention(case.query[rows], cache, case.attention_state[rows])
-    assert_tensors_close(selected.context, attended.context[rows])
-    assert_tensors_close(selected.weights, attended.weights[rows])
+    assert_tensors_close(selected.context, attention_output.context[rows])
+    assert_tensors_close(selected.weights, attention_output.weights[rows])
 
 
 @pytest.mark.parametrize("score", SOFT_SCORES)

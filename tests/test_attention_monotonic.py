@@ -1,4 +1,4 @@
-"""Monotonic attention: both recursions compared with the explicit sum, and the position of the scan."""
+"""Monotonic attention: both recursions compared with the explicit sum, and the start of the next scan."""
 
 import numpy as np
 import torch
@@ -34,16 +34,16 @@ def test_the_expected_stop_equals_the_explicit_sum(rows: int, positions: int, se
         0.02 + 0.9 * generator.random((rows, positions)),
         random_weights(generator, rows, positions),
     )
-    found = expected_stop(torch.from_numpy(probabilities), torch.from_numpy(previous_weights)).numpy()
-    np.testing.assert_allclose(found, explicit_sum(probabilities, previous_weights), rtol=1e-9, atol=1e-12)
+    result = expected_stop(torch.from_numpy(probabilities), torch.from_numpy(previous_weights)).numpy()
+    np.testing.assert_allclose(result, explicit_sum(probabilities, previous_weights), rtol=1e-9, atol=1e-12)
 
 
 @given(st.integers(1, 4), st.integers(1, 9), SEEDS)
 def test_the_hard_stop_equals_the_explicit_sum(rows: int, positions: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     is_open, previous_weights = generator.random((rows, positions)) < 0.4, random_weights(generator, rows, positions)
-    found = hard_stop(torch.from_numpy(is_open), torch.from_numpy(previous_weights)).numpy()
-    np.testing.assert_allclose(found, explicit_sum(is_open.astype(float), previous_weights), atol=1e-12)
+    result = hard_stop(torch.from_numpy(is_open), torch.from_numpy(previous_weights)).numpy()
+    np.testing.assert_allclose(result, explicit_sum(is_open.astype(float), previous_weights), atol=1e-12)
 
 
 def test_gradients_equal_finite_differences() -> None:
@@ -65,9 +65,9 @@ def test_decoding_attends_to_one_position_and_never_moves_back() -> None:
     cache = make_cache(attention, torch.randn(5, 12, 6), [12, 9, 7, 3, 1])
     previous_weights, last_position = attention.initial_weights(cache.memory), torch.zeros(5, dtype=torch.int64)
     for _ in range(6):
-        attended = attention(torch.randn(5, 4), cache, previous_weights)
-        assert attended.attention_state is not None
-        previous_weights, weights = attended.attention_state, attended.weights
+        attention_output = attention(torch.randn(5, 4), cache, previous_weights)
+        assert attention_output.attention_state is not None
+        previous_weights, weights = attention_output.attention_state, attention_output.weights
         assert set(weights.unique().tolist()) <= {0.0, 1.0} and bool((weights.sum(dim=1) <= 1).all())
         assert not weights[~cache.memory.mask()].any()
         has_stopped = weights.sum(dim=1) > 0

@@ -55,16 +55,16 @@ def single_head(attention: MultiHeadAttention, head: int) -> AdditiveAttention:
 @given(st.integers(1, 4), LENGTHS, SEEDS)
 def test_each_head_is_an_additive_attention(heads: int, lengths: list[int], seed: int) -> None:
     attention, memory, query = make_attention(heads, lengths, seed)
-    attended: AttentionOutput = attention(query, attention.build_cache(memory), None)
+    attention_output: AttentionOutput = attention(query, attention.build_cache(memory), None)
     head_attentions = [single_head(attention, head) for head in range(heads)]
     outputs: list[AttentionOutput] = [
         head_attention(query, head_attention.build_cache(memory), None) for head_attention in head_attentions
     ]
-    assert attended.heads is not None
-    assert_tensors_close(attended.heads, torch.stack([output.weights for output in outputs], dim=1))
-    assert_tensors_close(attended.weights, attended.heads.mean(dim=1))
+    assert attention_output.heads is not None
+    assert_tensors_close(attention_output.heads, torch.stack([output.weights for output in outputs], dim=1))
+    assert_tensors_close(attention_output.weights, attention_output.heads.mean(dim=1))
     contexts = torch.cat([output.context for output in outputs], dim=1)
-    assert_tensors_close(attended.context, contexts @ attention.context_projection.weight.T)
+    assert_tensors_close(attention_output.context, contexts @ attention.context_projection.weight.T)
 
 
 def test_gradients_equal_finite_differences() -> None:
@@ -94,11 +94,11 @@ def test_several_queries_of_a_source_equal_repeated_sources(lengths: list[int], 
 def test_override_applies_to_every_head() -> None:
     attention, memory, query = make_attention(2, [3, 2], 1)
     override = torch.eye(3, dtype=torch.float64)[[1, 0]]
-    attended: AttentionOutput = attention(query, attention.build_cache(memory), None, override)
-    assert attended.heads is not None and torch.equal(attended.weights, override)
-    assert torch.equal(attended.heads, override[:, None].expand(2, 2, 3))
+    attention_output: AttentionOutput = attention(query, attention.build_cache(memory), None, override)
+    assert attention_output.heads is not None and torch.equal(attention_output.weights, override)
+    assert torch.equal(attention_output.heads, override[:, None].expand(2, 2, 3))
     contexts = memory.states[[0, 1], [1, 0]].repeat(1, 2)
-    assert_tensors_close(attended.context, contexts @ attention.context_projection.weight.T)
+    assert_tensors_close(attention_output.context, contexts @ attention.context_projection.weight.T)
 
 
 def test_units_are_split_across_heads_of_a_network() -> None:

@@ -52,14 +52,14 @@ def embeddings_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
 def test_occlusion_zeroes_the_embedding_of_one_position(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     transducer = make_transducer(kind)
     trace = make_traces(transducer, [("cabba", "zyxw")])[0]
-    vectors, found = embeddings_of(transducer, trace), attribute(transducer, trace)
+    vectors, result = embeddings_of(transducer, trace), attribute(transducer, trace)
     for position in range(5):
         change = torch.zeros_like(vectors)
         change[0, position] = -vectors[0, position]
         occluded = log_probabilities_of(transducer, trace, change)
-        np.testing.assert_allclose(found.occlusion[:, position], trace.log_probabilities - occluded, atol=2e-5)
+        np.testing.assert_allclose(result.occlusion[:, position], trace.log_probabilities - occluded, atol=2e-5)
     monkeypatch.setattr(module, "MAX_REPLAY_POSITIONS", 11)
-    np.testing.assert_allclose(attribute(transducer, trace).occlusion, found.occlusion, atol=2e-5)
+    np.testing.assert_allclose(attribute(transducer, trace).occlusion, result.occlusion, atol=2e-5)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MODEL_SETTINGS if kind != "monotonic"])
@@ -67,17 +67,17 @@ def test_gradient_times_input_equals_central_differences(kind: str, monkeypatch:
     """Gradient × input is the derivative of the log-probability with respect to a factor of one embedding, at 1."""
     transducer = make_transducer(kind)
     trace = make_traces(transducer, [("cab", "zyx")])[0]
-    found, step = attribute(transducer, trace).gradient, 1e-5
+    result, step = attribute(transducer, trace).gradient, 1e-5
     vectors = embeddings_of(transducer, trace)
     for position in range(3):
         change = torch.zeros_like(vectors)
         change[0, position] = vectors[0, position]
         log_probabilities = [log_probabilities_of(transducer, trace, change * factor) for factor in (step, -step)]
         np.testing.assert_allclose(
-            found[:, position], (log_probabilities[0] - log_probabilities[1]) / (2 * step), atol=1e-5
+            result[:, position], (log_probabilities[0] - log_probabilities[1]) / (2 * step), atol=1e-5
         )
     monkeypatch.setattr(module, "MAX_KEY_SCALARS", 1)
-    np.testing.assert_allclose(attribute(transducer, trace).gradient, found, atol=1e-6)
+    np.testing.assert_allclose(attribute(transducer, trace).gradient, result, atol=1e-6)
 
 
 def test_embeddings_and_training_mode_are_unchanged() -> None:
@@ -144,13 +144,13 @@ def test_empty_traces_have_no_scores_and_unknown_symbols_are_scored() -> None:
 def test_correlation_is_the_mean_over_the_rows(kind: str) -> None:
     transducer = make_transducer(kind)
     for trace in make_traces(transducer, PAIRS):
-        found = attribute(transducer, trace)
+        actual = attribute(transducer, trace)
         if kind == "none" or len(trace.source) == 1:
-            assert found.occlusion_correlation is None and found.gradient_correlation is None
+            assert actual.occlusion_correlation is None and actual.gradient_correlation is None
             continue
-        rows = zip(trace.attention, np.abs(found.occlusion), strict=True)
+        rows = zip(trace.attention, np.abs(actual.occlusion), strict=True)
         expected = np.mean([spearmanr(*row).statistic for row in rows])
-        assert found.occlusion_correlation == pytest.approx(expected)
+        assert actual.occlusion_correlation == pytest.approx(expected)
 
 
 def test_correlation_omits_constant_steps() -> None:

@@ -68,7 +68,7 @@ def augmentation_config(kind: str, ratio: float, seed: int = 1) -> Config:
     return msgspec.structs.replace(config, seed=seed)
 
 
-def test_a_training_reports_and_logs_its_synthetic_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_reports_and_logs_synthetic_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events = train_to_end(write_digit_files(tmp_path), tmp_path / "run", augmentation_config("copy", 0.4))
     (augmented,) = [event for event in events if isinstance(event, DataAugmented)]
     assert augmented == DataAugmented("copy", 60, 24)
@@ -86,8 +86,8 @@ def test_a_training_reports_and_logs_its_synthetic_pairs(tmp_path: Path, capsys:
 
 def test_synthetic_pairs_extend_the_vocabularies_by_the_copy_tag(tmp_path: Path) -> None:
     events = train_to_end(write_digit_files(tmp_path), tmp_path / "run", augmentation_config("copy", 1.0))
-    found = load_vocabularies(tmp_path / "run" / "vocabulary.json", DataConfig())
-    assert set("0123456789") <= set(found.source.symbols) and "".join(found.features.symbols) == COPY_TAG
+    result = load_vocabularies(tmp_path / "run" / "vocabulary.json", DataConfig())
+    assert set("0123456789") <= set(result.source.symbols) and "".join(result.features.symbols) == COPY_TAG
     assert load(tmp_path / "run").predict(["one"])[0].features == 0
     (built,) = [event for event in events if isinstance(event, ModelBuilt)]
     unaugmented_events = train_to_end(write_digit_files(tmp_path), tmp_path / "none", augmentation_config("none", 1.0))

@@ -175,8 +175,8 @@ def test_batches_of_tokens_are_as_large_as_possible(pairs: list[tuple[int, int]]
             expected.append([pair])
         else:
             expected[-1] = joined
-    found = [sorted(pairs[row] for row in rows) for rows in sample_batches(make_encoded(pairs), limit, "tokens", 1, 0)]
-    assert sorted(found) == sorted(expected)
+    actual = [sorted(pairs[row] for row in rows) for rows in sample_batches(make_encoded(pairs), limit, "tokens", 1, 0)]
+    assert sorted(actual) == sorted(expected)
 
 
 @pytest.mark.parametrize("unit", ["examples", "tokens"])

@@ -1,6 +1,6 @@
 """Beam search: compared with a plain loop over hypotheses, and with all possible outputs.
 
-B batch, S source positions, T steps, V vocabulary, K width of the beam.
+B batch, S source positions, T steps, V vocabulary, K beam size.
 """
 
 import math
@@ -41,7 +41,7 @@ from pellucid.model.network import EncoderDecoder
 
 LIMIT = 5
 LIMITS = LengthLimits(0, LIMIT)
-WIDTHS = st.integers(1, 6)
+BEAM_SIZES = st.integers(1, 6)
 NETWORKS = configs().filter(lambda config: config.decoder.output != "context")
 """Networks whose hypotheses have different scores. A readout of the context alone may ignore the order of symbols."""
 
@@ -56,7 +56,7 @@ class Hypothesis(NamedTuple):
 
 @torch.no_grad()
 def beam_by_loops(
-    network: EncoderDecoder, source: Tensor, limits: LengthLimits, width: int
+    network: EncoderDecoder, source: Tensor, limits: LengthLimits, beam_size: int
 ) -> list[tuple[float, list[int]]]:
     """Search for one source by a loop over hypotheses. Return the finished and then the unfinished ones, by score."""
     memory = network.encoder(source[None], torch.tensor([len(source)]))
@@ -78,7 +78,7 @@ def beam_by_loops(
             candidates += [
                 Hypothesis(hypothesis.score + log_probabilities[i], [*hypothesis.ids, i], step.state) for i in allowed
             ]
-        candidates = sorted(candidates, key=lambda each: -each.score)[: width - len(finished)]
+        candidates = sorted(candidates, key=lambda each: -each.score)[: beam_size - len(finished)]
         finished_now = [(each.score, each.ids) for each in candidates if each.ids[-1] == EOS]
         finished += finished_now
         if length == limits.maximum:
@@ -97,18 +97,18 @@ def output_score(decoded: DecodedOutput) -> float:
 
 
 @few_examples
-@given(NETWORKS, batches(), SEEDS, WIDTHS, st.integers(0, 3))
+@given(NETWORKS, batches(), SEEDS, BEAM_SIZES, st.integers(0, 3))
 def test_beam_equals_a_loop_over_single_hypotheses(
-    config: Config, batch: Batch, seed: int, width: int, minimum: int
+    config: Config, batch: Batch, seed: int, beam_size: int, minimum: int
 ) -> None:
     network, limits = make_network_with_eos_bias(config, seed), LengthLimits(minimum, LIMIT)
-    found = beam(network, batch.source, batch.source_lengths, limits, width, nbest=width)
-    assert len(found) == len(batch.source)
-    for outputs, source, length in zip(found, batch.source, batch.source_lengths.tolist(), strict=True):
-        expected = beam_by_loops(network, source[:length], limits, width)
-        assert [output.ids.tolist() for output in outputs] == [ids for _, ids in expected[:width]]
+    actual = beam(network, batch.source, batch.source_lengths, limits, beam_size, nbest=beam_size)
+    assert len(actual) == len(batch.source)
+    for outputs, source, length in zip(actual, batch.source, batch.source_lengths.tolist(), strict=True):
+        expected = beam_by_loops(network, source[:length], limits, beam_size)
+        assert [output.ids.tolist() for output in outputs] == [ids for _, ids in expected[:beam_size]]
         np.testing.assert_allclose(
-            [output_score(output) for output in outputs], [s for s, _ in expected[:width]], atol=1e-5
+            [output_score(output) for output in outputs], [s for s, _ in expected[:beam_size]], atol=1e-5
         )
 
 
@@ -116,8 +116,8 @@ def test_beam_equals_a_loop_over_single_hypotheses(
 @given(NETWORKS, batches(), SEEDS)
 def test_beam_size_one_equals_greedy_search(config: Config, batch: Batch, seed: int) -> None:
     network = make_network_with_eos_bias(config, seed)
-    found = beam(network, batch.source, batch.source_lengths, LIMITS, 1)
-    for outputs, greedy_output in zip(found, greedy(network, batch.source, batch.source_lengths, LIMITS), strict=True):
+    result = beam(network, batch.source, batch.source_lengths, LIMITS, 1)
+    for outputs, greedy_output in zip(result, greedy(network, batch.source, batch.source_lengths, LIMITS), strict=True):
         assert len(outputs) == 1
         assert_outputs_close(outputs[0], greedy_output)
 
@@ -128,8 +128,8 @@ def test_exhaustive_beam_finds_the_most_probable_outputs(config: Config, batch: 
     network, symbols = make_network_with_eos_bias(config, seed), range(NUM_SPECIAL, VOCABULARY_SIZE)
     source, lengths = batch.source[:1], batch.source_lengths[:1]
     all_outputs = [[*ids, EOS] for count in range(3) for ids in product(symbols, repeat=count)]
-    limits, width = LengthLimits(0, 2), len(all_outputs)
-    found = beam(network, source, lengths, limits, width + len(symbols) ** 3, nbest=width)[0]
+    limits, beam_size = LengthLimits(0, 2), len(all_outputs)
+    result = beam(network, source, lengths, limits, beam_size + len(symbols) ** 3, nbest=beam_size)[0]
     memory = network.encoder(source, lengths)
     cache, suppressed = network.decoder.build_cache(memory), suppressed_symbols(VOCABULARY_SIZE)
     scores = {}
@@ -138,49 +138,51 @@ def test_exhaustive_beam_finds_the_most_probable_outputs(config: Config, batch: 
         log_probabilities = symbol_log_probabilities(unrolled.logits, suppressed)[0].detach()
         scores[tuple(ids)] = float(log_probabilities.gather(1, torch.tensor(ids)[:, None]).sum())
     best = sorted(all_outputs, key=lambda ids: -scores[tuple(ids)])
-    assert [output.ids.tolist() for output in found] == best
+    assert [output.ids.tolist() for output in result] == best
     np.testing.assert_allclose(
-        [output_score(output) for output in found], [scores[tuple(ids)] for ids in best], atol=1e-5
+        [output_score(output) for output in result], [scores[tuple(ids)] for ids in best], atol=1e-5
     )
 
 
 @few_examples
-@given(NETWORKS, batches(), SEEDS, WIDTHS, st.integers(0, 3), st.randoms(use_true_random=False))
+@given(NETWORKS, batches(), SEEDS, BEAM_SIZES, st.integers(0, 3), st.randoms(use_true_random=False))
 def test_outputs_are_independent_of_batch_composition_padding_and_order(
-    config: Config, batch: Batch, seed: int, width: int, columns: int, random: Random
+    config: Config, batch: Batch, seed: int, beam_size: int, columns: int, random: Random
 ) -> None:
     network = make_network_with_eos_bias(config, seed)
-    found = beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=2)
-    order = list(range(len(found)))
+    result = beam(network, batch.source, batch.source_lengths, LIMITS, beam_size, nbest=2)
+    order = list(range(len(result)))
     random.shuffle(order)
     source = randomize_padding(batch.source, batch.source_lengths, seed, columns)
-    reordered = beam(network, source[order], batch.source_lengths[order], LIMITS, width, nbest=2)
+    reordered = beam(network, source[order], batch.source_lengths[order], LIMITS, beam_size, nbest=2)
     for row, outputs in zip(order, reordered, strict=True):
-        for actual, expected in zip(outputs, found[row], strict=True):
+        for actual, expected in zip(outputs, result[row], strict=True):
             assert_outputs_close(actual, expected)
 
 
 @few_examples
-@given(NETWORKS, batches(), SEEDS, WIDTHS, st.sampled_from([0.0, 0.3, 0.999, 2.0]))
+@given(NETWORKS, batches(), SEEDS, BEAM_SIZES, st.sampled_from([0.0, 0.3, 0.999, 2.0]))
 def test_removal_of_finished_sources_does_not_change_outputs(
-    config: Config, batch: Batch, seed: int, width: int, shrink: float
+    config: Config, batch: Batch, seed: int, beam_size: int, shrink: float
 ) -> None:
     network = make_network_with_eos_bias(config, seed)
-    arguments = (network, batch.source, batch.source_lengths, LIMITS, width)
-    found = beam(*arguments)
+    arguments = (network, batch.source, batch.source_lengths, LIMITS, beam_size)
+    result = beam(*arguments)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SHRINK", shrink)
-        for actual, expected in zip(beam(*arguments), found, strict=True):
+        for actual, expected in zip(beam(*arguments), result, strict=True):
             assert_outputs_close(actual[0], expected[0])
 
 
 @few_examples
-@given(NETWORKS, batches(), SEEDS, WIDTHS)
+@given(NETWORKS, batches(), SEEDS, BEAM_SIZES)
 def test_every_hypothesis_has_the_scores_and_attention_of_forced_decoding(
-    config: Config, batch: Batch, seed: int, width: int
+    config: Config, batch: Batch, seed: int, beam_size: int
 ) -> None:
     network, suppressed = make_network_with_eos_bias(config, seed), suppressed_symbols(VOCABULARY_SIZE)
-    for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LIMITS, width, nbest=width)):
+    for row, outputs in enumerate(
+        beam(network, batch.source, batch.source_lengths, LIMITS, beam_size, nbest=beam_size)
+    ):
         for decoded in outputs:
             target, rows = torch.from_numpy(decoded.ids)[None], slice(row, row + 1)
             forced_batch = Batch(

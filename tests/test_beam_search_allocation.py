@@ -14,10 +14,10 @@ from pellucid.training.run_folder import load
 SOURCES = ["one two", "nine", "three three one", "five two six", "eight"]
 
 
-def allocation_pattern(open_: str, met: str, required: int, width: int) -> str:
+def allocation_pattern(continuable: str, met: str, required: int, beam_size: int) -> str:
     """Return which candidates get a slot, as a string of 0 and 1. Candidates are in descending order of score."""
-    rows = np.array([[each == "1" for each in open_]]), np.array([[*map(int, met)]])
-    return "".join(map(str, allocate_beam(*rows, required, width)[0].astype(int)))
+    rows = np.array([[each == "1" for each in continuable]]), np.array([[*map(int, met)]])
+    return "".join(map(str, allocate_beam(*rows, required, beam_size)[0].astype(int)))
 
 
 def test_slots_are_split_over_counts_and_the_rest_goes_to_the_best() -> None:
@@ -33,16 +33,16 @@ def test_slots_are_split_over_counts_and_the_rest_goes_to_the_best() -> None:
 
 
 @given(st.integers(1, 3), st.integers(1, 9), st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=20))
-def test_every_slot_is_used_exactly_once(required: int, width: int, candidates: list[tuple[bool, int]]) -> None:
-    open_, met = (
-        np.array([[is_open for is_open, _ in candidates]], bool),
+def test_every_slot_is_used_exactly_once(required: int, beam_size: int, candidates: list[tuple[bool, int]]) -> None:
+    continuable, met = (
+        np.array([[is_continuable for is_continuable, _ in candidates]], bool),
         np.array([[min(num_met, required) for _, num_met in candidates]], np.int64),
     )
-    allocated = allocate_beam(open_, met, required, width)
-    assert not (allocated & ~open_).any() and allocated.sum() == min(width, open_.sum())
+    allocated = allocate_beam(continuable, met, required, beam_size)
+    assert not (allocated & ~continuable).any() and allocated.sum() == min(beam_size, continuable.sum())
     for count in range(required + 1):
-        of_count = open_ & (met == count)
-        assert allocated[of_count].sum() >= min(of_count.sum(), width // (required + 1))
+        of_count = continuable & (met == count)
+        assert allocated[of_count].sum() >= min(of_count.sum(), beam_size // (required + 1))
         assert not (np.diff(allocated[of_count].astype(int)) > 0).any()  # the best candidates of a count come first
 
 
@@ -55,15 +55,15 @@ def test_constrained_beam_has_a_slot_for_each_count() -> None:
 def test_narrow_beams_end_soon_after_the_symbol_is_met() -> None:
     model = load(digits_run().run)
     unconstrained = model.predict(SOURCES)
-    for width in (1, 2, 5):
-        found = model.with_beam(width).with_options(DecodingOptions(required=("7",))).predict(SOURCES)
-        assert all("7" in trace.output and trace.finished for trace in found)
+    for beam_size in (1, 2, 5):
+        result = model.with_beam(beam_size).with_options(DecodingOptions(required=("7",))).predict(SOURCES)
+        assert all("7" in trace.output and trace.finished for trace in result)
         assert all(
             len(trace.output) <= len(free_trace.output) + 2
-            for trace, free_trace in zip(found, unconstrained, strict=True)
+            for trace, free_trace in zip(result, unconstrained, strict=True)
         )
-    both = model.with_options(DecodingOptions(required=("7", "4"))).predict(SOURCES)
-    assert all({"7", "4"} <= {*trace.output} and len(trace.output) <= 5 for trace in both)
+    traces = model.with_options(DecodingOptions(required=("7", "4"))).predict(SOURCES)
+    assert all({"7", "4"} <= {*trace.output} and len(trace.output) <= 5 for trace in traces)
 
 
 def test_samples_contain_the_required_symbol_instead_of_an_early_eos() -> None:

@@ -63,7 +63,7 @@ def heights(line: Line2D) -> list[float]:
     return values
 
 
-def test_axes_are_labelled_and_columns_titled() -> None:
+def test_axes_are_labeled_and_columns_titled() -> None:
     axes = scaling_figure(POINTS).axes
     assert len(axes) == 6
     assert [panel.get_title(loc="left") for panel in axes[:3]] == list(SIZE_TITLES.values())

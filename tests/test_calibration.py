@@ -31,12 +31,12 @@ def expected_error_by_loops(scores: list[float], correct: list[bool]) -> float:
 @given(EXAMPLES)
 def test_errors_equal_plain_loops(examples: list[tuple[float, bool]]) -> None:
     scores, correct = [score for score, _ in examples], [is_correct for _, is_correct in examples]
-    found = measure_calibration(scores, correct)
-    assert found.expected_error == pytest.approx(expected_error_by_loops(scores, correct), abs=1e-12)
+    result = measure_calibration(scores, correct)
+    assert result.expected_error == pytest.approx(expected_error_by_loops(scores, correct), abs=1e-12)
     brier = sum((math.exp(score) - is_correct) ** 2 for score, is_correct in examples) / len(examples)
-    assert found.brier == pytest.approx(brier)
-    assert sum(each.total for each in found.bins) == len(examples)
-    assert sum(each.right for each in found.bins) == sum(correct)
+    assert result.brier == pytest.approx(brier)
+    assert sum(each.total for each in result.bins) == len(examples)
+    assert sum(each.right for each in result.bins) == sum(correct)
 
 
 @given(EXAMPLES)
@@ -52,33 +52,33 @@ def test_calibration_is_independent_of_the_order(examples: list[tuple[float, boo
 @given(EXAMPLES)
 def test_the_most_confident_outputs_have_the_highest_scores(examples: list[tuple[float, bool]]) -> None:
     correct_by_score = {score: is_correct for score, is_correct in examples}  # one example per score
-    found = measure_calibration(list(correct_by_score), list(correct_by_score.values()))
+    result = measure_calibration(list(correct_by_score), list(correct_by_score.values()))
     correct = [correct_by_score[score] for score in sorted(correct_by_score, reverse=True)]
-    for point in found.coverage_points:
+    for point in result.coverage_points:
         num_kept = max(1, round(point.share * len(correct)))
         assert point.accuracy == pytest.approx(sum(correct[:num_kept]) / num_kept)
         num_wrong = len(correct) - sum(correct)
         num_caught = len(correct[num_kept:]) - sum(correct[num_kept:])
         assert point.caught == pytest.approx(num_caught / num_wrong if num_wrong else 1.0, abs=1e-9)
     risks = [1 - sum(correct[:num_kept]) / num_kept for num_kept in range(1, len(correct) + 1)]
-    assert found.risk_area == pytest.approx(sum(risks) / len(risks), abs=1e-12)
+    assert result.risk_area == pytest.approx(sum(risks) / len(risks), abs=1e-12)
 
 
 def test_equal_scores_have_their_mean_accuracy() -> None:
-    found = measure_calibration([-1.0] * 4, [True, False, True, False])
-    assert [each.accuracy for each in found.coverage_points] == [0.5] * len(COVERAGES) and found.risk_area == 0.5
+    result = measure_calibration([-1.0] * 4, [True, False, True, False])
+    assert [each.accuracy for each in result.coverage_points] == [0.5] * len(COVERAGES) and result.risk_area == 0.5
 
 
 @pytest.mark.parametrize(
     ("score", "is_correct", "error"), [(0.0, True, 0.0), (0.0, False, 1.0), (-math.inf, False, 0.0)]
 )
 def test_single_example_has_the_error_of_its_confidence(score: float, is_correct: bool, error: float) -> None:
-    found = measure_calibration([score], [is_correct])
-    assert found.expected_error == found.brier == error and found.accuracy == is_correct
-    assert [each.accuracy for each in found.coverage_points] == [float(is_correct)] * len(COVERAGES)
-    assert found.coverage_points[-1].caught == (1.0 if is_correct else 0.0)
+    result = measure_calibration([score], [is_correct])
+    assert result.expected_error == result.brier == error and result.accuracy == is_correct
+    assert [each.accuracy for each in result.coverage_points] == [float(is_correct)] * len(COVERAGES)
+    assert result.coverage_points[-1].caught == (1.0 if is_correct else 0.0)
 
 
 def test_true_probabilities_have_no_calibration_error() -> None:
-    found = measure_calibration([math.log(0.75)] * 4, [True, True, True, False])
-    assert found.expected_error == pytest.approx(0) and found.brier == pytest.approx(0.75 * 0.25)
+    result = measure_calibration([math.log(0.75)] * 4, [True, True, True, False])
+    assert result.expected_error == pytest.approx(0) and result.brier == pytest.approx(0.75 * 0.25)

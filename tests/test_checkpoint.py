@@ -284,7 +284,7 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("progress", [None, "", "{}x", '{"update": "many"}', '{"best": [1.0]}'])
-def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, progress: str | None) -> None:
+def test_a_checkpoint_of_another_version_is_refused_with_its_file_name(tmp_path: Path, progress: str | None) -> None:
     session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
@@ -347,7 +347,7 @@ def test_invalid_count_of_updates_is_refused(tmp_path: Path, part: str, count: T
         restore_training_state(path, session, "data")
 
 
-def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_format_is_refused_with_its_file_name(tmp_path: Path) -> None:
     session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
@@ -357,7 +357,7 @@ def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["optimizer.encoder", "network.encoder"])
-def test_a_checkpoint_of_other_parameters_is_refused_by_name(tmp_path: Path, name: str) -> None:
+def test_a_checkpoint_of_other_parameters_is_refused_with_its_file_name(tmp_path: Path, name: str) -> None:
     session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
@@ -367,7 +367,7 @@ def test_a_checkpoint_of_other_parameters_is_refused_by_name(tmp_path: Path, nam
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1, 7, 100, -1])
-def test_a_truncated_file_is_refused_by_name(tmp_path: Path, num_bytes: int) -> None:
+def test_a_truncated_file_is_refused_with_its_file_name(tmp_path: Path, num_bytes: int) -> None:
     session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_training_state(path, session, "data")
     path.write_bytes(path.read_bytes()[:num_bytes])
@@ -378,7 +378,7 @@ def test_a_truncated_file_is_refused_by_name(tmp_path: Path, num_bytes: int) -> 
         load_network(path, session.predictor.network)
 
 
-def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_file_of_another_model_is_refused_with_its_file_name(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     network = train_session(make_small_config({"epochs": 9})).predictor.network
     path.write_bytes(network_file(network))
@@ -393,7 +393,7 @@ def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
             load_network(path, network)
 
 
-def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused_with_its_file_name(tmp_path: Path) -> None:
     network = train_session(make_small_config({"epochs": 9})).predictor.network
     with pytest.raises(RunError, match=r"^cannot read .*none\.safetensors: no such file or directory"):
         load_network(tmp_path / "none.safetensors", network)

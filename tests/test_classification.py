@@ -81,20 +81,20 @@ def test_traces_of_each_task_have_their_fields() -> None:
 
 @pytest.mark.parametrize(("task", "count"), [("classify", 2), ("point", 3)])
 def test_candidates_are_in_order_of_probability(task: TaskName, count: int) -> None:
-    (found,) = load(task_run(task).run).nbest(["axd"], 5)
-    assert len(found) == count and [each.rank for each in found] == [*range(1, count + 1)]
-    scores = [each.score for each in found]
+    (result,) = load(task_run(task).run).nbest(["axd"], 5)
+    assert len(result) == count and [each.rank for each in result] == [*range(1, count + 1)]
+    scores = [each.score for each in result]
     assert scores == sorted(scores, reverse=True) and sum(map(math.exp, scores)) == pytest.approx(1, abs=1e-5)
-    assert sum(each.probability or 0 for each in found) == pytest.approx(1)
-    assert tuple(each.output for each in found) == found[0].top_symbols[0]
+    assert sum(each.probability or 0 for each in result) == pytest.approx(1)
+    assert tuple(each.output for each in result) == result[0].top_symbols[0]
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_scored_answers_have_their_predicted_probability(task: TaskName) -> None:
     model, pairs = load(task_run(task).run), make_examples(task, 10, 5)
-    found = model.trace(pairs)
-    forced = model.force([pair._replace(target=trace.output) for pair, trace in zip(pairs, found, strict=True)])
-    for predicted, scored in zip(found, forced, strict=True):
+    result = model.trace(pairs)
+    forced = model.force([pair._replace(target=trace.output) for pair, trace in zip(pairs, result, strict=True)])
+    for predicted, scored in zip(result, forced, strict=True):
         assert scored.target == predicted.target and scored.origin == "given" and scored.unknown_target == ()
         assert scored.score == pytest.approx(predicted.score, abs=1e-4)
 

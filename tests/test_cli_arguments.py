@@ -57,8 +57,8 @@ INVALID_COMMAND_LINES = {
 @pytest.mark.parametrize("command_line", INVALID_COMMAND_LINES)
 def test_invalid_arguments_give_one_line(command_line: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_arguments(ExampleArguments, "verb", command_line.split())
-    assert str(caught.value) == f"{INVALID_COMMAND_LINES[command_line]} (pellucid verb --help)"
+        parse_arguments(ExampleArguments, "subcommand", command_line.split())
+    assert str(caught.value) == f"{INVALID_COMMAND_LINES[command_line]} (pellucid subcommand --help)"
 
 
 NUMBER_FLAGS = ("--beam 3", "--beam=4", "--beam -1", "--share 1e-3", "--widths 3 5", "--widths=3")
@@ -78,7 +78,7 @@ VALID_FLAGS = st.sampled_from([*NUMBER_FLAGS, *OTHER_FLAGS])
 def test_valid_arguments_give_no_error(valid_flags: list[str], run_precedes_flags: bool) -> None:
     flags = [*" ".join(valid_flags).split(), "--out", "a"]
     arguments = ["run", *flags] if run_precedes_flags else [*flags, "run"]
-    assert parse_arguments(ExampleArguments, "verb", arguments).run == Path("run")
+    assert parse_arguments(ExampleArguments, "subcommand", arguments).run == Path("run")
     assert argument_error(ExampleArguments, "train", arguments) == ""
 
 

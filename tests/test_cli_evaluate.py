@@ -35,8 +35,8 @@ def evaluate(*arguments: object) -> CommandResult:
 def evaluate_to_json(*arguments: object) -> dict[str, Any]:
     result = evaluate(*arguments, "--json")
     assert result.code == 0, result
-    found: dict[str, Any] = json.loads(result.out)
-    return found
+    actual: dict[str, Any] = json.loads(result.out)
+    return actual
 
 
 @cache
@@ -55,38 +55,38 @@ def edit_distance(left_text: str, right_text: str) -> int:
 
 
 def test_metrics_agree_with_the_output_of_predict() -> None:
-    found = evaluate_to_json(write_pairs_file())
+    result = evaluate_to_json(write_pairs_file())
     num_wrong = sum(output != example.target for output, example in zip(predicted_outputs(), PAIRS, strict=True))
     errors = sum(
         edit_distance(output, example.target) for output, example in zip(predicted_outputs(), PAIRS, strict=True)
     )
     symbols = sum(len(example.target) for example in PAIRS)
     assert 0 < num_wrong < 60, "some outputs are correct and some are wrong"
-    assert found["examples"] == found["lines"] == 60 and found["seconds"] > 0
-    assert found["wer"] == pytest.approx(100 * num_wrong / 60) and found["exact_match"] == pytest.approx(
-        100 - found["wer"]
+    assert result["examples"] == result["lines"] == 60 and result["seconds"] > 0
+    assert result["wer"] == pytest.approx(100 * num_wrong / 60) and result["exact_match"] == pytest.approx(
+        100 - result["wer"]
     )
-    assert (found["errors"], found["symbols"]) == (errors, symbols)
-    assert found["symbol_error_rate"] == pytest.approx(100 * errors / symbols)
+    assert (result["errors"], result["symbols"]) == (errors, symbols)
+    assert result["symbol_error_rate"] == pytest.approx(100 * errors / symbols)
     num_aligned = sum(
         sum(map(str.__eq__, output, e.target)) for output, e in zip(predicted_outputs(), PAIRS, strict=True)
     )
     num_equal_ends = sum(len(output) == len(e.target) for output, e in zip(predicted_outputs(), PAIRS, strict=True))
-    assert found["symbol_accuracy"] == pytest.approx(100 * (num_aligned + num_equal_ends) / (symbols + 60))
+    assert result["symbol_accuracy"] == pytest.approx(100 * (num_aligned + num_equal_ends) / (symbols + 60))
 
 
 def test_word_error_rate_has_a_wilson_interval() -> None:
-    found, z = evaluate_to_json(write_pairs_file()), 1.959963984540054
-    error_rate, num_examples = found["wer"] / 100, 60
+    result, z = evaluate_to_json(write_pairs_file()), 1.959963984540054
+    error_rate, num_examples = result["wer"] / 100, 60
     center = (error_rate + z * z / (2 * num_examples)) / (1 + z * z / num_examples)
     half_width = (
         z
         * math.sqrt(error_rate * (1 - error_rate) / num_examples + z * z / (4 * num_examples * num_examples))
         / (1 + z * z / num_examples)
     )
-    assert found["wer_ci95"] == pytest.approx([100 * (center - half_width), 100 * (center + half_width)])
-    low, high = found["symbol_error_rate_ci95"]
-    assert low < found["symbol_error_rate"] < high
+    assert result["wer_ci95"] == pytest.approx([100 * (center - half_width), 100 * (center + half_width)])
+    low, high = result["symbol_error_rate_ci95"]
+    assert low < result["symbol_error_rate"] < high
 
 
 def test_worst_examples_are_listed_with_their_references() -> None:
@@ -118,28 +118,28 @@ def test_pairs_are_scored_against_their_target_or_any_reference(tmp_path: Path) 
 
 
 def test_tables_and_json_have_the_same_numbers() -> None:
-    result, found = evaluate(write_pairs_file()), evaluate_to_json(write_pairs_file())
+    result, actual = evaluate(write_pairs_file()), evaluate_to_json(write_pairs_file())
     assert result.code == 0 and result.err == ""
     for name, key in (("exact match", "exact_match"), ("word error rate", "wer")):
-        low, high = found[f"{key}_ci95"]
+        low, high = actual[f"{key}_ci95"]
         line = next(line for line in result.out.splitlines() if line.strip().startswith(name))
-        assert f"{found[key]:.2f} %" in line and f"95 %: {low:.2f} to {high:.2f}" in line
+        assert f"{actual[key]:.2f} %" in line and f"95 %: {low:.2f} to {high:.2f}" in line
     assert "accuracy by target position" in result.out and "worst examples" in result.out
 
 
 def test_evaluation_of_the_validation_set_repeats_the_logged_metrics() -> None:
-    found = evaluate_to_json(digits_run().files.valid)
+    result = evaluate_to_json(digits_run().files.valid)
     card = (digits_run().run / "card.md").read_text("utf-8")
-    assert f"exact match {found['exact_match']:.2f} % (word error rate {found['wer']:.2f} %)" in card
-    assert f"symbol error rate {found['symbol_error_rate']:.2f} %" in card
+    assert f"exact match {result['exact_match']:.2f} % (word error rate {result['wer']:.2f} %)" in card
+    assert f"symbol error rate {result['symbol_error_rate']:.2f} %" in card
 
 
 def test_bad_lines_blank_lines_and_unknown_symbols_are_counted(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("one\t1\n\nbad\ntwß\t2\n", encoding="utf-8")
     assert f"{tmp_path / 'a.tsv'}:3: expected 2 columns, got 1" in usage_error_message(evaluate(tmp_path / "a.tsv"))
     result = evaluate(tmp_path / "a.tsv", "--on-bad-line", "skip", "--json")
-    found = json.loads(result.out)
-    counts = [found[name] for name in ("examples", "bad_lines", "blank_lines", "unknown_symbols", "cut_outputs")]
+    actual = json.loads(result.out)
+    counts = [actual[name] for name in ("examples", "bad_lines", "blank_lines", "unknown_symbols", "cut_outputs")]
     assert result.code == 0 and counts[:4] == [2, 1, 1, 1]
     assert result.err.startswith(f"pellucid: skipped {tmp_path / 'a.tsv'}:3: ")
 
@@ -147,11 +147,11 @@ def test_bad_lines_blank_lines_and_unknown_symbols_are_counted(tmp_path: Path) -
 def test_targets_are_read_from_a_parallel_file(tmp_path: Path) -> None:
     for name in ("source", "target"):
         (tmp_path / name).write_text("".join(f"{getattr(example, name)}\n" for example in PAIRS))
-    found, expected = (
+    actual, expected = (
         evaluate_to_json(tmp_path / "source", "--target", tmp_path / "target"),
         evaluate_to_json(write_pairs_file()),
     )
-    assert {**found, "seconds": 0} == {**expected, "seconds": 0}
+    assert {**actual, "seconds": 0} == {**expected, "seconds": 0}
     (tmp_path / "target").write_text("1\n")
     assert "has 60 lines, but" in usage_error_message(evaluate(tmp_path / "source", "--target", tmp_path / "target"))
 
@@ -196,12 +196,12 @@ def test_long_run_names_stay_distinct(tmp_path: Path) -> None:
 def test_two_runs_are_compared(tmp_path: Path) -> None:
     copy = copy_run_folder(digits_run().run, tmp_path / "same")
     result = evaluate(copy, write_pairs_file(), "--json", "--html", tmp_path / "page.html")
-    found = json.loads(result.out)
+    actual = json.loads(result.out)
     assert result.code == 0 and result.err == f"pellucid: wrote {tmp_path / 'page.html'}\n"
-    assert [run["name"] for run in found["runs"]] == ["run", "same"]
+    assert [run["name"] for run in actual["runs"]] == ["run", "same"]
     single_run = evaluate_to_json(write_pairs_file())
-    assert {**found["runs"][0], "seconds": 0} == {**single_run, "seconds": 0, "name": "run"}
-    (comparison,) = found["comparisons"]
+    assert {**actual["runs"][0], "seconds": 0} == {**single_run, "seconds": 0, "name": "run"}
+    (comparison,) = actual["comparisons"]
     assert (comparison["a"], comparison["b"]) == ("run", "same")
     for score in ("exact_match", "symbol_error_rate"):
         assert comparison[score]["difference"] == 0 and comparison[score]["p"] == 1
@@ -221,16 +221,16 @@ def test_html_page_lists_the_errors(tmp_path: Path) -> None:
 
 
 def test_nbest_reports_oracle_accuracy() -> None:
-    found = evaluate_to_json(write_pairs_file(), "--nbest", "3")
-    accuracies = [each["accuracy"] for each in found["oracle"]]
+    result = evaluate_to_json(write_pairs_file(), "--nbest", "3")
+    accuracies = [each["accuracy"] for each in result["oracle"]]
     assert (
         len(accuracies) == 3
         and accuracies == sorted(accuracies)
-        and accuracies[0] == pytest.approx(found["exact_match"])
+        and accuracies[0] == pytest.approx(result["exact_match"])
     )
-    assert evaluate_to_json(write_pairs_file(), "--beam-size", "3")["exact_match"] == found["exact_match"]
-    assert 0 < found["mean_reciprocal_rank"] <= accuracies[-1] / 100
-    assert evaluate_to_json(write_pairs_file(), "--nbest", "3", "--beam-size", "2")["oracle"] == found["oracle"]
+    assert evaluate_to_json(write_pairs_file(), "--beam-size", "3")["exact_match"] == result["exact_match"]
+    assert 0 < result["mean_reciprocal_rank"] <= accuracies[-1] / 100
+    assert evaluate_to_json(write_pairs_file(), "--nbest", "3", "--beam-size", "2")["oracle"] == result["oracle"]
     assert "--nbest: expected 1 to 1,024 outputs, the largest beam size, got 0" in usage_error_message(
         evaluate(write_pairs_file(), "--nbest", "0")
     )
@@ -239,15 +239,15 @@ def test_nbest_reports_oracle_accuracy() -> None:
 def test_group_column_gives_a_table_by_group(tmp_path: Path) -> None:
     lines = [f"{pair.source}\t{pair.target}\t{'long' if len(pair.target) > 3 else 'short'}" for pair in PAIRS]
     (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
-    found = evaluate_to_json(tmp_path / "a.tsv", "--group", "3")
-    rows = {row["group"]: row for row in found["groups"]}
-    assert rows.keys() == {"long", "short"} and sum(row["examples"] for row in found["groups"]) == 60
+    result = evaluate_to_json(tmp_path / "a.tsv", "--group", "3")
+    rows = {row["group"]: row for row in result["groups"]}
+    assert rows.keys() == {"long", "short"} and sum(row["examples"] for row in result["groups"]) == 60
     for name, row in rows.items():
         pairs = zip(predicted_outputs(), PAIRS, strict=True)
         is_wrong = [output != pair.target for output, pair in pairs if (len(pair.target) > 3) == (name == "long")]
         assert row["wer"] == pytest.approx(100 * sum(is_wrong) / len(is_wrong)) and row["examples"] == len(is_wrong)
-    assert found["macro"]["wer"] == pytest.approx((rows["long"]["wer"] + rows["short"]["wer"]) / 2)
-    assert found["exact_match"] == pytest.approx(evaluate_to_json(write_pairs_file())["exact_match"])
+    assert result["macro"]["wer"] == pytest.approx((rows["long"]["wer"] + rows["short"]["wer"]) / 2)
+    assert result["exact_match"] == pytest.approx(evaluate_to_json(write_pairs_file())["exact_match"])
     assert "by group" in evaluate(tmp_path / "a.tsv", "--group", "3").out.replace("\n", " ")
     assert "expected 4 columns, got 3" in usage_error_message(evaluate(tmp_path / "a.tsv", "--group", "4"))
     assert "--group" in usage_error_message(evaluate(tmp_path / "a.tsv", "--group", "language"))
@@ -259,10 +259,10 @@ def test_placeholder_in_paths_gives_a_table_by_name(tmp_path: Path) -> None:
         if name != "cat":
             copy_run_folder(digits_run().run, tmp_path / name)
     result = run_pellucid("evaluate", tmp_path / "{}", tmp_path / "{}_test.tsv", "--json")
-    found = json.loads(result.out)
+    actual = json.loads(result.out)
     assert "no run for 1 of 3 files, which are skipped: cat" in result.err
-    assert [(row["group"], row["examples"]) for row in found["groups"]] == [("ady", 20), ("bul", 20)]
-    assert found["macro"]["exact_match"] == pytest.approx(sum(row["exact_match"] for row in found["groups"]) / 2)
+    assert [(row["group"], row["examples"]) for row in actual["groups"]] == [("ady", 20), ("bul", 20)]
+    assert actual["macro"]["exact_match"] == pytest.approx(sum(row["exact_match"] for row in actual["groups"]) / 2)
     one_run = json.loads(evaluate(tmp_path / "{}_test.tsv", "--json").out)
     assert len(one_run["groups"]) == 3 and one_run["examples"] == 60
     assert "no file matches" in usage_error_message(evaluate(tmp_path / "{}.none"))
@@ -274,10 +274,10 @@ def test_placeholder_in_paths_gives_a_table_by_name(tmp_path: Path) -> None:
 
 def test_text_metrics_are_computed_on_request() -> None:
     assert evaluate_to_json(write_pairs_file())["texts"] is None
-    found = evaluate_to_json(write_pairs_file(), "--texts")["texts"]
+    result = evaluate_to_json(write_pairs_file(), "--texts")["texts"]
     num_wrong = sum(output != example.target for output, example in zip(predicted_outputs(), PAIRS, strict=True))
-    assert found["word_edit_rate"] == pytest.approx(100 * num_wrong / 60), "every target is one word"
-    assert "tok:13a" in found["bleu"]["signature"] and "chrF" in evaluate(write_pairs_file(), "--texts").out
+    assert result["word_edit_rate"] == pytest.approx(100 * num_wrong / 60), "every target is one word"
+    assert "tok:13a" in result["bleu"]["signature"] and "chrF" in evaluate(write_pairs_file(), "--texts").out
 
 
 def test_groups_and_lexicon_are_read_once_for_all_runs(tmp_path: Path) -> None:
@@ -287,10 +287,10 @@ def test_groups_and_lexicon_are_read_once_for_all_runs(tmp_path: Path) -> None:
         write_texts = partial(_write_to_readers, tmp_path / name, (text, "six\t0\t?\n"))
         threading.Thread(target=write_texts, daemon=True).start()
     pairs, lexicon = tmp_path / "pairs.tsv", tmp_path / "lexicon.tsv"
-    found = evaluate_to_json(
+    result = evaluate_to_json(
         copy_run_folder(digits_run().run, tmp_path / "copy"), pairs, "--group", "3", "--lexicon", lexicon
     )
-    for run in found["runs"]:
+    for run in result["runs"]:
         assert {row["group"]: row["examples"] for row in run["groups"]} == {"a": 2, "b": 1}
         assert {row["group"]: row["wer"] for row in run["groups"]}["b"] == 0
 

@@ -26,8 +26,8 @@ PARSER_PROGRAM = """
 import sys
 from importlib import import_module
 import msgspec
-verb, *arguments = sys.argv[1:]
-args = getattr(import_module(f"pellucid.cli.{verb}"), f"parse_{verb}_arguments")(arguments)
+subcommand, *arguments = sys.argv[1:]
+args = getattr(import_module(f"pellucid.cli.{subcommand}"), f"parse_{subcommand}_arguments")(arguments)
 print(msgspec.json.encode({name: value for name, value in vars(args).items()}, enc_hook=str).decode())
 """
 

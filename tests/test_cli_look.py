@@ -65,10 +65,11 @@ def test_terminal_shows_the_validation_file_by_default(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("flag", ["most", "items"])
+@pytest.mark.parametrize(("flag", "name"), [("--max-examples", "--max-examples"), ("--beam-size", "beam_size")])
 @pytest.mark.parametrize("number", [0, -1])
-def test_limit_of_zero_is_refused(flag: str, number: int) -> None:
-    assert flag in usage_error_message(look("-", f"--{flag}", number, stdin=b"one\n"))
+def test_number_below_one_is_refused(flag: str, name: str, number: int) -> None:
+    message = usage_error_message(look("-", flag, number, stdin=b"one\n"))
+    assert message.startswith(f"{name}: expected ") and f"got {number}" in message
 
 
 def test_first_example_is_exported_as_a_picture(tmp_path: Path) -> None:

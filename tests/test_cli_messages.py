@@ -74,14 +74,14 @@ def test_warning_is_formatted_as_a_message() -> None:
 def test_progress_lines_escape_controls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
     if is_terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")  # rich then treats any file as a terminal
-    with (tmp_path / "told").open("w", encoding="utf-8") as stream:
+    with (tmp_path / "stderr").open("w", encoding="utf-8") as stream:
         with training_progress(stream) as reporter:
             reporter.report(FileRead(Path(f"{CONTROL_TEXT}.tsv"), 3, (), 0, CONTROL_TEXT))
         with multi_progress(stream) as multi_reporter:
             multi_reporter.print_line(CONTROL_TEXT)
             multi_reporter.update_row(CONTROL_TEXT, TrainingStarted(Progress(), 1.0, 3))
             multi_reporter.update_samples(f"{CONTROL_TEXT} 2", 1, 3, CONTROL_TEXT)
-    written = (tmp_path / "told").read_bytes().decode()
+    written = (tmp_path / "stderr").read_bytes().decode()
     assert ESCAPED_TEXT in written and not {"\x07", "\x9b", "\u202e", "\u2066", "\u200b", "\x08"} & set(written)
     assert "\x1b[31m" not in written and "\x1b]0" not in written
 

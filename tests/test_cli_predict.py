@@ -82,11 +82,11 @@ def test_beam_search_equals_python_and_scores_no_lower_than_greedy() -> None:
     assert any(float(row[2]) > score + 1e-4 for row, score in zip(rows, greedy, strict=True))
 
 
-@pytest.mark.parametrize("width", [0, -1, 5000])
-def test_invalid_beam_size_is_refused(width: int) -> None:
-    result = predict("--beam-size", width, stdin="one\n")
+@pytest.mark.parametrize("beam_size", [0, -1, 5000])
+def test_invalid_beam_size_is_refused(beam_size: int) -> None:
+    result = predict("--beam-size", beam_size, stdin="one\n")
     assert result.out == "" and usage_error_message(result).startswith("--beam-size: expected a whole number of at ")
-    assert result.err.endswith(f", got {width}\n")
+    assert result.err.endswith(f", got {beam_size}\n")
 
 
 def test_empty_input_is_reported() -> None:

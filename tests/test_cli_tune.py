@@ -228,7 +228,7 @@ def test_failed_trials_are_retried_and_counted_once(tmp_path: Path) -> None:
         assert [(trial["number"], trial["tries"]) for trial in read_trials(out)] == [(tries - 1, tries)]
     before = read_folder_state(out / "trials")
     result = run_pellucid(*command, "--trials", 1)  # the trial has failed three times and is not retried
-    assert result.code == 1 and "tried again;" not in result.err and read_folder_state(out / "trials") == before
+    assert result.code == 1 and "failed and retried" not in result.err and read_folder_state(out / "trials") == before
     result = run_pellucid(*command, "--trials", 6)
     assert result.code == 0 and {trial["state"] for trial in read_trials(out)} == {"failed", "finished"}
     assert len(read_trials(out)) == 6

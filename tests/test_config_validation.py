@@ -143,8 +143,8 @@ def test_limits_that_cross_for_short_sources_only_are_valid() -> None:
         model.config.search, min_length_ratio=0.5, min_length_offset=2, max_length_ratio=1.0, max_length_offset=0
     )
     with pytest.warns(UserWarning, match="the maximum is used"):
-        found = model.with_search(search).predict(["a", "abcdabcd"])
-    assert len(found[0].output) <= 1 and 6 <= len(found[1].output) <= 8
+        result = model.with_search(search).predict(["a", "abcdabcd"])
+    assert len(result[0].output) <= 1 and 6 <= len(result[1].output) <= 8
 
 
 def test_train_refuses_unused_settings_and_crossing_limits() -> None:

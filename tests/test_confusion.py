@@ -31,14 +31,14 @@ def test_alignment_contains_both_sequences_with_the_fewest_edits(
 
 
 def test_confusions_are_counted_with_totals_and_kinds() -> None:
-    found = count_confusions(
+    result = count_confusions(
         [make_scored("bat", "cat"), make_scored("bar", "car"), make_scored("cat", "cats"), make_scored("at", "at")]
     )
-    first, second = found.errors
+    first, second = result.errors
     assert first._asdict() == {"wanted": "c", "written": "b", "times": 2, "of": 3} and first.kind == "substitution"
     assert second._asdict() == {"wanted": "s", "written": None, "times": 1, "of": 1} and second.kind == "deletion"
-    assert found.kinds == {"substitution": 2, "insertion": 0, "deletion": 1}
-    assert found.matrix() == ConfusionMatrix(
+    assert result.kinds == {"substitution": 2, "insertion": 0, "deletion": 1}
+    assert result.matrix() == ConfusionMatrix(
         [None, "b", "c", "s"], [[0, 0, 0, 0], [0, 0, 0, 0], [0, 2, 1, 0], [1, 0, 0, 0]]
     )
 
@@ -66,16 +66,16 @@ def test_nearest_reference_is_compared() -> None:
     )
 )
 def test_kinds_sum_to_the_distances_in_any_order(examples: list[ScoredExample]) -> None:
-    found = count_confusions(examples)
-    assert sum(found.kinds.values()) == sum(example.errors for example in examples)
+    result = count_confusions(examples)
+    assert sum(result.kinds.values()) == sum(example.errors for example in examples)
     shuffled = random.Random(1).sample(examples, len(examples))
-    assert count_confusions(shuffled).to_dict() == found.to_dict()
+    assert count_confusions(shuffled).to_dict() == result.to_dict()
 
 
 def test_correct_and_empty_outputs_have_no_errors() -> None:
     for examples in ([make_scored("ab", "ab"), make_scored("", "")], []):
-        found = count_confusions(examples)
-        assert found.errors == [] and found.matrix() == ConfusionMatrix([], []) and sum(found.kinds.values()) == 0
+        result = count_confusions(examples)
+        assert result.errors == [] and result.matrix() == ConfusionMatrix([], []) and sum(result.kinds.values()) == 0
 
 
 @pytest.mark.parametrize("max_symbols", [0, 1, 3])

@@ -60,16 +60,16 @@ def satisfies(ids: list[int], constraints: Constraints, row: int) -> bool:
 @few_examples
 @given(KIND, batches(), SEEDS, HYPOTHESIS_SCORERS, st.integers(1, 4), draw_constraints())
 def test_constraints_hold_in_every_output_of_a_beam(
-    kind: tuple[str, str], batch: Batch, seed: int, score: HypothesisScorer, width: int, constraints: Constraints
+    kind: tuple[str, str], batch: Batch, seed: int, score: HypothesisScorer, beam_size: int, constraints: Constraints
 ) -> None:
     network = make_small_network(kind, seed)
-    for row, found in enumerate(
-        run_search(network, batch, SearchCase(0, MAX_LENGTH, width, width, score, constraints))
+    for row, result in enumerate(
+        run_search(network, batch, SearchCase(0, MAX_LENGTH, beam_size, beam_size, score, constraints))
     ):
-        assert found
+        assert result
         for each, rescored in zip(
-            found,
-            score_outputs(network, batch, row, [hypothesis.decoded.ids.tolist() for hypothesis in found]),
+            result,
+            score_outputs(network, batch, row, [hypothesis.decoded.ids.tolist() for hypothesis in result]),
             strict=True,
         ):
             ids = each.decoded.ids.tolist()
@@ -106,8 +106,8 @@ def test_an_exhaustive_beam_finds_the_best_constrained_output(
     best = max(
         score_by_definition(each, HypothesisScorer()) for each in score_outputs(network, batch, row, allowed_outputs)
     )
-    found = run_search(network, batch, SearchCase(0, max_length, 5**3 + 5**2 + 6, 1, constraints=constraints))[row]
-    assert found[0].score == pytest.approx(best, abs=1e-4)
+    result = run_search(network, batch, SearchCase(0, max_length, 5**3 + 5**2 + 6, 1, constraints=constraints))[row]
+    assert result[0].score == pytest.approx(best, abs=1e-4)
 
 
 @few_examples
@@ -120,10 +120,10 @@ def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: 
     from pellucid.decoding.beam_search import beam_stepwise
 
     with torch.inference_mode():
-        found = beam_stepwise(
+        actual = beam_stepwise(
             encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, beam_config
         )
-    for row, outputs in enumerate(found):
+    for row, outputs in enumerate(actual):
         expected = run_search(network, batch, SearchCase(int(minimum[row]), int(maximum[row]), 2, 2))[row]
         assert [each.decoded.ids.tolist() for each in outputs] == [each.decoded.ids.tolist() for each in expected]
         for each in outputs:
@@ -135,8 +135,8 @@ CHARACTERS, LETTERS = Tokenizer("characters", "none"), make_vocabulary("vwxyz")
 
 
 def test_prefixes_and_symbols_become_ids() -> None:
-    found = build_constraints(DecodingOptions("", ("v",), ("x", "x")), ["wx", ""], CHARACTERS, LETTERS)
-    assert (found.forbidden.tolist(), found.required.tolist(), found.prefixes) == ([4], [6], ((5, 6), ()))
+    result = build_constraints(DecodingOptions("", ("v",), ("x", "x")), ["wx", ""], CHARACTERS, LETTERS)
+    assert (result.forbidden.tolist(), result.required.tolist(), result.prefixes) == ([4], [6], ((5, 6), ()))
     assert not build_constraints(DecodingOptions(), ["", ""], CHARACTERS, LETTERS).any
     assert len(LETTERS) == VOCABULARY_SIZE
 

@@ -273,10 +273,10 @@ def test_custom_task_is_evaluated_with_its_own_scores(trained_task: TrainedTask,
         ("evaluate", trained_task.run, trained_task.dev, "--json", "--html", tmp_path / "one.html"),
         ("evaluate", trained_task.run, copy, trained_task.dev, "--html", tmp_path / "two.html"),
     )
-    found = json.loads(one_run.out)
-    assert found["task"] == "span" and found["accuracy"] > 90 and "wer" not in found
+    result = json.loads(one_run.out)
+    assert result["task"] == "span" and result["accuracy"] > 90 and "wer" not in result
     summary = {value.label: value.value for value in read_report(tmp_path / "one.html").summary}
-    assert summary["accuracy"] == f"{found['accuracy']:.2f} %"
+    assert summary["accuracy"] == f"{result['accuracy']:.2f} %"
     assert "spans right" in two_runs.out and "error rate" not in two_runs.out
     assert read_report(tmp_path / "two.html").summary[0].label.startswith("spans right, ")
 

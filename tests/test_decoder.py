@@ -64,18 +64,24 @@ def expected_layer_step(decoder: Decoder, inputs: Tensor, layer: int, state: Sta
 
 def expected_step(decoder: Decoder, symbols: Tensor, state: State, cache: AttentionCache) -> tuple[Tensor, State]:
     """Compute c = attention(s of the top layer), the cells in turn, and W [s; c] + b."""
-    attended: AttentionOutput = decoder.attention(state.hidden[:, -1], cache, state.attention_state)
-    inputs = torch.cat([decoder.table.weight[symbols], attended.context], dim=1)
+    attention_output: AttentionOutput = decoder.attention(state.hidden[:, -1], cache, state.attention_state)
+    inputs = torch.cat([decoder.table.weight[symbols], attention_output.context], dim=1)
     layers = []
     for layer in range(decoder.config.num_layers):
         layers.append(expected_layer_step(decoder, inputs, layer, state))
         inputs = layers[-1][0]
-    parts = {"state": [inputs], "context": [attended.context], "state-and-context": [inputs, attended.context]}
+    parts = {
+        "state": [inputs],
+        "context": [attention_output.context],
+        "state-and-context": [inputs, attention_output.context],
+    }
     head = output_projection(decoder)
     logits = torch.cat(parts[decoder.config.output], dim=1) @ head.weight.T + head.bias
     cells = [cell for _, cell in layers if cell is not None]
     hidden = torch.stack([hidden for hidden, _ in layers], 1)
-    return logits, State(hidden, torch.stack(cells, 1) if cells else None, attention_state=attended.attention_state)
+    return logits, State(
+        hidden, torch.stack(cells, 1) if cells else None, attention_state=attention_output.attention_state
+    )
 
 
 @few_examples

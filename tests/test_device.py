@@ -88,4 +88,4 @@ def test_threads_can_share_one_model() -> None:
     expected = [[trace.output for trace in PLAIN.predict(each)] for each in texts]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(5):
-            assert [[trace.output for trace in found] for found in pool.map(PLAIN.predict, texts)] == expected
+            assert [[trace.output for trace in actual] for actual in pool.map(PLAIN.predict, texts)] == expected

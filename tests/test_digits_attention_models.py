@@ -48,8 +48,8 @@ def test_stationary_steps_are_counted() -> None:
 
 def test_samples_to_99_percent_are_none_without_reaching_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = make_digits_request(tmp_path)
-    monkeypatch.setattr(attention_models, "FEWEST_DEV_PAIRS", 10)
-    monkeypatch.setattr(attention_models, "FEWEST_TEST_PAIRS", 10)
+    monkeypatch.setattr(attention_models, "EFFICIENCY_DEV_PAIRS", 10)
+    monkeypatch.setattr(attention_models, "EFFICIENCY_TEST_PAIRS", 10)
     monkeypatch.setattr(
         attention_models, "ABLATIONS", {"pellucid": {}, "no feedback": {"decoder": {"embedding": "none"}}}
     )
@@ -57,7 +57,7 @@ def test_samples_to_99_percent_are_none_without_reaching_it(tmp_path: Path, monk
     monkeypatch.setattr(
         attention_models, "run_jobs", lambda task, jobs, request: [task(job, discard_progress) for _, job in jobs]
     )
-    list(attention_models.run_fewest(request._replace(samples=60)))
+    list(attention_models.run_sample_efficiency(request._replace(samples=60)))
     report = json.loads((request.out / "report.json").read_text())
     assert report["samples_to_99"] == {"pellucid, seed 1": None, "no feedback, seed 1": None}
 

@@ -26,7 +26,7 @@ def test_roughness_is_the_mean_change_over_the_last_third() -> None:
 def test_too_few_samples_for_a_roughness_are_refused(tmp_path: Path, samples: int) -> None:
     request = make_digits_request(tmp_path)._replace(samples=samples)
     with pytest.raises(InputError, match=r"--max-train-samples .* needs more than 5,000 samples"):
-        list(experiments.run_jigsaw(request))
+        list(experiments.run_lr_decay(request))
 
 
 def test_best_learning_rate_gets_all_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

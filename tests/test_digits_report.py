@@ -16,7 +16,7 @@ from pellucid.recipes.digits.training import (
 )
 from pellucid.viewer.report_schema import ReportFigure
 
-RECIPES = ["digits-repeat", "digits-init", "digits-attention-faithful", "digits-varying", "digits-cells"]
+RECIPES = ["digits-repeat", "digits-init", "digits-attention-faithful", "digits-variable-length", "digits-cells"]
 
 
 @pytest.mark.parametrize("name", RECIPES)

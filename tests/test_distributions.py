@@ -20,17 +20,17 @@ from pellucid.inspection.distributions import entropy, kl_divergence, step_distr
 def test_distributions_sum_to_one_and_contain_the_candidates_of_the_trace(kind: str) -> None:
     transducer = make_transducer(kind)
     traces = [*make_traces(transducer, PAIRS), *transducer.predict(["abc", "", "cab"])]
-    for trace, found in zip(traces, step_distributions(transducer, traces), strict=True):
-        assert found.shape == (len(trace.target), 9 + (kind == "copying"))
-        np.testing.assert_allclose(np.exp(found).sum(axis=1), 1, rtol=1e-6)
+    for trace, result in zip(traces, step_distributions(transducer, traces), strict=True):
+        assert result.shape == (len(trace.target), 9 + (kind == "copying"))
+        np.testing.assert_allclose(np.exp(result).sum(axis=1), 1, rtol=1e-6)
         ids = [*transducer.vocabularies.target.encode([s for s in trace.target if s != "⟨end⟩"])]
         ids += [EOS] * (len(trace.target) - len(ids))
         for t, identity in enumerate(ids):
             if identity == UNK:  # a copied symbol; the last column is the sum over all copies
-                assert found[t, -1] >= trace.log_probabilities[t] - 1e-5
+                assert result[t, -1] >= trace.log_probabilities[t] - 1e-5
             else:
-                assert found[t, identity] == pytest.approx(trace.log_probabilities[t], abs=1e-5)
-        assert np.isneginf(found[:, [0, 1, 3]]).all()
+                assert result[t, identity] == pytest.approx(trace.log_probabilities[t], abs=1e-5)
+        assert np.isneginf(result[:, [0, 1, 3]]).all()
 
 
 def test_ensemble_distributions_are_the_mean_of_the_models() -> None:
@@ -38,8 +38,8 @@ def test_ensemble_distributions_are_the_mean_of_the_models() -> None:
     combined = combine_transducers(models, ["a", "b"])
     traces = make_traces(combined, PAIRS)
     by_model = [step_distributions(model, traces) for model in models]
-    for first, second, found in zip(*by_model, step_distributions(combined, traces), strict=True):
-        np.testing.assert_allclose(np.exp(found), (np.exp(first) + np.exp(second)) / 2, atol=1e-6)
+    for first, second, result in zip(*by_model, step_distributions(combined, traces), strict=True):
+        np.testing.assert_allclose(np.exp(result), (np.exp(first) + np.exp(second)) / 2, atol=1e-6)
 
 
 def test_forced_attention_changes_the_distributions_from_its_step_on() -> None:

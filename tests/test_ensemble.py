@@ -29,10 +29,10 @@ TEXTS = ["abc", "a", "", "cab?", "bbbb"]
 
 
 def build_member(
-    seed: int, source: str = "abc", cell: str = "gru", score: str = "additive", width: int = 3
+    seed: int, source: str = "abc", cell: str = "gru", score: str = "additive", beam_size: int = 3
 ) -> Transducer:
     """Return an untrained transducer."""
-    search = {"max_length": 6, "beam_size": width}
+    search = {"max_length": 6, "beam_size": beam_size}
     config = make_config({"encoder": {"cell": cell}, "attention": {"type": score}, "search": search})
     return build_untrained_transducer(config, make_vocabularies(source), seed)
 
@@ -63,10 +63,10 @@ def assert_same_trace(one: Trace, two: Trace) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("lstm", "location"), ("gru", "none")])
-def test_an_ensemble_of_one_model_repeated_equals_the_model(times: int, width: int, cell: str, score: str) -> None:
-    single = build_member(3, cell=cell, score=score, width=width)
+def test_an_ensemble_of_one_model_repeated_equals_the_model(times: int, beam_size: int, cell: str, score: str) -> None:
+    single = build_member(3, cell=cell, score=score, beam_size=beam_size)
     combined = combine_transducers([single] * times, ["run"] * times)
     for one, two in zip(single.predict(TEXTS), combined.predict(TEXTS), strict=True):
         assert_same_trace(one, two)

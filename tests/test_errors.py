@@ -78,7 +78,7 @@ def test_all_messages_quote_by_one_function() -> None:
                 isinstance(node, ast.Name) and node.id == "repr"
             ):
                 uses.append(f"{path.relative_to(package)}:{node.lineno}")
-    unexpected = [place for place in uses if not place.startswith(("errors.py", "kernels/compilation.py"))]
+    unexpected = [position for position in uses if not position.startswith(("errors.py", "kernels/compilation.py"))]
     assert unexpected == []
 
 

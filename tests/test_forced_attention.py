@@ -306,10 +306,10 @@ def test_rows_with_an_infinite_sum_are_scaled() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gru", "copying", "location", "none"])
-@pytest.mark.parametrize("width", [1, 3])
-def test_empty_what_if_options_change_no_bit(kind: str, width: int) -> None:
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_empty_what_if_options_change_no_bit(kind: str, beam_size: int) -> None:
     """Outputs are equal bit for bit: the viewer's acceptance test (h)."""
-    transducer = build_model(kind).with_beam(width)
+    transducer = build_model(kind).with_beam(beam_size)
     with_empty_options = transducer.with_options(DecodingOptions(forced_attention=(), masked=()))
     for one, two in zip(transducer.nbest(["abc"], 3)[0], with_empty_options.nbest(["abc"], 3)[0], strict=True):
         assert one.target == two.target

@@ -337,15 +337,15 @@ def test_training_on_a_gpu_reaches_the_loss_of_the_cpu(tmp_path: Path, precision
 def test_deterministic_training_on_a_gpu_resumes_bit_for_bit(tmp_path: Path, graphs: bool) -> None:
     config = make_small_config({"epochs": 3, "eval_interval": 0.5}, dropout=0.3)
     config = with_device(config, "cuda", deterministic=True, cuda_graphs=graphs)
-    train_to_end(copy_task_run().files, tmp_path / "straight", config)
+    train_to_end(copy_task_run().files, tmp_path / "uninterrupted", config)
     for update in (1, 4, 9):
-        events = train_run(copy_task_run().files, tmp_path / "broken", config)
+        events = train_run(copy_task_run().files, tmp_path / "interrupted", config)
         for event in events:
             if isinstance(event, UpdateCompleted) and event.progress.update == update:
                 events.close()
                 break
-    train_to_end(copy_task_run().files, tmp_path / "broken", config)
-    assert_runs_identical(tmp_path / "straight", tmp_path / "broken")
+    train_to_end(copy_task_run().files, tmp_path / "interrupted", config)
+    assert_runs_identical(tmp_path / "uninterrupted", tmp_path / "interrupted")
 
 
 @needs_gpu
@@ -354,8 +354,10 @@ def test_models_load_on_either_device(tmp_path: Path) -> None:
     train_to_end(copy_task_run().files, tmp_path / "gpu", with_device(copy_task_run().config, "cuda"))
     for run in (copy_task_run().run, tmp_path / "gpu"):
         assert next(load(run, "cuda").network.parameters()).is_cuda
-        for width in (1, 4):
-            cpu_traces, gpu_traces = (load(run, device).with_beam(width).predict(sources) for device in ("cpu", "cuda"))
+        for beam_size in (1, 4):
+            cpu_traces, gpu_traces = (
+                load(run, device).with_beam(beam_size).predict(sources) for device in ("cpu", "cuda")
+            )
             assert [trace.output for trace in cpu_traces] == [trace.output for trace in gpu_traces]
     assert json.loads(read_tensors(tmp_path / "gpu" / "training.safetensors")[1]["progress"])["update"] > 0
 

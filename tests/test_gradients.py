@@ -147,7 +147,7 @@ def test_kernels_have_the_gradient_of_the_attention_weights() -> None:
 
 
 @pytest.mark.parametrize("copying", [False, True])
-def test_the_rdrop_term_is_half_of_the_papers(copying: bool) -> None:
+def test_the_rdrop_term_is_half_of_that_of_the_paper(copying: bool) -> None:
     config = build_config({"rdrop_alpha": 3.0}, 0.4, pointer_generator=copying)
     network = require_seq2seq(build_network(config, make_vocabularies())).double().train()
     torch.manual_seed(3)

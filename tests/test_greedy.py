@@ -160,7 +160,7 @@ class ScriptedDecoder:
     """Fake decoder: a row outputs one symbol fewer than its source has, EOS, and then symbols that must not appear."""
 
     def __init__(self) -> None:
-        self.widths: list[int] = []
+        self.batch_sizes: list[int] = []
 
     def start(self, memory: Memory) -> State:
         """Return a state that counts the remaining symbols; rows differ by the lengths of their sources."""
@@ -169,8 +169,8 @@ class ScriptedDecoder:
     def step(self, symbols: Tensor, state: State, cache: AttentionCache, override: None = None) -> Step:
         remaining = state.hidden[:, 0, 0].tolist()
         inputs = {symbol for symbol, count in zip(symbols.tolist(), remaining, strict=True) if count > 0}
-        assert inputs == {NUM_SPECIAL if self.widths else BOS}
-        self.widths.append(len(symbols))
+        assert inputs == {NUM_SPECIAL if self.batch_sizes else BOS}
+        self.batch_sizes.append(len(symbols))
         best = [NUM_SPECIAL if count > 1 else EOS if count == 1 else NUM_SPECIAL + 1 for count in remaining]
         logits = torch.stack([make_logits(symbol) for symbol in best])
         weights = cache.memory.mask() / cache.memory.lengths[:, None]
@@ -185,14 +185,14 @@ def run_scripted_greedy(
     patch.setattr(network.decoder, "init_state", decoder.start)
     patch.setattr(network.decoder, "step", decoder.step)
     decoded = greedy(network, make_padded_ids(lengths, 1), torch.tensor(lengths), LengthLimits(0, limit))
-    return [row.ids.tolist() for row in decoded], decoder.widths
+    return [row.ids.tolist() for row in decoded], decoder.batch_sizes
 
 
 def test_each_row_stops_at_eos_and_contains_no_other_special_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [3, 1, 6, 2]
-    ids, widths = run_scripted_greedy(monkeypatch, lengths, 20)
+    ids, batch_sizes = run_scripted_greedy(monkeypatch, lengths, 20)
     assert ids == [[NUM_SPECIAL] * (length - 1) + [EOS] for length in lengths]
-    assert len(widths) == max(lengths)
+    assert len(batch_sizes) == max(lengths)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_finished_rows_are_dropped_once_too_few_are_active(
     monkeypatch: pytest.MonkeyPatch, fraction: float, expected: list[int]
 ) -> None:
     monkeypatch.setattr(module, "SHRINK", fraction)
-    ids, widths = run_scripted_greedy(monkeypatch, [3, 1, 6, 2], 20)
-    assert widths == expected
+    ids, batch_sizes = run_scripted_greedy(monkeypatch, [3, 1, 6, 2], 20)
+    assert batch_sizes == expected
     assert [len(row) for row in ids] == [3, 1, 6, 2]
 
 

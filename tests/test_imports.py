@@ -80,7 +80,7 @@ def find_imports(path: str, tree: ast.AST) -> Iterator[Import]:
 
 
 def order_position(module: str) -> tuple[int, int]:
-    """Return the positions of a module in both orders; a name inside a module has the positions of the module."""
+    """Return the positions of a module, or of the module of a name, in ORDER and in DATA_ORDER."""
     first, second = [*module.split(".")[1:], "", ""][:2]
     data_position = DATA_ORDER.index(second) if first == "data" and second in DATA_ORDER else len(DATA_ORDER)
     entry = f"{first}.{second}" if f"{first}.{second}" in ORDER else first

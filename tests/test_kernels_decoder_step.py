@@ -115,12 +115,12 @@ def test_forced_weights_apply_to_selected_rows() -> None:
 
 @few_examples
 @given(configs(), batches(), SEEDS, st.integers(1, 5))
-def test_searches_with_kernels_equal_pytorch(config: Config, batch: Batch, seed: int, width: int) -> None:
+def test_searches_with_kernels_equal_pytorch(config: Config, batch: Batch, seed: int, beam_size: int) -> None:
     network = make_network(config, seed, torch.float32)
     arguments = (network, batch.source, batch.source_lengths, LengthLimits(0, 6))
 
     def run_searches() -> list[DecodedOutput]:
-        hypotheses = [output for outputs in beam(*arguments, width, nbest=width) for output in outputs]
+        hypotheses = [output for outputs in beam(*arguments, beam_size, nbest=beam_size) for output in outputs]
         return [*greedy(*arguments), *hypotheses]
 
     actual = run_searches()

@@ -270,7 +270,7 @@ def test_decoding_does_not_import_numba() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
-def test_inference_uses_kernels_if_loading_them_pays_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inference_loads_kernels_only_for_many_hypotheses(monkeypatch: pytest.MonkeyPatch) -> None:
     def uses_kernels(loaded: int, filled: bool, hypotheses: int, device: str = "cpu") -> bool:
         monkeypatch.setattr(dispatch.is_numba_available, "cache_info", lambda: SimpleNamespace(currsize=loaded))
         monkeypatch.setattr(dispatch, "is_filled", lambda: filled)

@@ -53,15 +53,15 @@ def test_candidates_equal_pytorch(rows: int, vocabulary: int, seed: int) -> None
 @given(st.integers(1, 4), st.integers(1, 5), VOCABULARIES, st.integers(1, 7), SEEDS, st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_extensions_equal_pytorch(
-    sources: int, beam_size: int, vocabulary: int, width: int, seed: int, early: bool
+    sources: int, beam_size: int, vocabulary: int, count: int, seed: int, early: bool
 ) -> None:
     generator = np.random.default_rng(seed)
     scores = generator.standard_normal((sources, beam_size)).astype(np.float32)
     scores[generator.random((sources, beam_size)) < 0.2] = -np.inf
     logits, mask = make_distinct_logits(sources * beam_size, vocabulary, seed), suppressed_symbols(vocabulary)
-    actual = extend_hypotheses(logits, SymbolMasks(mask, is_early=early), scores, width)
+    actual = extend_hypotheses(logits, SymbolMasks(mask, is_early=early), scores, count)
     with disable_kernels():
-        expected = extend_hypotheses(logits, SymbolMasks(mask, is_early=early), scores, width)
+        expected = extend_hypotheses(logits, SymbolMasks(mask, is_early=early), scores, count)
     alive = np.isfinite(expected.cumulative_log_probs)
     assert not (early and (expected.ids[alive] == EOS).any())
     np.testing.assert_allclose(actual.cumulative_log_probs, expected.cumulative_log_probs, rtol=1e-5, atol=1e-5)
@@ -99,15 +99,15 @@ def draw_network(data: st.DataObject, cell: Cell, score: Score, seed: int) -> En
 
 
 def search_stepwise(
-    network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: LengthLimits, width: int
+    network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: LengthLimits, beam_size: int
 ) -> list[list[DecodedOutput]]:
-    """Return the outputs of a stepwise search with the compiled step; a width of zero is greedy search."""
+    """Return the outputs of a stepwise search with the compiled step; a beam size of zero is greedy search."""
     with torch.inference_mode():
         inference = encode_and_initialize(network, source, lengths)
         assert inference.cache.kernel is not None
-        if width == 0:
+        if beam_size == 0:
             return [[output] for output in greedy_module.greedy_stepwise(inference, lengths, limits)]
-        beam_config = beam_module.BeamConfig(batch_length_limits(limits, len(lengths)), width, width)
+        beam_config = beam_module.BeamConfig(batch_length_limits(limits, len(lengths)), beam_size, beam_size)
         return [
             [hypothesis.decoded for hypothesis in outputs]
             for outputs in beam_module.beam_stepwise(inference, lengths, beam_config)
@@ -115,12 +115,12 @@ def search_stepwise(
 
 
 def search_compiled(
-    network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: LengthLimits, width: int
+    network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: LengthLimits, beam_size: int
 ) -> list[list[DecodedOutput]]:
-    """Return the outputs of a search in one compiled call; a width of zero is greedy search."""
-    if width == 0:
+    """Return the outputs of a search in one compiled call; a beam size of zero is greedy search."""
+    if beam_size == 0:
         return [[output] for output in greedy_module.greedy(network, source, lengths, limits)]
-    return beam_module.beam(network, source, lengths, limits, width, width)
+    return beam_module.beam(network, source, lengths, limits, beam_size, beam_size)
 
 
 def assert_outputs_close(actual: list[list[DecodedOutput]], expected: list[list[DecodedOutput]]) -> None:
@@ -144,37 +144,37 @@ def assert_outputs_close(actual: list[list[DecodedOutput]], expected: list[list[
 @given(st.data(), CELLS, SCORES, LENGTHS, LIMITS, SEEDS, st.integers(0, VOCABULARY_SIZE))
 @settings(max_examples=120, deadline=None)
 def test_whole_batch_searches_equal_stepwise_searches(
-    data: st.DataObject, cell: Cell, score: Score, lengths: list[int], limits: LengthLimits, seed: int, width: int
+    data: st.DataObject, cell: Cell, score: Score, lengths: list[int], limits: LengthLimits, seed: int, beam_size: int
 ) -> None:
     network = draw_network(data, cell, score, seed)
-    arguments = (network, make_padded_ids(lengths, seed), torch.tensor(lengths), limits, width)
+    arguments = (network, make_padded_ids(lengths, seed), torch.tensor(lengths), limits, beam_size)
     assert_outputs_close(search_compiled(*arguments), search_stepwise(*arguments))
 
 
 @given(st.data(), CELLS, LENGTHS, LIMITS, SEEDS, st.integers(0, 4), st.integers(1, 3))
 @settings(max_examples=30, deadline=None)
 def test_batch_composition_and_threads_do_not_change_outputs(
-    data: st.DataObject, cell: Cell, lengths: list[int], limits: LengthLimits, seed: int, width: int, threads: int
+    data: st.DataObject, cell: Cell, lengths: list[int], limits: LengthLimits, seed: int, beam_size: int, threads: int
 ) -> None:
     network, source = draw_network(data, cell, "additive", seed), make_padded_ids(lengths, seed)
     single = [
-        search_compiled(network, source[row : row + 1, :length], torch.tensor([length]), limits, width)[0]
+        search_compiled(network, source[row : row + 1, :length], torch.tensor([length]), limits, beam_size)[0]
         for row, length in enumerate(lengths)
     ]
     before, rows = torch.get_num_threads(), runtime.MIN_ROWS
     try:
         torch.set_num_threads(threads)
         runtime.MIN_ROWS = 1
-        batched = search_compiled(network, source, torch.tensor(lengths), limits, width)
+        batched = search_compiled(network, source, torch.tensor(lengths), limits, beam_size)
     finally:
         torch.set_num_threads(before)
         runtime.MIN_ROWS = rows
     assert_outputs_close(batched, single)
 
 
-@pytest.mark.parametrize("width", [0, 1, 3])
-def test_no_python_runs_between_steps(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+@pytest.mark.parametrize("beam_size", [0, 1, 3])
+def test_no_python_runs_between_steps(monkeypatch: pytest.MonkeyPatch, beam_size: int) -> None:
     network = make_network(make_config({}), 1, torch.float32)
     monkeypatch.setattr(network.decoder, "step", None)
-    decoded = search_compiled(network, make_padded_ids([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), width)
+    decoded = search_compiled(network, make_padded_ids([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), beam_size)
     assert [len(outputs[0].ids) in (4, 5) for outputs in decoded] == [True, True]

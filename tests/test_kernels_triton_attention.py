@@ -26,7 +26,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs tri
 
 @contextmanager
 def force_kernel() -> Iterator[None]:
-    """Use the kernel on any device, although the backend declines the device of the interpreter."""
+    """Use the kernel on every device: by default it is not used on the CPU, on which the tests interpret it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "use_kernel", lambda request: request.computation == "attention")
         yield
@@ -163,19 +163,19 @@ for output in outputs:
 @settings(max_examples=30, deadline=None)
 def test_several_queries_attend_to_one_source(data: st.DataObject, units: int, seed: int) -> None:
     """Beam search has several queries per source; gradients need exactly one query per source."""
-    sources, width, positions, memory = (data.draw(st.integers(1, maximum)) for maximum in (3, 5, 20, 9))
+    sources, num_queries, positions, memory = (data.draw(st.integers(1, maximum)) for maximum in (3, 5, 20, 9))
     torch.manual_seed(seed)
     attend, lengths = AdditiveAttention(3, memory, units).to(DEVICE), draw_lengths(data, sources, positions)
     states = torch.randn(sources, positions, memory, device=DEVICE)
     cache = build_cache(states, attend.key_projection(states).detach(), lengths.to(DEVICE))
-    query = torch.randn(sources * width, 3, device=DEVICE)
+    query = torch.randn(sources * num_queries, 3, device=DEVICE)
     with torch.no_grad(), disable_kernels():
         reference = attend(query, cache, None)
         expected = {"context": reference.context, "weights": reference.weights}
     with torch.no_grad(), force_kernel():
         actual = attend(query, cache, None)
     assert_named_tensors_close({"context": actual.context, "weights": actual.weights}, expected)
-    if width > 1:
+    if num_queries > 1:
         with force_kernel(), pytest.raises(NotImplementedError, match="one query a source"):
             attend(query, cache, None).context.sum().backward()
 

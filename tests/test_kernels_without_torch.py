@@ -20,7 +20,7 @@ from pellucid.kernels.dispatch import disable_kernels, is_numba_available
 from pellucid.model.network import EncoderDecoder
 
 CASES = list(product(["gru", "lstm"], ["additive", "location", "general"]))
-LENGTHS, LIMITS, WIDTH = [5, 2, 6, 3], LengthLimits(1, 7), 3
+LENGTHS, LIMITS, BEAM_SIZE = [5, 2, 6, 3], LengthLimits(1, 7), 3
 PROGRAM = """
 import pkgutil, sys
 sys.modules["torch"] = None
@@ -178,6 +178,6 @@ def test_the_kernels_run_on_arrays_without_pytorch(tmp_path: Path) -> None:
             states = network.encoder(source, lengths).states.numpy()
             np.testing.assert_allclose(arrays[f"{case}.states"].reshape(states.shape), states, rtol=1e-4, atol=1e-5)
             assert_outputs_equal(arrays, f"{case}.greedy", greedy(network, source, lengths, LIMITS))
-            best = beam(network, source, lengths, LIMITS, WIDTH, WIDTH)
+            best = beam(network, source, lengths, LIMITS, BEAM_SIZE, BEAM_SIZE)
         assert arrays[f"{case}.beam.counts"].tolist() == [len(outputs) for outputs in best]
         assert_outputs_equal(arrays, f"{case}.beam", [output for outputs in best for output in outputs])

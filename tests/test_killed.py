@@ -147,7 +147,7 @@ def test_training_resumes_after_a_kill_between_any_two_changes(
 ) -> None:
     """The states are all those from start to end, and those with a truncated last line of the log."""
     files, config = tiny_training
-    uninterrupted = tmp_path / "runs" / "straight"
+    uninterrupted = tmp_path / "runs" / "uninterrupted"
     with record_states(uninterrupted, tmp_path / "left") as states:
         train_to_end(files, uninterrupted, config)
     assert_complete(uninterrupted, uninterrupted)
@@ -164,7 +164,7 @@ def test_training_resumes_after_a_kill_of_a_resumed_training(
 ) -> None:
     """The first kill leaves temporary files, and a log and snapshots that are newer than the checkpoint."""
     files, config = tiny_training
-    uninterrupted, resumed = tmp_path / "runs" / "straight", tmp_path / "runs" / "again"
+    uninterrupted, resumed = tmp_path / "runs" / "uninterrupted", tmp_path / "runs" / "again"
     with record_states(uninterrupted, tmp_path / "left") as states:
         train_to_end(files, uninterrupted, config)
     with_temporaries = [state for state in states if any(name.startswith(".training.") for name in _files(state))]

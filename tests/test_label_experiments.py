@@ -23,8 +23,12 @@ from pellucid.reporting.progress import multi_progress
 from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportCharts, ReportExamples, ReportSettings, ReportTable
 
-FOLDERS = {"snips": "slu-snips", "protein-structure": "protein-ss3-flip", "protein-place": "protein-localisation-ucl"}
-SEEDS = {"snips": 2, "protein-structure": 1, "protein-place": 1}
+FOLDERS = {
+    "snips": "slu-snips",
+    "protein-structure": "protein-ss3-flip",
+    "protein-localization": "protein-localisation-ucl",
+}
+SEEDS = {"snips": 2, "protein-structure": 1, "protein-localization": 1}
 
 
 def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
@@ -44,7 +48,7 @@ def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
 WRITERS: Mapping[str, Callable[[Path], None]] = {
     "snips": write_snips,
     "protein-structure": write_structure,
-    "protein-place": write_locations,
+    "protein-localization": write_locations,
 }
 
 
@@ -75,7 +79,7 @@ def test_report_has_a_line_for_each_run_and_ensemble(recipe_run: RecipeRun) -> N
     if SEEDS[recipe_run.name] > 1:
         expected += [f"{name}, ensemble of 2" for name in names] + [f"{name}, mean of 2 seeds" for name in names]
     assert heads == [*expected, "report"]
-    assert len(names) == (4 if recipe_run.name == "protein-place" else 1)
+    assert len(names) == (4 if recipe_run.name == "protein-localization" else 1)
 
 
 def test_scores_are_computed_on_the_written_files(recipe_run: RecipeRun) -> None:

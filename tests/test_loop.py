@@ -277,7 +277,7 @@ def test_every_allowed_seed_trains(seed: int) -> None:
     assert isinstance(list(fit(build_session(config)))[-1], TrainingStopped)
 
 
-def test_the_randomness_of_updates_differs_between_updates_and_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_numbers_differ_between_updates_and_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     random_numbers: list[float] = []
 
     def draw_number(*_: object) -> tuple[float, float]:

@@ -63,7 +63,7 @@ def test_logits_at_padding_change_neither_the_loss_nor_a_gradient(
     assert cross_entropy(other, target, smoothing).item() == cross_entropy(logits, target, smoothing).item()
 
 
-def test_uniform_logits_cost_log_v_with_any_smoothing() -> None:
+def test_the_loss_of_uniform_logits_is_log_v_with_any_smoothing() -> None:
     target = make_padded_ids([3, 1], 1)
     for smoothing in (0.0, 0.1):
         loss = cross_entropy(torch.zeros(2, 3, 9, dtype=torch.float64), target, smoothing)

@@ -23,7 +23,7 @@ def counts_and_totals(draw: st.DrawFn) -> tuple[int, int]:
 
 
 @given(counts_and_totals())
-def test_wilson_ends_are_the_fractions_at_the_critical_distance(counts: tuple[int, int]) -> None:
+def test_wilson_bounds_solve_the_equation_of_the_score_test(counts: tuple[int, int]) -> None:
     """Both ends p satisfy |p̂ − p| = z √(p(1 − p)/n), the score test that the interval inverts."""
     right, total = counts
     observed, interval = right / total, wilson_interval(right, total)

@@ -15,7 +15,6 @@ import pytest
 from benchmarks.peers import figure, install, measure, run, table, worker
 from benchmarks.peers.cases import CASES, DIGITS, Cell, Task
 from benchmarks.peers.data import BenchmarkData, append_suffix, split_symbols, write_data, write_sources
-from benchmarks.peers.lane import BenchmarkPlan, Lane
 from benchmarks.peers.measure import (
     Command,
     MeasurementError,
@@ -25,6 +24,7 @@ from benchmarks.peers.measure import (
     read_update_times,
     run_command,
 )
+from benchmarks.peers.measurement_queue import BenchmarkPlan, MeasurementQueue
 from benchmarks.peers.results import Record, Results
 from benchmarks.peers.systems import SYSTEMS, pellucid
 from benchmarks.peers.systems.system import Job, System
@@ -38,7 +38,7 @@ def python_command(program: str, folder: Path, **environment: str) -> Command:
 
 def write_results(path: Path, *records: Record) -> Results:
     results = Results(path / "results.json")
-    results.machine = run.describe_machine(argparse.Namespace(lanes=1, seconds=10.0))
+    results.machine = run.describe_machine(argparse.Namespace(jobs=1, seconds=10.0))
     for each_record in records:
         results.add(each_record)
     return results
@@ -214,11 +214,11 @@ def test_results_are_stored_and_failures_are_measured_again(tmp_path: Path) -> N
     assert [one.rate for one in Results(tmp_path / "results.json").records] == [2.0, 3.0]
 
 
-def test_lane_records_why_a_system_is_missing(data: BenchmarkData, tmp_path: Path) -> None:
+def test_queue_records_why_a_system_is_missing(data: BenchmarkData, tmp_path: Path) -> None:
     results = write_results(tmp_path, make_record("eole", "greedy", 3.0))
     plan = BenchmarkPlan(["tiny"], ["eole"], ["start", "train", "greedy"], 1, tmp_path, data, {"eole": "not installed"})
     messages: list[str] = []
-    Lane(plan, ["gru"], worker.MeasurementOptions(1.0, 1.0, None), results).run(messages.append)
+    MeasurementQueue(plan, ["gru"], worker.MeasurementOptions(1.0, 1.0, None), results).run(messages.append)
     assert [(one.task, one.reason) for one in results.records] == [("greedy", ""), ("train", "not installed")]
     assert "not installed" in messages[-1]
     assert plan.ordered_tasks == ["train", "greedy"]
@@ -227,8 +227,8 @@ def test_lane_records_why_a_system_is_missing(data: BenchmarkData, tmp_path: Pat
 def test_systems_alternate() -> None:
     data = BenchmarkData(None, None, None)  # type: ignore[arg-type]
     plan = BenchmarkPlan(["tiny", "large"], ["eole", "pellucid"], ["train", "beam"], 2, Path(), data, {})
-    lane = Lane(plan, ["gru"], worker.MeasurementOptions(1.0, 1.0, None), None)  # type: ignore[arg-type]
-    keys = [one.key for one in lane.planned_records("gru")]
+    queue = MeasurementQueue(plan, ["gru"], worker.MeasurementOptions(1.0, 1.0, None), None)  # type: ignore[arg-type]
+    keys = [one.key for one in queue.planned_records("gru")]
     assert len(keys) == len(set(keys)) == 16
     assert [key[2] for key in keys] == ["eole", "pellucid"] * 8
     assert keys[4] == ("tiny", "gru", "eole", "train", 1)

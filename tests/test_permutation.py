@@ -16,7 +16,7 @@ from pellucid.inspection.permutation import permute_attention, row_and_permutati
 def test_the_change_equals_that_of_forcing_the_shuffled_row(kind: str) -> None:
     transducer = make_transducer(kind)
     trace = make_traces(transducer, [("abca", "vw")])[0]
-    found, generator = permute_attention(transducer, trace, permutations=5, seed=7), np.random.default_rng(7)
+    result, generator = permute_attention(transducer, trace, permutations=5, seed=7), np.random.default_rng(7)
     before = np.exp(step_distributions(transducer, [trace])[0])
     for t, row in enumerate(trace.attention):
         rows = [row[generator.permutation(4)] for _ in range(5)]
@@ -28,10 +28,10 @@ def test_the_change_equals_that_of_forcing_the_shuffled_row(kind: str) -> None:
             after = np.exp(step_distributions(forced, [trace])[0])
             changes.append(np.abs(after[t] - before[t]).sum() / 2)
         if kind == "copying":  # its distributions merge all copied symbols that the vocabulary lacks
-            assert found.change[t] >= np.median(changes) - 1e-5
+            assert result.change[t] >= np.median(changes) - 1e-5
         else:
-            assert found.change[t] == pytest.approx(np.median(changes), abs=1e-5)
-    np.testing.assert_allclose(found.max_weights, trace.attention.max(axis=1), atol=1e-6)
+            assert result.change[t] == pytest.approx(np.median(changes), abs=1e-5)
+    np.testing.assert_allclose(result.max_weights, trace.attention.max(axis=1), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS_WITH_ATTENTION)
@@ -52,10 +52,10 @@ def test_one_position_or_uniform_weights_cannot_change() -> None:
 
 
 def test_ensembles_are_permuted_and_models_without_attention_are_refused() -> None:
-    alone = make_transducer()
-    trace = make_traces(alone, [("abc", "vw")])[0]
-    both = permute_attention(combine_transducers([alone, alone], ["a", "b"]), trace, 10)
-    np.testing.assert_allclose(both.change, permute_attention(alone, trace, 10).change, atol=1e-6)
+    transducer = make_transducer()
+    trace = make_traces(transducer, [("abc", "vw")])[0]
+    change = permute_attention(combine_transducers([transducer, transducer], ["a", "b"]), trace, 10)
+    np.testing.assert_allclose(change.change, permute_attention(transducer, trace, 10).change, atol=1e-6)
     with pytest.raises(InputError, match="whose weights can be permuted"):
         permute_attention(make_transducer("none"), trace)
 

@@ -31,7 +31,7 @@ def test_the_program_runs_without_posix(tmp_path: Path) -> None:
         shutil.copy(TESTS / "windows_emulation.py", site / "sitecustomize.py")
     paths = [str(site), str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(TESTS / "platform_program.py"), str(TESTS.parent / "examples" / "roman")],
         cwd=folder,
         env=build_environment({**ascii_only, "PYTHONPATH": os.pathsep.join(paths)}),
@@ -41,7 +41,7 @@ def test_the_program_runs_without_posix(tmp_path: Path) -> None:
         check=False,
     )
     expected = "msvcrt" if IS_LINUX or os.name == "nt" else "fcntl"
-    assert done.stdout.decode().splitlines()[-1:] == [f"done {expected}"], done.stderr.decode()
+    assert process.stdout.decode().splitlines()[-1:] == [f"done {expected}"], process.stderr.decode()
 
 
 class SharingViolationError(PermissionError):

@@ -10,9 +10,9 @@ from pellucid.recipes.catalog import RECIPES, find_recipe
 
 
 def test_recipe_list_has_every_recipe() -> None:
-    done = run_pellucid("recipe", "list")
-    assert done.code == 0 and done.err == ""
-    assert [line.split()[0] for line in done.out.splitlines()] == list(RECIPES)
+    result = run_pellucid("recipe", "list")
+    assert result.code == 0 and result.err == ""
+    assert [line.split()[0] for line in result.out.splitlines()] == list(RECIPES)
 
 
 def test_error_for_misspelled_recipe_suggests_nearest(tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ def test_recipe_reports_progress_of_training(tmp_path: Path) -> None:
         "--data",
         tmp_path,
     )
-    done = run_pellucid(*arguments)
-    assert done.code == 0
-    assert "codespell: 24 of 3,600 training pairs, 20 of 30 validation pairs, at most 30 epochs\n" in done.err
+    result = run_pellucid(*arguments)
+    assert result.code == 0
+    assert "codespell: 24 of 3,600 training pairs, 20 of 30 validation pairs, at most 30 epochs\n" in result.err
     first = "codespell, seed 1 (1 of 2)"
-    assert f"{first}: new run, " in done.err and f"{first}: update " in done.err
-    assert f"{first}: decoding for evaluation" in done.err
-    assert done.out.splitlines()[-1].startswith("report: ")
+    assert f"{first}: new run, " in result.err and f"{first}: update " in result.err
+    assert f"{first}: decoding for evaluation" in result.err
+    assert result.out.splitlines()[-1].startswith("report: ")

@@ -10,7 +10,15 @@ from pellucid.recipes.recipe import data_folder, load_recipe_config
 
 
 @pytest.mark.parametrize(
-    "name", ["digits-attention", "digits-fewest", *TRANSDUCTION_RECIPES, "snips", "protein-structure", "protein-place"]
+    "name",
+    [
+        "digits-attention",
+        "digits-sample-efficiency",
+        *TRANSDUCTION_RECIPES,
+        "snips",
+        "protein-structure",
+        "protein-localization",
+    ],
 )
 def test_recipe_settings_can_be_overridden(name: str) -> None:
     assert isinstance(load_recipe_config(name, {}), Config)

@@ -154,9 +154,9 @@ def test_rows_are_reversed_within_their_lengths(
 @given(LENGTHS, st.integers(0, 3), SEEDS)
 def test_the_last_state_is_the_one_at_the_last_real_position(lengths: list[int], padding: int, seed: int) -> None:
     states = random_tensor(len(lengths), max(lengths) + padding, 3, seed=seed)
-    found = gather_last(states, torch.tensor(lengths))
+    result = gather_last(states, torch.tensor(lengths))
     for row, length in enumerate(lengths):
-        assert found[row].tolist() == states[row, length - 1].tolist()
+        assert result[row].tolist() == states[row, length - 1].tolist()
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])

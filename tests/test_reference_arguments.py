@@ -189,13 +189,13 @@ def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def test_every_public_function_is_called_with_invalid_arguments_or_is_an_exception() -> None:
-    found = dict(public_functions())
-    called = {name for name, function in found.items() if function in FUNCTIONS}
+    result = dict(public_functions())
+    called = {name for name, function in result.items() if function in FUNCTIONS}
     assert len(called) == len(FUNCTIONS)
-    excepted = {name for name in found if name in EXCEPTIONS or name.rpartition(".")[0] in EXCEPTIONS}
-    assert sorted(found.keys() - called - excepted) == []
+    excepted = {name for name in result if name in EXCEPTIONS or name.rpartition(".")[0] in EXCEPTIONS}
+    assert sorted(result.keys() - called - excepted) == []
     assert sorted(name for name in EXCEPTIONS if name in called) == []
-    assert sorted(name for name in EXCEPTIONS if not any(f"{each}.".startswith(f"{name}.") for each in found)) == []
+    assert sorted(name for name in EXCEPTIONS if not any(f"{each}.".startswith(f"{name}.") for each in result)) == []
 
 
 @pytest.mark.parametrize(

@@ -19,24 +19,26 @@ def test_replayed_steps_have_the_attention_of_the_trace(kind: str, monkeypatch: 
     monkeypatch.setattr(replaying, "MAX_REPLAY_POSITIONS", 6)
     transducer = make_transducer(kind)
     traces = [*transducer.predict(["abc", "", "cab?", "b"]), *make_traces(transducer, PAIRS)]
-    seen: list[int] = []
+    replayed: list[int] = []
     with torch.inference_mode(), evaluation_context(transducer, 9):
         for replay in build_replays(transducer, traces):
-            alone, guide = start_replay(transducer, replay)
-            step_weights = [each.step.attention.weights for each in replay_steps(alone, guide, replay.target)]
+            inference, forced_attention = start_replay(transducer, replay)
+            step_weights = [
+                each.step.attention.weights for each in replay_steps(inference, forced_attention, replay.target)
+            ]
             for row, (number, positions, steps) in enumerate(replay.sizes):
                 attention = torch.stack([weights[row, :positions] for weights in step_weights[:steps]])
                 np.testing.assert_allclose(attention.numpy(), traces[number].attention, atol=1e-5)
-                seen.append(number)
-    assert sorted(seen) == [0, 2, 3, 4, 5, 6, 7, 8]
+                replayed.append(number)
+    assert sorted(replayed) == [0, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_a_copied_symbol_has_the_id_of_its_source_position() -> None:
     transducer = make_transducer("copying")
     trace = make_traces(transducer, [("ab?!", "v!q")])[0]
     assert target_ids(transducer, trace) == [4, 9 + 3, 3, 2]
-    found = step_distributions(transducer, [trace])[0]
-    assert found.shape == (4, 10) and np.isfinite(trace.log_probabilities).all()
+    result = step_distributions(transducer, [trace])[0]
+    assert result.shape == (4, 10) and np.isfinite(trace.log_probabilities).all()
 
 
 def test_unfinished_outputs_have_no_eos() -> None:
@@ -52,14 +54,16 @@ def test_forced_attention_stays_forced() -> None:
     trace = make_traces(transducer, [("abc", "vw")])[0]
     with torch.inference_mode():
         (replay,) = build_replays(transducer, [trace])
-        alone, guide = start_replay(transducer, replay)
-        weights = [each.step.attention.weights[0].tolist() for each in replay_steps(alone, guide, replay.target)]
+        inference, forced_attention = start_replay(transducer, replay)
+        weights = [
+            each.step.attention.weights[0].tolist() for each in replay_steps(inference, forced_attention, replay.target)
+        ]
     assert weights[1] == [0, 0, 1] and 0 < weights[0][2] < 1
 
 
 def test_an_ensemble_has_no_states() -> None:
-    both = combine_transducers([make_transducer(), make_transducer(seed=4)], ["a", "b"])
-    traces: list[Trace] = both.predict(["abc"])
-    (replay,) = build_replays(both, traces)
+    combined = combine_transducers([make_transducer(), make_transducer(seed=4)], ["a", "b"])
+    traces: list[Trace] = combined.predict(["abc"])
+    (replay,) = build_replays(combined, traces)
     with pytest.raises(InputError, match="an ensemble has no states"):
-        start_replay(both, replay)
+        start_replay(combined, replay)

@@ -65,10 +65,12 @@ def test_interruptions_at_any_update_change_no_bit(tmp_path: Path, schedule: str
         {**training, "lr_schedule": schedule, "batch_type": batch_type, "batch_size": size}, dropout=0.4
     )
     files = write_copy_files(tmp_path)
-    straight = train_to_end(files, tmp_path / "straight", config)
-    validations = [event.progress.update for event in straight if isinstance(event, ValidationCompleted)]
-    updates = straight[-1].progress.update if isinstance(straight[-1], TrainingStopped) else validations[-1]
-    assert updates > 60 and "stepped" in {record["event"] for record in comparable_log_records(tmp_path / "straight")}
+    events = train_to_end(files, tmp_path / "uninterrupted", config)
+    validations = [event.progress.update for event in events if isinstance(event, ValidationCompleted)]
+    updates = events[-1].progress.update if isinstance(events[-1], TrainingStopped) else validations[-1]
+    assert updates > 60 and "stepped" in {
+        record["event"] for record in comparable_log_records(tmp_path / "uninterrupted")
+    }
     stops = [
         *(at_update(0, TrainingStarted), at_update(1), at_update(7), at_update(validations[1])),
         *(
@@ -79,9 +81,9 @@ def test_interruptions_at_any_update_change_no_bit(tmp_path: Path, schedule: str
         *(at_update(updates), at_update(updates, ValidationCompleted)),
     ]
     for stop in stops:
-        train_until(files, tmp_path / "broken", config, stop)
-    train_to_end(files, tmp_path / "broken", config)
-    assert_runs_identical(tmp_path / "straight", tmp_path / "broken")
+        train_until(files, tmp_path / "interrupted", config, stop)
+    train_to_end(files, tmp_path / "interrupted", config)
+    assert_runs_identical(tmp_path / "uninterrupted", tmp_path / "interrupted")
 
 
 TRAINING_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
@@ -111,8 +113,8 @@ def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: di
         {key: {**base[key], **settings[key]} for key in settings} | _other_settings(base, settings), "test"
     )
     files = write_copy_files(tmp_path)
-    straight = train_to_end(files, tmp_path / "straight", config)
-    validation = [event.progress.update for event in straight if isinstance(event, ValidationCompleted)][1]
+    uninterrupted = train_to_end(files, tmp_path / "uninterrupted", config)
+    validation = [event.progress.update for event in uninterrupted if isinstance(event, ValidationCompleted)][1]
     stops = [
         at_update(1),
         at_update(4),
@@ -121,10 +123,10 @@ def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: di
         at_update(validation + 2),
     ]
     for stop in stops:
-        train_until(files, tmp_path / "broken", config, stop)
-    train_to_end(files, tmp_path / "broken", config)
-    assert_runs_identical(tmp_path / "straight", tmp_path / "broken")
-    load(tmp_path / "broken").predict(["abc"])
+        train_until(files, tmp_path / "interrupted", config, stop)
+    train_to_end(files, tmp_path / "interrupted", config)
+    assert_runs_identical(tmp_path / "uninterrupted", tmp_path / "interrupted")
+    load(tmp_path / "interrupted").predict(["abc"])
 
 
 def _other_settings(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
@@ -147,7 +149,7 @@ def test_a_process_killed_at_any_event_resumes_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_seconds: float, interval: int, min_corpus_symbols: int
 ) -> None:
     """The examples are read again or mapped from a corpus file; the uninterrupted run had them in memory."""
-    files, straight, config = copy_task_run()
+    files, uninterrupted, config = copy_task_run()
     monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
     monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", min_corpus_symbols)
     events = train_run(files, tmp_path / "run", config)
@@ -157,7 +159,7 @@ def test_a_process_killed_at_any_event_resumes_bit_for_bit(
     )
     for folder in copied_runs[::interval]:
         train_to_end(files, folder, config)
-        assert_runs_identical(straight, folder)
+        assert_runs_identical(uninterrupted, folder)
         logged = [
             (record["event"], record.get("path"), record.get("update")) for record in comparable_log_records(folder)
         ]
@@ -165,12 +167,12 @@ def test_a_process_killed_at_any_event_resumes_bit_for_bit(
 
 
 def test_a_log_line_cut_by_a_crash_is_removed(tmp_path: Path) -> None:
-    files, straight, config = copy_task_run()
+    files, uninterrupted, config = copy_task_run()
     train_until(files, tmp_path / "run", config, at_update(9))
     with open(tmp_path / "run" / "log.jsonl", "a", encoding="utf-8") as file:
         file.write('{"event": "validated", "update": 10, "loss": 1.0}\n{"event": "vali')
     train_to_end(files, tmp_path / "run", config)
-    assert_runs_identical(straight, tmp_path / "run")
+    assert_runs_identical(uninterrupted, tmp_path / "run")
 
 
 def test_closing_at_the_best_validation_saves_its_model(tmp_path: Path) -> None:

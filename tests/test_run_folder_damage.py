@@ -137,10 +137,10 @@ def test_a_training_writes_nothing_through_a_link(run: Path, name: str, finished
     if finished:
         (run / ".lock").touch()
     else:
-        events = train_run(copy_task_run().files, run.parent / "begun", copy_task_run().config)
+        events = train_run(copy_task_run().files, run.parent / "interrupted", copy_task_run().config)
         next(event for event in events if isinstance(event, FileSaved))
         events.close()
-        run = run.parent / "begun"
+        run = run.parent / "interrupted"
     (run / name).rename(run.parent / "old")
     (run / name).symlink_to(elsewhere if name == "snapshots" else elsewhere / "file")
     message = error_message(lambda: resume(run))
@@ -318,8 +318,8 @@ def test_sizes_that_do_not_fit_the_parameters_are_refused(run: Path, key: str, s
     section, _, name = key.partition(".")
     lines = (run / "config.toml").read_text("utf-8").split("\n")
     start = lines.index(f"[{section}]")
-    at = next(at for at, line in enumerate(lines) if at > start and line.startswith(f"{name} = "))
-    lines[at] = f"{name} = {size}"
+    index = next(index for index, line in enumerate(lines) if index > start and line.startswith(f"{name} = "))
+    lines[index] = f"{name} = {size}"
     (run / "config.toml").write_text("\n".join(lines), "utf-8")
     message = error_message(lambda: load(run))
     if key == "encoder.num_layers":
@@ -564,13 +564,13 @@ def test_nested_and_recursive_ensembles_are_refused(tmp_path: Path, run: Path) -
 
 
 INVALID_SNAPSHOTS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "text": lambda told: told["traces"][0].update(text=5),
-    "lengths": lambda told: told["traces"][0].update(target=[]),
-    "features": lambda told: told["traces"][0].update(features=100),
-    "unknown": lambda told: told["traces"][0].update(unknown=[100]),
-    "steps": lambda told: told["traces"][0]["top"].pop(),
-    "traces": lambda told: told.update(traces=told["traces"] * 9),
-    "format": lambda told: told.update(format=1),
+    "text": lambda record: record["traces"][0].update(text=5),
+    "lengths": lambda record: record["traces"][0].update(target=[]),
+    "features": lambda record: record["traces"][0].update(features=100),
+    "unknown": lambda record: record["traces"][0].update(unknown=[100]),
+    "steps": lambda record: record["traces"][0]["top"].pop(),
+    "traces": lambda record: record.update(traces=record["traces"] * 9),
+    "format": lambda record: record.update(format=1),
 }
 
 
@@ -592,8 +592,8 @@ def test_an_invalid_snapshot_is_refused(run: Path, kind: str) -> None:
 def test_a_changed_bit_of_a_snapshot_is_detected_and_stops_a_resumed_training(run: Path) -> None:
     path = first_snapshot(run)
     content = path.read_bytes()
-    for at in (len(content) - 1, content.index(b"log_probabilities") + 25):
-        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    for index in (len(content) - 1, content.index(b"log_probabilities") + 25):
+        path.write_bytes(content[:index] + bytes([content[index] ^ 1]) + content[index + 1 :])
         message = error_message(lambda: read_snapshots(run))
         assert message.startswith(f"{path} is not a snapshot of this version of Pellucid: "), message
         assert error_message(lambda: resume(run)) == f"{message}; remove this file to resume without it"
@@ -652,8 +652,8 @@ def test_a_card_never_has_the_scores_of_another_validation(run: Path, card_state
     log, card = run / "log.jsonl", run / "card.md"
     best = max(each["update"] for each in read_log(run) if each["event"] == "validated" and each["best"])
     lines = log.read_bytes().splitlines(keepends=True)
-    (at,) = (at for at, line in enumerate(lines) if b'"validated"' in line and b'"update": %d,' % best in line)
-    log.write_bytes(b"".join([*lines[:at], b"{}\n", *lines[at + 1 :]]))
+    (index,) = (index for index, line in enumerate(lines) if b'"validated"' in line and b'"update": %d,' % best in line)
+    log.write_bytes(b"".join([*lines[:index], b"{}\n", *lines[index + 1 :]]))
     assert any(each["event"] == "validated" and each["best"] for each in read_log(run))
     original = card.read_text("utf-8")
     if card_state == "removed":

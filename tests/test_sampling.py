@@ -76,13 +76,13 @@ def test_outputs_are_sampled_by_their_probability(kind: tuple[str, str]) -> None
     network, count = make_small_network(kind, 3), 1024
     batch = Batch(make_padded_ids([3], 1), torch.tensor([3]), make_padded_ids([1], 2), torch.tensor([1]))
     lists = [draw_samples(network, batch, SamplingConfig(samples=count, seed=seed), 2)[0] for seed in range(4)]
-    found = [tuple(each.ids.tolist()) for outputs in lists for each in outputs]
+    result = [tuple(each.ids.tolist()) for outputs in lists for each in outputs]
     outputs_up_to_2 = enumerate_outputs(2)
     scores = np.array([each.log_probabilities.sum() for each in score_outputs(network, batch, 0, outputs_up_to_2)])
-    expected_counts = np.exp(scores) * len(found)
-    counts = np.array([found.count(ids) for ids in outputs_up_to_2])
+    expected_counts = np.exp(scores) * len(result)
+    counts = np.array([result.count(ids) for ids in outputs_up_to_2])
     is_frequent = expected_counts > 5
-    rare = len(found) - expected_counts[is_frequent].sum(), len(found) - counts[is_frequent].sum()
+    rare = len(result) - expected_counts[is_frequent].sum(), len(result) - counts[is_frequent].sum()
     statistic = ((counts[is_frequent] - expected_counts[is_frequent]) ** 2 / expected_counts[is_frequent]).sum() + (
         rare[1] - rare[0]
     ) ** 2 / rare[0]
@@ -95,7 +95,7 @@ def test_temperature_top_k_and_top_p_equal_their_definitions() -> None:
 
     def symbol_frequencies(config: SamplingConfig) -> list[float]:
         ids = draw_symbols(log_probabilities.expand(1000, -1), None, config, uniform_draws)
-        return [float((ids == at).mean()) for at in range(4)]
+        return [float((ids == index).mean()) for index in range(4)]
 
     assert symbol_frequencies(SamplingConfig()) == pytest.approx([0.5, 0.3, 0.15, 0.05], abs=0.002)
     assert symbol_frequencies(SamplingConfig(top_k=2)) == pytest.approx([0.625, 0.375, 0, 0], abs=0.002)

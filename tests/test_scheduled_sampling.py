@@ -58,8 +58,8 @@ def test_the_schedules_equal_those_of_bengio_et_al() -> None:
 def test_symbols_are_sampled_by_probability_and_special_ones_never() -> None:
     torch.manual_seed(1)
     logits = torch.tensor([9.0, 9.0, 9.0, 9.0, math.log(0.7), math.log(0.3), -torch.inf])
-    drawn = sample_symbols(logits.expand(100, 200, 7)).flatten()
-    counts = torch.bincount(drawn, minlength=7) / drawn.numel()
+    samples = sample_symbols(logits.expand(100, 200, 7)).flatten()
+    counts = torch.bincount(samples, minlength=7) / samples.numel()
     assert counts[[PAD, BOS, EOS, UNK, 6]].tolist() == [0.0] * 5
     assert counts[4:6].tolist() == pytest.approx([0.7, 0.3], abs=0.015)
 
@@ -103,6 +103,6 @@ def test_probability_0_is_teacher_forcing_and_probability_1_is_not(batch: Batch,
     network = make_network(make_config({}), seed)
     torch.manual_seed(seed)
     assert_tensors_close(unroll_sampled(network, batch, 0.0).logits, network(batch).logits)
-    found = unroll_sampled(network, batch, 1.0).logits
-    assert_tensors_close(found[:, 0], network(batch).logits[:, 0])
-    assert found.shape == (*batch.target.shape, VOCABULARY_SIZE) and found.requires_grad
+    result = unroll_sampled(network, batch, 1.0).logits
+    assert_tensors_close(result[:, 0], network(batch).logits[:, 0])
+    assert result.shape == (*batch.target.shape, VOCABULARY_SIZE) and result.requires_grad

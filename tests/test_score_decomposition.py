@@ -27,7 +27,7 @@ def compute_components(
     values: list[np.ndarray], symbols: Sequence[Sequence[str]]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return μ and μ + χ of each sequence, computed by loops."""
-    found = []
+    result = []
     for value, names in zip(values, symbols, strict=True):
         temporal, temporal_and_input = np.zeros_like(value), np.zeros_like(value)
         for t, name in enumerate(names):
@@ -39,8 +39,8 @@ def compute_components(
                 if symbol == name
             ]
             temporal_and_input[t] = temporal[t] + np.mean(deviations, axis=0)
-        found.append((temporal, temporal_and_input))
-    return found
+        result.append((temporal, temporal_and_input))
+    return result
 
 
 def test_components_are_the_defined_means() -> None:
@@ -57,7 +57,7 @@ def test_fractions_equal_those_of_the_component_products() -> None:
     """NumPy computes general attention, e = qᵀ W h, where q is the previous decoder state."""
     transducer = make_transducer("general")
     traces = make_traces(transducer, PAIRS)
-    own = trace_states(transducer, traces)
+    states = trace_states(transducer, traces)
     weight = transducer.network.state_dict()["decoder.attention.key_projection.weight"].numpy()
     starts = []
     for trace in traces:
@@ -65,8 +65,8 @@ def test_fractions_equal_those_of_the_component_products() -> None:
         with torch.inference_mode():
             memory = transducer.network.encoder(ids, torch.tensor([ids.shape[1]]))
             starts.append(require_seq2seq(transducer.network).decoder.init_state(memory).hidden[0, -1].numpy())
-    queries = [np.concatenate([start[None], each.decoder[:-1]]) for start, each in zip(starts, own, strict=True)]
-    memories = [each.encoder for each in own]
+    queries = [np.concatenate([start[None], each.decoder[:-1]]) for start, each in zip(starts, states, strict=True)]
+    memories = [each.encoder for each in states]
     decoder_inputs = [("begin", *trace.target[:-1]) for trace in traces]
     parts = [
         compute_components(queries, decoder_inputs),
@@ -91,15 +91,15 @@ def test_fractions_equal_those_of_the_component_products() -> None:
 @pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "heads", "copying", "general"])
 def test_fractions_sum_to_one_for_every_softmax_attention(kind: str) -> None:
     transducer = make_transducer(kind)
-    found = decompose_scores(transducer, make_traces(transducer, PAIRS))
-    assert sum(found) == pytest.approx(1) and np.isfinite(found).all()
+    result = decompose_scores(transducer, make_traces(transducer, PAIRS))
+    assert sum(result) == pytest.approx(1) and np.isfinite(result).all()
 
 
 def test_a_repeated_source_is_fully_temporal() -> None:
     """Every state equals the mean of its position."""
     transducer = make_transducer()
-    found = decompose_scores(transducer, make_traces(transducer, [("abc", "vwx")] * 3))
-    np.testing.assert_allclose(found, [1, 0, 0], atol=1e-6)
+    result = decompose_scores(transducer, make_traces(transducer, [("abc", "vwx")] * 3))
+    np.testing.assert_allclose(result, [1, 0, 0], atol=1e-6)
 
 
 def test_states_that_depend_on_their_symbol_only_are_input_driven() -> None:
@@ -118,8 +118,8 @@ def test_states_that_depend_on_their_symbol_only_are_input_driven() -> None:
         parameters["decoder.context_projection.weight"].zero_()
     # Each symbol is equally often at each of two positions, so all positions have equal means.
     traces = make_traces(transducer, [("ab", ""), ("ba", ""), ("bc", ""), ("cb", ""), ("ca", ""), ("ac", "")])
-    found = decompose_scores(transducer, traces)
-    np.testing.assert_allclose(found, [0, 1, 0], atol=1e-6)
+    result = decompose_scores(transducer, traces)
+    np.testing.assert_allclose(result, [0, 1, 0], atol=1e-6)
 
 
 def test_a_linear_network_with_known_components(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_a_linear_network_with_known_components(monkeypatch: pytest.MonkeyPatch)
     Each row is ±(a + σ b + γ d), σ and γ ±1 as often with each other, so the products between the parts sum to zero
     and the parts of the variance are a² : b² : d².
     """
-    transducer, place, symbol, rest = make_transducer("general"), 1.0, 2.0, 3.0
+    transducer, position, symbol, rest = make_transducer("general"), 1.0, 2.0, 3.0
     with torch.no_grad():
         weight = dict(transducer.network.named_parameters())["decoder.attention.key_projection.weight"]
         weight.zero_()[0, 0] = 1.0
@@ -139,7 +139,7 @@ def test_a_linear_network_with_known_components(monkeypatch: pytest.MonkeyPatch)
         inference, result = start_replay(transducer, replay)[0], []
         for source, sign in rows:
             memory = torch.zeros(2, weight.shape[1], dtype=torch.float64)
-            value = place + (symbol if source == "ab" else -symbol) + rest * sign
+            value = position + (symbol if source == "ab" else -symbol) + rest * sign
             memory[:, 0] = torch.tensor([value, -value]) + 7  # adding a constant to all positions has no effect
             queries = torch.zeros(2, weight.shape[0], dtype=torch.float64)
             queries[:, 0] = 1
@@ -147,9 +147,9 @@ def test_a_linear_network_with_known_components(monkeypatch: pytest.MonkeyPatch)
         return result
 
     monkeypatch.setattr("pellucid.inspection.score_decomposition._trace_attention", trace_attention)
-    found = decompose_scores(transducer, make_traces(transducer, [(source, "v") for source, _ in rows]))
-    total = place**2 + symbol**2 + rest**2
-    np.testing.assert_allclose(found, [place**2 / total, symbol**2 / total, rest**2 / total], atol=1e-9)
+    actual = decompose_scores(transducer, make_traces(transducer, [(source, "v") for source, _ in rows]))
+    total = position**2 + symbol**2 + rest**2
+    np.testing.assert_allclose(actual, [position**2 / total, symbol**2 / total, rest**2 / total], atol=1e-9)
 
 
 def test_models_without_softmax_scores_are_refused() -> None:
@@ -160,6 +160,6 @@ def test_models_without_softmax_scores_are_refused() -> None:
     model = make_transducer()
     with pytest.raises(InputError, match=r"^traces: expected attention that varies"):
         decompose_scores(model, make_traces(model, [("a", "v")]))
-    both = combine_transducers([model, make_transducer(seed=4)], ["a", "b"])
+    combined = combine_transducers([model, make_transducer(seed=4)], ["a", "b"])
     with pytest.raises(InputError, match="ensemble"):
-        decompose_scores(both, both.predict(["abc"]))
+        decompose_scores(combined, combined.predict(["abc"]))

@@ -35,13 +35,13 @@ def test_every_node_has_the_log_probability_of_its_path(
         SearchCase(beam_size=beam_size, nbest=beam_size, score=score, lattice=True),
     )
     without = run_search(network, batch, case._replace(lattice=False))
-    for row, found in enumerate(run_search(network, batch, case)):
-        assert [each.decoded.ids.tolist() for each in found] == [each.decoded.ids.tolist() for each in without[row]]
-        tree = found[0].tree
+    for row, result in enumerate(run_search(network, batch, case)):
+        assert [each.decoded.ids.tolist() for each in result] == [each.decoded.ids.tolist() for each in without[row]]
+        tree = result[0].tree
         assert tree is not None and len(tree.ids) > len(tree.attention) > 0
         assert all(parent < node for node, parent in enumerate(tree.parents.tolist()))
         assert [fate == "ended" for fate in tree.fates] >= [False] * len(tree.fates)
-        for each in found:
+        for each in result:
             assert path_ids(tree, each.leaf) == each.decoded.ids.tolist()
         nodes = range(0, len(tree.ids), 5)
         for node, scored in zip(

@@ -219,7 +219,7 @@ def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> N
     assert [path.name for path in folder.iterdir()] == ["chapter.tex"]
 
 
-def test_two_trainings_at_once_are_refused() -> None:
+def test_a_second_training_in_the_same_folder_is_refused() -> None:
     with lock_run_folder(copy_task_run().run):
         assert training_error(copy_task_run().files, copy_task_run().run, copy_task_run().config) == (
             f"{copy_task_run().run} is in use: another training is writing to it"

@@ -130,8 +130,8 @@ EACH_DECORATOR = pytest.mark.parametrize(
 def test_valid_calls_return_the_result_of_the_function(
     decorator: Callable[..., Any], function: Callable[..., Any], positional: tuple[Any, ...], keywords: dict[str, Any]
 ) -> None:
-    found, expected = decorate(decorator, function)(*positional, **keywords), function(*positional, **keywords)
-    assert str(list(found) if isinstance(found, Iterator) else found) == str(
+    actual, expected = decorate(decorator, function)(*positional, **keywords), function(*positional, **keywords)
+    assert str(list(actual) if isinstance(actual, Iterator) else actual) == str(
         list(expected) if isinstance(expected, Iterator) else expected
     )
 

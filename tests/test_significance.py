@@ -46,20 +46,20 @@ def enumerate_swaps(a: OutcomeTable, b: OutcomeTable, metric: int) -> float:
 @given(st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=9))
 def test_p_is_close_to_that_of_all_permutations(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> None:
     a, b = outcome_tables(pairs)
-    found = compare_outcomes([a], [b])
+    result = compare_outcomes([a], [b])
     # With 10,000 draws, five standard deviations of a fraction are at most 0.025.
-    assert found.exact_match.p == pytest.approx(enumerate_swaps(a, b, 0), abs=0.025)
-    assert found.symbol_error_rate.p == pytest.approx(enumerate_swaps(a, b, 1), abs=0.025)
+    assert result.exact_match.p == pytest.approx(enumerate_swaps(a, b, 0), abs=0.025)
+    assert result.symbol_error_rate.p == pytest.approx(enumerate_swaps(a, b, 1), abs=0.025)
 
 
 @pytest.mark.parametrize(("only_a", "only_b"), [(30, 12), (5, 5), (8, 1), (40, 39), (1, 0)])
 def test_p_of_exact_match_equals_the_sign_test(only_a: int, only_b: int) -> None:
     rows = [((0, 0, 3), (1, 1, 3))] * only_a + [((1, 1, 3), (0, 0, 3))] * only_b + [((0, 0, 3), (0, 0, 3))] * 50
     a, b = outcome_tables(rows)
-    found = compare_outcomes([a], [b])
-    assert found.exact_match.p == pytest.approx(binomtest(only_a, only_a + only_b).pvalue, abs=0.025)
-    assert (found.only_a, found.only_b, found.both, found.neither) == (only_a, only_b, 50, 0)
-    assert found.exact_match.difference == pytest.approx(100 * (only_a - only_b) / len(rows))
+    result = compare_outcomes([a], [b])
+    assert result.exact_match.p == pytest.approx(binomtest(only_a, only_a + only_b).pvalue, abs=0.025)
+    assert (result.only_a, result.only_b, result.both, result.neither) == (only_a, only_b, 50, 0)
+    assert result.exact_match.difference == pytest.approx(100 * (only_a - only_b) / len(rows))
 
 
 def test_the_interval_equals_that_of_bootstrap_resamples() -> None:
@@ -74,11 +74,11 @@ def test_the_interval_equals_that_of_bootstrap_resamples() -> None:
     for _ in range(4000):
         indices = np.array(generator.choices(range(200), k=200))
         differences.append(np.subtract(compute_rates(a[indices]), compute_rates(b[indices])))
-    found = compare_outcomes([a], [b])
-    for at, each in enumerate((found.exact_match, found.symbol_error_rate)):
-        low, high = np.percentile(np.array(differences)[:, at], [2.5, 97.5])
+    result = compare_outcomes([a], [b])
+    for index, each in enumerate((result.exact_match, result.symbol_error_rate)):
+        low, high = np.percentile(np.array(differences)[:, index], [2.5, 97.5])
         assert tuple(each.ci95) == pytest.approx((low, high), abs=0.6)
-        better = np.array(differences)[:, at] * (1 if at == 0 else -1) > 0
+        better = np.array(differences)[:, index] * (1 if index == 0 else -1) > 0
         assert each.a_better == pytest.approx(better.mean(), abs=0.05)
 
 
@@ -88,8 +88,8 @@ def test_a_run_does_not_differ_from_itself(
     pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]],
 ) -> None:
     a, _ = outcome_tables(pairs)
-    found = compare_outcomes([a], [a])
-    for each in (found.exact_match, found.symbol_error_rate):
+    result = compare_outcomes([a], [a])
+    for each in (result.exact_match, result.symbol_error_rate):
         assert each.difference == 0 and tuple(each.ci95) == (0, 0) and each.p == 1 and each.a_better == 0.5
 
 
@@ -100,29 +100,29 @@ def test_order_changes_nothing_and_swapped_runs_change_the_sign(
 ) -> None:
     a, b = outcome_tables(pairs)
     order = random.Random(1).sample(range(len(a)), len(a))
-    found = compare_outcomes([a], [b])
-    assert compare_outcomes([a[order]], [b[order]]) == found
+    result = compare_outcomes([a], [b])
+    assert compare_outcomes([a[order]], [b[order]]) == result
     swapped = compare_outcomes([b], [a])
-    assert swapped.exact_match.difference == -found.exact_match.difference
-    assert (swapped.only_a, swapped.only_b) == (found.only_b, found.only_a)
-    assert swapped.exact_match.p == pytest.approx(found.exact_match.p, abs=0.03)
+    assert swapped.exact_match.difference == -result.exact_match.difference
+    assert (swapped.only_a, swapped.only_b) == (result.only_b, result.only_a)
+    assert swapped.exact_match.p == pytest.approx(result.exact_match.p, abs=0.03)
 
 
 def test_groups_have_equal_weights() -> None:
     small = make_table([(1, 2, 4)] * 2), make_table([(0, 0, 4)] * 2)
     large = make_table([(0, 0, 4)] * 98), make_table([(0, 0, 4)] * 98)
-    found = compare_outcomes([small[0], large[0]], [small[1], large[1]])
-    assert (found.exact_match.a, found.exact_match.b) == (50, 100)
-    assert (found.symbol_error_rate.a, found.symbol_error_rate.b) == (25, 0)
+    result = compare_outcomes([small[0], large[0]], [small[1], large[1]])
+    assert (result.exact_match.a, result.exact_match.b) == (50, 100)
+    assert (result.symbol_error_rate.a, result.symbol_error_rate.b) == (25, 0)
     mean = macro_average([small[0], large[0]])
     assert (mean.exact_match, mean.symbol_error_rate, mean.wer) == (50, 25, 50)
     assert tuple(mean.wer_ci95) == (50, 50), "each group alone shows no spread"
 
 
 def test_a_clear_difference_has_the_smallest_possible_p() -> None:
-    found = compare_outcomes([make_table([(0, 0, 5)] * 60)], [make_table([(1, 1, 5)] * 60)])
-    assert found.exact_match.p == found.symbol_error_rate.p == 1 / 10_001
-    assert found.exact_match.a_better == found.symbol_error_rate.a_better == 1
+    result = compare_outcomes([make_table([(0, 0, 5)] * 60)], [make_table([(1, 1, 5)] * 60)])
+    assert result.exact_match.p == result.symbol_error_rate.p == 1 / 10_001
+    assert result.exact_match.a_better == result.symbol_error_rate.a_better == 1
 
 
 def test_runs_on_different_examples_are_not_compared() -> None:
@@ -133,13 +133,16 @@ def test_runs_on_different_examples_are_not_compared() -> None:
 def test_labels_are_compared_by_accuracy() -> None:
     """Accuracy is 100 minus the error rate: the difference changes its sign, and p stays the same."""
     a, b = np.array([[1, 2, 5], [0, 0, 5]]), np.array([[1, 1, 5], [1, 2, 5]])
-    found = compare_outcomes([a], [b])
-    errors, accuracy = found.symbol_error_rate, found._replace(metrics=get_task("tag").metrics).differences["accuracy"]
+    result = compare_outcomes([a], [b])
+    errors, accuracy = (
+        result.symbol_error_rate,
+        result._replace(metrics=get_task("tag").metrics).differences["accuracy"],
+    )
     assert (accuracy.a, accuracy.b) == (80.0, 70.0) and accuracy.difference == pytest.approx(10.0)
     assert (accuracy.ci95.low, accuracy.ci95.high) == (-errors.ci95.high, -errors.ci95.low)
     assert (accuracy.p, accuracy.a_better) == (errors.p, errors.a_better)
-    assert list(found.to_dict())[:2] == ["exact_match", "symbol_error_rate"]
-    assert list(found._replace(metrics=get_task("classify").metrics).to_dict())[:2] == ["exact_match", "accuracy"]
+    assert list(result.to_dict())[:2] == ["exact_match", "symbol_error_rate"]
+    assert list(result._replace(metrics=get_task("classify").metrics).to_dict())[:2] == ["exact_match", "accuracy"]
 
 
 def test_the_complement_of_no_difference_is_positive_zero() -> None:

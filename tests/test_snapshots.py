@@ -37,9 +37,9 @@ def list_snapshot_names(folder: Path) -> list[str]:
 def test_each_validation_has_a_snapshot() -> None:
     run = digits_run().run
     validated = [line["update"] for line in read_log(run) if line["event"] == "validated"]
-    found = read_snapshots(run)
-    assert [each.update for each in found] == validated and len(found) == len(list_snapshot_names(run))
-    assert [len(each.traces) for each in found] == [PROBES] * len(found)
+    result = read_snapshots(run)
+    assert [each.update for each in result] == validated and len(result) == len(list_snapshot_names(run))
+    assert [len(each.traces) for each in result] == [PROBES] * len(result)
     assert read_snapshots(run, validated[-2])[0].update == validated[-1]
 
 
@@ -100,8 +100,8 @@ def test_long_trainings_keep_few_snapshots(tmp_path: Path, max_snapshots: int, m
     create_empty_snapshots(tmp_path, 59)
     thin_snapshots(tmp_path, 59)
     assert [name for name in list_snapshot_names(tmp_path) if name in names] == names
-    kept = [int(name[:6]) for name in names[:-1]]
-    assert len({b - a for a, b in pairwise(kept)}) <= 1
+    updates = [int(name[:6]) for name in names[:-1]]
+    assert len({b - a for a, b in pairwise(updates)}) <= 1
 
 
 def read_trace_records(run: Path) -> list[dict[str, Any]]:

@@ -15,36 +15,39 @@ def test_the_nearest_states_have_the_largest_cosines(traces_per_chunk: int, monk
     monkeypatch.setattr(module, "TRACES_PER_CHUNK", traces_per_chunk)
     transducer = make_transducer()
     traces = make_traces(transducer, PAIRS)
-    gathered, own = collect_states(transducer, traces), trace_states(transducer, traces)
-    for side, each in ((gathered.encoder, [s.encoder for s in own]), (gathered.decoder, [s.decoder for s in own])):
+    corpus_states, states = collect_states(transducer, traces), trace_states(transducer, traces)
+    for side, each in (
+        (corpus_states.encoder, [s.encoder for s in states]),
+        (corpus_states.decoder, [s.decoder for s in states]),
+    ):
         vector = each[2][1]
-        pairs = [(n, at, row) for n, rows in enumerate(each) for at, row in enumerate(rows)]
+        pairs = [(n, index, row) for n, rows in enumerate(each) for index, row in enumerate(rows)]
         cosines = [row @ vector / np.linalg.norm(row) / np.linalg.norm(vector) for *_, row in pairs]
         order = np.argsort(cosines)[::-1][:4]
-        found = nearest_states(side, vector, 4)
-        assert found[0][:2] == (2, 1) and found[0][2] == pytest.approx(1)
-        np.testing.assert_allclose([cosine for *_, cosine in found], [cosines[at] for at in order], atol=1e-6)
-        assert [(n, at) for n, at, _ in found] == [pairs[at][:2] for at in order]
+        result = nearest_states(side, vector, 4)
+        assert result[0][:2] == (2, 1) and result[0][2] == pytest.approx(1)
+        np.testing.assert_allclose([cosine for *_, cosine in result], [cosines[index] for index in order], atol=1e-6)
+        assert [(n, index) for n, index, _ in result] == [pairs[index][:2] for index in order]
 
 
 def test_collection_stops_at_the_maximum_and_neighbors_are_at_most_all_states() -> None:
     transducer = make_transducer()
     traces = make_traces(transducer, PAIRS)
-    gathered = collect_states(transducer, traces, max_states=4)
-    assert gathered.encoder.traces.tolist() == [0, 0, 0, 1] and gathered.decoder.traces.tolist() == [0] * 4
-    assert len(nearest_states(gathered.encoder, np.ones(gathered.encoder.vectors.shape[1]), 99)) == 4
+    corpus_states = collect_states(transducer, traces, max_states=4)
+    assert corpus_states.encoder.traces.tolist() == [0, 0, 0, 1] and corpus_states.decoder.traces.tolist() == [0] * 4
+    assert len(nearest_states(corpus_states.encoder, np.ones(corpus_states.encoder.vectors.shape[1]), 99)) == 4
     empty = collect_states(transducer, []).encoder
     vector = np.ones(empty.vectors.shape[1])
-    assert nearest_states(empty, vector, 3) == [] and nearest_states(gathered.encoder, vector, 0) == []
+    assert nearest_states(empty, vector, 3) == [] and nearest_states(corpus_states.encoder, vector, 0) == []
 
 
 def test_encoder_and_decoder_states_are_collected_separately_up_to_the_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first source has five encoder states, but its output has only two decoder states."""
     monkeypatch.setattr(module, "TRACES_PER_CHUNK", 1)
     transducer = make_transducer()
-    gathered = collect_states(transducer, make_traces(transducer, [("abcab", "v")] * 4), max_states=5)
-    assert gathered.encoder.traces.tolist() == [0] * 5
-    assert gathered.decoder.traces.tolist() == [0, 0, 1, 1, 2, 2]
+    corpus_states = collect_states(transducer, make_traces(transducer, [("abcab", "v")] * 4), max_states=5)
+    assert corpus_states.encoder.traces.tolist() == [0] * 5
+    assert corpus_states.decoder.traces.tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def test_equal_states_keep_their_order_and_zero_has_cosine_zero() -> None:

@@ -13,20 +13,20 @@ from pellucid.inspection.state_space import pca, procrustes
 @given(st.integers(3, 20), st.integers(2, 6), SEEDS)
 def test_components_equal_the_singular_value_decomposition(count: int, size: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(count, size)) * np.arange(1, size + 1) ** 2
-    found = pca(vectors)
+    result = pca(vectors)
     centered = vectors - vectors.mean(axis=0)
     _, values, axes = np.linalg.svd(centered, full_matrices=False)
     explained = (values**2 / (values**2).sum())[:2]
-    np.testing.assert_allclose(found.explained, explained, atol=1e-9)
-    for at in range(2):
-        assert found.axes[at][np.abs(found.axes[at]).argmax()] > 0
-        if values[at] ** 2 - (values[at + 1] ** 2 if at + 1 < len(values) else 0) > 1e-3 * values[0] ** 2 and (
-            at == 0 or values[0] ** 2 - values[1] ** 2 > 1e-3 * values[0] ** 2
+    np.testing.assert_allclose(result.explained, explained, atol=1e-9)
+    for index in range(2):
+        assert result.axes[index][np.abs(result.axes[index]).argmax()] > 0
+        if values[index] ** 2 - (values[index + 1] ** 2 if index + 1 < len(values) else 0) > 1e-3 * values[0] ** 2 and (
+            index == 0 or values[0] ** 2 - values[1] ** 2 > 1e-3 * values[0] ** 2
         ):
-            assert abs(found.axes[at] @ axes[at]) == pytest.approx(1, abs=1e-6)
-    np.testing.assert_allclose(found.axes @ found.axes.T, np.eye(2), atol=1e-9)
-    np.testing.assert_allclose(found.project(vectors), centered @ found.axes.T, atol=1e-9)
-    np.testing.assert_allclose(found.project(vectors).mean(axis=0), 0, atol=1e-9)
+            assert abs(result.axes[index] @ axes[index]) == pytest.approx(1, abs=1e-6)
+    np.testing.assert_allclose(result.axes @ result.axes.T, np.eye(2), atol=1e-9)
+    np.testing.assert_allclose(result.project(vectors), centered @ result.axes.T, atol=1e-9)
+    np.testing.assert_allclose(result.project(vectors).mean(axis=0), 0, atol=1e-9)
 
 
 def test_signs_do_not_depend_on_the_order() -> None:
@@ -56,15 +56,15 @@ def test_rotation_reflection_and_translation_are_undone(count: int, angle: float
 def test_procrustes_is_the_closest_rotation_without_scaling() -> None:
     generator = np.random.default_rng(1)
     points, reference = generator.normal(size=(2, 12, 2))
-    found = procrustes(points, reference)
-    before, after = (np.linalg.norm(each[:, None] - each[None], axis=2) for each in (points, found))
+    result = procrustes(points, reference)
+    before, after = (np.linalg.norm(each[:, None] - each[None], axis=2) for each in (points, result))
     np.testing.assert_allclose(after, before, atol=1e-9)
     centered = points - points.mean(axis=0)
     for degrees in range(360):
         matrix = Rotation.from_euler("z", degrees, degrees=True).as_matrix()[:2, :2]
         for sign in (1, -1):
             other = centered @ (matrix * [1, sign]) + reference.mean(axis=0)
-            assert ((found - reference) ** 2).sum() <= ((other - reference) ** 2).sum() + 1e-9
+            assert ((result - reference) ** 2).sum() <= ((other - reference) ** 2).sum() + 1e-9
 
 
 def test_unequal_numbers_of_points_are_refused() -> None:

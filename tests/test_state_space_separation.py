@@ -21,25 +21,25 @@ def distance_ratio(vectors: Float[np.ndarray, "n D"], group: set[int]) -> float:
 
 
 def group_mask(n: int, group: set[int]) -> Bool[np.ndarray, " n"]:
-    return np.array([at in group for at in range(n)])
+    return np.array([index in group for index in range(n)])
 
 
 @given(st.integers(0, 999), st.integers(2, 4))
 def test_p_equals_counting_every_group(seed: int, k: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(7, 2))
-    own = set(range(k))
-    found = separation(vectors, group_mask(7, own))
-    assert found.ratio == pytest.approx(distance_ratio(vectors, own))
+    members = set(range(k))
+    result = separation(vectors, group_mask(7, members))
+    assert result.ratio == pytest.approx(distance_ratio(vectors, members))
     ratios = [distance_ratio(vectors, set(group)) for group in combinations(range(7), k)]
-    assert found.p == pytest.approx(np.mean([other >= distance_ratio(vectors, own) - 1e-9 for other in ratios]))
+    assert result.p == pytest.approx(np.mean([other >= distance_ratio(vectors, members) - 1e-9 for other in ratios]))
 
 
 def test_a_distant_group_has_the_smallest_p() -> None:
     vectors = np.random.default_rng(1).normal(size=(26, 2))
     group = {0, 4, 8, 14, 20}
     vectors[list(group)] = vectors[list(group)] / 10 + 9
-    found = separation(vectors, group_mask(26, group))
-    assert found.p == pytest.approx(1 / 65_780) and found.nearest == 1 and found.ratio > 5
+    result = separation(vectors, group_mask(26, group))
+    assert result.p == pytest.approx(1 / 65_780) and result.nearest == 1 and result.ratio > 5
 
 
 @given(st.integers(0, 99), st.floats(0.1, 10), st.floats(0, 6))

@@ -17,8 +17,8 @@ GATES = {"gru": ["reset", "update", "candidate"], "lstm": ["input", "forget", "o
 def test_states_equal_those_of_the_network(kind: str) -> None:
     transducer = make_transducer(kind)
     traces = make_traces(transducer, PAIRS)
-    found, network = trace_states(transducer, traces), require_seq2seq(transducer.network)
-    for trace, own in zip(traces, found, strict=True):
+    result, network = trace_states(transducer, traces), require_seq2seq(transducer.network)
+    for trace, states in zip(traces, result, strict=True):
         ids = torch.tensor([transducer.vocabularies.source.encode(trace.source)])
         target_ids = transducer.vocabularies.target.encode(trace.target[:-1])
         with torch.inference_mode():
@@ -26,9 +26,9 @@ def test_states_equal_those_of_the_network(kind: str) -> None:
             cache, state = network.decoder.build_cache(memory), network.decoder.init_state(memory)
             for t, symbol in enumerate([1, *target_ids]):
                 state = network.decoder.step(torch.tensor([symbol]), state, cache).state
-                np.testing.assert_allclose(own.decoder[t], state.hidden[0, -1].numpy(), atol=1e-6)
-        np.testing.assert_allclose(own.encoder, memory.states[0].numpy(), atol=1e-6)
-        assert own.decoder.shape[0] == len(trace.target) and own.gates == {}
+                np.testing.assert_allclose(states.decoder[t], state.hidden[0, -1].numpy(), atol=1e-6)
+        np.testing.assert_allclose(states.encoder, memory.states[0].numpy(), atol=1e-6)
+        assert states.decoder.shape[0] == len(trace.target) and states.gates == {}
 
 
 @pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
@@ -36,19 +36,19 @@ def test_gates_have_their_names_and_shapes_in_any_batch(kind: str) -> None:
     transducer = make_transducer(kind)
     config, traces = transducer.config, make_traces(transducer, PAIRS)
     directions = ["forwards", "backwards"] if config.encoder.bidirectional else ["forwards"]
-    layers = [f"layer {at + 1} " for at in range(2)] if config.encoder.num_layers > 1 else [""]
+    layers = [f"layer {index + 1} " for index in range(2)] if config.encoder.num_layers > 1 else [""]
     encoder = {
-        f"encoder {at}{direction} {gate}"
-        for at in layers
+        f"encoder {index}{direction} {gate}"
+        for index in layers
         for direction in directions
         for gate in GATES[config.encoder.cell]
     }
-    decoder = {f"decoder {at}{gate}" for at in layers for gate in GATES[config.decoder.cell]}
+    decoder = {f"decoder {index}{gate}" for index in layers for gate in GATES[config.decoder.cell]}
     many = trace_states(transducer, traces, gates=True)
-    for trace, own in zip(traces, many, strict=True):
-        assert own.gates.keys() == encoder | decoder
+    for trace, states in zip(traces, many, strict=True):
+        assert states.gates.keys() == encoder | decoder
         single = trace_states(transducer, [trace], gates=True)[0].gates
-        for name, values in own.gates.items():
+        for name, values in states.gates.items():
             side = config.encoder if name in encoder else config.decoder
             assert values.shape == (len(trace.source if name in encoder else trace.target), side.hidden_size)
             low = -1 if name.endswith("candidate") else 0
@@ -60,49 +60,51 @@ def test_a_grus_states_follow_from_its_gates() -> None:
     """The equation is h' = (1 − z) n + z h, in both encoder directions and in the decoder."""
     transducer = make_transducer()
     trace = make_traces(transducer, [("cabba", "zyx")])[0]
-    own = trace_states(transducer, [trace], gates=True)[0]
+    states = trace_states(transducer, [trace], gates=True)[0]
     size = transducer.config.encoder.hidden_size
     for direction, columns in (("forwards", slice(0, size)), ("backwards", slice(size, None))):
         before, order = np.zeros(size), range(5) if direction == "forwards" else range(4, -1, -1)
         for position in order:
-            update, candidate = (own.gates[f"encoder {direction} {gate}"][position] for gate in ("update", "candidate"))
+            update, candidate = (
+                states.gates[f"encoder {direction} {gate}"][position] for gate in ("update", "candidate")
+            )
             before = (1 - update) * candidate + update * before
-            np.testing.assert_allclose(own.encoder[position, columns], before, atol=1e-5)
+            np.testing.assert_allclose(states.encoder[position, columns], before, atol=1e-5)
     for t in range(1, 4):
-        update, candidate = own.gates["decoder update"][t], own.gates["decoder candidate"][t]
-        expected = (1 - update) * candidate + update * own.decoder[t - 1]
-        np.testing.assert_allclose(own.decoder[t], expected, atol=1e-5)
+        update, candidate = states.gates["decoder update"][t], states.gates["decoder candidate"][t]
+        expected = (1 - update) * candidate + update * states.decoder[t - 1]
+        np.testing.assert_allclose(states.decoder[t], expected, atol=1e-5)
 
 
 def test_an_lstms_states_follow_from_its_gates() -> None:
     """The equations are c' = f c + i g and h' = o tanh c'."""
     transducer = make_transducer("lstm")
     trace = make_traces(transducer, [("cabba", "zyx")])[0]
-    own = trace_states(transducer, [trace], gates=True)[0]
+    states = trace_states(transducer, [trace], gates=True)[0]
     size = transducer.config.encoder.hidden_size
     for direction, columns in (("forwards", slice(0, size)), ("backwards", slice(size, None))):
         cell, order = np.zeros(size), range(5) if direction == "forwards" else range(4, -1, -1)
         for position in order:
             input_gate, forget_gate, output_gate, candidate = (
-                own.gates[f"encoder {direction} {gate}"][position] for gate in GATES["lstm"]
+                states.gates[f"encoder {direction} {gate}"][position] for gate in GATES["lstm"]
             )
             cell = forget_gate * cell + input_gate * candidate
-            np.testing.assert_allclose(own.encoder[position, columns], output_gate * np.tanh(cell), atol=1e-5)
-    cells = [np.arctanh(own.decoder[t] / own.gates["decoder output"][t]) for t in range(4)]
+            np.testing.assert_allclose(states.encoder[position, columns], output_gate * np.tanh(cell), atol=1e-5)
+    cells = [np.arctanh(states.decoder[t] / states.gates["decoder output"][t]) for t in range(4)]
     for t in range(1, 4):
-        input_gate, forget_gate, _, candidate = (own.gates[f"decoder {gate}"][t] for gate in GATES["lstm"])
+        input_gate, forget_gate, _, candidate = (states.gates[f"decoder {gate}"][t] for gate in GATES["lstm"])
         np.testing.assert_allclose(cells[t], forget_gate * cells[t - 1] + input_gate * candidate, atol=1e-3)
 
 
 def test_the_reset_gate_is_that_of_the_equation() -> None:
     transducer = make_transducer()
-    own = trace_states(transducer, make_traces(transducer, [("ab", "v")]), gates=True)[0]
+    states = trace_states(transducer, make_traces(transducer, [("ab", "v")]), gates=True)[0]
     weight = {name: tensor.numpy() for name, tensor in transducer.network.state_dict().items()}
     name, size = "encoder.forward_cells.layers.0", transducer.config.encoder.hidden_size
     vector = weight["encoder.table.weight"][transducer.vocabularies.source.ids["b"]]
     sums = weight[f"{name}.input_weight"] @ vector + weight[f"{name}.input_bias"]
-    sums = sums + weight[f"{name}.hidden_weight"] @ own.encoder[0, :size] + weight[f"{name}.hidden_bias"]
-    np.testing.assert_allclose(own.gates["encoder forwards reset"][1], 1 / (1 + np.exp(-sums[:size])), atol=1e-5)
+    sums = sums + weight[f"{name}.hidden_weight"] @ states.encoder[0, :size] + weight[f"{name}.hidden_bias"]
+    np.testing.assert_allclose(states.gates["encoder forwards reset"][1], 1 / (1 + np.exp(-sums[:size])), atol=1e-5)
 
 
 def test_empty_sources_and_ensembles_have_no_states() -> None:
@@ -110,6 +112,6 @@ def test_empty_sources_and_ensembles_have_no_states() -> None:
     one, two = trace_states(transducer, transducer.predict(["", "ab"]), gates=True)
     assert one.encoder.shape == (0, two.encoder.shape[1]) and one.decoder.shape == (0, two.decoder.shape[1])
     assert trace_states(transducer, []) == []
-    both = combine_transducers([transducer, make_transducer(seed=4)], ["a", "b"])
+    combined = combine_transducers([transducer, make_transducer(seed=4)], ["a", "b"])
     with pytest.raises(InputError, match="use one of its models"):
-        trace_states(both, both.predict(["abc"]))
+        trace_states(combined, combined.predict(["abc"]))

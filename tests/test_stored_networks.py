@@ -28,8 +28,8 @@ requires_weights = pytest.mark.skipif(
 
 @requires_weights
 def test_every_published_number_is_reproduced(tmp_path: Path) -> None:
-    done = run_pellucid("recipe", "protein-golden", "--run", tmp_path / "out", "--data", PUBLISHED_DATA)
-    assert done.code == 0 and done.err == "" and done.out.count(" equal\n") == 28
+    result = run_pellucid("recipe", "protein-pretrained", "--run", tmp_path / "out", "--data", PUBLISHED_DATA)
+    assert result.code == 0 and result.err == "" and result.out.count(" equal\n") == 28
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     attention = report["networks"][ATTENTION]
     assert attention["loss"] == pytest.approx(0.624966, abs=5e-7) and attention["num_correct"] == 527
@@ -48,14 +48,14 @@ def test_differing_number_fails_and_is_named(tmp_path: Path) -> None:
     rows = {"X_val": slice(0, 40), "y_val": slice(0, 40), "mask_val": slice(0, 40)}
     with np.load(FOLDER / "reduced_val.npz") as stored:
         np.savez(folder / "reduced_val.npz", **{name: stored[name][part] for name, part in rows.items()})
-    done = run_pellucid("recipe", "protein-golden", "--run", tmp_path / "out", "--data", tmp_path / "data")
-    assert done.code == 1 and "correct predictions, port: 3" in done.err and ", not 527" in done.err
-    assert "Traceback" not in done.err and (tmp_path / "out" / "report.html").exists()
+    result = run_pellucid("recipe", "protein-pretrained", "--run", tmp_path / "out", "--data", tmp_path / "data")
+    assert result.code == 1 and "correct predictions, port: 3" in result.err and ", not 527" in result.err
+    assert "Traceback" not in result.err and (tmp_path / "out" / "report.html").exists()
 
 
 def test_missing_weights_error_names_the_source(tmp_path: Path) -> None:
     message = usage_error_message(
-        run_pellucid("recipe", "protein-golden", "--run", tmp_path / "out", "--data", tmp_path)
+        run_pellucid("recipe", "protein-pretrained", "--run", tmp_path / "out", "--data", tmp_path)
     )
     assert "reduced_val.npz does not exist: the weights are from github.com/JJAlmagro" in message
 

@@ -180,10 +180,10 @@ def test_features_and_prefixes_may_be_streams() -> None:
 def test_unequal_numbers_are_reported_at_the_end_of_a_stream(
     prefixes: list[str], message: str, num_results: int
 ) -> None:
-    stream, found = PLAIN.predict(iter(TEXTS[:5]), prefixes=prefixes), list[Trace]()
+    stream, result = PLAIN.predict(iter(TEXTS[:5]), prefixes=prefixes), list[Trace]()
     with pytest.raises(DataError, match=message):
-        found.extend(stream)
-    assert len(found) == num_results
+        result.extend(stream)
+    assert len(result) == num_results
     with pytest.raises(DataError, match=f"expected one prefix for each of 5 sources, got {len(prefixes)}"):
         PLAIN.predict(TEXTS[:5], prefixes=prefixes)
     with pytest.raises(DataError, match=r"expected one features text for each of 2 sources, got more"):
@@ -193,10 +193,10 @@ def test_unequal_numbers_are_reported_at_the_end_of_a_stream(
 @pytest.mark.usefixtures("chunks_of_three")
 def test_an_error_is_raised_at_its_source_and_the_model_stays_usable() -> None:
     bad: Any = (each for each in ["a", "b", "c", "a", None, "b"])
-    found = list[Trace]()
+    result = list[Trace]()
     with pytest.raises(ArgumentError, match=r"^sources\[4\]: expected a string, got None$"):
-        found.extend(PLAIN.predict(bad))
-    assert [trace.text for trace in found] == ["a", "b", "c", "a"]
+        result.extend(PLAIN.predict(bad))
+    assert [trace.text for trace in result] == ["a", "b", "c", "a"]
     limited = transducer_of({"data": {"max_sequence_length": 4}})
     with pytest.raises(DataError, match="source 5 has 5 symbols"):
         list(limited.predict(iter(["a", "b", "c", "a", "abcab"])))
@@ -204,34 +204,34 @@ def test_an_error_is_raised_at_its_source_and_the_model_stays_usable() -> None:
         list(PLAIN.force(Example(text, "v") for text in ["a", "b", "c", ""]))
     with pytest.raises(InputError, match="there is no position 1: source 5 has 0 to 0"):
         list(PLAIN.with_options(DecodingOptions(masked=(1,))).predict(iter(["ab", "bc", "ca", "ab", "a"])))
-    assert PLAIN.predict(["a"])[0].output == found[0].output
+    assert PLAIN.predict(["a"])[0].output == result[0].output
 
 
 @pytest.mark.parametrize("bad", [0, 1, 6, 1030])
 def test_every_result_before_an_error_is_yielded(bad: int) -> None:
     """The position of the error within a chunk of 1,024 sources makes no difference."""
     texts, limited = ["a"] * (bad + 3), transducer_of({"data": {"max_sequence_length": 4}})
-    prefixes, found = ["v"] * len(texts), list[Trace]()
+    prefixes, result = ["v"] * len(texts), list[Trace]()
     texts[bad] = "abcab"
     with pytest.raises(DataError, match=rf"^source {bad + 1} has 5 symbols"):
-        found.extend(limited.predict(iter(texts)))
-    assert len(found) == bad
+        result.extend(limited.predict(iter(texts)))
+    assert len(result) == bad
     prefixes[bad] = "?"
-    found = []
+    result = []
     with pytest.raises(InputError, match=rf"^prefix of source {bad + 1}: the model never writes the symbol '\?'"):
-        found.extend(PLAIN.predict(iter(["a"] * len(prefixes)), prefixes=iter(prefixes)))
-    assert len(found) == bad
+        result.extend(PLAIN.predict(iter(["a"] * len(prefixes)), prefixes=iter(prefixes)))
+    assert len(result) == bad
     prefixes[bad] = "v" * 1000
-    found = []
+    result = []
     with pytest.raises(
         InputError, match=rf"^prefix of source {bad + 1}: the prefix and the required symbols take 1000"
     ):
-        found.extend(PLAIN.predict(iter(["a"] * len(prefixes)), prefixes=iter(prefixes)))
-    assert len(found) == bad
-    found = []
+        result.extend(PLAIN.predict(iter(["a"] * len(prefixes)), prefixes=iter(prefixes)))
+    assert len(result) == bad
+    result = []
     with pytest.raises(DataError, match=rf"^source {bad + 1} is empty"):
-        found.extend(PLAIN.force(Example("" if number == bad else "a", "v") for number in range(bad + 3)))
-    assert len(found) == bad
+        result.extend(PLAIN.force(Example("" if number == bad else "a", "v") for number in range(bad + 3)))
+    assert len(result) == bad
 
 
 def test_the_first_bad_prefix_of_a_list_is_named() -> None:

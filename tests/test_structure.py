@@ -99,7 +99,7 @@ QUOTING_FUNCTIONS = {
 """Functions that accept an error of another library and return a short text without control characters."""
 
 
-def find_quoted_errors(tree: ast.Module) -> Iterator[str]:
+def find_copied_messages(tree: ast.Module) -> Iterator[str]:
     """Yield the lines that copy the message of another library, which may quote a file at any length."""
     for handler in ast.walk(tree):
         if not isinstance(handler, ast.ExceptHandler) or handler.name is None or handler.type is None:
@@ -122,18 +122,18 @@ def find_quoted_errors(tree: ast.Module) -> Iterator[str]:
 def find_violations(path: str, source: str) -> list[str]:
     """Return all violations in one file."""
     tree, lines = ast.parse(source), source.splitlines()
-    found = [f"{number}: {mark}" for number, line in enumerate(lines, 1) for mark in ("TODO", "FIXME") if mark in line]
+    result = [f"{number}: {mark}" for number, line in enumerate(lines, 1) for mark in ("TODO", "FIXME") if mark in line]
     if FORBIDDEN_NAMES & {*Path(path).parts, Path(path).stem}:
-        found.append(" is named after nothing in particular")
+        result.append(" is named after nothing in particular")
     if ast.get_docstring(tree) is None:
-        found.append(" has no docstring")
-    found += [f" {name} has no docstring" for name in find_undocumented(tree)]
-    found += [
+        result.append(" has no docstring")
+    result += [f" {name} has no docstring" for name in find_undocumented(tree)]
+    result += [
         f"{node.lineno}: {node.name} {violation}"
         for node in list_functions(tree)
         for violation in find_signature_violations(node)
     ]
-    return [f"{path}:{violation}" for violation in [*found, *find_prints(path, tree), *find_quoted_errors(tree)]]
+    return [f"{path}:{violation}" for violation in [*result, *find_prints(path, tree), *find_copied_messages(tree)]]
 
 
 def format_table() -> str:
@@ -149,8 +149,8 @@ def format_table() -> str:
 
 
 def test_every_file_follows_the_rules() -> None:
-    found = [violation for path, source in SOURCES.items() for violation in find_violations(path, source)]
-    assert not found, "\n".join(["", *found, format_table()])
+    result = [violation for path, source in SOURCES.items() for violation in find_violations(path, source)]
+    assert not result, "\n".join(["", *result, format_table()])
 
 
 def test_90_percent_of_functions_are_short() -> None:
@@ -172,9 +172,9 @@ def find_task_names(source: str) -> Iterator[str]:
 def test_only_tasks_and_the_default_name_a_task() -> None:
     """TOML files of recipes, tests and documents may name tasks."""
     others = {path: source for path, source in SOURCES.items() if not path.startswith("pellucid/tasks/")}
-    found = [f"{path}:{violation}" for path, source in others.items() for violation in find_task_names(source)]
+    result = [f"{path}:{violation}" for path, source in others.items() for violation in find_task_names(source)]
     default = SOURCES["pellucid/config/settings.py"].split('DEFAULT_TASK: TaskName = "transduce"')[0].count("\n") + 1
-    assert found == [f"pellucid/config/settings.py:{default}: names the task 'transduce'"]
+    assert result == [f"pellucid/config/settings.py:{default}: names the task 'transduce'"]
 
 
 def test_named_tasks_are_found() -> None:
@@ -253,14 +253,14 @@ def test_the_architecture_page_orders_packages_by_imports() -> None:
 
 def list_imported_packages(folder: str) -> list[str]:
     """Return the subpackages of pellucid that the modules of a package import, except its own."""
-    found: set[str] = set()
+    result: set[str] = set()
     for path, source in SOURCES.items():
         if path.startswith(f"pellucid/{folder}/"):
             for node in ast.walk(ast.parse(source)):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pellucid"):
                     parts = [*(node.module or "").split(".")[1:], node.names[0].name]
-                    found.add(parts[0])
-    return sorted(found - {folder.split("/")[0]})
+                    result.add(parts[0])
+    return sorted(result - {folder.split("/")[0]})
 
 
 @pytest.mark.parametrize("package", [package for package in PACKAGES if package != "pellucid"])

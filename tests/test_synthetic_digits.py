@@ -27,7 +27,7 @@ def draw_samples(count: int, minimum: int, maximum: int, seed: int = 1) -> Digit
 def test_the_symbols_are_those_of_the_lesson() -> None:
     expected_ids = {"#": 10, " ": 11, "e": 12, "g": 13, "f": 14, "i": 15, "h": 16, "o": 17, "n": 18, "s": 19}
     expected_ids |= {"r": 20, "u": 21, "t": 22, "w": 23, "v": 24, "x": 25, "z": 26} | {str(n): n for n in range(10)}
-    assert {symbol: at for at, symbol in enumerate(SYMBOLS)} == expected_ids
+    assert {symbol: index for index, symbol in enumerate(SYMBOLS)} == expected_ids
     assert (len(SYMBOLS), NUM_OUTPUTS, STOP) == (27, 11, 10)
 
 
@@ -41,8 +41,8 @@ def test_a_sample_matches_its_text(count: int, minimum: int, length_range: int, 
         assert end == "#" and spell_digits(digits) == source and minimum <= len(digits) <= minimum + length_range
         assert samples.input_masks[row].sum() == len(source) and samples.target_masks[row].sum() == len(target)
         assert not samples.inputs[row, len(source) :].any() and not samples.targets[row, len(target) :].any()
-        for place, digit in enumerate(digits):
-            start = samples.starts[row, place]
+        for position, digit in enumerate(digits):
+            start = samples.starts[row, position]
             assert source[start:].startswith(DIGIT_WORDS[int(digit)])
         assert samples.starts[row, len(digits)] == len(source) + 1
 
@@ -88,6 +88,6 @@ def test_reverse_inputs_reverses_each_input(seed: int) -> None:
     for row, (length, target) in enumerate(zip(samples.lengths, samples.targets, strict=True)):
         source = numbers_to_text(reversed_samples.inputs[row, :length])
         assert source == numbers_to_text(samples.inputs[row, :length])[::-1]
-        for place in range(int(samples.target_masks[row].sum()) - 1):
-            start, word = reversed_samples.starts[row, place], DIGIT_WORDS[target[place]]
+        for position in range(int(samples.target_masks[row].sum()) - 1):
+            start, word = reversed_samples.starts[row, position], DIGIT_WORDS[target[position]]
             assert source[max(start, 0) :].lstrip().startswith(word[::-1])

@@ -18,7 +18,7 @@ def test_a_typo_differs_in_one_letter_and_is_no_word(words: list[str], seed: int
     known = frozenset(words)
     for typo in make_typos(words, 3, known, seed):
         differing = [
-            at for at, (wrong, right) in enumerate(zip(typo.wrong, typo.right, strict=True), 1) if wrong != right
+            index for index, (wrong, right) in enumerate(zip(typo.wrong, typo.right, strict=True), 1) if wrong != right
         ]
         assert differing == [typo.position] and typo.wrong not in known and typo.right in known
         assert typo.wrong[typo.position - 1].isalpha()
@@ -33,11 +33,11 @@ def test_typos_are_a_function_of_the_seed() -> None:
 
 
 def test_positions_and_letters_are_uniform() -> None:
-    drawn = make_typos(["zzzz"], 10_400, frozenset(["zzzz"]), 1)
-    for place in range(1, 5):
-        assert sum(typo.position == place for typo in drawn) == pytest.approx(2600, abs=200)
+    typos = make_typos(["zzzz"], 10_400, frozenset(["zzzz"]), 1)
+    for position in range(1, 5):
+        assert sum(typo.position == position for typo in typos) == pytest.approx(2600, abs=200)
     for letter in "abcdefghijklmnopqrstuvwxy":
-        assert sum(typo.wrong[typo.position - 1] == letter for typo in drawn) == pytest.approx(416, abs=90)
+        assert sum(typo.wrong[typo.position - 1] == letter for typo in typos) == pytest.approx(416, abs=90)
 
 
 def test_a_letter_that_makes_a_word_is_not_drawn() -> None:
@@ -49,14 +49,14 @@ def test_a_letter_that_makes_a_word_is_not_drawn() -> None:
 
 @given(WORD_LISTS, st.text("abc-", min_size=2, max_size=6))
 def test_corrections_are_the_words_that_differ_in_one_letter(words: list[str], form: str) -> None:
-    found = {(fit.position, fit.word) for fit in WordList(words).corrections(form)}
+    actual = {(fit.position, fit.word) for fit in WordList(words).corrections(form)}
     expected = set()
     for word in words:
         if len(word) == len(form):
-            differing = [at for at, (one, two) in enumerate(zip(word, form, strict=True), 1) if one != two]
+            differing = [index for index, (one, two) in enumerate(zip(word, form, strict=True), 1) if one != two]
             if len(differing) == 1:
                 expected.add((differing[0], word))
-    assert found == expected
+    assert actual == expected
 
 
 def test_the_split_is_disjoint() -> None:

@@ -51,14 +51,14 @@ def test_every_task_resumes_bit_for_bit(task: TaskName, tmp_path: Path) -> None:
         encoder=dropout,
         decoder={"dropout": 0.3},
     )
-    train_to_end(files, tmp_path / "straight", config)
-    events = train_run(files, tmp_path / "broken", config)
+    train_to_end(files, tmp_path / "uninterrupted", config)
+    events = train_run(files, tmp_path / "interrupted", config)
     for event in events:
         if isinstance(event, UpdateCompleted) and event.progress.update == 11:
             break
     events.close()
-    train_to_end(files, tmp_path / "broken", config)
-    assert_runs_identical(tmp_path / "straight", tmp_path / "broken")
+    train_to_end(files, tmp_path / "interrupted", config)
+    assert_runs_identical(tmp_path / "uninterrupted", tmp_path / "interrupted")
 
 
 def test_a_log_without_span_f1_is_continued_with_it(tmp_path: Path) -> None:
@@ -71,22 +71,22 @@ def test_a_log_without_span_f1_is_continued_with_it(tmp_path: Path) -> None:
     )
     word_data: dict[str, Any] = {"source_symbols": "words", "target_symbols": "words"}
     config = make_task_config("tag", training={"epochs": 3, "batch_size": 8, "learning_rate": 0.03}, data=word_data)
-    train_to_end(files, tmp_path / "straight", config)
-    for event in (events := train_run(files, tmp_path / "broken", config)):
+    train_to_end(files, tmp_path / "uninterrupted", config)
+    for event in (events := train_run(files, tmp_path / "interrupted", config)):
         if isinstance(event, UpdateCompleted) and event.progress.update == 7:
             break
     events.close()
-    log = tmp_path / "broken" / "log.jsonl"
+    log = tmp_path / "interrupted" / "log.jsonl"
     older_records = [{key: value for key, value in each.items() if key != "span_f1"} for each in read_log(log.parent)]
     log.write_text("".join(f"{json.dumps(record)}\n" for record in older_records))
     train_to_end(files, log.parent, config)
-    straight, broken = (
+    uninterrupted, resumed = (
         [record for record in read_log(tmp_path / name) if record["event"] == "validated"]
-        for name in ("straight", "broken")
+        for name in ("uninterrupted", "interrupted")
     )
-    assert ["span_f1" in record for record in broken] == [False, True, True]
-    assert [record.get("span_f1") for record in broken[1:]] == [record["span_f1"] for record in straight[1:]]
-    assert all(0 <= record["span_f1"] <= 100 for record in straight)
+    assert ["span_f1" in record for record in resumed] == [False, True, True]
+    assert [record.get("span_f1") for record in resumed[1:]] == [record["span_f1"] for record in uninterrupted[1:]]
+    assert all(0 <= record["span_f1"] <= 100 for record in uninterrupted)
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
@@ -94,8 +94,8 @@ def test_each_line_has_its_output(task: TaskName) -> None:
     run, sources = task_run(task).run, ["axb", "", "b", "dcax"]
     text = "".join(f"{source}\n" for source in sources).encode()
     expected = [trace.output for trace in load(run).predict(sources)]
-    done = run_pellucid("predict", run, stdin=text)
-    assert done.code == 0 and output_lines(done.out) == expected
+    result = run_pellucid("predict", run, stdin=text)
+    assert result.code == 0 and output_lines(result.out) == expected
     traces = [
         json.loads(line)
         for line in output_lines(run_pellucid("predict", run, "--output-format", "jsonl", stdin=text).out)
@@ -104,8 +104,8 @@ def test_each_line_has_its_output(task: TaskName) -> None:
 
 
 def test_nbest_lists_and_refused_operations() -> None:
-    done = run_pellucid("predict", task_run("point").run, "--nbest", 2, stdin=b"ax\n")
-    assert sorted(done.out.strip().split("\t")) == ["1", "2"]
+    result = run_pellucid("predict", task_run("point").run, "--nbest", 2, stdin=b"ax\n")
+    assert sorted(result.out.strip().split("\t")) == ["1", "2"]
     for task, flags, message in (
         (
             "tag",
@@ -133,17 +133,17 @@ def test_nbest_lists_and_refused_operations() -> None:
 )
 def test_evaluate_has_the_scores_of_the_task(task: TaskName, keys: set[str], tmp_path: Path) -> None:
     trained = task_run(task)
-    done = run_pellucid("evaluate", trained.run, trained.files.valid, "--json", "--html", tmp_path / "page.html")
-    found = json.loads(done.out)
-    assert keys <= found.keys() and found["task"] == task and found["accuracy"] > 90
+    result = run_pellucid("evaluate", trained.run, trained.files.valid, "--json", "--html", tmp_path / "page.html")
+    scores = json.loads(result.out)
+    assert keys <= scores.keys() and scores["task"] == task and scores["accuracy"] > 90
     name = "sequence accuracy" if task == "tag" else "accuracy"
     assert name in [each.label for each in read_report(tmp_path / "page.html").summary]
     text = run_pellucid("evaluate", trained.run, trained.files.valid).out
     assert "word error rate" not in text and name in text
-    assert found.keys().isdisjoint(ERROR_RATE_KEYS) and "exact_match" in found
+    assert scores.keys().isdisjoint(ERROR_RATE_KEYS) and "exact_match" in scores
     other = shutil.copytree(trained.run, tmp_path / "other")
-    both = run_pellucid("evaluate", trained.run, other, trained.files.valid)
-    assert both.code == 0 and "error rate" not in both.out and name in both.out
+    comparison = run_pellucid("evaluate", trained.run, other, trained.files.valid)
+    assert comparison.code == 0 and "error rate" not in comparison.out and name in comparison.out
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
@@ -151,32 +151,32 @@ def test_groups_and_comparisons_report_accuracy(task: TaskName, tmp_path: Path) 
     trained, page = task_run(task), tmp_path / "page.html"
     lines = trained.files.valid.read_text("utf-8").splitlines()
     grouped = tmp_path / "grouped.tsv"
-    grouped.write_text("".join(f"{line}\t{'pq'[at % 2]}\n" for at, line in enumerate(lines)))
+    grouped.write_text("".join(f"{line}\t{'pq'[index % 2]}\n" for index, line in enumerate(lines)))
     command = ("evaluate", trained.run, grouped, "--group", 3)
-    found = json.loads(run_pellucid(*command, "--json", "--html", page).out)
+    result = json.loads(run_pellucid(*command, "--json", "--html", page).out)
     rates = {"accuracy", "accuracy_ci95"} | ({"exact_match", "exact_match_ci95"} if task == "tag" else set())
-    assert [row.keys() - {"group", "examples"} for row in found["groups"]] == [rates, rates]
-    assert found["macro"].keys() == rates and found["macro"]["accuracy_ci95"][0] <= found["macro"]["accuracy"]
-    accuracies = [(row["accuracy"], row["examples"]) for row in found["groups"]]
+    assert [row.keys() - {"group", "examples"} for row in result["groups"]] == [rates, rates]
+    assert result["macro"].keys() == rates and result["macro"]["accuracy_ci95"][0] <= result["macro"]["accuracy"]
+    accuracies = [(row["accuracy"], row["examples"]) for row in result["groups"]]
     if task != "tag":
-        assert found["accuracy"] == pytest.approx(sum(each * n for each, n in accuracies) / len(lines))
+        assert result["accuracy"] == pytest.approx(sum(each * n for each, n in accuracies) / len(lines))
     first = "tag accuracy" if task == "tag" else "accuracy"
     text = run_pellucid(*command).out
     assert "WER" not in text and "SER" not in text and f"{first} %" in text
     other = shutil.copytree(trained.run, tmp_path / "other")
-    both = ("evaluate", other, *command[1:], "--json", "--html", tmp_path / "b.html")
-    (compared,) = json.loads(run_pellucid(*both).out)["comparisons"]
+    comparison_command = ("evaluate", other, *command[1:], "--json", "--html", tmp_path / "b.html")
+    (compared,) = json.loads(run_pellucid(*comparison_command).out)["comparisons"]
     assert compared["accuracy"]["difference"] == 0 and "symbol_error_rate" not in compared
     for html in (page, tmp_path / "b.html"):
         page_text = str(read_report(html)).lower()
         assert "error rate" not in page_text and "symbol errors" not in page_text and first in page_text
 
 
-def test_the_error_page_has_words_with_their_tags(tmp_path: Path) -> None:
+def test_the_evaluation_page_shows_wrong_tags(tmp_path: Path) -> None:
     trained = task_run("tag")
     wrong = write_pairs(tmp_path / "wrong.tsv", [Example("abcd", "CC-V")])
-    done = run_pellucid("evaluate", trained.run, wrong, "--html", tmp_path / "page.html")
-    assert done.code == 0
+    result = run_pellucid("evaluate", trained.run, wrong, "--html", tmp_path / "page.html")
+    assert result.code == 0
     (errors,) = select_parts(read_report(tmp_path / "page.html"), ReportExamples, "Errors")
     output = load(trained.run).predict(["abcd"])[0].output
     item = errors.examples[0].outputs[0]
@@ -187,8 +187,8 @@ def test_the_error_page_has_words_with_their_tags(tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_score_prints_the_probability_of_pairs(task: TaskName) -> None:
     trained = task_run(task)
-    done = run_pellucid("score", trained.run, trained.files.valid)
-    assert done.code == 0 and all(float(line) <= 0 for line in output_lines(done.out))
+    result = run_pellucid("score", trained.run, trained.files.valid)
+    assert result.code == 0 and all(float(line) <= 0 for line in output_lines(result.out))
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)

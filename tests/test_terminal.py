@@ -84,7 +84,7 @@ def test_columns_align_with_wide_and_combining_symbols() -> None:
         column = cell_len(row[: row.index("█")])
         assert symbol_at_column(header, column) == grapheme_clusters(visible_symbol(symbol))[0]
         assert symbol_at_column(header, column - 1) in ("", " ", "한")
-    assert [symbol_at_column(header, cell_len(rows[0][: rows[0].index("█")]) + at) for at in range(4)] == [
+    assert [symbol_at_column(header, cell_len(rows[0][: rows[0].index("█")]) + index) for index in range(4)] == [
         "한",
         "한",
         " ",

@@ -339,8 +339,8 @@ def test_copies_of_tags_take_little_memory(copy_trace: Callable[[Trace], Trace])
 
 @pytest.mark.parametrize(("steps", "positions", "features"), [(0, 0, 0), (0, 2, 1), (2, 0, 0), (2, 3, 3), (4, 2, 1)])
 def test_the_weights_of_tags_are_an_identity(steps: int, positions: int, features: int) -> None:
-    found = identity_attention(steps, positions, features)
-    assert found.dtype == np.float32 and np.array_equal(found, np.eye(steps, positions, features))
+    result = identity_attention(steps, positions, features)
+    assert result.dtype == np.float32 and np.array_equal(result, np.eye(steps, positions, features))
 
 
 @settings(deadline=None)

@@ -212,10 +212,13 @@ def test_a_corpus_of_another_run_is_not_used(tmp_path: Path) -> None:
 def test_the_corpus_key_depends_on_settings_and_file_names(tmp_path: Path) -> None:
     """File names are part of messages, and settings determine the ids."""
     files = write_copy_files(tmp_path)
-    both = files._replace(train_target=files.train, valid_target=files.valid)
+    parallel_files = files._replace(train_target=files.train, valid_target=files.valid)
     moved = TrainingFiles(files.train.rename(tmp_path / "moved.tsv"), files.valid)
     shutil.copy(moved.train, files.train)
-    keys = [reading._corpus_key(one, DATA) for one in (files, moved, both, TrainingFiles(files.valid, files.train))]
+    keys = [
+        reading._corpus_key(one, DATA)
+        for one in (files, moved, parallel_files, TrainingFiles(files.valid, files.train))
+    ]
     changed = {
         "min_count": 2,
         "source_symbols": "words",

@@ -51,9 +51,9 @@ def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("ab\tA\n" * 20, "utf-8")
     (tmp_path / "dev.tsv").write_text("ab\tB\n" * 5, "utf-8")
     task = ("--task", "classify", "--size", "tiny", "--training.epochs", "1")
-    done = run_pellucid(
+    result = run_pellucid(
         "train", tmp_path / "train.tsv", "--valid", tmp_path / "dev.tsv", "--run", tmp_path / "run", *task
     )
-    assert done.code == 0
-    assert "note: every training example has the same class, 'A'" in done.err
-    assert "note: 5 of 5 development examples cannot be right: no training target contains 'B'" in done.err
+    assert result.code == 0
+    assert "note: every training example has the same class, 'A'" in result.err
+    assert "note: 5 of 5 development examples cannot be right: no training target contains 'B'" in result.err

@@ -315,8 +315,8 @@ def test_length_ratios_are_relative_to_the_source() -> None:
         "beam_size": 2,
     }
     with pytest.warns(UserWarning, match="the maximum is used"):
-        found = transducer_of({"search": {**search, "max_length": 9}}).predict(["aaaa", "abcabc", "ab", "a"])
-    for trace in found:
+        result = transducer_of({"search": {**search, "max_length": 9}}).predict(["aaaa", "abcabc", "ab", "a"])
+    for trace in result:
         max_length = max(int(1.5 * len(trace.text)) - 1, 1)
         length = len(trace.target) - trace.finished
         assert min(len(trace.text) + 1, max_length) <= length <= max_length

@@ -107,12 +107,12 @@ def test_recipe_learns_and_is_reproducible(tmp_path: Path, monkeypatch: pytest.M
     plan = PointerTrainingPlan(
         language_model_epochs=4, batch_size=16, num_validations=2, learning_rate=0.01, warmup_updates=20
     )
-    monkeypatch.setattr(experiments, "FORETOLD_SIZES", sizes)
-    monkeypatch.setattr(experiments, "FORETOLD_PLAN", plan)
+    monkeypatch.setattr(experiments, "LANGUAGE_MODEL_SIZES", sizes)
+    monkeypatch.setattr(experiments, "LANGUAGE_MODEL_PLAN", plan)
     monkeypatch.setattr(experiments, "run_jobs", run_jobs_serially)
-    lines = list(find_recipe("typo-foretold")(RecipeRequest(tmp_path / "out", samples=4_000, words=words)))
+    lines = list(find_recipe("typo-language-model")(RecipeRequest(tmp_path / "out", samples=4_000, words=words)))
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert lines[0].startswith("language models, seed 1") and report["by_length"][0]["top_1"] > 0.75
     assert all(sum(report["runs"][0]["post_words"][word]) == pytest.approx(1, abs=2e-3) for word in POST_WORDS)
-    again = list(find_recipe("typo-foretold")(RecipeRequest(tmp_path / "again", samples=4_000, words=words)))
+    again = list(find_recipe("typo-language-model")(RecipeRequest(tmp_path / "again", samples=4_000, words=words)))
     assert again[0].rsplit(" in ", 1)[0] == lines[0].rsplit(" in ", 1)[0]

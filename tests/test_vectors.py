@@ -33,10 +33,10 @@ def read_vector_text(folder: Path, text: str, size: int = 2) -> PretrainedVector
 @pytest.mark.parametrize("end", ["\n", "\r\n", " \n"])
 def test_known_symbols_are_found_with_and_without_a_header(tmp_path: Path, header: str, end: str) -> None:
     lines = ["é 1 -2.5", "zz 0 0", "  3 4", "two words 5e-1 6", "7 8 9", "é 7 7"]
-    found = read_vector_text(tmp_path, header + "".join(line + end for line in lines))
-    assert [SYMBOLS.symbols[identity - NUM_SPECIAL] for identity in found.ids] == ["é", " ", "two words", "7"]
-    assert found.values.tolist() == [[1, -2.5], [3, 4], [0.5, 6], [8, 9]]
-    assert found.values.dtype == np.float32
+    result = read_vector_text(tmp_path, header + "".join(line + end for line in lines))
+    assert [SYMBOLS.symbols[identity - NUM_SPECIAL] for identity in result.ids] == ["é", " ", "two words", "7"]
+    assert result.values.tolist() == [[1, -2.5], [3, 4], [0.5, 6], [8, 9]]
+    assert result.values.dtype == np.float32
 
 
 def test_a_file_without_known_symbols_is_no_error(tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_invalid_text_is_reported_with_its_line(tmp_path: Path) -> None:
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=5))
 def test_numbers_round_trip(tmp_path_factory: pytest.TempPathFactory, numbers: list[float]) -> None:
     text = " ".join(["a", *map(repr, numbers)])
-    found = read_vector_text(tmp_path_factory.mktemp("vectors"), f"1 {len(numbers)}\n{text}\n", len(numbers))
-    assert found.values.tolist() == [numbers]
+    result = read_vector_text(tmp_path_factory.mktemp("vectors"), f"1 {len(numbers)}\n{text}\n", len(numbers))
+    assert result.values.tolist() == [numbers]
 
 
 @pytest.mark.parametrize("kind", ["learned", "frozen"])
@@ -104,8 +104,8 @@ def test_a_run_starts_from_pretrained_vectors_and_needs_the_file_once(tmp_path: 
         (transducer.network.encoder.table, transducer.vocabularies.source),
         (require_seq2seq(transducer.network).decoder.table, transducer.vocabularies.target),
     ):
-        own, pretrained = table.weight[symbols.ids["a"]], torch.arange(1.0, 7.0)
-        assert torch.equal(own, pretrained) == (kind == "frozen") and torch.allclose(own, pretrained, atol=0.5)
+        vector, pretrained = table.weight[symbols.ids["a"]], torch.arange(1.0, 7.0)
+        assert torch.equal(vector, pretrained) == (kind == "frozen") and torch.allclose(vector, pretrained, atol=0.5)
     again = train_to_end(files, tmp_path / "run", load_config(tmp_path / "run" / "config.toml"))
     assert [event.coverage for event in again if isinstance(event, ModelBuilt)] == [()]
 

@@ -16,7 +16,7 @@ def test_gold_spans_contain_the_words_of_the_digits(digits: str) -> None:
     text = spell_digits(digits)
     letters, words = digit_spans(list(text), digits), digit_spans(text.split(), digits)
     assert letters is not None and [text[first:stop] for first, stop in letters] == text.split()
-    assert words == [(at, at + 1) for at in range(len(digits))]
+    assert words == [(index, index + 1) for index in range(len(digits))]
 
 
 @pytest.mark.parametrize(("source", "digits"), [("one two", "13"), ("one", ""), ("one", "x"), ("one ", "1"), ("", "²")])

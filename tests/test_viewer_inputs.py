@@ -18,9 +18,9 @@ def test_small_file_is_shown_completely() -> None:
 
 
 def test_worst_errors_are_selected_and_correct_ones_sampled_evenly() -> None:
-    numbers, note = select_examples([make_scored_example(at % 10 if at % 2 else 0) for at in range(100)], 20)
-    wrong = [at for at in numbers if at % 2]
-    assert len(numbers) == 20 and len(wrong) == 10 and all(at % 10 == 9 for at in wrong)
+    numbers, note = select_examples([make_scored_example(index % 10 if index % 2 else 0) for index in range(100)], 20)
+    wrong = [index for index in numbers if index % 2]
+    assert len(numbers) == 20 and len(wrong) == 10 and all(index % 10 == 9 for index in wrong)
     assert numbers == sorted(numbers) and numbers[0] == 0 and 98 in numbers
     assert note == ("20 of 100 examples: the 10 worst of 50 wrong, and 10 of 50 correct, sampled evenly from the file")
 
@@ -32,14 +32,14 @@ def test_few_wrong_examples_are_all_selected() -> None:
 
 
 def test_differing_examples_are_selected_first() -> None:
-    first_run = [make_scored_example(1 if at % 3 == 0 else 0) for at in range(90)]
+    first_run = [make_scored_example(1 if index % 3 == 0 else 0) for index in range(90)]
     second_run = [
-        make_scored_example(0 if at in (0, 30) else 1 if at in (1, 2, 44) else each.errors)
-        for at, each in enumerate(first_run)
+        make_scored_example(0 if index in (0, 30) else 1 if index in (1, 2, 44) else each.errors)
+        for index, each in enumerate(first_run)
     ]
     numbers, note = select_examples(first_run, 11, [second_run])
     assert len(numbers) == 11 and {0, 30, 1, 2, 44} < set(numbers) and numbers == sorted(numbers)
-    assert sum(at % 3 == 0 for at in numbers if at not in (0, 30)) == 3
+    assert sum(index % 3 == 0 for index in numbers if index not in (0, 30)) == 3
     assert note == (
         "11 of 90 examples: all 5 correct in only some runs; the 3 worst of 28 wrong in all runs, "
         "and 3 of 57 correct in all runs, sampled evenly from the file"
@@ -49,24 +49,28 @@ def test_differing_examples_are_selected_first() -> None:
 
 
 def test_too_many_differing_examples_are_sampled_evenly_from_both_kinds() -> None:
-    first_run = [make_scored_example(at % 2) for at in range(100)]
-    numbers, note = select_examples(first_run, 10, [[make_scored_example(1 - at % 2) for at in range(100)], first_run])
-    assert [at % 2 for at in numbers].count(0) == 5 and {0, 1, 98, 99} < set(numbers)
+    first_run = [make_scored_example(index % 2) for index in range(100)]
+    numbers, note = select_examples(
+        first_run, 10, [[make_scored_example(1 - index % 2) for index in range(100)], first_run]
+    )
+    assert [index % 2 for index in numbers].count(0) == 5 and {0, 1, 98, 99} < set(numbers)
     assert note.startswith(
         "10 of 100 examples: 10 of 100 correct in only some runs, sampled evenly; all 0 wrong in all runs"
     )
-    mixed_run = [make_scored_example(1 if at == 7 else at % 2) for at in range(100)]
+    mixed_run = [make_scored_example(1 if index == 7 else index % 2) for index in range(100)]
     numbers, _ = select_examples(mixed_run, 10, [[make_scored_example(0)] * 100])
-    assert len(numbers) == len(set(numbers)) == 10 and sum(mixed_run[at].errors > 0 for at in numbers) == 8
+    assert len(numbers) == len(set(numbers)) == 10 and sum(mixed_run[index].errors > 0 for index in numbers) == 8
 
 
 def test_one_fifth_is_reserved_for_equal_outcomes() -> None:
-    first_run = [make_scored_example(at % 2) for at in range(100)]
-    second_run = [make_scored_example(1 if at < 5 else 0 if at >= 90 else 1 - at % 2) for at in range(100)]
+    first_run = [make_scored_example(index % 2) for index in range(100)]
+    second_run = [make_scored_example(1 if index < 5 else 0 if index >= 90 else 1 - index % 2) for index in range(100)]
     numbers, note = select_examples(first_run, 20, [second_run])
-    equal_outcomes = [at for at in numbers if bool(first_run[at].errors) == bool(second_run[at].errors)]
+    equal_outcomes = [index for index in numbers if bool(first_run[index].errors) == bool(second_run[index].errors)]
     assert (
-        len(numbers) == 20 and len(equal_outcomes) == 4 and sum(first_run[at].errors > 0 for at in equal_outcomes) == 2
+        len(numbers) == 20
+        and len(equal_outcomes) == 4
+        and sum(first_run[index].errors > 0 for index in equal_outcomes) == 2
     )
     assert note == (
         "20 of 100 examples: 16 of 93 correct in only some runs, sampled evenly; all 2 wrong in all runs, "
@@ -90,12 +94,12 @@ def test_selection_has_the_maximum_size_without_repetition(errors: list[int], ma
     assert len(numbers) == min(max_examples, len(errors)) == len(set(numbers))
     assert numbers == sorted(numbers) and note
     wrong = sum(map(bool, errors))
-    assert sum(bool(errors[at]) for at in numbers) >= min(wrong, max_examples // 2)
+    assert sum(bool(errors[index]) for index in numbers) >= min(wrong, max_examples // 2)
 
 
 @given(st.integers(0, 50), st.integers(-3, 60))
 def test_evenly_sampled_items_are_distinct_and_include_both_ends(size: int, count: int) -> None:
-    found = sample_evenly(range(size), count)
-    assert len(found) == len(set(found)) == min(size, max(count, 0))
+    result = sample_evenly(range(size), count)
+    assert len(result) == len(set(result)) == min(size, max(count, 0))
     if count > 1 and size > 1:
-        assert found[0] == 0 and found[-1] == size - 1
+        assert result[0] == 0 and result[-1] == size - 1

@@ -107,9 +107,9 @@ def test_beam_has_all_outputs_and_one_lattice() -> None:
 
 def test_compared_runs_decode_the_same_examples() -> None:
     (compared_run,) = digits_page_data().contents.compared_runs
-    own = digits_page_data().contents.examples
-    assert [item.text for item in compared_run.examples] == [item.text for item in own]
-    assert [item.traces[0].output for item in compared_run.examples] == [item.traces[0].output for item in own]
+    examples = digits_page_data().contents.examples
+    assert [item.text for item in compared_run.examples] == [item.text for item in examples]
+    assert [item.traces[0].output for item in compared_run.examples] == [item.traces[0].output for item in examples]
 
 
 def test_contents_round_trip_through_json() -> None:
@@ -267,7 +267,7 @@ def test_compared_run_is_scored_on_the_whole_file() -> None:
 
 def test_examples_on_which_the_runs_differ_are_preferred(tmp_path: Path) -> None:
     trained = digits_run()
-    folders = {"run": trained.run, "begun": make_interrupted_run(tmp_path / "begun")}
+    folders = {"run": trained.run, "interrupted": make_interrupted_run(tmp_path / "interrupted")}
     models = [open_run(folder, name, "cpu", None) for name, folder in folders.items()]
     shown = assemble_page(models, [read_example_file(trained.files.valid, trained.config.data)], 12, True).contents
     (compared,) = shown.compared_runs
@@ -288,7 +288,7 @@ def test_exported_page_has_nearest_states() -> None:
     assert neighbors.shape == (len(own), 40)
     assert shown.projections is not None
     for position, row in enumerate(neighbors):
-        points = [space.encoder.points[int(at)] for at in row[:20]]
+        points = [space.encoder.points[int(index)] for index in row[:20]]
         assert all((point.example, point.position) != (3, position) for point in points)
         vectors = shown.projections.encoder.vectors[row[:20].astype(int)]
         unit_vector = own[position] / np.linalg.norm(own[position])

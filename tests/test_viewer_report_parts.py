@@ -170,7 +170,7 @@ def test_outputs_of_words_are_compared_by_word(symbols: list[str]) -> None:
     assert expected == [("Ya", True), (" ", False), ("te", False), (" ", False), ("vas a", True)]
 
 
-def test_differently_tokenized_output_has_no_alignment() -> None:
+def test_output_with_another_tokenization_has_no_edits() -> None:
     document = report_document(
         Report("t", errors=[ExampleOutput(make_small_trace(), ("AC",), ScoredExample(("AB",), (("AC",),), 3))])
     )

@@ -117,9 +117,9 @@ def test_other_host_names_are_refused(port: int) -> None:
 
 
 def test_other_origins_are_refused(port: int) -> None:
-    own = f"http://127.0.0.1:{port}"
+    own_origin = f"http://127.0.0.1:{port}"
     body = json.dumps({"text": "one"}).encode()
-    assert send_request(port, "/api/decode", body, Content_Type="application/json", Origin=own).status == 200
+    assert send_request(port, "/api/decode", body, Content_Type="application/json", Origin=own_origin).status == 200
     for origin in ("http://evil.example", "null", f"http://localhost:{port}", f"https://127.0.0.1:{port}"):
         assert send_request(port, "/api/decode", body, Content_Type="application/json", Origin=origin).status == 403
 

@@ -24,12 +24,12 @@ class FrameParser(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[dict[str, str | None]] = []
+        self.frames: list[dict[str, str | None]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         if tag == "iframe":
-            self.found.append(dict(attributes))
+            self.frames.append(dict(attributes))
 
 
 def test_each_suffix_has_its_format(tmp_path: Path) -> None:
@@ -84,10 +84,10 @@ def test_missing_folder_is_an_error(tmp_path: Path) -> None:
 
 
 def test_notebook_shows_the_page_in_an_iframe() -> None:
-    (frame,) = FrameParser(make_small_trace()._repr_html_()).found
+    (frame,) = FrameParser(make_small_trace()._repr_html_()).frames
     assert frame["srcdoc"] == trace_page(make_small_trace())
     assert frame["sandbox"] == "allow-scripts allow-downloads"
-    assert len(FrameParser(make_small_trace()._repr_html_() * 3).found) == 3
+    assert len(FrameParser(make_small_trace()._repr_html_() * 3).frames) == 3
 
 
 def test_page_of_one_trace_contains_it() -> None:
@@ -99,7 +99,7 @@ def test_bidirectional_controls_are_visible_in_the_title() -> None:
     trace = replace(make_small_trace(), text="a\u202eb\x1b\u200b", output="c\u2066\ufeff d")
     title = "a⟨U+202E⟩b␛⟨U+200B⟩ → c⟨U+2066⟩⟨U+FEFF⟩ d"
     assert json.dumps(title, ensure_ascii=False) in trace_page(trace)
-    (frame,) = FrameParser(trace._repr_html_()).found
+    (frame,) = FrameParser(trace._repr_html_()).frames
     assert frame["title"] == f"Attention: {title}"
 
 
@@ -136,7 +136,7 @@ def test_tikz_picture_of_a_tagger_has_tags(tmp_path: Path) -> None:
     trace = replace(make_trace(["a", "b_"], ["X", "Y"], [[1, 0], [0, 1]], [1.0, 0.5]), task="tag")
     for suffix in TRACE_SUFFIXES:
         trace.save(tmp_path / f"a{suffix}")
-    assert "reads (source)" not in (tmp_path / "a.svg").read_text("utf-8")
+    assert "← output" not in (tmp_path / "a.svg").read_text("utf-8")
     picture = tikz_picture(trace)
     assert picture.count(r"\node") == 4 and picture.count(r"\fill") == 2 and r"{b\_}" in picture
     assert r"\draw" not in picture and picture.count("{") == picture.count("}")

@@ -41,13 +41,13 @@ def test_page_source_names_no_task() -> None:
     """The page depends on the fields of a view. Its source may contain "tag" and "point", but no task name."""
     task_name = re.compile(r"\b(transduce|classify)\b|\btask\s*[!=]==?|[\"'](point)[\"']")
     files = [path for path in (WEB / "src").rglob("*") if path.suffix in (".ts", ".svelte")]
-    found = [
+    result = [
         f"{path}:{number}"
         for path in files
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
         if task_name.search(line)
     ]
-    assert len(files) > 50 and found == []
+    assert len(files) > 50 and result == []
 
 
 @pytest.mark.parametrize(

@@ -180,9 +180,9 @@ def test_counting_by_column_equals_counting_by_text(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(vocabulary_module, "TEXTS_PER_BLOCK", texts)
         learned = learn_vocabularies(examples, tokenizers, min_count)
-    columns = [[tokenizer.split(example[at]) for example in examples] for at, tokenizer in enumerate(tokenizers)]
-    found = (learned.source, learned.target, learned.features)
-    assert found == tuple(build_vocabulary(column, min_count) for column in columns)
+    columns = [[tokenizer.split(example[index]) for example in examples] for index, tokenizer in enumerate(tokenizers)]
+    result = (learned.source, learned.target, learned.features)
+    assert result == tuple(build_vocabulary(column, min_count) for column in columns)
     max_lengths = tuple(max(map(len, column), default=0) for column in columns)
     assert (learned.longest_source, learned.longest_target) == max_lengths[:2]
 

@@ -54,7 +54,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
-    """Yield every node of these kinds with its place."""
+    """Yield every node of these kinds with its location."""
     for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, kinds):
@@ -62,17 +62,17 @@ def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
-    """Yield every docstring with its place."""
-    for place, node in nodes(*Documented.__args__):
+    """Yield every docstring with its location."""
+    for location, node in nodes(*Documented.__args__):
         assert isinstance(node, Documented)
         text = ast.get_docstring(node)
         if text:
-            yield f"{place} {getattr(node, 'name', '')}", text
+            yield f"{location} {getattr(node, 'name', '')}", text
 
 
 def class_names() -> list[tuple[str, str]]:
-    """Return the name of every class with its place."""
-    return [(place, node.name) for place, node in nodes(ast.ClassDef) if isinstance(node, ast.ClassDef)]
+    """Return the name of every class with its location."""
+    return [(location, node.name) for location, node in nodes(ast.ClassDef) if isinstance(node, ast.ClassDef)]
 
 
 def is_participle(name: str) -> bool:
@@ -83,7 +83,7 @@ def is_participle(name: str) -> bool:
 
 
 def test_class_names_are_nouns() -> None:
-    assert [f"{place} {name}" for place, name in class_names() if is_participle(name)] == []
+    assert [f"{location} {name}" for location, name in class_names() if is_participle(name)] == []
 
 
 def test_class_names_are_unique() -> None:
@@ -97,7 +97,9 @@ def test_module_names_are_nouns() -> None:
 
 
 def test_docstrings_open_with_a_plain_sentence() -> None:
-    assert [f"{place}: {text.splitlines()[0]}" for place, text in docstrings() if UNCLEAR_OPENING.match(text)] == []
+    assert [
+        f"{location}: {text.splitlines()[0]}" for location, text in docstrings() if UNCLEAR_OPENING.match(text)
+    ] == []
 
 
 def described_arguments(text: str) -> list[str]:
@@ -118,27 +120,27 @@ def list_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str
 
 def test_args_sections_name_every_argument() -> None:
     mismatches = list[str]()
-    for place, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef):
+    for location, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef):
         assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         described = described_arguments(ast.get_docstring(node) or "")
         if described and sorted(described) != sorted(list_arguments(node)):
-            mismatches.append(f"{place} {node.name}: {described}")
+            mismatches.append(f"{location} {node.name}: {described}")
     assert mismatches == []
 
 
 def test_docstrings_use_the_words_of_the_field() -> None:
-    found = [(place, UNUSUAL_WORDS.search(text)) for place, text in docstrings()]
-    assert [f"{place}: {match[0]}" for place, match in found if match] == []
+    result = [(location, UNUSUAL_WORDS.search(text)) for location, text in docstrings()]
+    assert [f"{location}: {match[0]}" for location, match in result if match] == []
 
 
 def test_identifiers_have_american_spelling() -> None:
     names = [
-        (place, node.target.id)
-        for place, node in nodes(ast.AnnAssign)
+        (location, node.target.id)
+        for location, node in nodes(ast.AnnAssign)
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     ]
-    names += [(place, node.name) for place, node in nodes(ast.FunctionDef) if isinstance(node, ast.FunctionDef)]
-    assert [f"{place} {name}" for place, name in [*names, *class_names()] if BRITISH_SPELLING.search(name)] == []
+    names += [(location, node.name) for location, node in nodes(ast.FunctionDef) if isinstance(node, ast.FunctionDef)]
+    assert [f"{location} {name}" for location, name in [*names, *class_names()] if BRITISH_SPELLING.search(name)] == []
 
 
 @pytest.mark.parametrize(
@@ -148,5 +150,5 @@ def test_guides_use_the_words_of_the_field(path: Path) -> None:
     if path.name == "log.md":
         pytest.skip("a diary of experiments")
     lines = enumerate(path.read_text("utf-8").splitlines(), 1)
-    found = [(number, UNUSUAL_WORDS.search(line) or BRITISH_SPELLING.search(line)) for number, line in lines]
-    assert [f"{path.name}:{number} {match[0]}" for number, match in found if match] == []
+    result = [(number, UNUSUAL_WORDS.search(line) or BRITISH_SPELLING.search(line)) for number, line in lines]
+    assert [f"{path.name}:{number} {match[0]}" for number, match in result if match] == []

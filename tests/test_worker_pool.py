@@ -90,10 +90,10 @@ def test_error_of_a_job_ends_the_others(
     monkeypatch: pytest.MonkeyPatch, name: str, kind: type[Exception], message: str
 ) -> None:
     monkeypatch.setattr(worker_pool, "available_cores", lambda: 2)
-    began = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(kind, match=message):
         list(parallel_map(fail, ["wait", name]))
-    assert time.monotonic() - began < 50
+    assert time.monotonic() - start < 50
 
 
 def test_worker_stops_a_job_on_request_and_runs_the_next() -> None:

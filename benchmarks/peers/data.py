@@ -106,7 +106,7 @@ def write_pairs(path: Path, examples: Sequence[Example], targets: bool = True) -
 
 def _write(path: Path, lines: Sequence[str]) -> None:
     """Write a file atomically, so that an existing file is complete."""
-    # Two lanes may write the same file at the same time: each writes its own temporary file and renames it.
+    # Two queues may write the same file at the same time: each writes its own temporary file and renames it.
     temporary = path.with_name(f".{path.name}.{id(lines):x}")
     temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     temporary.replace(path)

@@ -18,8 +18,8 @@ from benchmarks.peers.cases import CASES, CELLS, TASKS  # noqa: E402
 from benchmarks.peers.data import write_data  # noqa: E402
 from benchmarks.peers.figure import write_figure  # noqa: E402
 from benchmarks.peers.install import install, torch_version  # noqa: E402
-from benchmarks.peers.lane import BenchmarkPlan, Lane  # noqa: E402
 from benchmarks.peers.measure import CHILDREN, MeasurementError  # noqa: E402
+from benchmarks.peers.measurement_queue import BenchmarkPlan, MeasurementQueue  # noqa: E402
 from benchmarks.peers.results import Results  # noqa: E402
 from benchmarks.peers.systems import SYSTEMS  # noqa: E402
 from benchmarks.peers.table import format_tables  # noqa: E402
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     results.machine = describe_machine(options)
     data = write_data(out / "data")
     plan = BenchmarkPlan(options.case, options.system, options.task, options.repeats, out, data, pythons)
-    run_lanes(options, plan, results)
+    run_queues(options, plan, results)
     results.write()
     (options.table or out / "table.md").write_text(format_tables(results), "utf-8")
     write_figure(results, out / "figure.svg")
@@ -71,8 +71,8 @@ def install_system(name: str, folder: Path) -> Path | str:
         return str(error)
 
 
-def run_lanes(options: argparse.Namespace, plan: BenchmarkPlan, results: Results) -> None:
-    """Run the lanes, each in a thread that waits for its child process.
+def run_queues(options: argparse.Namespace, plan: BenchmarkPlan, results: Results) -> None:
+    """Run the queues, each in a thread that waits for its child process.
 
     Args:
         options: Parsed arguments.
@@ -80,11 +80,11 @@ def run_lanes(options: argparse.Namespace, plan: BenchmarkPlan, results: Results
         results: Results, which receive the records.
     """
     cores = sorted(os.sched_getaffinity(0))
-    lanes = []
-    for number, cells in enumerate([options.cell] if options.lanes == 1 else [[cell] for cell in options.cell]):
-        core = None if options.lanes == 1 else cores[number % len(cores)]
-        lanes.append(Lane(plan, cells, MeasurementOptions(options.seconds, options.limit, core), results))
-    threads = [threading.Thread(target=lane.run, args=(log,), daemon=True) for lane in lanes]
+    queues = []
+    for number, cells in enumerate([options.cell] if options.jobs == 1 else [[cell] for cell in options.cell]):
+        core = None if options.jobs == 1 else cores[number % len(cores)]
+        queues.append(MeasurementQueue(plan, cells, MeasurementOptions(options.seconds, options.limit, core), results))
+    threads = [threading.Thread(target=queue.run, args=(log,), daemon=True) for queue in queues]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         for thread in threads:
@@ -113,7 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=10.0, help="approximate CPU seconds of each measurement")
     parser.add_argument("--limit", type=float, default=900.0, help="maximum duration of one command in seconds")
     parser.add_argument(
-        "--lanes", type=int, choices=(1, 2), default=1, help="2: GRU and LSTM in parallel, each pinned to a core"
+        "--jobs", type=int, choices=(1, 2), default=1, help="2: GRU and LSTM in parallel, each pinned to a core"
     )
     parser.add_argument("--table", type=Path, help="file of the table (default: table.md of --out)")
     parser.add_argument("--install", action="store_true", help="only install the environments")
@@ -134,7 +134,7 @@ def describe_machine(options: argparse.Namespace) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch_version(),
         "date": time.strftime("%Y-%m-%d"),
-        "lanes": str(options.lanes),
+        "jobs": str(options.jobs),
         "seconds": f"{options.seconds:g}",
     }
 

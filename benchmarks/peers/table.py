@@ -51,10 +51,10 @@ def format_machine(machine: Mapping[str, object]) -> str:
     Args:
         machine: Description of the machine, as in results.json.
     """
-    lanes = "one after the other" if machine["lanes"] == "1" else "GRU and LSTM in parallel, each pinned to a core"
+    order = "one after the other" if machine["jobs"] == "1" else "GRU and LSTM in parallel, each pinned to a core"
     return (
         f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}, {machine['torch']}, "
-        f"{machine['date']}; one thread; {lanes}. Every system runs through its command line; the systems "
+        f"{machine['date']}; one thread; {order}. Every system runs through its command line; the systems "
         f"alternate in one run. Data: {DIGITS} spelled digits per line, symbols are characters. Training: median over "
         f"blocks of updates except the first. Decoding: batches of {DECODING_BATCH}, {DIGITS} symbols per output, "
         f"difference between a long and a short file. The last column is the ratio of Pellucid to the best of "

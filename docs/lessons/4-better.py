@@ -56,13 +56,13 @@ def train(name: str, changes: dict) -> TrainedDigitsRun:
 
     Args:
         name: Name of the run.
-        changes: Settings that override those of digits-fewest.
+        changes: Settings that override those of digits-sample-efficiency.
     """
-    config = load_recipe_config("digits-fewest", {"seed": 1, **changes})
+    config = load_recipe_config("digits-sample-efficiency", {"seed": 1, **changes})
     return train_and_evaluate(DigitsJob(name, out, 1, SAMPLES, config, dev_pairs=DEV_PAIRS, test_pairs=TEST_PAIRS))
 
 
-config = load_recipe_config("digits-fewest", {})
+config = load_recipe_config("digits-sample-efficiency", {})
 print(
     f"encoder: {config.encoder.cell}, {config.encoder.hidden_size} units, bidirectional {config.encoder.bidirectional}"
 )
@@ -193,7 +193,7 @@ Image(to_png(figure, 100), alt="Mean attention weights of Pellucid's network, a 
 # pellucid recipe digits-attention --run runs/demo
 # ```
 #
-# trains with more samples, prints three decodings and writes a report. `digits-fewest --seeds 3` computes the table for
-# three seeds, with more changes to the network of 2016, and requires the authors' curves (`--data`). In the notebook,
-# test whether a higher learning rate compensates for larger batches:
+# trains with more samples, prints three decodings and writes a report. `digits-sample-efficiency --seeds 3` computes
+# the table for three seeds, with more changes to the network of 2016, and requires the authors' curves (`--data`).
+# In the notebook, test whether a higher learning rate compensates for larger batches:
 # `train("both", {"training": {"batch_size": 100, "learning_rate": 0.06}})`.

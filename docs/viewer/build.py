@@ -131,9 +131,9 @@ def capture_wrong_output(page: Page) -> bytes:
     Args:
         page: The page with the example in the tab Examples.
     """
-    page.locator(".picked .verdict .substitution button").first.click()
+    page.locator(".picked .example-result .substitution button").first.click()
     parts = (
-        page.locator(".picked .verdict").first,
+        page.locator(".picked .example-result").first,
         find_panel(page, "Attention links"),
         find_panel(page, "Attention matrix"),
     )

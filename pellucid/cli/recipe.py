@@ -25,10 +25,11 @@ class RecipeArguments:
     """Output folder for data, runs and report."""
     seeds: int = 1
     """Number of random seeds, 1 or more: each network is trained with the seeds 1, 2, ... up to this number.
-    digits-data, spanish-studies and protein-golden ignore it."""
+    digits-data, spanish-studies and protein-pretrained ignore it."""
     max_train_samples: int = 0
     """Number of training samples, to shorten a recipe: samples seen in training, or pairs taken from a published data
-    set, whose validation set then shrinks as well; 0: as in the recipe. digits-data and protein-golden ignore it."""
+    set, whose validation set is reduced in proportion; 0: as in the recipe. digits-data and protein-pretrained ignore
+    it."""
     data: Path | None = None
     """Folder of published data sets, for the recipes that use them. Default: the environment variable PELLUCID_DATA,
     else ../shared/data."""

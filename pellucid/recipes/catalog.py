@@ -35,8 +35,8 @@ RECIPES: Mapping[str, RecipeEntry] = {
     "digits-bidirectional": RecipeEntry(
         "exercise: bidirectional encoder, three ways to merge the directions", "digits.experiments", "run_bidirectional"
     ),
-    "digits-varying": RecipeEntry(
-        "exercise: 1 to 20 digits, masked and unmasked loss", "digits.experiments", "run_varying"
+    "digits-variable-length": RecipeEntry(
+        "exercise: 1 to 20 digits, masked and unmasked loss", "digits.experiments", "run_variable_length"
     ),
     "digits-embedding": RecipeEntry("exercise: one-hot and learned embeddings", "digits.experiments", "run_embedding"),
     "digits-optimizers": RecipeEntry("exercise: six optimizers", "digits.experiments", "run_optimizers"),
@@ -44,16 +44,18 @@ RECIPES: Mapping[str, RecipeEntry] = {
     "digits-positions": RecipeEntry(
         "exercise: accuracy by target position and its causes", "digits.analysis", "run_positions"
     ),
-    "digits-jigsaw": RecipeEntry(
-        "exercise: cause of the sawtooth in the validation curve of a long run", "digits.experiments", "run_jigsaw"
+    "digits-lr-decay": RecipeEntry(
+        "exercise: cause of the sawtooth in the validation curve of a long run", "digits.experiments", "run_lr_decay"
     ),
     "digits-attention": RecipeEntry(
         "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 60,000 samples",
         "digits.attention_models",
         "run_attention",
     ),
-    "digits-fewest": RecipeEntry(
-        "samples needed for 99 % symbol accuracy, ablation of every ingredient", "digits.attention_models", "run_fewest"
+    "digits-sample-efficiency": RecipeEntry(
+        "samples needed for 99 % symbol accuracy, ablation of every ingredient",
+        "digits.attention_models",
+        "run_sample_efficiency",
     ),
     "digits-extrapolate": RecipeEntry(
         "trained on at most 20 digits, tested on up to 100, with three types of attention",
@@ -101,19 +103,19 @@ RECIPES: Mapping[str, RecipeEntry] = {
     "typo-attention": RecipeEntry(
         "position of the wrong letter: pointer attention", "typos.experiments", "run_attention"
     ),
-    "typo-foretold": RecipeEntry(
+    "typo-language-model": RecipeEntry(
         "position of the wrong letter: pointer attention over two letter language models",
         "typos.experiments",
-        "run_foretold",
+        "run_language_model",
     ),
-    "protein-golden": RecipeEntry(
-        "protein networks of 2016: stored weights, published numbers", "proteins.stored_networks", "run_golden"
+    "protein-pretrained": RecipeEntry(
+        "protein networks of 2016: stored weights, published numbers", "proteins.stored_networks", "run_pretrained"
     ),
     "snips": RecipeEntry("slot filling and intent detection as one tagging task", "sequence_tagging", "run_snips"),
     "protein-structure": RecipeEntry(
         "secondary structure of proteins by residue: helix, strand or coil", "sequence_tagging", "run_structure"
     ),
-    "protein-place": RecipeEntry(
+    "protein-localization": RecipeEntry(
         "subcellular localization of proteins, with and without attention, on two splits",
         "proteins.localization",
         "run_localization",
@@ -124,7 +126,7 @@ TRANSDUCTION_RECIPES = (
     *("g2p-sigmorphon2020", "g2p-ablations", "histnorm", "translit-wikidata", "spelling-codespell", "scan"),
 )
 """Recipes for published data sets of string transduction."""
-RECIPES_WITH_EXPERIMENTS = (*TRANSDUCTION_RECIPES, "spanish-tatoeba", "protein-place")
+RECIPES_WITH_EXPERIMENTS = (*TRANSDUCTION_RECIPES, "spanish-tatoeba", "protein-localization")
 """Recipes whose experiments can be selected by name (`--only`)."""
 
 

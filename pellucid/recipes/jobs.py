@@ -51,15 +51,15 @@ def run_jobs(
     return parallel_map(task, [job for _, job in jobs], partial(_show_progress, request.progress, names))
 
 
-def train_with_progress(files: TrainingFiles, folder: Path, config: Config, tell: ProgressCallback) -> None:
+def train_with_progress(files: TrainingFiles, folder: Path, config: Config, on_progress: ProgressCallback) -> None:
     """Train a run and report progress; resume an unfinished run, and train nothing if it is finished.
 
     Args:
         files: Training and validation file.
         folder: Run folder.
         config: Configuration of the run, with the number of threads.
-        tell: Progress callback; it receives the events of the training, but of the updates only one in a while, and
-            validations without their traces.
+        on_progress: Progress callback; it receives the events of the training. It receives only some of the updates,
+            and validations without their traces.
 
     Raises:
         DataError: A data file cannot be read.
@@ -69,7 +69,7 @@ def train_with_progress(files: TrainingFiles, folder: Path, config: Config, tell
     """
     for _, event in throttle(train_run(files, folder, config)):
         if event is not None:
-            tell(event)
+            on_progress(event)
 
 
 def progress_callback(request: RecipeRequest, name: str) -> ProgressCallback:

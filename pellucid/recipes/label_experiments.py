@@ -204,34 +204,34 @@ def run_experiments(suite: LabelSuite, request: RecipeRequest) -> Iterator[Label
         yield from run_jobs(score_trained_ensemble, members, request)
 
 
-def train_and_score(job: LabelJob, tell: ProgressCallback) -> LabelRun:
+def train_and_score(job: LabelJob, on_progress: ProgressCallback) -> LabelRun:
     """Train a run, or resume or reuse an existing one, and score it on both sets; runs in a worker process.
 
     Args:
         job: The training and its evaluation; it must have a test set.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Returns:
         The run with its scores and its training log.
     """
     paths, folder = job.training.paths, job.training.folder
-    train_with_progress(TrainingFiles(paths.train, paths.dev), folder, job.training.config, tell)
-    tell("predicting for evaluation")
+    train_with_progress(TrainingFiles(paths.train, paths.dev), folder, job.training.config, on_progress)
+    on_progress("predicting for evaluation")
     run = _score_run(job, load(folder), f"seed {job.training.config.seed}")
     return run._replace(log=read_log(folder))
 
 
-def score_trained_ensemble(members: Sequence[LabelJob], tell: ProgressCallback) -> LabelRun:
+def score_trained_ensemble(members: Sequence[LabelJob], on_progress: ProgressCallback) -> LabelRun:
     """Load the trained runs of one experiment, and score them as an ensemble.
 
     Args:
         members: Jobs of the members, one per seed; all are trained.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Returns:
         The ensemble with its scores.
     """
-    tell("predicting for evaluation")
+    on_progress("predicting for evaluation")
     return _score_run(members[0], load([job.training.folder for job in members]), f"ensemble of {len(members)}")
 
 

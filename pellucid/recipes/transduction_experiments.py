@@ -601,21 +601,21 @@ def run_suite(suite: ExperimentSuite, request: RecipeRequest) -> Iterator[str]:
     yield write_reports(suite, request, runs, ensembles, comparisons)
 
 
-def train_and_score(job: TransductionJob, tell: ProgressCallback) -> TransductionRun:
+def train_and_score(job: TransductionJob, on_progress: ProgressCallback) -> TransductionRun:
     """Train a run, or resume or reuse an existing one, score it, and write its page (report.html in its folder).
 
     Runs in a worker process.
 
     Args:
         job: The training and its evaluation.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Returns:
         The run with its scores and its page, which shows the test set or, without one, the validation set.
     """
     experiment, config, paths, folder = job.training
-    train_with_progress(TrainingFiles(paths.train, paths.dev), folder, config, tell)
-    tell("decoding for evaluation")
+    train_with_progress(TrainingFiles(paths.train, paths.dev), folder, config, on_progress)
+    on_progress("decoding for evaluation")
     predictor = load(folder)
     scored_run, dev = score_predictor(predictor, read_pairs(paths.dev, config), job.num_candidates)
     test = None
@@ -639,18 +639,18 @@ def train_and_score(job: TransductionJob, tell: ProgressCallback) -> Transductio
     )
 
 
-def score_trained_ensemble(members: Sequence[TransductionJob], tell: ProgressCallback) -> EnsembleRun:
+def score_trained_ensemble(members: Sequence[TransductionJob], on_progress: ProgressCallback) -> EnsembleRun:
     """Load the trained runs of one experiment, and score them as an ensemble.
 
     Args:
         members: Jobs of the members, one per seed; all are trained.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Returns:
         The ensemble with its scores.
     """
     first = members[0].training
-    tell("decoding for evaluation")
+    on_progress("decoding for evaluation")
     predictor = load([job.training.folder for job in members])
 
     def _score_file(path: Path) -> TransductionScores:

@@ -133,7 +133,7 @@ def many_errors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         with background_server(create_app(pronunciation_page_data())) as address:
             yield address
     else:
-        path = tmp_path_factory.mktemp("sounds") / "page.html"
+        path = tmp_path_factory.mktemp("pronunciation") / "page.html"
         path.write_text(export_page(pronunciation_page_data(served=False).contents), encoding="utf-8")
         yield path.as_uri()
 
@@ -143,33 +143,35 @@ def test_error_shows_its_count_and_opens_its_examples(open_page: OpenPage, many_
     corpus, num_rare = contents.corpus, 0
     assert corpus is not None
     confusions = {(each.expected, each.predicted): each for each in corpus.confusions}
-    deletions_seen = set[bool]()
+    is_deletion_tested = set[bool]()
     page = open_page(many_errors)
     for index, item in enumerate(contents.examples):
         symbols = [*item.traces[0].target]
         pairs = [(e.expected, None if e.step is None else symbols[e.step]) for e in item.edits if e.kind != "same"]
         frequent_pairs = list(dict.fromkeys(pair for pair in pairs if confusions[pair].count > 1))[:3]
         num_rare += len(frequent_pairs) < len(set(pairs)) <= 3
-        if frequent_pairs and deletions_seen >= {predicted is None for _, predicted in frequent_pairs}:
+        if frequent_pairs and is_deletion_tested >= {predicted is None for _, predicted in frequent_pairs}:
             continue
         page.goto(f"{many_errors}#example={index}")
         links = page.locator(".kinds button")
-        expect(page.locator(".picked .source, .verdict").first).to_be_visible()
+        expect(page.locator(".picked .source, .example-result").first).to_be_visible()
         descriptions = [
             f"{describe_confusion(confusions[pair])}: {confusions[pair].count} times in the file"
             for pair in frequent_pairs
         ]
         expect(links).to_have_text(descriptions)
         for number, pair in enumerate(frequent_pairs):
-            deletions_seen.add(pair[1] is None)
+            is_deletion_tested.add(pair[1] is None)
             links.nth(number).click()
             expect(visible_examples(page)).to_have_count(len(confusions[pair].example_indices))
             expect(page.locator(".only")).to_have_text(f"Only: {describe_confusion_with_count(confusions[pair])}")
             expect(page.locator(".row.selected")).to_have_attribute("id", f"example-{index}")
             page.get_by_role("button", name="Show all examples").click()
-        if deletions_seen == {True, False} and num_rare:
+        if is_deletion_tested == {True, False} and num_rare:
             break
-    assert deletions_seen == {True, False} and num_rare, "missing and taken symbols, and errors that came but once"
+    assert is_deletion_tested == {True, False} and num_rare, (
+        "the test needs a deletion, another error, and an error that occurs once"
+    )
 
 
 def test_attention_statistics_have_definitions(open_page: OpenPage, exported_page_url: str) -> None:

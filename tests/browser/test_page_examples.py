@@ -75,7 +75,7 @@ def test_links_show_their_share_and_the_slider_changes_it(open_page: OpenPage, s
     assert int(fewer_links) < int(links) and 50 <= int(lower_share) <= int(share)
 
 
-def test_click_locks_a_step_until_escape_and_in_the_address(open_page: OpenPage, server_url: str) -> None:
+def test_click_locks_a_step_and_adds_it_to_the_address(open_page: OpenPage, server_url: str) -> None:
     page = open_page(server_url)
     step = find_panel(page, "Output steps").locator(".step").nth(1)
     step.click()
@@ -117,9 +117,9 @@ def test_steps_show_probability_entropy_and_candidates(open_page: OpenPage, serv
 def test_error_explanation_is_shown_first(open_page: OpenPage, server_url: str) -> None:
     index, _ = first_wrong_example()
     page = open_page(example_address(server_url, index))
-    verdict = page.locator(".picked .verdict").first
-    expect(verdict).to_contain_text("Wrong:")
-    expect(verdict).to_contain_text("Maximum attention: position")
+    result = page.locator(".picked .example-result").first
+    expect(result).to_contain_text("Wrong:")
+    expect(result).to_contain_text("Maximum attention: position")
 
 
 def test_first_error_of_a_long_output_is_visible(open_page: OpenPage, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_first_error_of_a_long_output_is_visible(open_page: OpenPage, tmp_path: 
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
         page.reload()
-        expect(page.locator(".verdict td.substitution").first).to_be_in_viewport()
+        expect(page.locator(".example-result td.substitution").first).to_be_in_viewport()
         expect(find_panel(page, "Output steps").locator(".step.here")).to_have_attribute(
             "aria-label", re.compile("^Step 61:")
         )
@@ -157,7 +157,7 @@ def test_typed_source_is_decoded_while_typing(open_page: OpenPage, server_url: s
     page, item = open_page(server_url), page_examples()[3]
     page.get_by_role("searchbox", name="Source to decode").press_sequentially(item.text)
     expect(page.get_by_role("radio").first).to_contain_text(item.traces[0].output)
-    expect(page.locator(".picked .verdict")).to_have_text(f"output {item.traces[0].output}")
+    expect(page.locator(".picked .example-result")).to_have_text(f"output {item.traces[0].output}")
     expect(find_panel(page, "Attention links").get_by_role("application")).to_have_attribute(
         "aria-label", re.compile(f"^Links from {len(item.text)} source positions")
     )
@@ -298,8 +298,10 @@ def tab_to(page: Page, max_presses: int, role: str, name: str) -> None:
     """Press Tab until the element with this role and name has the focus."""
     for _ in range(max_presses):
         page.keyboard.press("Tab")
-        script = "([role, name]) => { const at = document.activeElement; return at.getAttribute('role') === role"
-        if page.evaluate(f"{script} && at.getAttribute('aria-label').startsWith(name) }}", [role, name]):
+        script = (
+            "([role, name]) => { const element = document.activeElement; return element.getAttribute('role') === role"
+        )
+        if page.evaluate(f"{script} && element.getAttribute('aria-label').startsWith(name) }}", [role, name]):
             return
     raise AssertionError(f"no {role} {name!r} within {max_presses} presses of Tab")
 

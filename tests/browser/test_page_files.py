@@ -165,9 +165,9 @@ def first_cell_lightness(canvas: Locator) -> int:
     return int(canvas.evaluate(FIRST_CELL_LIGHTNESS))
 
 
-FIRST_CELL_LIGHTNESS = """canvas => { const copy = document.createElement('canvas'), pen = copy.getContext('2d');
-    pen.drawImage(canvas, 0, 0);
-    const { data } = pen.getImageData(0, 0, 1, 1);
+FIRST_CELL_LIGHTNESS = """canvas => { const copy = document.createElement('canvas'), context = copy.getContext('2d');
+    context.drawImage(canvas, 0, 0);
+    const { data } = context.getImageData(0, 0, 1, 1);
     return data[0] + data[1] + data[2] }"""
 
 

@@ -23,16 +23,16 @@ MAX_MILLISECONDS = 50
 # change: event handlers, style, layout, paint and the wait for the frame (16.7 ms). Returns the median of twenty.
 MEASURE_HOVER = """async ([x, y, dx, dy]) => {
     const target = document.elementFromPoint(x, y), times = [];
-    for (let turn = 0; turn < 20; turn++) {
-        const begun = performance.now();
-        const place = { clientX: x + turn * dx, clientY: y + turn * dy, bubbles: true };
-        target.dispatchEvent(new PointerEvent('pointermove', place));
-        await new Promise(done => requestAnimationFrame(() => {
+    for (let event = 0; event < 20; event++) {
+        const start = performance.now();
+        const options = { clientX: x + event * dx, clientY: y + event * dy, bubbles: true };
+        target.dispatchEvent(new PointerEvent('pointermove', options));
+        await new Promise(resolve => requestAnimationFrame(() => {
             const { port1, port2 } = new MessageChannel();
-            port1.onmessage = done;
+            port1.onmessage = resolve;
             port2.postMessage(null);
         }));
-        times.push(performance.now() - begun);
+        times.push(performance.now() - start);
     }
     return times.sort((a, b) => a - b)[10];
 }"""
@@ -98,8 +98,9 @@ def test_heat_map_of_200_by_200_responds_to_the_pointer_at_once(open_page: OpenP
 
 
 # Printing lays out the page again without notifying a ResizeObserver. This script does the same in print media.
-FREEZE_RESIZE_OBSERVER = """() => { const own = window.ResizeObserver; window.ResizeObserver = class extends own {
-    constructor(tell) { super((...told) => matchMedia('print').matches || tell(...told)); } } }"""
+FREEZE_RESIZE_OBSERVER = """() => { const Original = window.ResizeObserver;
+    window.ResizeObserver = class extends Original {
+    constructor(notify) { super((...change) => matchMedia('print').matches || notify(...change)); } } }"""
 OVERFLOWING_ELEMENTS = """width => [...document.querySelectorAll('#view *, header *')]
     .filter(each => each.getBoundingClientRect().width && each.getBoundingClientRect().right > width + 1)
     .map(each => `${each.tagName} ${each.getAttribute('class')} ${each.getBoundingClientRect().right}`)"""

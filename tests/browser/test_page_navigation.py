@@ -291,14 +291,14 @@ def test_percentages_name_their_total(open_page: OpenPage, server_url: str) -> N
     expect(find_panel(page, "Attention difference")).to_contain_text("rival − run")
     # On a wide screen, the three heat maps are side by side.
     page.set_viewport_size({"width": 1600, "height": 900})
-    tops = page.locator(".pair canvas").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")
-    assert len(tops) >= 3 and max(tops[:3]) - min(tops[:3]) < 1
+    top_edges = page.locator(".pair canvas").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")
+    assert len(top_edges) >= 3 and max(top_edges[:3]) - min(top_edges[:3]) < 1
 
 
 def test_output_has_one_tab_stop_and_arrow_keys(open_page: OpenPage, exported_page_url: str) -> None:
     page = open_page(exported_page_url)
     page.get_by_role("option", name=re.compile("^wrong, ")).first.click()
-    symbols = page.locator(".verdict td button")
+    symbols = page.locator(".example-result td button")
     expect(symbols.and_(page.locator("[tabindex='0']"))).to_have_count(1)
     symbols.first.focus()
     for _ in range(symbols.count()):

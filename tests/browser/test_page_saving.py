@@ -165,7 +165,7 @@ def test_every_panel_of_a_run_is_saved_in_every_format(
     assert corpus is not None
     steps = files["Examples"]["Output steps"]
     texts = read_svg_texts(steps["SVG"])
-    assert {"output", "most probable", *(f"{place + 1}" for place in range(len(trace.target)))} <= set(texts)
+    assert {"output", "most probable", *(f"{position + 1}" for position in range(len(trace.target)))} <= set(texts)
     assert trace.output in texts[0] and page_contents().examples[0].text in texts[0]
     assert len(read_csv_lines(steps["CSV"])) == len(trace.target) + 1
     confusions = files["Corpus"]["Confusions"]
@@ -234,7 +234,7 @@ def assert_state_files(files: dict[str, bytes], num_source: int, num_target: int
     lines, texts = read_csv_lines(files["CSV"]), read_svg_texts(files["SVG"])
     names = [line[0] for line in lines[1:]]
     assert names.count("encoder") == num_source and names.count("decoder") == num_target
-    assert lines[0][:4] == ["states", "place", "symbol", "unit 1"] and "decoder update" in names
+    assert lines[0][:4] == ["states", "position", "symbol", "unit 1"] and "decoder update" in names
     for name in set(names):
         assert any(text.startswith(f"{name}, ") and "units" in text for text in texts), name
     assert {"source →", "output →", "units →"} <= set(texts)

@@ -86,7 +86,7 @@ def test_tags_are_below_their_source_symbols(open_page: OpenPage) -> None:
         )
         expect(find_panel(page, "Tags after").locator(".cell")).to_have_count(len(item.traces[0].source) - 1)
         open_tab(page, "Corpus")
-        expect(find_panel(page, "Accuracy by target position")).not_to_contain_text("fewest edits")
+        expect(find_panel(page, "Accuracy by target position")).not_to_contain_text("if the reference has it")
         expect(find_panel(page, "Confusions")).to_contain_text("counts of expected and predicted tags")
         open_tab(page, "About")
         expect(page.get_by_text("state at its own position")).to_be_visible()
@@ -114,7 +114,7 @@ def test_predicted_position_is_framed(open_page: OpenPage) -> None:
     item = first_example("point")
     position = int(item.traces[0].output) - 1
     with serve_page("point", open_page) as page:
-        framed = find_panel(page, "Attention over the source").locator(".right" if item.exact else ".answer")
+        framed = find_panel(page, "Attention over the source").locator(".correct" if item.exact else ".predicted")
         expect(framed).to_have_attribute("data-index", f"{position}")
         expect(find_panel(page, "Attention weights")).to_contain_text(
             "Each attention weight is the probability of its position"

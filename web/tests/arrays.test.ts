@@ -23,8 +23,8 @@ test("lists are decoded like encoded arrays", () => {
 
 test("plain lists replace encoded arrays in readable JSON", () => {
   const square = encodeGrid(gridFromRows([[1, 2], [3, 4]]));
-  const told = { name: "map", of: [square, { shape: [4], data: square.data }, { shape: [0, 3], data: "" }], none: null };
-  expect(JSON.parse(JSON.stringify(told, (_, value: unknown) => toPlainLists(value)))).toEqual({ name: "map", of: [[[1, 2], [3, 4]], [1, 2, 3, 4], []], none: null });
+  const values = { name: "map", of: [square, { shape: [4], data: square.data }, { shape: [0, 3], data: "" }], none: null };
+  expect(JSON.parse(JSON.stringify(values, (_, value: unknown) => toPlainLists(value)))).toEqual({ name: "map", of: [[[1, 2], [3, 4]], [1, 2, 3, 4], []], none: null });
 });
 
 test("a shape that does not match the data is an error", () => {

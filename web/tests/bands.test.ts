@@ -13,7 +13,7 @@ test("a short row is centered, its cells of bounded width", () => {
 test("a picture scrolls up to a width, then shrinks and omits labels", () => {
   expect(pictureWidth([letters(50)], 1000)).toBe(1000);
   expect(pictureWidth([letters(100)], 1000)).toBe(1000);
-  expect(bandLayout(letters(100), 1000).letter).toBeLessThan(15);
+  expect(bandLayout(letters(100), 1000).fontSize).toBeLessThan(15);
   expect(pictureWidth([letters(140)], 1000)).toBeGreaterThan(1000);
   expect(pictureWidth([letters(1000)], 1000)).toBe(1000);
   const long = bandLayout(letters(1000), 1000);

@@ -34,7 +34,7 @@ describe("the list of examples", () => {
   it("filters by pattern, correctness, length and indices", () => {
     expect(indices(filterRows(rows, { ...NO_FILTER, pattern: "^abc$" }, "file", false))).toEqual([0]);
     expect(indices(filterRows(rows, { ...NO_FILTER, pattern: "!" }, "file", false))).toEqual([1]);
-    expect(indices(filterRows(rows, { ...NO_FILTER, verdict: "wrong" }, "file", false))).toEqual([1]);
+    expect(indices(filterRows(rows, { ...NO_FILTER, correctness: "wrong" }, "file", false))).toEqual([1]);
     expect(indices(filterRows(rows, { ...NO_FILTER, minimum: 3, maximum: 3 }, "file", false))).toEqual([0]);
     expect(indices(filterRows(rows, { ...NO_FILTER, only: { indices: [2], reason: "" } }, "file", false))).toEqual([2]);
   });
@@ -60,17 +60,17 @@ describe("errors of an example", () => {
   });
   it("finds confusions that occur more than once in the file", () => {
     const all = [["z", "w", 9], [null, "v", 2], ["y", null, 1], ["!", null, 4], ["q", "w", 7]].map(([expected, predicted, count]) => ({ expected, predicted, count, num_expected: 12, example_indices: [1] })) as ConfusionCount[];
-    const kinds = repeatedConfusions(examples[1]!, examples[1]!.traces[0]!, all);
-    expect(kinds.map((each) => describeConfusion(each, VIEWS.transduce!))).toEqual(["“w” instead of “z”: 9", "“v” instead of nothing: 2", "nothing instead of “!”: 4"]);
-    expect(kinds.map((each) => describeShownErrors(each, examples))).toEqual([1, 1, 1].map((times) => `, ${times} of them shown`));
-    expect(describeShownErrors({ ...kinds[0]!, count: 1 }, examples)).toBe("");
+    const repeated = repeatedConfusions(examples[1]!, examples[1]!.traces[0]!, all);
+    expect(repeated.map((each) => describeConfusion(each, VIEWS.transduce!))).toEqual(["“w” instead of “z”: 9", "“v” instead of nothing: 2", "nothing instead of “!”: 4"]);
+    expect(repeated.map((each) => describeShownErrors(each, examples))).toEqual([1, 1, 1].map((times) => `, ${times} of them shown`));
+    expect(describeShownErrors({ ...repeated[0]!, count: 1 }, examples)).toBe("");
     const twice = { expected: "y", predicted: null, count: 2, num_expected: 12, example_indices: [0] };
     const missed = { ...examples[1]!, edits: [edits[1]!, edits[1]!] };
     expect(describeShownErrors(twice, [missed])).toBe(", in 1 example");
     expect(describeShownErrors({ ...twice, count: 5 }, [missed])).toBe(", 2 of them shown, in 1 example");
-    expect(describeShownErrors({ ...kinds[0]!, example_indices: [] }, examples)).toBe(", none of them shown");
-    expect(describeConfusionShare(kinds[0]!, examples, VIEWS.transduce!)).toBe("“w” instead of “z”: 9 of 12, 1 of them shown");
-    expect(describeConfusionShare({ ...kinds[1]!, count: 1 }, examples, VIEWS.transduce!)).toBe("“v” instead of nothing: 1");
+    expect(describeShownErrors({ ...repeated[0]!, example_indices: [] }, examples)).toBe(", none of them shown");
+    expect(describeConfusionShare(repeated[0]!, examples, VIEWS.transduce!)).toBe("“w” instead of “z”: 9 of 12, 1 of them shown");
+    expect(describeConfusionShare({ ...repeated[1]!, count: 1 }, examples, VIEWS.transduce!)).toBe("“v” instead of nothing: 1");
     expect(repeatedConfusions(examples[0]!, examples[0]!.traces[0]!, all)).toEqual([]);
     expect(repeatedConfusions(examples[1]!, examples[1]!.traces[0]!, [])).toEqual([]);
   });
@@ -87,11 +87,11 @@ describe("explanation of the first error", () => {
   const same = (written: number, expected: string): EditOperation => ({ kind: "same", step: written, expected });
   const extra = (written: number): EditOperation => ({ kind: "insertion", step: written, expected: null });
   const missing = (expected: string): EditOperation => ({ kind: "deletion", step: null, expected });
-  const told = (output: string, reference: string, of: EditOperation[]) => {
-    const made = example("abc", output, reference, of);
+  const describeErrors = (output: string, reference: string, of: EditOperation[]) => {
+    const wrongExample = example("abc", output, reference, of);
     const target = [...output, "⟨end⟩"];
-    const ended = { ...trace(`${output}$`, "abc"), target, top: target.map((): [string, number][] => [["q", -1], ["x", -2], ["⟨end⟩", -3]]) };
-    return [describeResult(made, target), explainError(made, ended)[1]];
+    const traceWithEnd = { ...trace(`${output}$`, "abc"), target, top: target.map((): [string, number][] => [["q", -1], ["x", -2], ["⟨end⟩", -3]]) };
+    return [describeResult(wrongExample, target), explainError(wrongExample, traceWithEnd)[1]];
   };
   const rows: [string, string, string, EditOperation[], string, string][] = [
     ["extra first", "qxy", "xy", [extra(0), same(1, "x"), same(2, "y")], "step 1: extra “q” before “x”", "The expected symbol “x” has p = 0.14, rank 2."],
@@ -111,7 +111,7 @@ describe("explanation of the first error", () => {
     );
     expect(reading([0.15, ...Array.from({ length: 99 }, () => 0.85 / 99)])).toBe("Diffuse attention: maximum 15 % at position 1, “a”, 15 times a uniform share.");
   });
-  it.each(rows)("%s", (_, output, reference, of, said, reason) => {
-    expect(told(output, reference, of)).toEqual([`Wrong: ${said}.`, reason]);
+  it.each(rows)("%s", (_, output, reference, of, description, reason) => {
+    expect(describeErrors(output, reference, of)).toEqual([`Wrong: ${description}.`, reason]);
   });
 });

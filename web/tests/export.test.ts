@@ -37,13 +37,13 @@ test("a TikZ heat map draws cells with weight", () => {
 });
 
 test("a TikZ heat map has axis titles and a color key, and underlines unknown symbols", () => {
-  const tex = tikzHeatMap(gridFromRows([[0.25, 1]]), ["x"], ["a_", "b"], { unknown: [0], sides: ["100 % {read}", "written"] });
+  const tex = tikzHeatMap(gridFromRows([[0.25, 1]]), ["x"], ["a_", "b"], { unknown: [0], axisTitles: ["100 % {read}", "written"] });
   expect(tex).toContain("{100 \\% \\{read\\} $\\rightarrow$};");
   expect(tex).toContain("{$\\leftarrow$ written};");
   expect(tex).toContain("{darkest: 1; underlined: not in the vocabulary};");
   expect(tex).toContain("{\\underline{a\\_}};");
   expect(tikzHeatMap(gridFromRows([[-0.5, 0.25]]), ["x"], ["a", "b"])).toContain("red: positive,{} blue: negative; strongest: 0.500");
-  expect(tikzHeatMap(gridFromRows([[1]]), ["x"], ["a"], { key: "" })).not.toContain("darkest");
+  expect(tikzHeatMap(gridFromRows([[1]]), ["x"], ["a"], { colorKey: "" })).not.toContain("darkest");
   const faint = tikzHeatMap(gridFromRows([[0.2, 0.1], [0.1, 0]]), ["x", "y"], ["a", "b"]);
   expect(faint.match(/weight!\d+/g)).toEqual(["weight!100", "weight!50", "weight!100"]);
   expect(faint).toContain("{darkest: the row\\textquotesingle{}s maximum};");

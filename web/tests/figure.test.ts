@@ -10,7 +10,7 @@ const size = (svg: string): [number, number] => {
 const cells = (count: number, cell: FigureCell): FigureCell[] => Array.from({ length: count }, () => cell);
 
 test("a figure contains its title, axis titles, heads and cells as text", () => {
-  const svg = renderFigure([{ title: "a < b", across: "reads", down: "writes", heads: ["x", "y"], rows: [["row", [{ text: "<s>" }, { text: '"&"', note: "n" }]]] }]);
+  const svg = renderFigure([{ title: "a < b", xTitle: "reads", yTitle: "writes", headers: ["x", "y"], rows: [["row", [{ text: "<s>" }, { text: '"&"', note: "n" }]]] }]);
   expect(texts(svg)).toEqual(["a &lt; b", "reads →", "x", "&lt;s&gt;", "y", "&quot;&amp;&quot;", "n", "row", "writes →"]);
   expect(svg.match(/<text/g)).toHaveLength(svg.match(/<\/text>/g)!.length);
   expect(svg).not.toMatch(/NaN|undefined|Infinity/);
@@ -43,12 +43,12 @@ test("cells of one style are one path", () => {
 });
 
 test("columns without text have the minimum width", () => {
-  const svg = renderFigure([{ title: "", heads: ["", "50"], rows: [["", cells(2, { fill: "red" })]], size: [1, 3] }]);
+  const svg = renderFigure([{ title: "", headers: ["", "50"], rows: [["", cells(2, { fill: "red" })]], size: [1, 3] }]);
   expect(svg).toContain("h1v3");
 });
 
 test("words above narrow columns are rotated, within the picture", () => {
-  const svg = renderFigure([{ title: "", heads: ["a-rather-long-name", "b"], rows: [["", cells(2, {})]] }]);
+  const svg = renderFigure([{ title: "", headers: ["a-rather-long-name", "b"], rows: [["", cells(2, {})]] }]);
   expect(svg.match(/rotate\(-60/g)).toHaveLength(2);
   expect(size(svg)[1]).toBeGreaterThan(150);
 });
@@ -62,16 +62,16 @@ test("bars are proportional to their values and labeled", () => {
 });
 
 test("a figure without tables is empty", () => {
-  for (const svg of [renderFigure([]), renderFigure([barTable("none", [])]), renderFigure([{ title: "t", heads: [], rows: [["row", []]] }])]) {
+  for (const svg of [renderFigure([]), renderFigure([barTable("none", [])]), renderFigure([{ title: "t", headers: [], rows: [["row", []]] }])]) {
     expect(svg).toMatch(/^<svg [^>]*>.*<\/svg>$/);
     expect(svg).not.toMatch(/NaN|undefined|Infinity/);
   }
 });
 
 test("a picture file contains title, axis titles, color key and legend", () => {
-  const told = { above: "reads →", below: "b", down: "writes →", colormap: "difference", low: "difference: −0.5", high: "0.5", notes: `${"word ".repeat(40)}end` };
-  const svg = renderPictureFile("<g/>", [100, 80], "what it shows", told, [["<path/>", "one line"]], false);
-  expect(texts(svg).slice(0, 7)).toEqual(["what it shows", "reads →", "writes →", "b", "one line", "difference: −0.5", "0.5"]);
+  const labels = { above: "reads →", below: "b", vertical: "writes →", colormap: "difference", low: "difference: −0.5", high: "0.5", notes: `${"word ".repeat(40)}end` };
+  const svg = renderPictureFile("<g/>", [100, 80], "the title", labels, [["<path/>", "one line"]], false);
+  expect(texts(svg).slice(0, 7)).toEqual(["the title", "reads →", "writes →", "b", "one line", "difference: −0.5", "0.5"]);
   expect(texts(svg).at(-1)).toMatch(/end$/);
   expect(texts(svg).length).toBeGreaterThan(8);
   const filled = [...svg.matchAll(/fill="(rgb[^"]+)"/g)].map(([, fill]) => fill);

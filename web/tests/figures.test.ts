@@ -16,30 +16,30 @@ const edit = (kind: EditOperation["kind"], written: number | null, expected: str
 const times = (of: readonly string[], text: string): number => of.filter((each) => each === text).length;
 
 test("a step figure has output, reference and a bar for each candidate", () => {
-  const made = { ...trace("xyz", "abc"), top: [[["x", -0.1], ["q", -3]], [["y", -0.2], ["w", -2]], [["z", -0.1]]] as [string, number][][] };
+  const stepTrace = { ...trace("xyz", "abc"), top: [[["x", -0.1], ["q", -3]], [["y", -0.2], ["w", -2]], [["z", -0.1]]] as [string, number][][] };
   const edits = [edit("same", 0, "x"), edit("deletion", null, "m"), edit("substitution", 1, "w"), edit("insertion", 2, null)];
-  const told = texts(stepFigure("abc → xyz", outputSteps(made, edits), true));
-  expect(told.slice(0, 2)).toEqual(["abc → xyz", "output →"]);
-  for (const head of ["output", "expected", "most probable", "2.", "1", "2", "3", "q", "m", "missing"]) expect(told).toContain(head);
-  expect(times(told, "–")).toBe(2);
-  expect(times(told, "w")).toBe(2);
-  expect(told).toContain("≥ 0.10 bits");
-  expect(told).toContain("90 %");
+  const svgTexts = texts(stepFigure("abc → xyz", outputSteps(stepTrace, edits), true));
+  expect(svgTexts.slice(0, 2)).toEqual(["abc → xyz", "output →"]);
+  for (const head of ["output", "expected", "most probable", "2.", "1", "2", "3", "q", "m", "missing"]) expect(svgTexts).toContain(head);
+  expect(times(svgTexts, "–")).toBe(2);
+  expect(times(svgTexts, "w")).toBe(2);
+  expect(svgTexts).toContain("≥ 0.10 bits");
+  expect(svgTexts).toContain("90 %");
 });
 
 test("a step figure without a reference has no row for it", () => {
-  const told = texts(stepFigure("t", outputSteps(trace("xy", "ab"), [])));
-  expect(told).not.toContain("expected");
-  expect(told).toContain("output");
+  const svgTexts = texts(stepFigure("t", outputSteps(trace("xy", "ab"), [])));
+  expect(svgTexts).not.toContain("expected");
+  expect(svgTexts).toContain("output");
 });
 
 test("a tag figure has source, tags, and the expected tags of wrong ones", () => {
-  const made = { ...trace("VCV", "abc"), task: "tag" as const };
-  const files = tagFiles("Tags", made, [edit("same", 0, "V"), edit("substitution", 1, "N"), edit("same", 2, "V")], ["V", "V", "V"]);
-  const told = texts(files.picture as string);
-  for (const text of ["source", "tag", "expected", "a", "b", "c", "V", "C", "N"]) expect(told).toContain(text);
+  const tagTrace = { ...trace("VCV", "abc"), task: "tag" as const };
+  const files = tagFiles("Tags", tagTrace, [edit("same", 0, "V"), edit("substitution", 1, "N"), edit("same", 2, "V")], ["V", "V", "V"]);
+  const svgTexts = texts(files.picture as string);
+  for (const text of ["source", "tag", "expected", "a", "b", "c", "V", "C", "N"]) expect(svgTexts).toContain(text);
   expect((files.picture as string).match(/var\(--gold\)" d="M/g)).toHaveLength(1);
-  expect(tagFigure("", outputSteps(made, []), ["a", "b", "c"])).not.toContain("expected");
+  expect(tagFigure("", outputSteps(tagTrace, []), ["a", "b", "c"])).not.toContain("expected");
   expect(files.table).toHaveLength(4);
 });
 
@@ -49,7 +49,7 @@ test("a candidate figure marks the output and the reference", () => {
 });
 
 test("a source figure tints symbols and frames marked positions", () => {
-  const svg = sourceFigure("t", ["a", " ", "b"], [0, 0.5, 1], "weight", false, new Map([[0, "expected"], [2, "answer"]]));
+  const svg = sourceFigure("t", ["a", " ", "b"], [0, 0.5, 1], "weight", false, new Map([[0, "expected"], [2, "predicted"]]));
   expect(texts(svg)).toEqual(["t", "source →", "a", "␣", "b"]);
   expect(svg).toContain('stroke="var(--right)"');
   expect(svg).toContain('stroke="var(--gold)"');
@@ -80,8 +80,9 @@ test("a confusion table has no symbol last, and its files", () => {
   expect(at("a", "b")?.count).toBe(4);
   expect(at(null, null)).toBeUndefined();
   expect(confusionKey("", null)).not.toBe(confusionKey(null, null));
-  const files = confusionFiles(CONFUSIONS, "answered", (symbol) => symbol ?? "nothing");
-  expect(texts(files.picture as string)).toEqual(["Confusions", "answered →", "b", "4", "1", "nothing", "2", "a", "nothing", "expected →"]);
+  const files = confusionFiles(CONFUSIONS, "predicted", (symbol) => symbol ?? "nothing");
+  expect(texts(files.picture as string)).toEqual(["Confusions", "predicted →", "b", "4", "1", "nothing", "2", "a", "nothing", "expected →"]);
+  expect(files.picture).toContain('fill-opacity="0.70"');
   expect(files.table).toEqual([["expected", "predicted", "count", "of"], ["a", "b", 4, 9], ["a", "", 2, 9], ["", "b", 1, ""]]);
   expect(files.data).toBe(CONFUSIONS);
   expect(files.tex).toContain("\\node[white] at (0.5,0.5) {4};");
@@ -97,23 +98,23 @@ test("a confusion table of many errors has the most frequent, with a note", () =
   expect(columns).toEqual([..."ABCDEFGHIJKLM"]);
   expect(note).toBe("of the 13 expected and 13 predicted symbols with the most errors; the list is complete");
   expect(confusionTable(CONFUSIONS).note).toBe("");
-  expect(texts(confusionFiles(all, "written", (symbol) => symbol ?? "nothing").picture as string).join(" ")).toContain(`Confusions ${note}`);
+  expect(texts(confusionFiles(all, "predicted", (symbol) => symbol ?? "nothing").picture as string).join(" ")).toContain(`Confusions ${note}`);
 });
 
 test("a what-if figure has the outputs before and after, with changed symbols marked", () => {
-  const change = (step: number, newStep: number, symbol: string) => ({ step, newStep, symbol, now: symbol, before: 0.9, after: 0.25, move: -0.65, divergence: 1.5 });
-  const nothing = { step: null, symbol: undefined, before: null, after: null, move: null, divergence: null };
-  const svg = changeFigure("hiding b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, 0, "x"), { ...nothing, newStep: 1, now: "z" }, change(1, 2, "y")]);
-  const told = texts(svg);
-  for (const text of ["hiding b", "before", "after", "p before", "p after", "KL divergence, bits", "z", "–"]) expect(told).toContain(text);
-  expect([times(told, "x"), times(told, "0.25"), times(told, "1.50")]).toEqual([2, 2, 2]);
+  const change = (step: number, newStep: number, symbol: string) => ({ step, newStep, oldSymbol: symbol, newSymbol: symbol, oldProbability: 0.9, newProbability: 0.25, probabilityChange: -0.65, divergence: 1.5 });
+  const unpaired = { step: null, oldSymbol: undefined, oldProbability: null, newProbability: null, probabilityChange: null, divergence: null };
+  const svg = changeFigure("masking b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, 0, "x"), { ...unpaired, newStep: 1, newSymbol: "z" }, change(1, 2, "y")]);
+  const svgTexts = texts(svg);
+  for (const text of ["masking b", "before", "after", "p before", "p after", "KL divergence, bits", "z", "–"]) expect(svgTexts).toContain(text);
+  expect([times(svgTexts, "x"), times(svgTexts, "0.25"), times(svgTexts, "1.50")]).toEqual([2, 2, 2]);
   expect(svg.match(/fill="var\(--accent\)" fill-opacity="0.16" d="[^"]*M[^"]*M/g)).toHaveLength(1);
   expect(svg).toContain('stroke="var(--gold)"');
   expect(texts(changeFigure("t", trace("x", "a"), trace("y", "a"), []))).not.toContain("p after");
 });
 
 test("a what-if table marks forced symbols and attention, and names the output that p after refers to", () => {
-  const change = (step: number | null, newStep: number | null) => ({ step, newStep, symbol: "x", now: "x", before: 0.5, after: 0.25, move: -0.25, divergence: 1 });
+  const change = (step: number | null, newStep: number | null) => ({ step, newStep, oldSymbol: "x", newSymbol: "x", oldProbability: 0.5, newProbability: 0.25, probabilityChange: -0.25, divergence: 1 });
   const now = { ...trace("xyz", "ab"), forced: [0, 1], forced_attention: [1, 2] };
   const table = changeTable(now, [change(0, 0), change(1, 1), change(2, 2), change(3, null)], false);
   expect(table[0]).toEqual(["step", "before", "after", "p before", "p after, along the output before", "KL in bits", "forced after"]);

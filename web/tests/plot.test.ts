@@ -9,7 +9,7 @@ describe("axes", () => {
   it("has round ticks within its range", () => {
     expect(ticks(0, 1)).toEqual([0, 0.2, 0.4, 0.6, 0.8, 1]);
     expect(ticks(3, 3)).toEqual([3]);
-    // Never one alone: with one nobody could measure.
+    // A single label would not show the scale.
     expect(ticks(400, 19_200, 3)).toEqual([5000, 10_000, 15_000]);
     expect(ticks(1.1, 1.9, 1).length).toBeGreaterThan(1);
     expect(logTicks(0.001, 3)).toEqual([0.001, 0.01, 0.1, 1]);

@@ -35,7 +35,7 @@ test("colors are monotonic: darker with weight on light, lighter on dark", () =>
 
 test("formatted numbers", () => {
   expect([formatDecimal(-0.00001), formatDecimal(-0.5), formatDecimal(2, 0)]).toEqual(["0.000", "−0.500", "2"]);
-  // What is below 1, or 100 %, does not look like it; what is above 1 may.
+  // A value below 1, or below 100 %, is never rounded to it; a value above 1 may be.
   expect([formatDecimal(0.9996), formatDecimal(-0.9996), formatDecimal(0.999, 2), formatDecimal(99.996, 2), formatDecimal(1), formatDecimal(1.0004), formatDecimal(0.9996, 4)]).toEqual([
     "0.9996", "−0.9996", "0.999", "99.996", "1.000", "1.000", "0.9996",
   ]);
@@ -60,7 +60,7 @@ test("tints of diffuse weights show the share above uniform", () => {
 test("adjacent maps share one scale", () => {
   const [sharp, spread] = [gridFromRows([[0.9, 0.1]]), gridFromRows([[0.2, 0.2]])];
   expect([chooseScale(sharp, spread), chooseScale(spread, spread), chooseScale(sharp)]).toEqual(["unit", "row", "unit"]);
-  // A cell that is hardly wider than a pixel is seen where it is the darkest of its row alone.
+  // With more columns, cells are about one pixel wide: only a scale by row makes them visible.
   expect([200, 201].map((columns) => chooseScale(gridFromRows([Array.from({ length: columns }, (_, at) => (at ? 0 : 0.5))])))).toEqual(["unit", "row"]);
 });
 

@@ -12,11 +12,11 @@ test("the reference is followed along the beam to its last node", () => {
 });
 
 test("the outcome of the reference is described", () => {
-  const said = (...expected: string[]): string => describeReference(beam, followReference(beam, expected));
-  expect(said("b")).toBe("The expected output (underlined) is in the beam too: log p = −1.500; output: −0.750.");
-  expect(said("a", "d", "x")).toBe("The expected output (underlined) was pruned at step 2 with “d”, log p = −3.500.");
-  expect(said("a", "c", "x")).toBe("The expected output (underlined) was kept at step 2, where the search ended, log p = −0.750.");
-  expect(said("b", "c")).toBe("The expected output (underlined) left the beam at step 2: “c” was not considered.");
-  expect(said("a")).toBe("The expected output (underlined) left the beam at step 2: “⟨end⟩” was not considered.");
-  expect(said("x")).toBe("The expected output left the beam at step 1: “x” was not considered.");
+  const describe = (...expected: string[]): string => describeReference(beam, followReference(beam, expected));
+  expect(describe("b")).toBe("The expected output (underlined) is in the beam too: log p = −1.500; output: −0.750.");
+  expect(describe("a", "d", "x")).toBe("The expected output (underlined) was pruned at step 2 with “d”, log p = −3.500.");
+  expect(describe("a", "c", "x")).toBe("The expected output (underlined) was kept at step 2, where the search ended, log p = −0.750.");
+  expect(describe("b", "c")).toBe("The expected output (underlined) left the beam at step 2: “c” was not considered.");
+  expect(describe("a")).toBe("The expected output (underlined) left the beam at step 2: “⟨end⟩” was not considered.");
+  expect(describe("x")).toBe("The expected output left the beam at step 1: “x” was not considered.");
 });

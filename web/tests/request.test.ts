@@ -44,7 +44,7 @@ describe("editing a source", () => {
     history = pushRequest(history, toggleMask(EMPTY_REQUEST, 1));
     history = pushRequest(history, toggleMask(EMPTY_REQUEST, 1));
     expect(history.past).toHaveLength(2);
-    // A bar that is dragged: what it passed on its way is not gone back to.
+    // While a bar is dragged, its intermediate weights are not part of the history.
     const dragged = pushRequest(pushRequest(history, toggleMask(EMPTY_REQUEST, 2)), toggleMask(EMPTY_REQUEST, 3), true);
     expect(dragged.past.map(({ masked_positions }) => masked_positions)).toEqual([[], [1], [3]]);
     history = moveInHistory(history, -1);
@@ -78,9 +78,9 @@ describe("a change in an address", () => {
   const before = { ...EMPTY_REQUEST, text: "abc", beam_size: 3 };
   it("decodes to the encoded change", () => {
     const after = { ...before, text: "abd", prefix: ["x", " "], masked_positions: [1], attention_overrides: [{ step: 0, weights: [0.25, 0.75, 0] }] };
-    const told = encodeChange(before, after)!;
-    expect(decodeChange(before, told)).toEqual(after);
-    expect(encodeChange(before, decodeChange(before, told))).toBe(told);
+    const encoded = encodeChange(before, after)!;
+    expect(decodeChange(before, encoded)).toEqual(after);
+    expect(encodeChange(before, decodeChange(before, encoded))).toBe(encoded);
   });
   it("is empty without a change", () => {
     expect(encodeChange(before, { ...before })).toBe("");
@@ -101,17 +101,17 @@ describe("a change in an address", () => {
       const drawn = permuteWeights(Float32Array.from({ length: 64 }, (_, at) => at), seed);
       const row = (at: number) => Array.from({ length: 1 + (drawn[at]! % 9) }, (_, index) => Number((10 ** -drawn[(at + index) % 64]! * (drawn[(at * index) % 64]! % 3)).toPrecision(5)));
       const overrides = [...drawn.slice(0, 5)].sort((a, b) => a - b).map((step, at) => ({ step, weights: row(drawn[20]! % 2 ? at : 0) }));
-      const told = encodeChange(before, { ...before, attention_overrides: overrides })!;
-      expect(decodeChange(before, told).attention_overrides).toEqual(overrides);
-      expect(decodeURIComponent(encodeURIComponent(told))).toBe(told);
+      const encoded = encodeChange(before, { ...before, attention_overrides: overrides })!;
+      expect(decodeChange(before, encoded).attention_overrides).toEqual(overrides);
+      expect(decodeURIComponent(encodeURIComponent(encoded))).toBe(encoded);
     }
   });
   it("decodes overrides in plain lists", () => {
     const overrides = [{ step: 2, weights: [0, 0.5, 0.5] }];
     expect(decodeChange(before, JSON.stringify({ attention_overrides: overrides })).attention_overrides).toEqual(overrides);
   });
-  it.each(["x", "0", "_", "0_", "0_1*x", "0_-1", "0.5_1", "0_1*0.5", "0_1*1e99", "0*99999_1*99999", "0_NaN", "0_1e999", "0__1"])("rows told as %s change nothing", (told) => {
-    expect(decodeChange(before, JSON.stringify({ attention_overrides: told }))).toEqual(before);
+  it.each(["x", "0", "_", "0_", "0_1*x", "0_-1", "0.5_1", "0_1*0.5", "0_1*1e99", "0*99999_1*99999", "0_NaN", "0_1e999", "0__1"])("invalid overrides %s change nothing", (encoded) => {
+    expect(decodeChange(before, JSON.stringify({ attention_overrides: encoded }))).toEqual(before);
   });
   it.each(["", "{", "null", "[]", '{"text":1}', '{"masked_positions":"x"}', '{"attention_overrides":[{}]}', '{"attention_overrides":[null]}', '{"prefix":[1]}', '{"run":7,"beam_size":9999}'])("%s changes nothing", (edit) => {
     expect(decodeChange(before, edit)).toEqual(before);

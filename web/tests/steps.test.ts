@@ -19,7 +19,7 @@ test("each step has its expected, missing and forced symbols", () => {
   const [first, second, end] = outputSteps(trace, edits);
   expect(first).toMatchObject({ kind: "same", missing: [], forced: true, attentionForced: false });
   expect(second).toMatchObject({ kind: "substitution", expected: "z", missing: ["q"], attentionForced: true });
-  expect(second?.choices.map(({ symbol, gold }) => [symbol, gold])).toEqual([["y", false], ["z", true]]);
+  expect(second?.candidates.map(({ symbol, isExpected }) => [symbol, isExpected])).toEqual([["y", false], ["z", true]]);
   expect(end).toMatchObject({ kind: "unknown", missing: ["w"] });
   expect(second?.probability).toBeCloseTo(0.4);
 });
@@ -34,8 +34,8 @@ test("an insertion has the next expected symbol", () => {
   const extra: EditOperation[] = [{ kind: "same", step: 0, expected: "x" }, { kind: "insertion", step: 1, expected: null }];
   const [, second, end] = outputSteps(trace, extra);
   expect(second).toMatchObject({ kind: "insertion", expected: "⟨end⟩" });
-  expect(end?.choices).toMatchObject([{ symbol: "⟨end⟩", gold: true }]);
-  expect(outputSteps(trace, [])[2]?.choices).toMatchObject([{ gold: false }]);
+  expect(end?.candidates).toMatchObject([{ symbol: "⟨end⟩", isExpected: true }]);
+  expect(outputSteps(trace, [])[2]?.candidates).toMatchObject([{ isExpected: false }]);
 });
 
 test("only words are separated by spaces", () => {

@@ -51,17 +51,17 @@ describe("description of a what-if change", () => {
     expect(describeWhatIf(requested, both, equal)).toMatch(/^Masking .*, forcing the prefix “7” and forcing step 3 to attend uniformly/);
   });
   it("pairs the probabilities of each symbol", () => {
-    expect(stepChanges(lower)[1]).toMatchObject({ step: 1, symbol: "8", divergence: 4 });
-    expect(stepChanges(lower)[1]!.after).toBeCloseTo(0.03, 5);
+    expect(stepChanges(lower)[1]).toMatchObject({ step: 1, oldSymbol: "8", divergence: 4 });
+    expect(stepChanges(lower)[1]!.newProbability).toBeCloseTo(0.03, 5);
   });
   it("describes the output after a forced prefix with its own probability", () => {
     const forced = { ...difference([Math.log(0.9), Math.log(0.02), Math.log(0.6), Math.log(0.3)], "7155"), compared_output: "after" as const };
     forced.rescored = { ...forced.rescored, ...trace("7155", "abc"), log_probabilities: forced.rescored.log_probabilities };
     forced.kl_divergence = vector([0, 0, 2.5]);
     const all = stepChanges(forced);
-    expect(all.map(({ symbol, now, move }) => [symbol, now, move])).toEqual([["7", "7", 0], ["8", "1", null], ["9", "5", null], [undefined, "5", null]]);
-    expect(all[1]!.after).toBeCloseTo(0.02, 5);
-    expect(all[3]).toMatchObject({ step: null, before: null, divergence: null });
+    expect(all.map(({ oldSymbol, newSymbol, probabilityChange }) => [oldSymbol, newSymbol, probabilityChange])).toEqual([["7", "7", 0], ["8", "1", null], ["9", "5", null], [undefined, "5", null]]);
+    expect(all[1]!.newProbability).toBeCloseTo(0.02, 5);
+    expect(all[3]).toMatchObject({ step: null, oldProbability: null, divergence: null });
     expect(stepNumber(all[3]!)).toBe(4);
     expect(describeWhatIf(requested, { ...requested, prefix: ["7", "1"] }, forced)).toBe(
       "Forcing the prefix “7 1” outputs “1” (p = 0.02) instead of “8” (p = 0.98) at step 2, with the largest KL divergence at step 3 (2.50 bits); the output becomes “7155” instead of “789”.",

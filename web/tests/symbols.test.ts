@@ -34,7 +34,7 @@ test("spoken symbols and visible texts", () => {
 test("texts that differ only in spaces look different, and an empty text is quoted as nothing", () => {
   expect(["a b", " a b", "a b ", "a  b", "   ", ""].map(visibleText)).toEqual(["a b", "␣a b", "a b␣", "a␣␣b", "␣␣␣", ""]);
   expect(["a b", " ", ""].map(quoteText)).toEqual(["“a b”", "“␣”", "nothing"]);
-  // What is written leftward does not turn the sentence around it.
+  // Right-to-left text does not change the direction of the sentence around it.
   expect([quoteText("שלום"), quoteSymbol("ش"), quoteSymbol("d͡z"), quoteSymbol("")]).toEqual(["“\u2068שלום\u2069”", "“\u2068ش\u2069”", "“d͡z”", "“∅”"]);
 });
 

@@ -49,9 +49,9 @@ from pellucid.worker_pool import ProgressCallback
 SHOWN_SAMPLES, MAX_DIGITS, SHAPE_BATCH = 3, 2, 100
 DATA_TITLE = "Spelled digits: the data and the networks"
 DATA_INTRODUCTION = """\
-A sample is a row of digits spelled out and its digits, closed by #: nine eight, 98#. Both sides share one vocabulary
-of 27 symbols, in the order in which Python 2 listed the letters in 2015; inputs use 16 of them, targets 11. Rows are
-padded with 0, which is also the digit 0, and a mask marks the real positions.
+A sample is a row of digits spelled out and its digits, followed by the end symbol #: nine eight, 98#. Both sides share
+one vocabulary of 27 symbols, in the order in which Python 2 listed the letters in 2015; inputs use 16 of them, targets
+11. Rows are padded with 0, which is also the digit 0, and a mask marks the real positions.
 
 The shapes below come from a batch of 100 samples of 20 digits. The gradients come from one backward pass of the same
 batch: a parameter that is not connected to the loss would have a gradient of zero."""
@@ -237,7 +237,7 @@ POSITION_EXPERIMENTS = (
     ),
 )
 POSITIONS_INTRODUCTION = """\
-The notebook asks how accuracy depends on the target position, and why. Four trainings test two explanations. The
+The notebook asks how accuracy depends on the target position, and why. Four training runs test two explanations. The
 network without attention is trained twice, once on reversed inputs: if the distance from the letters to the code is
 the cause, the curve must reverse, too. The attention network is trained twice, once with masked padding. Padding holds
 copies of the encoder's last state, which also encodes the last words: if padding causes the lower accuracy of the late
@@ -293,17 +293,17 @@ def run_positions(request: RecipeRequest) -> Iterator[str]:
     yield write_lesson_report(request, lesson._replace(parts=parts, numbers=numbers))
 
 
-def train_and_probe(experiment: DigitsExperiment, tell: ProgressCallback = discard_progress) -> PositionResult:
+def train_and_probe(experiment: DigitsExperiment, on_progress: ProgressCallback = discard_progress) -> PositionResult:
     """Train a network and, if it has no attention, fit a probe to its code; runs in a worker process.
 
     Args:
         experiment: Architecture, hyperparameters and seed.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Returns:
         The result of the training and the accuracy of the probe on further samples.
     """
-    network, result = train_network(experiment, tell)
+    network, result = train_network(experiment, on_progress)
     generator = np.random.default_rng([experiment.seed, 2])
     fit_samples, held_out = (experiment.plan.draw_samples(PROBE_SAMPLES, generator) for _ in range(2))
     accuracy = probe_codes(network, fit_samples, held_out) if experiment.architecture.decoder == "repeat" else []

@@ -1,4 +1,4 @@
-"""Pellucid's own attention models on spelled digits: digits-attention, digits-fewest and digits-extrapolate.
+"""Pellucid's own attention models on spelled digits: digits-attention, digits-sample-efficiency and digits-extrapolate.
 
 N traces, T target positions, S source positions.
 """
@@ -86,14 +86,14 @@ class TrainedDigitsRun(NamedTuple):
     result: DigitsResult
 
 
-def train_and_evaluate(job: DigitsJob, tell: ProgressCallback = discard_progress) -> TrainedDigitsRun:
+def train_and_evaluate(job: DigitsJob, on_progress: ProgressCallback = discard_progress) -> TrainedDigitsRun:
     """Generate pairs, write them to files, train a Pellucid model, and evaluate it on test pairs.
 
     Files and run folder are below the output folder of the recipe; an existing run is resumed or reused.
 
     Args:
         job: The training.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Returns:
         The run with its scores on the test pairs.
@@ -115,7 +115,7 @@ def train_and_evaluate(job: DigitsJob, tell: ProgressCallback = discard_progress
     events = train_run(TrainingFiles(data / "train.tsv", data / "dev.tsv"), folder, job.config)
     for _, event in throttle(events):
         if event is not None:
-            tell(event)
+            on_progress(event)
     scored_run = score_run(load(folder), pairs["test"])
     return TrainedDigitsRun(folder, scored_run, digits_result(job, folder, scored_run))
 
@@ -252,7 +252,7 @@ def _translation_lines(folder: Path) -> Iterator[str]:
     yield f"{shade_legend(color=color)}\n{ATTENTION_CAPTION}\n"
 
 
-FEWEST_SAMPLES, FEWEST_DEV_PAIRS, FEWEST_TEST_PAIRS = 15_000, 500, 2_000
+EFFICIENCY_SAMPLES, EFFICIENCY_DEV_PAIRS, EFFICIENCY_TEST_PAIRS = 15_000, 500, 2_000
 TARGET_ACCURACY = 0.99
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "pellucid": {},
@@ -267,7 +267,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 """Changes to the settings of Pellucid's model; each removes one ingredient."""
 NOTEBOOK_ARCHITECTURE, SHORT_PLAN = (
     DigitsArchitecture("attention"),
-    DigitsTrainingPlan(FEWEST_SAMPLES, eval_interval=750, validation_samples=FEWEST_DEV_PAIRS),
+    DigitsTrainingPlan(EFFICIENCY_SAMPLES, eval_interval=750, validation_samples=EFFICIENCY_DEV_PAIRS),
 )
 ADDITIONS: Mapping[str, tuple[DigitsArchitecture, DigitsTrainingPlan]] = {
     "2016": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN),
@@ -281,14 +281,14 @@ ADDITIONS: Mapping[str, tuple[DigitsArchitecture, DigitsTrainingPlan]] = {
     ),
 }
 """Changes to the notebook's network; each adds one ingredient."""
-FEWEST_INTRODUCTION = """\
+EFFICIENCY_INTRODUCTION = """\
 This recipe measures the number of samples needed for 99 % symbol accuracy. The notebook's network did not reach it
 with 150,000 samples. Pellucid's model reaches it with a fraction of them and fewer parameters. The ablations remove
-one ingredient of Pellucid's model at a time; the additions add one to the network of 2016. All trainings have the same
-number of samples."""
+one ingredient of Pellucid's model at a time; the additions add one to the network of 2016. All networks are trained on
+the same number of samples."""
 
 
-def run_fewest(request: RecipeRequest) -> Iterator[str]:
+def run_sample_efficiency(request: RecipeRequest) -> Iterator[str]:
     """Train Pellucid's model, its ablations, the notebook's network, and that with each addition, with every seed.
 
     Args:
@@ -302,12 +302,12 @@ def run_fewest(request: RecipeRequest) -> Iterator[str]:
         RunError: As in `train_and_evaluate`, or a report cannot be written.
     """
     make_folder(request.out)
-    samples = request.samples or FEWEST_SAMPLES
+    samples = request.samples or EFFICIENCY_SAMPLES
     seeds = range(1, request.seeds + 1)
     pellucid_jobs = [
         DigitsJob(
-            name, request.out, seed, samples, load_recipe_config("digits-fewest", {"seed": seed, **settings})
-        )._replace(dev_pairs=FEWEST_DEV_PAIRS, test_pairs=FEWEST_TEST_PAIRS)
+            name, request.out, seed, samples, load_recipe_config("digits-sample-efficiency", {"seed": seed, **settings})
+        )._replace(dev_pairs=EFFICIENCY_DEV_PAIRS, test_pairs=EFFICIENCY_TEST_PAIRS)
         for name, settings in ABLATIONS.items()
         for seed in seeds
     ]
@@ -328,9 +328,9 @@ def run_fewest(request: RecipeRequest) -> Iterator[str]:
     references = load_reference_curves(request.data, "attention")
     drawn_groups = [groups[0], *groups[len(ABLATIONS) : len(ABLATIONS) + 1]]
     lesson = LessonReport(
-        "digits-fewest",
+        "digits-sample-efficiency",
         "Samples needed for 99 % symbol accuracy",
-        FEWEST_INTRODUCTION,
+        EFFICIENCY_INTRODUCTION,
         drawn_groups,
         references,
         POSITIONS_ATTENTION,
@@ -344,9 +344,11 @@ def run_fewest(request: RecipeRequest) -> Iterator[str]:
     yield write_lesson_report(request, lesson._replace(parts=[table], numbers=numbers))
 
 
-def _train_either(job: DigitsJob | DigitsExperiment, tell: ProgressCallback) -> DigitsResult:
+def _train_either(job: DigitsJob | DigitsExperiment, on_progress: ProgressCallback) -> DigitsResult:
     """Train a model of either kind."""
-    return train_and_evaluate(job, tell).result if isinstance(job, DigitsJob) else run_experiment(job, tell)
+    return (
+        train_and_evaluate(job, on_progress).result if isinstance(job, DigitsJob) else run_experiment(job, on_progress)
+    )
 
 
 def _samples_table(groups: list[DigitsRuns]) -> ReportTable:
@@ -467,17 +469,17 @@ def _extrapolation_settings(attention_type: str, seed: int) -> dict[str, Any]:
     }
 
 
-def train_and_test_lengths(job: DigitsJob, tell: ProgressCallback = discard_progress) -> ExtrapolationResult:
+def train_and_test_lengths(job: DigitsJob, on_progress: ProgressCallback = discard_progress) -> ExtrapolationResult:
     """Train a model, then test it at every length.
 
     Args:
         job: The training.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Returns:
         The result of the training with its accuracy at each of `TEST_LENGTHS`.
     """
-    run = train_and_evaluate(job, tell)
+    run = train_and_evaluate(job, on_progress)
     predictor = load(run.folder)
     lengths = []
     for digits in TEST_LENGTHS:

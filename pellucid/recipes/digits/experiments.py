@@ -194,7 +194,7 @@ def run_bidirectional(request: RecipeRequest) -> Iterator[str]:
     yield write_lesson_report(request, LessonReport("digits-bidirectional", title, BIDIRECTIONAL_INTRODUCTION, groups))
 
 
-VARYING_INTRODUCTION = """\
+VARIABLE_LENGTH_INTRODUCTION = """\
 Inputs have one to twenty digits. Targets are padded with 0, which is also the digit 0: a loss that includes padding
 trains the network to write zeros after the end. A masked loss includes real symbols only. All accuracies exclude
 padding.
@@ -203,7 +203,7 @@ The attention of 2016 also covers padding, which is half of the positions here. 
 MASKED_ATTENTION = DigitsArchitecture("attention", attends_padding=False)
 
 
-def run_varying(request: RecipeRequest) -> Iterator[str]:
+def run_variable_length(request: RecipeRequest) -> Iterator[str]:
     """Train networks without and with attention, each with masked and unmasked loss, and one that masks padding.
 
     Each of the five networks is trained once per seed; the last has attention that does not cover padding, and a masked
@@ -232,7 +232,9 @@ def run_varying(request: RecipeRequest) -> Iterator[str]:
     experiments.append(DigitsExperiment("attention, padding masked; masked loss", MASKED_ATTENTION, masked_plan, 1))
     groups = yield from run_experiments(experiments, request)
     title = "One to twenty digits"
-    yield write_lesson_report(request, LessonReport("digits-varying", title, VARYING_INTRODUCTION, groups))
+    yield write_lesson_report(
+        request, LessonReport("digits-variable-length", title, VARIABLE_LENGTH_INTRODUCTION, groups)
+    )
 
 
 EMBEDDING_INTRODUCTION = """\
@@ -363,8 +365,8 @@ def run_cells(request: RecipeRequest) -> Iterator[str]:
     yield write_lesson_report(request, LessonReport("digits-cells", "GRU and LSTM", CELLS_INTRODUCTION, groups))
 
 
-JIGSAW_SAMPLES = 900_000
-JIGSAW_INTRODUCTION = """\
+LR_DECAY_SAMPLES = 900_000
+LR_DECAY_INTRODUCTION = """\
 After some hundred thousand samples the accuracy of the first network oscillates (the stored run between 0.185 and
 0.26). The 5,000 validation samples are always the same 105,000 symbols, so evaluation noise is about a thousandth.
 The network itself changes: at a learning rate of 0.005 an update overshoots, and the accuracy falls by more than the
@@ -374,7 +376,7 @@ The test is a run with the same seed and samples, with cosine decay of the learn
 cause, the oscillation must shrink with it."""
 
 
-def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
+def run_lr_decay(request: RecipeRequest) -> Iterator[str]:
     """Train with a constant and a decaying learning rate; measure the roughness of both curves.
 
     Args:
@@ -390,13 +392,13 @@ def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
     interval = DigitsTrainingPlan().eval_interval
     if 0 < request.samples <= interval:
         raise InputError(
-            f"--max-train-samples {request.samples:,}: digits-jigsaw needs more than {interval:,} samples, because it "
-            "compares successive validations"
+            f"--max-train-samples {request.samples:,}: digits-lr-decay needs more than {interval:,} samples, because "
+            "it compares successive validations"
         )
     references = load_reference_curves(request.data, "repeat")
     experiments = [
-        DigitsExperiment("constant learning rate", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES), 1),
-        DigitsExperiment("cosine decay", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES, decay="cosine"), 1),
+        DigitsExperiment("constant learning rate", DigitsArchitecture(), DigitsTrainingPlan(LR_DECAY_SAMPLES), 1),
+        DigitsExperiment("cosine decay", DigitsArchitecture(), DigitsTrainingPlan(LR_DECAY_SAMPLES, decay="cosine"), 1),
     ]
     groups = yield from run_experiments(experiments, request)
     roughness_by_name = {group.name: fmean(map(roughness, group.results)) for group in groups}
@@ -404,7 +406,7 @@ def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
     yield from lines
     parts = [ReportText("Roughness of the last third", "\n\n".join(lines))]
     lesson = LessonReport(
-        "digits-jigsaw", "Sawtooth in the validation curve", JIGSAW_INTRODUCTION, groups, references, parts=parts
+        "digits-lr-decay", "Sawtooth in the validation curve", LR_DECAY_INTRODUCTION, groups, references, parts=parts
     )
     yield write_lesson_report(request, lesson._replace(numbers={"roughness": roughness_by_name}))
 

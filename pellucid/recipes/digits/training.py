@@ -173,14 +173,14 @@ def discard_progress(event: object) -> None:
     """
 
 
-def run_experiment(experiment: DigitsExperiment, tell: ProgressCallback = discard_progress) -> DigitsResult:
+def run_experiment(experiment: DigitsExperiment, on_progress: ProgressCallback = discard_progress) -> DigitsResult:
     """Train and evaluate on one thread; the result depends only on the experiment, except for its seconds.
 
     Ctrl-C ends the training; the result is then that of the last validation.
 
     Args:
         experiment: Architecture, hyperparameters and seed.
-        tell: Progress callback, called with a `SampleProgress` after each validation.
+        on_progress: Progress callback, called with a `SampleProgress` after each validation.
 
     Returns:
         The validation curve, and the scores of the last validation.
@@ -188,11 +188,11 @@ def run_experiment(experiment: DigitsExperiment, tell: ProgressCallback = discar
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed before the first validation.
     """
-    return train_network(experiment, tell)[1]
+    return train_network(experiment, on_progress)[1]
 
 
 def train_network(
-    experiment: DigitsExperiment, tell: ProgressCallback = discard_progress
+    experiment: DigitsExperiment, on_progress: ProgressCallback = discard_progress
 ) -> tuple[SpelledDigitsNetwork, DigitsResult]:
     """Train and evaluate as `run_experiment` does, and return the trained network, too.
 
@@ -200,7 +200,7 @@ def train_network(
 
     Args:
         experiment: Architecture, hyperparameters and seed.
-        tell: Progress callback, called with a `SampleProgress` after each validation.
+        on_progress: Progress callback, called with a `SampleProgress` after each validation.
 
     Returns:
         The trained network and the result of the training.
@@ -223,7 +223,7 @@ def train_network(
             seconds += time.perf_counter() - started
             evaluations.append(evaluate_network(network, validation))
             curve.append(DigitsValidation(samples, loss, evaluations[-1].symbol_accuracy, evaluations[-1].exact_match))
-            tell(
+            on_progress(
                 SampleProgress(
                     samples, experiment.plan.samples, f"symbol accuracy {100 * curve[-1].symbol_accuracy:5.2f} %"
                 )

@@ -401,7 +401,7 @@ CLASSIFIER_INPUTS: Mapping[str, Mapping[str, Any]] = {
     "final": {"attention": {"type": "none", "num_heads": 1}, "decoder": {"output": "state"}},
 }
 """Input of the classifier: the contexts of one attention step with four heads, or the last encoder states."""
-PLACE_INTRODUCTION = """\
+LOCALIZATION_INTRODUCTION = """\
 9,222 proteins of Swiss-Prot in four locations: cytosol, mitochondrion, nucleus, secreted. Convolutions of 3, 5 and 9
 residues and a bidirectional LSTM encode a protein; the classifier reads either one attention step with four heads,
 whose contexts alone predict the location, or the LSTM's last states. Of a protein of more than 1,000 residues the
@@ -432,11 +432,11 @@ def run_localization(request: RecipeRequest) -> Iterator[str]:
 
 
 def localization_suite() -> LabelSuite:
-    """Return the suite of the recipe protein-place: one experiment per data split and input of the classifier."""
+    """Return the suite of the recipe protein-localization: one experiment per data split and classifier input."""
     experiments = ExperimentSuite(
-        name="protein-place",
+        name="protein-localization",
         title="Subcellular localization of proteins",
-        introduction=PLACE_INTRODUCTION,
+        introduction=LOCALIZATION_INTRODUCTION,
         origin="four FASTA files (github.com/dannyfriar/protein-localization-prediction, data), compressed with gzip",
         metric="exact_match",
         experiments=[

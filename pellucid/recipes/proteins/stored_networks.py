@@ -201,7 +201,7 @@ def _classify(features: Float[Tensor, "B D"], weights: Weights) -> Float[Tensor,
     return torch.relu(features @ weights[0] + weights[1]) @ weights[2] + weights[3]
 
 
-NAME, NUM_LOCATIONS = "protein-golden", 10
+NAME, DATA_FOLDER, NUM_LOCATIONS = "protein-pretrained", "protein-golden", 10
 ATTENTION = "CNN-LSTM-Attention"
 LOCATION_NAMES = (
     *("nucleus", "cytoplasm", "extracellular", "mitochondrion", "cell membrane"),
@@ -284,7 +284,7 @@ class NumberCheck(NamedTuple):
         return abs(self.computed - float(self.published)) <= 0.5 * 10.0**-self.digits + 1e-9
 
 
-def run_golden(request: RecipeRequest) -> Iterator[str]:
+def run_pretrained(request: RecipeRequest) -> Iterator[str]:
     """Evaluate the four stored networks and compare their scores with the published numbers; nothing is trained.
 
     The process then computes with one thread.
@@ -302,7 +302,7 @@ def run_golden(request: RecipeRequest) -> Iterator[str]:
     """
     use_threads(1)
     make_folder(request.out)
-    folder = request.data / NAME
+    folder = request.data / DATA_FOLDER
     proteins = read_validation_proteins(folder)
     scores = {name: score_network(folder, name, name, proteins) for name in NETWORKS}
     checks = check_numbers(scores, score_network(folder, ATTENTION, "corrected", proteins))
@@ -465,8 +465,8 @@ def _load_arrays(path: Path, names: Sequence[str] = ()) -> list[np.ndarray]:
     """
     if not path.exists():
         raise DataError(
-            f"{path} does not exist: the weights are from {ORIGIN}; give the folder that holds them as {NAME} with "
-            "--data, or in PELLUCID_DATA"
+            f"{path} does not exist: the weights are from {ORIGIN}; give the folder that holds them as {DATA_FOLDER} "
+            "with --data, or in PELLUCID_DATA"
         )
     try:
         with np.load(path) as arrays:

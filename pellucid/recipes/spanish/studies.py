@@ -453,7 +453,7 @@ INTRODUCTION = """\
 The post of 2016 names two techniques for larger data. Sampled softmax: in training, the loss of each word is computed
 among itself and 512 sampled words instead of all 50,000, corrected by their sampling probabilities; decoding always
 uses all words. It is measured with a network of 128 units on generated sentences, whose words follow Zipf's law and
-are translated by a dictionary; both trainings are validated with the full softmax.
+are translated by a dictionary; both training runs are validated with the full softmax.
 
 Buckets: sentences of similar lengths share one of four fixed sizes, with one set of parameters. They are compared
 with full padding (all sentences as long as the longest, as in the post) and with batches of similar lengths; and with

@@ -222,12 +222,12 @@ class TranslationResult(NamedTuple):
     """Attention statistics of the outputs on the test set."""
 
 
-def train_system(system: TranslationSystem, tell: ProgressCallback) -> TranslationResult:
+def train_system(system: TranslationSystem, on_progress: ProgressCallback) -> TranslationResult:
     """Train a run, or resume or reuse an existing one, and score it; runs in a worker process.
 
     Args:
         system: Configuration, files and pairs of the training.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Returns:
         The scores and the attention statistics.
@@ -237,8 +237,8 @@ def train_system(system: TranslationSystem, tell: ProgressCallback) -> Translati
         RunError: The run folder holds other files or another run, is in use, or cannot be written; or the training
             diverges.
     """
-    train_with_progress(system.files, system.folder, system.config, tell)
-    tell("decoding for evaluation")
+    train_with_progress(system.files, system.folder, system.config, on_progress)
+    on_progress("decoding for evaluation")
     use_threads(system.config.threads)
     predictor = load(system.folder)
     log = read_log(system.folder)

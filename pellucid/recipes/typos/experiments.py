@@ -1,4 +1,4 @@
-"""Recipes that find the wrong letter of a word: typo-faithful, typo-attention and typo-foretold."""
+"""Recipes that find the wrong letter of a word: typo-faithful, typo-attention and typo-language-model."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -260,13 +260,13 @@ def run_attention(request: RecipeRequest) -> Iterator[str]:
     yield f"report: {request.out / 'report.html'}"
 
 
-def train_attention_model(job: TypoAttentionJob, tell: ProgressCallback) -> TypoRun:
+def train_attention_model(job: TypoAttentionJob, on_progress: ProgressCallback) -> TypoRun:
     """Write the typos to files, train a run, or resume or reuse an existing one, and evaluate it; runs in a worker
     process.
 
     Args:
         job: The training.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Returns:
         The training with its predictions.
@@ -277,10 +277,10 @@ def train_attention_model(job: TypoAttentionJob, tell: ProgressCallback) -> Typo
             diverges.
     """
     name = f"seed-{job.config.seed}"
-    data = _draw_data(read_words(job.words, max_length=MAX_LETTERS), job, tell)
+    data = _draw_data(read_words(job.words, max_length=MAX_LETTERS), job, on_progress)
     files, folder = _write_data(data, job.folder / "data" / name), job.folder / "runs" / name
-    train_with_progress(files, folder, job.config, tell)
-    tell("predicting for evaluation")
+    train_with_progress(files, folder, job.config, on_progress)
+    on_progress("predicting for evaluation")
     predictor, log = load(folder), read_log(folder)
     model = partial(attention_probabilities, predictor)
     return TypoRun(
@@ -311,12 +311,12 @@ def attention_probabilities(predictor: Predictor, words: Sequence[str]) -> Float
     return probabilities
 
 
-def _draw_data(words: WordList, job: TypoAttentionJob, tell: ProgressCallback) -> TypoData:
+def _draw_data(words: WordList, job: TypoAttentionJob, on_progress: ProgressCallback) -> TypoData:
     """Make the typos of the job's seed; report a reduction."""
     data = make_typo_data(words, job.config.seed)
     if not 0 < job.samples < len(data.train):
         return data
-    tell(f"{job.samples:,} of {len(data.train):,} training typos")
+    on_progress(f"{job.samples:,} of {len(data.train):,} training typos")
     return data._replace(train=data.train[: job.samples])
 
 
@@ -333,9 +333,12 @@ def _typo_line(typo: Typo) -> str:
     return f"{typo.wrong}\t{typo.position}\t{typo.right}\n"
 
 
-FORETOLD_NAME, FORETOLD_TITLE = "typo-foretold", "The wrong letter: pointer attention over language models"
-FORETOLD_SIZES, FORETOLD_PLAN = PointerSizes(), PointerTrainingPlan()
-FORETOLD_INTRODUCTION = """\
+LANGUAGE_MODEL_NAME, LANGUAGE_MODEL_TITLE = (
+    "typo-language-model",
+    "The wrong letter: pointer attention over language models",
+)
+LANGUAGE_MODEL_SIZES, LANGUAGE_MODEL_PLAN = PointerSizes(), PointerTrainingPlan()
+LANGUAGE_MODEL_INTRODUCTION = """\
 The words, typos and tables are those of typo-faithful and typo-attention. Training has two stages. First, two letter
 language models are trained for {language_model_epochs} epochs on the words from which the typos are made; they predict
 each letter from the letters before it and from the letters after it. Then the whole network is trained on {samples:,}
@@ -347,7 +350,7 @@ The target of a typo is both its position and the right letter, among all letter
 weight of a position is the sum over its letters. Test words are not in the training set of the language models."""
 
 
-def run_foretold(request: RecipeRequest) -> Iterator[str]:
+def run_language_model(request: RecipeRequest) -> Iterator[str]:
     """Train one pointer network over two letter language models per seed, and evaluate it as typo-faithful does.
 
     Args:
@@ -360,29 +363,31 @@ def run_foretold(request: RecipeRequest) -> Iterator[str]:
         DataError: The word list cannot be read, or has too few words.
         RunError: A file cannot be written.
     """
-    words = read_words(request.words, max_length=FORETOLD_SIZES.max_length)
+    words = read_words(request.words, max_length=LANGUAGE_MODEL_SIZES.max_length)
     make_folder(request.out)
-    plan = FORETOLD_PLAN._replace(samples=request.samples or FORETOLD_PLAN.samples)
+    plan = LANGUAGE_MODEL_PLAN._replace(samples=request.samples or LANGUAGE_MODEL_PLAN.samples)
     runs = list[TypoRun]()
-    experiments = [PointerExperiment(request.words, FORETOLD_SIZES, plan, seed) for seed in range(1, request.seeds + 1)]
+    experiments = [
+        PointerExperiment(request.words, LANGUAGE_MODEL_SIZES, plan, seed) for seed in range(1, request.seeds + 1)
+    ]
     for run in run_jobs(
         train_pointer, [(f"seed {experiment.seed}", experiment) for experiment in experiments], request
     ):
         runs.append(run)
         yield from run_lines("language models", collect_runs([run], words))
     typo_runs = collect_runs(runs, words)
-    introduction = FORETOLD_INTRODUCTION.format(**plan._asdict())
+    introduction = LANGUAGE_MODEL_INTRODUCTION.format(**plan._asdict())
     report = Report(
-        title=FORETOLD_TITLE,
+        title=LANGUAGE_MODEL_TITLE,
         introduction=introduction,
         summary=summary_entries(typo_runs),
         parts=report_parts(typo_runs),
     )
     write_report(request.out / "report.html", report)
     numbers = {
-        "name": FORETOLD_NAME,
+        "name": LANGUAGE_MODEL_NAME,
         "words": len(words.words),
-        "sizes": FORETOLD_SIZES._asdict(),
+        "sizes": LANGUAGE_MODEL_SIZES._asdict(),
         "plan": plan._asdict(),
     }
     write_json(request.out / "report.json", {**numbers, **report_json(typo_runs)})

@@ -287,14 +287,15 @@ class TypoTargets(NamedTuple):
     """Id of the right letter at that position."""
 
 
-def train_pointer(experiment: PointerExperiment, tell: ProgressCallback) -> TypoRun:
+def train_pointer(experiment: PointerExperiment, on_progress: ProgressCallback) -> TypoRun:
     """Train both stages and evaluate the network on one thread; runs in a worker process.
 
     The result depends only on the experiment, except for its seconds. PyTorch's generator is seeded.
 
     Args:
         experiment: Word list, sizes, hyperparameters and seed.
-        tell: Progress callback, called with a `SampleProgress` after each epoch of the first stage and each validation.
+        on_progress: Progress callback, called with a `SampleProgress` after each epoch of the first stage and after
+            each validation.
 
     Returns:
         The training with its predictions.
@@ -307,11 +308,11 @@ def train_pointer(experiment: PointerExperiment, tell: ProgressCallback) -> Typo
     torch.manual_seed(experiment.seed)
     network = LanguageModelPointer(experiment.sizes)
     model, plan, started = partial(pointer_probabilities, network), experiment.plan, time.perf_counter()
-    train_language_models(network, experiment, sorted({typo.right for typo in data.train}), tell)
+    train_language_models(network, experiment, sorted({typo.right for typo in data.train}), on_progress)
     language_model_seconds = time.perf_counter() - started
     steps = train_on_typos(network, experiment, data.train)
     curve, seconds = train_with_validation(
-        steps, plan.batch_size, plan.num_validations, lambda: predict_positions(model, data.dev), tell
+        steps, plan.batch_size, plan.num_validations, lambda: predict_positions(model, data.dev), on_progress
     )
     return TypoRun(
         seed=experiment.seed,
@@ -325,7 +326,7 @@ def train_pointer(experiment: PointerExperiment, tell: ProgressCallback) -> Typo
 
 
 def train_language_models(
-    network: LanguageModelPointer, experiment: PointerExperiment, words: Sequence[str], tell: ProgressCallback
+    network: LanguageModelPointer, experiment: PointerExperiment, words: Sequence[str], on_progress: ProgressCallback
 ) -> None:
     """Train both language models on words (the first stage); report progress after each epoch.
 
@@ -333,7 +334,7 @@ def train_language_models(
         network: The network; its parameters change.
         experiment: Word list, sizes, hyperparameters and seed.
         words: Training words.
-        tell: Progress callback, called with a `SampleProgress` after each epoch.
+        on_progress: Progress callback, called with a `SampleProgress` after each epoch.
     """
     data, plan = encode_rows(words, experiment.sizes.max_length), experiment.plan
     updates_per_epoch = math.ceil(len(words) / plan.batch_size)
@@ -348,7 +349,7 @@ def train_language_models(
         if update % updates_per_epoch == 0:
             bits = float(np.mean(losses)) / 2 / math.log(2)
             samples, total = update * plan.batch_size, num_updates * plan.batch_size
-            tell(SampleProgress(samples, total, f"language models {bits:.3f} bits per letter"))
+            on_progress(SampleProgress(samples, total, f"language models {bits:.3f} bits per letter"))
             losses = []
 
 

@@ -224,12 +224,12 @@ def make_typo_data(words: WordList, seed: int) -> TypoData:
     return TypoData([typo for typo in train if typo.wrong not in held_out], dev, test)
 
 
-def run_experiment(experiment: TypoExperiment, tell: ProgressCallback) -> TypoFaithfulResult:
+def run_experiment(experiment: TypoExperiment, on_progress: ProgressCallback) -> TypoFaithfulResult:
     """Train and evaluate a network on one thread; the result depends only on the experiment, except for its seconds.
 
     Args:
         experiment: Word list, sizes, hyperparameters and seed.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Returns:
         Validation curve, predictions and the embeddings over the training.
@@ -244,7 +244,7 @@ def run_experiment(experiment: TypoExperiment, tell: ProgressCallback) -> TypoFa
     film, model, plan = [embedding_vectors(network)], partial(position_probabilities, network), experiment.plan
     steps = record_film(training_steps(network, experiment, data.train), network, film)
     curve, seconds = train_with_validation(
-        steps, plan.batch_size, plan.num_validations, lambda: predict_positions(model, data.dev), tell
+        steps, plan.batch_size, plan.num_validations, lambda: predict_positions(model, data.dev), on_progress
     )
     return TypoFaithfulResult(
         seed=experiment.seed,
@@ -263,7 +263,7 @@ def train_with_validation(
     batch_size: int,
     num_validations: int,
     evaluate: Callable[[], TypoPredictions],
-    tell: ProgressCallback,
+    on_progress: ProgressCallback,
 ) -> tuple[list[TypoValidation], float]:
     """Make all updates of a training and validate at even intervals.
 
@@ -272,7 +272,7 @@ def train_with_validation(
         batch_size: Number of typos of an update.
         num_validations: Number of validations.
         evaluate: Function that predicts the validation typos.
-        tell: Progress callback, called with a `SampleProgress` after each validation.
+        on_progress: Progress callback, called with a `SampleProgress` after each validation.
 
     Returns:
         The validations, and the seconds of the updates alone.
@@ -285,7 +285,7 @@ def train_with_validation(
             accuracy = float((evaluate().ranks == 1).mean())
             samples, total = update.number * batch_size, update.total * batch_size
             curve.append(TypoValidation(samples, float(np.mean(losses)), accuracy))
-            tell(SampleProgress(samples, total, f"position accuracy {100 * accuracy:5.2f} %"))
+            on_progress(SampleProgress(samples, total, f"position accuracy {100 * accuracy:5.2f} %"))
             losses, started = [], time.perf_counter()
     return curve, seconds
 

@@ -25,8 +25,8 @@ function symbolsByCount(confusions: readonly ConfusionCount[], pick: (each: Conf
   for (const each of confusions) times.set(pick(each), (times.get(pick(each)) ?? 0) + each.count);
   return [...times].sort((a, b) => b[1] - a[1]).map(([symbol]) => symbol);
 }
-function sortSymbols(kept: readonly (string | null)[]): (string | null)[] {
-  return [...kept.filter((symbol) => symbol !== null).sort(), ...kept.filter((symbol) => symbol === null)];
+function sortSymbols(symbols: readonly (string | null)[]): (string | null)[] {
+  return [...symbols.filter((symbol) => symbol !== null).sort(), ...symbols.filter((symbol) => symbol === null)];
 }
 
 /** Builds the table; if `square`, rows and columns are the same symbols. */
@@ -55,15 +55,15 @@ export const errorShade = (times: number, maximum: number): number => 0.12 + (0.
 export function confusionFiles(confusions: readonly ConfusionCount[], predicted: string, name: (symbol: string | null) => string): PanelFiles {
   const { rows, columns, at, maximum, note } = confusionTable(confusions);
   const cells = rows.map((row) => columns.map((column) => at(row, column)?.count ?? 0));
-  const [heads, expected] = [columns.map(name), rows.map(name)];
+  const [headers, expected] = [columns.map(name), rows.map(name)];
   return {
     name: "confusions",
     picture: renderFigure([{
-      title: note ? `Confusions ${note}` : "Confusions", across: predicted, down: "expected", heads, size: [32, 26],
-      rows: cells.map((line, row) => [expected[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", shade: errorShade(times, maximum) } : { text: "", fill: "var(--raised)" }))]),
+      title: note ? `Confusions ${note}` : "Confusions", xTitle: predicted, yTitle: "expected", headers, size: [32, 26],
+      rows: cells.map((line, row) => [expected[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", fillOpacity: errorShade(times, maximum) } : { text: "", fill: "var(--raised)" }))]),
     }]),
     data: confusions,
     table: [["expected", "predicted", "count", "of"], ...confusions.map((each) => [each.expected ?? "", each.predicted ?? "", each.count, each.expected === null ? "" : each.num_expected])],
-    tex: tikzHeatMap(gridFromRows(cells.map((line) => line.map((times) => times / maximum))), expected, heads, { labels: cells, sides: [predicted, "expected"], key: "" }),
+    tex: tikzHeatMap(gridFromRows(cells.map((line) => line.map((times) => times / maximum))), expected, headers, { labels: cells, axisTitles: [predicted, "expected"], colorKey: "" }),
   };
 }

@@ -15,9 +15,9 @@ export function pairedOutcome(first: PageExample, second: PageExample): PairedOu
 export function groupByOutcome(first: PageExample[], second: PageExample[]): Record<PairedOutcome, number[]> {
   const groups: Record<PairedOutcome, number[]> = { both: [], first: [], second: [], neither: [] };
   first.forEach((example, index) => {
-    const comparedRun = second[index];
-    const found = comparedRun && pairedOutcome(example, comparedRun);
-    if (found) groups[found].push(index);
+    const otherExample = second[index];
+    const outcome = otherExample && pairedOutcome(example, otherExample);
+    if (outcome) groups[outcome].push(index);
   });
   return groups;
 }

@@ -23,9 +23,9 @@ const FATES = { kept: 0, ended: 0, pruned: 1 } as const;
 
 /** Nodes from the root to this node. */
 export function pathToNode(beam: Pick<Lattice, "parents">, node: number): number[] {
-  const found: number[] = [];
-  for (let at = node; at >= 0 && at < beam.parents.length; at = beam.parents[at] ?? -1) found.push(at);
-  return found.reverse();
+  const path: number[] = [];
+  for (let at = node; at >= 0 && at < beam.parents.length; at = beam.parents[at] ?? -1) path.push(at);
+  return path.reverse();
 }
 
 /** Nodes with their positions; without `pruned`, only kept and finished ones. */

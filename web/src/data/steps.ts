@@ -19,8 +19,7 @@ export function expectedSymbol(edits: readonly EditOperation[], index: number): 
 export interface Candidate {
   readonly symbol: string;
   readonly probability: number;
-  /** Whether this is the expected symbol. */
-  readonly gold: boolean;
+  readonly isExpected: boolean;
 }
 
 export interface OutputStep {
@@ -29,7 +28,7 @@ export interface OutputStep {
   readonly probability: number;
   /** In bits. */
   readonly entropy: number;
-  readonly choices: Candidate[];
+  readonly candidates: Candidate[];
   readonly kind: "same" | "substitution" | "insertion" | "unknown";
   /** Expected symbol, also at an insertion; null if unknown. */
   readonly expected: string | null;
@@ -64,10 +63,10 @@ export function outputSteps(trace: Trace, edits: readonly EditOperation[]): Outp
       symbol,
       probability: Math.exp(logProbabilities[index] ?? 0),
       entropy: entropy[index] ?? 0,
-      choices: (trace.top[index] ?? []).slice(0, 5).map(([other, logProbability]) => ({
+      candidates: (trace.top[index] ?? []).slice(0, 5).map(([other, logProbability]) => ({
         symbol: other,
         probability: Math.exp(logProbability),
-        gold: expected === other || before[0] === other,
+        isExpected: expected === other || before[0] === other,
       })),
       kind: kind === undefined || kind === "deletion" ? "unknown" : kind,
       expected: aligned?.expected ?? null,

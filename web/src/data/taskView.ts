@@ -21,16 +21,16 @@ export function sourcePosition(trace: Trace, position: string | null | undefined
   return /^[1-9][0-9]*$/.test(position ?? "") && index < trace.source.length ? index : null;
 }
 
-/** Predicted position ("answer"), expected position ("expected"), or both ("right"). */
-export function positionMarks(trace: Trace, example: PageExample): ReadonlyMap<number, "answer" | "expected" | "right"> {
-  const marks = new Map<number, "answer" | "expected" | "right">();
+/** Predicted position ("predicted"), expected position ("expected"), or both ("correct"). */
+export function positionMarks(trace: Trace, example: PageExample): ReadonlyMap<number, "predicted" | "expected" | "correct"> {
+  const marks = new Map<number, "predicted" | "expected" | "correct">();
   if (!taskViewOf(trace).points) return marks;
   for (const reference of example.references) {
     const index = sourcePosition(trace, reference);
     if (index !== null) marks.set(index, "expected");
   }
-  const answer = sourcePosition(trace, trace.target[0]);
-  if (answer !== null) marks.set(answer, marks.has(answer) ? "right" : "answer");
+  const predicted = sourcePosition(trace, trace.target[0]);
+  if (predicted !== null) marks.set(predicted, marks.has(predicted) ? "correct" : "predicted");
   return marks;
 }
 

@@ -13,7 +13,7 @@ export const clamp = (value: number, last: number): number => Math.max(0, Math.m
 /** Bounding box of the element that listens to an event. */
 export const boundingBox = (event: Event): DOMRect => (event.currentTarget as Element).getBoundingClientRect();
 
-/** Scrolls a strip until a place is visible. */
+/** Scrolls a strip until a cell is visible. */
 export function scrollToPlace(strip: HTMLElement, index: number): void {
   const availableWidth = strip.clientWidth;
   if (index < strip.scrollLeft || index > strip.scrollLeft + availableWidth) strip.scrollLeft = index - availableWidth / 2;
@@ -25,7 +25,7 @@ export const scrollHint = (width: number, availableWidth: number): string => (wi
 export const fullRange = (count: number): IndexRange => ({ from: 0, to: count });
 export const rangeSize = (range: IndexRange): number => range.to - range.from;
 
-/** Range shifted into [0, count), at least `least` long. */
+/** Range shifted into [0, count), at least `minimum` long. */
 export function clampRange(range: IndexRange, count: number, minimum = 1): IndexRange {
   const length = Math.min(count, Math.max(minimum, Math.round(rangeSize(range))));
   const from = clamp(Math.round(range.from), count - length);
@@ -47,15 +47,15 @@ export function cellEdges(widths: readonly number[]): number[] {
 }
 
 /** Distributes a width over cells: natural widths plus equal shares of the rest, or equal widths if there is no room. */
-export function distributeWidths(expected: readonly number[], availableWidth: number, maximum: number): number[] {
-  const total = expected.reduce((sum, width) => sum + width, 0);
+export function distributeWidths(naturalWidths: readonly number[], availableWidth: number, maximum: number): number[] {
+  const total = naturalWidths.reduce((sum, width) => sum + width, 0);
   if (total === 0) return [];
-  if (total > availableWidth) return expected.map(() => availableWidth / expected.length);
-  const spare = (availableWidth - total) / expected.length;
-  return expected.map((width) => Math.min(Math.max(width, maximum), width + spare));
+  if (total > availableWidth) return naturalWidths.map(() => availableWidth / naturalWidths.length);
+  const spare = (availableWidth - total) / naturalWidths.length;
+  return naturalWidths.map((width) => Math.min(Math.max(width, maximum), width + spare));
 }
 
-/** Index of the cell at a coordinate, or null; `places` are edges. */
+/** Index of the cell at a coordinate, or null. */
 export function cellAt(edges: readonly number[], at: number): number | null {
   const last = edges.length - 1;
   if (last < 1 || at < (edges[0] ?? 0) || at >= (edges[last] ?? 0)) return null;
@@ -73,10 +73,10 @@ export function labelStep(cell: number, label: number): number {
   for (let ten = 1; ; ten *= 10) for (const step of [1, 2, 5]) if (cell * step * ten >= label) return step * ten;
 }
 
-/** Interval between labels: 1 if cells are at least `least` wide, else that of position numbers. */
+/** Interval between labels: 1 if cells are at least `minimum` wide, else that of position numbers. */
 export const labelInterval = (cell: number, minimum: number, label: number): number => (cell >= minimum ? 1 : Math.max(5, labelStep(cell, label)));
 
-/** Whether a place has a label, counting from 1. */
+/** Whether a cell has a label, counting from 1. */
 export const isNth = (index: number, interval: number): boolean => (index + 1) % interval === 0;
 
 /** Link from a source position to an output step. */
@@ -95,7 +95,7 @@ export interface PrunedLinks {
 /** Maximum number of links; more would overlap. */
 export const MAX_LINKS = 600;
 
-/** Fewest links per row that hold `mass` of its weight, at most `most` in total, heaviest of each row first. */
+/** Fewest links per row that hold `mass` of its weight, at most `maximum` in total, heaviest of each row first. */
 export function pruneLinks(weights: Grid, mass: number, maximum = MAX_LINKS): PrunedLinks {
   const links: (AttentionLink & { rank: number })[] = [];
   let total = 0;
@@ -113,8 +113,8 @@ export function pruneLinks(weights: Grid, mass: number, maximum = MAX_LINKS): Pr
     }
   }
   if (links.length > maximum) links.sort((a, b) => a.rank - b.rank || b.weight - a.weight).length = maximum;
-  const kept = links.reduce((sum, link) => sum + link.weight, 0);
-  return { links: links.map(({ step, position, weight }) => ({ step, position, weight })), share: total > 0 ? Math.min(1, kept / total) : 0 };
+  const shownWeight = links.reduce((sum, link) => sum + link.weight, 0);
+  return { links: links.map(({ step, position, weight }) => ({ step, position, weight })), share: total > 0 ? Math.min(1, shownWeight / total) : 0 };
 }
 
 /** Curve from (x0, y0) down to (x1, y1), vertical at both ends. */
@@ -133,7 +133,7 @@ export function argmax(values: ArrayLike<number>): number {
   return best;
 }
 
-/** The `count` values of largest magnitude with their places, without zeros. */
+/** The `count` values of largest magnitude with their indices, without zeros. */
 export function topValues(values: ArrayLike<number>, count: number): { index: number; value: number }[] {
   return Array.from({ length: values.length }, (_, index) => ({ index, value: values[index] ?? 0 }))
     .filter(({ value }) => value !== 0)

@@ -19,14 +19,14 @@ export function ticks(low: number, high: number, count = 5): number[] {
 export function logTicks(low: number, high: number): number[] {
   const [first, last] = [Math.floor(Math.log10(low)), Math.log10(high)];
   const interval = Math.ceil((last - first) / 6);
-  const found: number[] = [];
+  const levels: number[] = [];
   for (let power = first; power <= last + 1; power++) {
     for (const step of high < 100 * low ? [1, 2, 5] : power % interval ? [] : [1]) {
       const level = Number(`${step}e${power}`);
-      if (level >= low * 0.999 && level <= high * 1.001) found.push(level);
+      if (level >= low * 0.999 && level <= high * 1.001) levels.push(level);
     }
   }
-  return found.length > 1 ? found : ticks(low, high);
+  return levels.length > 1 ? levels : ticks(low, high);
 }
 
 /** Ends of a vertical axis, which always differ. */
@@ -87,18 +87,18 @@ export function logSeries(log: Record<string, unknown>[], view: TaskView): { los
   return { losses: [...losses.values()], metrics: [...metrics.values()] };
 }
 
-/** Downsamples to at most `most` points; the minimum and the maximum of each stretch are kept. */
+/** Downsamples to at most `maximum` points; the minimum and the maximum of each interval are kept. */
 export function downsample(points: [number, number][], maximum: number): [number, number][] {
   if (points.length <= maximum) return points;
   const size = Math.ceil((2 * points.length) / maximum);
-  const kept: [number, number][] = [];
+  const selected: [number, number][] = [];
   for (let start = 0; start < points.length; start += size) {
-    const stretch = points.slice(start, start + size);
-    const low = stretch.reduce((best, point) => (point[1] < best[1] ? point : best));
-    const high = stretch.reduce((best, point) => (point[1] > best[1] ? point : best));
-    kept.push(...(low[0] < high[0] ? [low, high] : low === high ? [low] : [high, low]));
+    const interval = points.slice(start, start + size);
+    const low = interval.reduce((best, point) => (point[1] < best[1] ? point : best));
+    const high = interval.reduce((best, point) => (point[1] > best[1] ? point : best));
+    selected.push(...(low[0] < high[0] ? [low, high] : low === high ? [low] : [high, low]));
   }
-  return kept;
+  return selected;
 }
 
 /** Abbreviated number: 75,000 → 75k. */

@@ -23,8 +23,8 @@ export const MAX_UNSHIFTED_POSITIONS = 60;
 
 /** Tints of one step: weights above a uniform share, or values scaled by their maximum. */
 export function stepTints(grid: Grid, colormap: Colormap, step: number): Float32Array {
-  const own = row(grid, step);
-  return colormap === "weight" ? aboveUniform(own) : scaleByMaximum({ rows: 1, columns: own.length, values: own }).values;
+  const values = row(grid, step);
+  return colormap === "weight" ? aboveUniform(values) : scaleByMaximum({ rows: 1, columns: values.length, values: values }).values;
 }
 
 /** Whether vectors are gates (between 0 and 1) instead of states, and the maximum of their color scale. */
@@ -38,10 +38,10 @@ export function scaleByRow(grid: Grid, above = false): Grid {
   const values = new Float32Array(grid.values.length);
   for (let step = 0; step < grid.rows; step++) {
     const start = step * grid.columns;
-    const own = grid.values.subarray(start, start + grid.columns);
-    const even = above ? own.reduce((sum, each) => sum + each, 0) / grid.columns : 0;
-    const maximum = own.reduce((top, each) => Math.max(top, Math.abs(each)), 0) - even;
-    own.forEach((each, index) => (values[start + index] = above ? Math.max(0, each - even) / (maximum || 1) : each / (maximum || 1)));
+    const rowValues = grid.values.subarray(start, start + grid.columns);
+    const uniform = above ? rowValues.reduce((sum, each) => sum + each, 0) / grid.columns : 0;
+    const maximum = rowValues.reduce((top, each) => Math.max(top, Math.abs(each)), 0) - uniform;
+    rowValues.forEach((each, index) => (values[start + index] = above ? Math.max(0, each - uniform) / (maximum || 1) : each / (maximum || 1)));
   }
   return { ...grid, values };
 }

@@ -36,16 +36,16 @@ export function symbolParts(symbol: string): SymbolPart[] {
   if (symbol === "") return [{ text: "∅", kind: "stand-in" }];
   // Joiners and variation selectors within an emoji are not shown.
   if (JOINED_EMOJI.test(symbol)) return [{ text: symbol, kind: "plain" }];
-  const found: SymbolPart[] = [];
+  const parts: SymbolPart[] = [];
   for (const letter of symbol) {
     const next = partOf(letter);
-    const last = found.at(-1);
-    if (next.kind !== "plain") found.push(next);
-    else if (last?.kind === "plain") found[found.length - 1] = { text: last.text + letter, kind: "plain" };
+    const last = parts.at(-1);
+    if (next.kind !== "plain") parts.push(next);
+    else if (last?.kind === "plain") parts[parts.length - 1] = { text: last.text + letter, kind: "plain" };
     // A combining mark without a base letter is drawn on a dotted circle.
-    else found.push(MARK.test(letter) ? { text: `◌${letter}`, kind: "plain" } : next);
+    else parts.push(MARK.test(letter) ? { text: `◌${letter}`, kind: "plain" } : next);
   }
-  return found;
+  return parts;
 }
 
 /** Visible form of a symbol as text. */
@@ -81,11 +81,11 @@ export const pairLabel = (one: string, other: string): string => (one === other 
 export function repeatNumbers(symbols: readonly string[]): (number | null)[] {
   const counts = new Map<string, number>();
   for (const symbol of symbols) counts.set(symbol, (counts.get(symbol) ?? 0) + 1);
-  const seen = new Map<string, number>();
+  const occurrences = new Map<string, number>();
   return symbols.map((symbol) => {
     if ((counts.get(symbol) ?? 0) < 2) return null;
-    const number = (seen.get(symbol) ?? 0) + 1;
-    seen.set(symbol, number);
+    const number = (occurrences.get(symbol) ?? 0) + 1;
+    occurrences.set(symbol, number);
     return number;
   });
 }

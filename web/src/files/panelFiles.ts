@@ -6,13 +6,13 @@ import { outputSteps, type OutputStep } from "../data/steps";
 import { tagFigure } from "./figures";
 import { tikzHeatMap } from "./tikz";
 
-/** Files of attention weights. The JSON file of a `whole` trace contains the trace. */
-export function weightFiles(name: string, trace: Trace, weights: Grid, picture: PanelFiles["picture"], whole?: Trace): PanelFiles {
+/** Files of attention weights. The JSON file contains `fullTrace`, if it is given. */
+export function weightFiles(name: string, trace: Trace, weights: Grid, picture: PanelFiles["picture"], fullTrace?: Trace): PanelFiles {
   const rows = Array.from({ length: weights.rows }, (_, step) => Array.from(row(weights, step)));
   return {
     name,
     picture,
-    data: { ...whole, title: name, source: trace.source, target: trace.target, weights: rows },
+    data: { ...fullTrace, title: name, source: trace.source, target: trace.target, weights: rows },
     table: [[name, ...trace.source], ...rows.map((values, step) => [trace.target[step] ?? "", ...values.map((value) => Number(value.toFixed(6)))])],
     tex: `% ${name}\n${tikzHeatMap(weights, trace.target, trace.source, { unknown: trace.unknown })}`,
   };
@@ -20,23 +20,23 @@ export function weightFiles(name: string, trace: Trace, weights: Grid, picture: 
 
 /** Files of output steps with their candidates. */
 export function stepFiles(name: string, all: readonly OutputStep[], picture: string): PanelFiles {
-  const head = ["step", "symbol", "probability", "entropy in bits", "expected", "forced", "attention overridden", "most probable"];
+  const header = ["step", "symbol", "probability", "entropy in bits", "expected", "forced", "attention overridden", "most probable"];
   return {
     name,
     picture,
     data: all,
     table: [
-      head,
+      header,
       ...all.map((step) => [
         step.index + 1, step.symbol, step.probability, step.entropy, step.expected ?? "", `${step.forced}`, `${step.attentionForced}`,
-        step.choices.map(({ symbol, probability }) => `${symbol} ${probability.toFixed(4)}`).join("; "),
+        step.candidates.map(({ symbol, probability }) => `${symbol} ${probability.toFixed(4)}`).join("; "),
       ]),
     ],
   };
 }
 
-/** Files of a tagged source; tags that differ from `beside` are framed. */
-export function tagFiles(name: string, trace: Trace, edits: readonly EditOperation[], beside: readonly string[] | null = null): PanelFiles {
+/** Files of a tagged source; tags that differ from `otherTags` are framed. */
+export function tagFiles(name: string, trace: Trace, edits: readonly EditOperation[], otherTags: readonly string[] | null = null): PanelFiles {
   const all = outputSteps(trace, edits);
-  return { ...stepFiles(`${name} ${trace.output}`, all, tagFigure(name, all, trace.source.slice(trace.features), beside)), title: name };
+  return { ...stepFiles(`${name} ${trace.output}`, all, tagFigure(name, all, trace.source.slice(trace.features), otherTags)), title: name };
 }

@@ -40,13 +40,13 @@ const MAX_VECTOR_CELLS = 40_000;
 
 /** Runs of cells of the same color in a row, as [from, to, color]. */
 export function colorRuns(colors: readonly string[]): [number, number, string][] {
-  const found: [number, number, string][] = [];
+  const runs: [number, number, string][] = [];
   colors.forEach((color, at) => {
-    const last = found.at(-1);
+    const last = runs.at(-1);
     if (last?.[2] === color) last[1] = at + 1;
-    else found.push([at, at + 1, color]);
+    else runs.push([at, at + 1, color]);
   });
-  return found;
+  return runs;
 }
 
 /** Pixels of a canvas scaled to one pixel per cell, as RGBA. */

@@ -18,29 +18,29 @@ const escapedText = (text: string): string => [...text].map((letter) => SPECIAL[
 export const escapeLatex = (symbol: string): string => escapedText(visibleSymbol(symbol));
 
 /** Millimeters: maximum cell, picture, and minimum cell that is labeled by its symbol. */
-const [MAX_CELL, MAX_WIDTH, MIN_LETTER_CELL] = [4, 160, 2.5];
+const [MAX_CELL, MAX_WIDTH, MIN_LABELED_CELL] = [4, 160, 2.5];
 /** Cell size so that all cells fit, and interval between labels; numbers replace symbols in small cells. */
 const cellAndInterval = (count: number, label: number): [number, number] => {
   const cell = Math.min(MAX_CELL, MAX_WIDTH / count);
-  return [+cell.toFixed(4), labelInterval(cell, MIN_LETTER_CELL, label)];
+  return [+cell.toFixed(4), labelInterval(cell, MIN_LABELED_CELL, label)];
 };
 
 interface Marks {
   readonly labels?: readonly (readonly number[])[];
   readonly unknown?: readonly number[];
-  readonly sides?: readonly [columnInterval: string, rowInterval: string];
-  readonly key?: string;
+  readonly axisTitles?: readonly [source: string, output: string];
+  readonly colorKey?: string;
 }
 
 /**
  * Rows are steps, columns are positions; weights below 0.005 are omitted. Signed values are red (positive) and blue (negative),
  * scaled by the maximum magnitude; small weights are scaled by row. Nonzero numbers of `labels` are printed in their cells. Symbols
- * at `unknown` positions are underlined. `sides` are the axis titles, `key` describes the colors. Requires XeLaTeX or LuaLaTeX for non-Latin scripts.
+ * at `unknown` positions are underlined. `colorKey` describes the colors. Requires XeLaTeX or LuaLaTeX for non-Latin scripts.
  */
-export function tikzHeatMap(weights: Grid, target: readonly string[], source: readonly string[], { labels = [], unknown = [], sides = ["source", "output"], key }: Marks = {}): string {
+export function tikzHeatMap(weights: Grid, target: readonly string[], source: readonly string[], { labels = [], unknown = [], axisTitles = ["source", "output"], colorKey }: Marks = {}): string {
   const signed = weights.values.some((value) => value < 0);
   // Small weights are scaled by row, or they would be invisible.
-  const scaledByRow = !signed && key === undefined && chooseScale(weights) === "row";
+  const scaledByRow = !signed && colorKey === undefined && chooseScale(weights) === "row";
   const shades = scaledByRow ? scaleByRow(weights, weights.columns > MAX_UNSHIFTED_POSITIONS) : weights;
   const maximum = signed ? maxMagnitude(weights) : 1;
   const [[cellWidth, columnInterval], [cellHeight, rowInterval]] = [cellAndInterval(weights.columns, 8), cellAndInterval(weights.rows, 4)];
@@ -61,11 +61,11 @@ export function tikzHeatMap(weights: Grid, target: readonly string[], source: re
   lines.push(`  \\draw[gray] (0,0) rectangle (${weights.columns},${weights.rows});`);
   source.forEach((symbol, position) => isNth(position, columnInterval) && lines.push(columnInterval > 1 ? `  \\node[anchor=south] at (${position}.5,0) {${position + 1}};` : `  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${unknown.includes(position) ? `\\underline{${escapeLatex(symbol)}}` : escapeLatex(symbol)}};`));
   target.forEach((symbol, step) => isNth(step, rowInterval) && lines.push(`  \\node[anchor=east] at (0,${step}.5) {${rowInterval > 1 ? step + 1 : escapeLatex(symbol)}};`));
-  const keyText = [key ?? (signed ? `red: positive, blue: negative; strongest: ${formatDecimal(maximum)}` : `darkest: ${scaledByRow ? "the row's maximum" : 1}`), unknown.length ? `underlined: ${UNKNOWN_NOTE}` : ""].filter(Boolean).join("; ");
-  const [above, beside] = sides.map(escapedText);
+  const keyText = [colorKey ?? (signed ? `red: positive, blue: negative; strongest: ${formatDecimal(maximum)}` : `darkest: ${scaledByRow ? "the row's maximum" : 1}`), unknown.length ? `underlined: ${UNKNOWN_NOTE}` : ""].filter(Boolean).join("; ");
+  const [above, left] = axisTitles.map(escapedText);
   lines.push(
     `  \\node[anchor=south west] at (0,0 |- current bounding box.north) {${above} $\\rightarrow$};`,
-    `  \\node[rotate=90, anchor=south east] at (current bounding box.west |- 0,0) {$\\leftarrow$ ${beside}};`,
+    `  \\node[rotate=90, anchor=south east] at (current bounding box.west |- 0,0) {$\\leftarrow$ ${left}};`,
     ...(keyText ? [`  \\node[anchor=north west] at (0,0 |- current bounding box.south) {${escapedText(keyText)}};`] : []),
   );
   return [...lines, "\\end{tikzpicture}", ""].join("\n");

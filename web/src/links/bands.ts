@@ -7,13 +7,12 @@ export interface BandLayout {
   readonly edges: number[];
   /** Interval between labels. */
   readonly interval: number;
-  /** Font size. */
-  readonly letter: number;
+  readonly fontSize: number;
   readonly middle: (cell: number) => number;
   readonly width: (cell: number) => number;
 }
 
-const LETTER = 15;
+const FONT_SIZE = 15;
 /** Width of a position number. */
 const NUMBER_WIDTH = 34;
 const MAX_CELL = 76;
@@ -23,7 +22,7 @@ const MIN_SCALE = 0.62;
 const MAX_SCROLL = 2;
 
 export function naturalWidths(symbols: readonly string[]): number[] {
-  return symbols.map((symbol) => Math.max(13, textWidth(symbol) * LETTER + 5));
+  return symbols.map((symbol) => Math.max(13, textWidth(symbol) * FONT_SIZE + 5));
 }
 
 const sum = (values: readonly number[]): number => values.reduce((left, value) => left + value, 0);
@@ -47,17 +46,17 @@ export function bandLayout(symbols: readonly string[], width: number): BandLayou
   return {
     edges,
     interval,
-    letter: LETTER * (crowded ? 1 : Math.min(1, ratio)),
+    fontSize: FONT_SIZE * (crowded ? 1 : Math.min(1, ratio)),
     middle: (at) => ((edges[at] ?? 0) + (edges[at + 1] ?? 0)) / 2,
     width: (at) => (edges[at + 1] ?? 0) - (edges[at] ?? 0),
   };
 }
 
 /** Labels that do not overlap, largest values first. */
-export function nonOverlapping(edges: readonly { index: number; value: number }[], middle: (index: number) => number, availableWidth: number): Set<number> {
+export function nonOverlapping(labels: readonly { index: number; value: number }[], middle: (index: number) => number, minDistance: number): Set<number> {
   const selected: number[] = [];
-  for (const { index } of edges) {
-    if (selected.every((other) => Math.abs(middle(other) - middle(index)) >= availableWidth)) selected.push(index);
+  for (const { index } of labels) {
+    if (selected.every((other) => Math.abs(middle(other) - middle(index)) >= minDistance)) selected.push(index);
   }
   return new Set(selected);
 }

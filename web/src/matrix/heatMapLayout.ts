@@ -14,15 +14,14 @@ export interface HeatMapLayout {
   readonly height: number;
   /** Interval between labels; above 1, labels are position numbers. */
   readonly interval: { readonly columns: number; readonly rows: number };
-  /** Font sizes. */
-  readonly letter: { readonly columns: number; readonly rows: number };
+  readonly fontSize: { readonly columns: number; readonly rows: number };
   /** Whether the labels above are rotated, because they are wider than their cells. */
   readonly rotated: boolean;
 }
 
-const LETTER = 14;
+const FONT_SIZE = 14;
 /** Minimum font size, and width of a position number. */
-const MIN_LETTER = 9.5;
+const MIN_FONT_SIZE = 9.5;
 const NUMBER_WIDTH = 32;
 const MAX_CELL = 30;
 const MAX_HEIGHT = 560;
@@ -34,11 +33,11 @@ export const SUMS_HEIGHT = 34;
 /** Width of a digit of a repetition number. */
 const ORDINAL_WIDTH = 5.1;
 const maxLabelWidth = (symbols: readonly string[], numbers: readonly (number | null)[] = []): number =>
-  symbols.reduce((maximum, symbol, at) => Math.max(maximum, textWidth(symbol) * LETTER + ORDINAL_WIDTH * `${numbers[at] ?? ""}`.length), 0);
+  symbols.reduce((maximum, symbol, at) => Math.max(maximum, textWidth(symbol) * FONT_SIZE + ORDINAL_WIDTH * `${numbers[at] ?? ""}`.length), 0);
 
-const letter = (cell: number): number => Math.max(MIN_LETTER, Math.min(LETTER, cell * 1.1));
-/** Minimum cell width for a letter. */
-const MIN_LETTER_CELL = 0.85 * MIN_LETTER;
+const fontSizeOf = (cell: number): number => Math.max(MIN_FONT_SIZE, Math.min(FONT_SIZE, cell * 1.1));
+/** Minimum size of a cell that is labeled by its symbol. */
+const MIN_LABELED_CELL = 0.85 * MIN_FONT_SIZE;
 
 export function heatMapLayout(source: readonly string[], target: readonly string[], columns: IndexRange, rows: IndexRange, availableWidth: number): HeatMapLayout {
   const left = Math.ceil(Math.min(Math.max(26, maxLabelWidth(target, repeatNumbers(target)) + 10), availableWidth * 0.3, 150));
@@ -46,10 +45,10 @@ export function heatMapLayout(source: readonly string[], target: readonly string
   const free = Math.max(40, availableWidth - left - 2);
   const [across, down] = [Math.max(1, rangeSize(columns)), Math.max(1, rangeSize(rows))];
   // Rotated words allow narrow cells; letters need cells of their width.
-  const crowded = free / across < MIN_LETTER_CELL;
-  const rotated = !crowded && (above > MAX_CELL - 4 || (above > free / across && above > 1.3 * LETTER));
+  const crowded = free / across < MIN_LABELED_CELL;
+  const rotated = !crowded && (above > MAX_CELL - 4 || (above > free / across && above > 1.3 * FONT_SIZE));
   // Half of the last number extends beyond the cells.
-  const right = rotated ? Math.ceil(Math.min(60, textWidth(source[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : crowded ? HALF_DIGIT * `${columns.to}`.length : 0;
+  const right = rotated ? Math.ceil(Math.min(60, textWidth(source[columns.to - 1] ?? "") * FONT_SIZE * 0.5 + 6, free / 4)) : crowded ? HALF_DIGIT * `${columns.to}`.length : 0;
   const cellWidth = Math.min(MAX_CELL, (free - right) / across);
   const cellHeight = Math.min(MAX_CELL, Math.max(Math.min(cellWidth, MAX_CELL), Math.min(18, MAX_HEIGHT / down)), MAX_HEIGHT / down);
   return {
@@ -59,8 +58,8 @@ export function heatMapLayout(source: readonly string[], target: readonly string
     cell: { width: cellWidth, height: cellHeight },
     width: cellWidth * across,
     height: cellHeight * down,
-    interval: { columns: labelInterval(cellWidth, MIN_LETTER_CELL, NUMBER_WIDTH), rows: labelInterval(cellHeight, MIN_LETTER_CELL, 14) },
-    letter: { columns: letter(cellWidth), rows: letter(cellHeight) },
+    interval: { columns: labelInterval(cellWidth, MIN_LABELED_CELL, NUMBER_WIDTH), rows: labelInterval(cellHeight, MIN_LABELED_CELL, 14) },
+    fontSize: { columns: fontSizeOf(cellWidth), rows: fontSizeOf(cellHeight) },
     rotated,
   };
 }

@@ -26,8 +26,8 @@ function formatWeight(value: number, shares: boolean): string {
 }
 
 function listWeights(values: ArrayLike<number>, names: readonly string[], shares: boolean): string {
-  const found = topValues(values, 4).filter(({ value }, at) => at === 0 || !shares || value >= 0.005);
-  return found.map(({ index, value }) => `${isolated(names[index] ?? "")} (${index + 1}) ${formatWeight(value, shares)}`).join(", ");
+  const maxima = topValues(values, 4).filter(({ value }, at) => at === 0 || !shares || value >= 0.005);
+  return maxima.map(({ index, value }) => `${isolated(names[index] ?? "")} (${index + 1}) ${formatWeight(value, shares)}`).join(", ");
 }
 
 /** Computation of an attention weight: softmax, rank, and score relative to the maximum. */

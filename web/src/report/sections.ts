@@ -11,13 +11,13 @@ export interface ReportSection {
 
 /** Groups adjacent parts of the same title. */
 export function groupSections(parts: readonly DocumentPart[]): ReportSection[] {
-  const found: ReportSection[] = [];
+  const sections: ReportSection[] = [];
   for (const part of parts) {
-    const last = found.at(-1);
+    const last = sections.at(-1);
     if (last?.title === part.title) last.parts.push(part);
-    else found.push({ title: part.title, parts: [part] });
+    else sections.push({ title: part.title, parts: [part] });
   }
-  return found;
+  return sections;
 }
 
 /** Paragraphs of a text, each on one line. */
@@ -52,13 +52,13 @@ function searchableText({ outputs: examples, errors, group }: ReportExample): st
 /** Examples that contain all words of a search and an error of a kind ("": any), in an order. */
 export function filterExamples(examples: readonly ReportExample[], search: string, kind: ErrorKind | "", order: ErrorOrder): ReportExample[] {
   const searchedWords = search.toLowerCase().split(/\s+/).filter((word) => word !== "");
-  const kept = examples.filter((example) => {
-    const own = searchedWords.length > 0 ? searchableText(example) : "";
-    return searchedWords.every((word) => own.includes(word)) && (kind === "" || example.errors.some((error) => kindOf(error) === kind));
+  const selected = examples.filter((example) => {
+    const exampleText = searchedWords.length > 0 ? searchableText(example) : "";
+    return searchedWords.every((word) => exampleText.includes(word)) && (kind === "" || example.errors.some((error) => kindOf(error) === kind));
   });
-  if (order === "probability") return kept.sort((a, b) => exampleScore(b) - exampleScore(a));
-  if (order === "edits") return kept.sort((a, b) => (b.edits ?? 0) - (a.edits ?? 0));
-  return kept;
+  if (order === "probability") return selected.sort((a, b) => exampleScore(b) - exampleScore(a));
+  if (order === "edits") return selected.sort((a, b) => (b.edits ?? 0) - (a.edits ?? 0));
+  return selected;
 }
 
 /** Notes on an output: truncated, empty, unknown symbols. */

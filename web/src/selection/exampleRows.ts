@@ -38,14 +38,14 @@ export interface ExampleRow {
 export interface ExampleFilter {
   /** Regular expression on source, outputs and references. */
   pattern: string;
-  verdict: "all" | "right" | "wrong";
+  correctness: "all" | "correct" | "wrong";
   minimum: number;
   maximum: number;
   /** Examples selected in another view, with a description. */
   only: { indices: number[]; reason: string } | null;
 }
 
-export const NO_FILTER: ExampleFilter = { pattern: "", verdict: "all", minimum: 0, maximum: Infinity, only: null };
+export const NO_FILTER: ExampleFilter = { pattern: "", correctness: "all", minimum: 0, maximum: Infinity, only: null };
 
 /** Negative coverage deviation penalty: mean of ln(1 + |1 − Σ|⁶) over the column sums Σ (Rikters et al. 2017). */
 export function coverageDeviation(weights: Float32Array, sources: number): number {
@@ -90,19 +90,19 @@ export function parsePattern(pattern: string): RegExp | string {
 
 /** Filters and sorts rows; an invalid expression is ignored. */
 export function filterRows(rows: ExampleRow[], filter: ExampleFilter, order: SortOrder, descending: boolean): ExampleRow[] {
-  const found = parsePattern(filter.pattern);
+  const pattern = parsePattern(filter.pattern);
   const only = filter.only && new Set(filter.only.indices);
-  const kept = rows.filter(
+  const selected = rows.filter(
     (candidate) =>
       (!only || only.has(candidate.index)) &&
-      (filter.verdict === "all" || candidate.example.exact === (filter.verdict === "right")) &&
+      (filter.correctness === "all" || candidate.example.exact === (filter.correctness === "correct")) &&
       candidate.length >= filter.minimum &&
       candidate.length <= filter.maximum &&
-      (typeof found === "string" || searchableTexts(candidate.example).some((text) => found.test(text))),
+      (typeof pattern === "string" || searchableTexts(candidate.example).some((text) => pattern.test(text))),
   );
   const sign = descending ? -1 : 1;
-  if (order === "file") return descending ? kept.reverse() : kept;
-  return kept.sort((left, right) => sign * (left[order] - right[order]) || left.index - right.index);
+  if (order === "file") return descending ? selected.reverse() : selected;
+  return selected.sort((left, right) => sign * (left[order] - right[order]) || left.index - right.index);
 }
 
 function searchableTexts(example: PageExample): string[] {
@@ -128,19 +128,19 @@ export function outputSegments({ edits, traces: [trace] }: PageExample, maximum 
   const named = taskViewOf(trace).texts ? visibleText : visibleSymbol;
   const { steps, missed } = wrongSteps(edits);
   const wrong = new Set(steps);
-  const found: { text: string; wrong: boolean }[] = [];
+  const runs: { text: string; wrong: boolean }[] = [];
   const gap = symbolSeparator(trace);
   const add = (text: string, wrong: boolean): void => {
-    const last = found.at(-1);
+    const last = runs.at(-1);
     if (last) last.text += gap;
     if (last?.wrong === wrong) last.text += text;
-    else found.push({ text, wrong });
+    else runs.push({ text, wrong });
   };
   [...trace.target, END].slice(0, maximum).forEach((symbol, step) => {
     if (trace.output) for (const [at] of missed) if (at === step) add("–", true);
     if (symbol !== END) add(named(symbol), wrong.has(step));
   });
-  return found;
+  return runs;
 }
 
 /** Describes the errors of an output. */
@@ -157,8 +157,8 @@ export function describeResult(example: PageExample, target: string[]): string {
       const next = example.edits.slice(index).find((each) => each.step !== null)?.step;
       return `${named} is missing ${next == null ? "at the end" : `before step ${next + 1}`}`;
     }
-    const own = quoteSymbol(target[edit.step] ?? "");
-    return `step ${edit.step + 1}: ${edit.kind === "insertion" ? `extra ${own} before ${named}` : `${own} instead of ${named}`}`;
+    const outputSymbol = quoteSymbol(target[edit.step] ?? "");
+    return `step ${edit.step + 1}: ${edit.kind === "insertion" ? `extra ${outputSymbol} before ${named}` : `${outputSymbol} instead of ${named}`}`;
   });
   if (words.length === 0) return "Wrong.";
   return `Wrong: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
@@ -212,10 +212,10 @@ export function describeShownErrors(each: ConfusionCount, examples: readonly Pag
 
 /** Confusions of an output that occur more than once in the file, at most three. */
 export function repeatedConfusions(example: PageExample, trace: Trace, all: readonly ConfusionCount[]): ConfusionCount[] {
-  const found = example.edits.flatMap((edit) =>
+  const confusions = example.edits.flatMap((edit) =>
     edit.kind === "same" ? [] : all.filter((each) => isConfusion(each, edit, trace) && each.count > 1 && each.example_indices.length > 0),
   );
-  return [...new Set(found)].slice(0, 3);
+  return [...new Set(confusions)].slice(0, 3);
 }
 
 function symbolAt(trace: Trace, index: number | null): string {

@@ -59,7 +59,7 @@ export function editSource(request: DecodeRequest, symbols: string[], separator:
   return { ...request, text: next.join(separator), ...moveOverrides(request, oldPositions) };
 }
 
-/** Masks and overrides after position p has become places[p] (null: a new symbol). */
+/** Masks and overrides of an edited source; `oldPositions` has the previous position of each symbol (null: a new symbol). */
 export function moveOverrides(request: DecodeRequest, oldPositions: (number | null)[]): Pick<DecodeRequest, "masked_positions" | "attention_overrides"> {
   return {
     masked_positions: oldPositions.flatMap((old, now) => (old !== null && request.masked_positions.includes(old) ? [now] : [])),
@@ -104,24 +104,24 @@ const CHANGE_FIELDS = ["text", "features", "prefix", "masked_positions", "attent
 
 /** Run-length encoding of numbers with five digits: `0*57_1_0*42`. */
 function encodeRuns(values: readonly number[]): string {
-  const found: [number, number][] = [];
+  const runs: [number, number][] = [];
   for (const each of values) {
-    const [value, last] = [Number(each.toPrecision(5)), found.at(-1)];
+    const [value, last] = [Number(each.toPrecision(5)), runs.at(-1)];
     if (last?.[0] === value) last[1]++;
-    else found.push([value, 1]);
+    else runs.push([value, 1]);
   }
-  return found.map(([value, times]) => (times > 1 ? `${value}*${times}` : `${value}`)).join("_");
+  return runs.map(([value, times]) => (times > 1 ? `${value}*${times}` : `${value}`)).join("_");
 }
 
 /** Encodes overrides; equal rows of consecutive steps are merged, as `3*14`. */
 function encodeOverrides(rows: readonly AttentionOverride[]): string {
-  const found: { first: number; times: number; row: string }[] = [];
+  const groups: { first: number; times: number; row: string }[] = [];
   for (const { step, weights } of rows) {
-    const [row, last] = [encodeRuns(weights), found.at(-1)];
+    const [row, last] = [encodeRuns(weights), groups.at(-1)];
     if (last?.row === row && last.first + last.times === step) last.times++;
-    else found.push({ first: step, times: 1, row });
+    else groups.push({ first: step, times: 1, row });
   }
-  return found.map(({ first, times, row }) => `${first}${times > 1 ? `*${times}` : ""}_${row}`).join("__");
+  return groups.map(({ first, times, row }) => `${first}${times > 1 ? `*${times}` : ""}_${row}`).join("__");
 }
 
 /** Maximum number of weights in an address, which is untrusted. */
@@ -171,7 +171,7 @@ export interface RequestHistory {
   now: number;
 }
 
-/** Appends a request; `over` replaces the current one, as while dragging. */
+/** Appends a request; `replace` replaces the current one, as while dragging. */
 export function pushRequest(history: RequestHistory, request: DecodeRequest, replace = false): RequestHistory {
   if (sameRequest(history.past[history.now]!, request)) return history;
   const past = [...history.past.slice(0, history.now + (replace ? 0 : 1)), request].slice(-200);

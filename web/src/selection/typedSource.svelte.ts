@@ -7,7 +7,7 @@ import { selection } from "./selection.svelte";
 
 class TypedSource {
   features = $state.raw("");
-  problem = $state.raw("");
+  errorText = $state.raw("");
   /** Source typed in a link: its output keeps the rest of the selection of the link. */
   restoredText = "";
 
@@ -21,7 +21,7 @@ class TypedSource {
       const features = this.features.trim() === "" ? [] : this.features.trim().split(/\s+/);
       if (typed === "" || !page.served) {
         page.typedExample = null;
-        this.problem = "";
+        this.errorText = "";
         return;
       }
       const [outputs, lattice] = untrack(() => [this.numOutputs, page.examples.some((example) => example.traces[0]?.lattice)]);
@@ -31,16 +31,16 @@ class TypedSource {
         (example) => {
           page.typedExample = example;
           if (this.restoredText !== typed) selection.choose(selection.example, 0);
-          this.restoredText = this.problem = "";
+          this.restoredText = this.errorText = "";
         },
-        (why) => (this.problem = why),
+        (why) => (this.errorText = why),
       );
     });
     // Selecting another example clears the input.
     let hasResult = false;
     $effect(() => {
-      if (hasResult && page.typedExample === null && this.problem === "") selection.typed = "";
-      hasResult = page.typedExample !== null || this.problem !== "";
+      if (hasResult && page.typedExample === null && this.errorText === "") selection.typed = "";
+      hasResult = page.typedExample !== null || this.errorText !== "";
     });
   }
 }

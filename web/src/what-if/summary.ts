@@ -11,12 +11,12 @@ import { quoteSymbol, quoteText, visibleSymbol } from "../drawing/symbols";
 export interface StepChange {
   step: number | null;
   newStep: number | null;
-  symbol: string | undefined;
-  now: string | undefined;
-  before: number | null;
-  after: number | null;
-  /** Change of the probability of one symbol. */
-  move: number | null;
+  oldSymbol: string | undefined;
+  newSymbol: string | undefined;
+  oldProbability: number | null;
+  newProbability: number | null;
+  /** Change of the probability; null if the symbols differ. */
+  probabilityChange: number | null;
   divergence: number | null;
 }
 
@@ -24,22 +24,23 @@ export interface StepChange {
  * Probability of each symbol of the original output before and after the change. If a different prefix is forced,
  * probabilities of each output, paired by the index of the step.
  */
-export function stepChanges({ before, after, rescored: same, kl_divergence: divergence, compared_output: comparedOutput }: WhatIfResponse): StepChange[] {
-  const [trace, other] = [before.traces[0], after.traces[0]];
-  if (!trace || !other) return [];
+export function stepChanges({ before, after, rescored, kl_divergence: divergence, compared_output: comparedOutput }: WhatIfResponse): StepChange[] {
+  const [oldTrace, newTrace] = [before.traces[0], after.traces[0]];
+  if (!oldTrace || !newTrace) return [];
   // The changed source cannot have these tags or this position: nothing is compared.
-  const compared = trace.target.length === 0 || divergence.shape[0] !== 0;
-  const own = comparedOutput === "after";
-  const [oldValues, newValues, bits] = [decodeArray(trace.log_probabilities), decodeArray(same.log_probabilities), decodeArray(divergence)];
-  const pairs = own ? pairByIndex(trace.target.length, other.target.length) : alignSteps(trace.target, other.target);
+  const isComparable = oldTrace.target.length === 0 || divergence.shape[0] !== 0;
+  const hasOwnPrefix = comparedOutput === "after";
+  const [oldLogProbabilities, newLogProbabilities, bits] = [decodeArray(oldTrace.log_probabilities), decodeArray(rescored.log_probabilities), decodeArray(divergence)];
+  const pairs = hasOwnPrefix ? pairByIndex(oldTrace.target.length, newTrace.target.length) : alignSteps(oldTrace.target, newTrace.target);
   return pairs.map(([step, newStep]) => {
-    const at = own ? newStep : step;
-    const symbol = step === null ? undefined : trace.target[step];
-    const now = newStep === null ? undefined : other.target[newStep];
-    const oldOutput = compared && step !== null ? Math.exp(oldValues[step] ?? 0) : null;
-    const next = compared && at !== null ? Math.exp(newValues[at] ?? -Infinity) : null;
-    const paired = oldOutput !== null && next !== null;
-    return { step, newStep, symbol, now, before: oldOutput, after: next, move: paired && (!own || symbol === now) ? next - oldOutput : null, divergence: paired ? (bits[step!] ?? 0) : null };
+    const scoredStep = hasOwnPrefix ? newStep : step;
+    const oldSymbol = step === null ? undefined : oldTrace.target[step];
+    const newSymbol = newStep === null ? undefined : newTrace.target[newStep];
+    const oldProbability = isComparable && step !== null ? Math.exp(oldLogProbabilities[step] ?? 0) : null;
+    const newProbability = isComparable && scoredStep !== null ? Math.exp(newLogProbabilities[scoredStep] ?? -Infinity) : null;
+    const isPaired = oldProbability !== null && newProbability !== null;
+    const probabilityChange = isPaired && (!hasOwnPrefix || oldSymbol === newSymbol) ? newProbability - oldProbability : null;
+    return { step, newStep, oldSymbol, newSymbol, oldProbability, newProbability, probabilityChange, divergence: isPaired ? (bits[step!] ?? 0) : null };
   });
 }
 
@@ -49,14 +50,14 @@ function pairByIndex(before: number, after: number): [number | null, number | nu
 }
 
 /** Whether a step has probabilities to compare. */
-export const isComparable = ({ before, after }: StepChange): boolean => (before ?? after) !== null;
+export const hasProbability = ({ oldProbability, newProbability }: StepChange): boolean => (oldProbability ?? newProbability) !== null;
 
 /** Number of a step; "" for an unpaired new step. */
-export const stepNumber = ({ step, newStep, after }: StepChange): number | "" => (step !== null ? step + 1 : after !== null ? newStep! + 1 : "");
+export const stepNumber = ({ step, newStep, newProbability }: StepChange): number | "" => (step !== null ? step + 1 : newProbability !== null ? newStep! + 1 : "");
 
 /** Step with the largest change of probability, or null. */
 export function largestChange(all: StepChange[]): StepChange | null {
-  const size = ({ move }: StepChange) => Math.abs(move ?? 0);
+  const size = ({ probabilityChange }: StepChange) => Math.abs(probabilityChange ?? 0);
   return all.reduce<StepChange | null>((best, change) => (size(change) > (best ? size(best) : 0) ? change : best), null);
 }
 
@@ -64,13 +65,13 @@ export function largestChange(all: StepChange[]): StepChange | null {
 const MAX_QUOTED_LENGTH = 60;
 /** Description of a changed source; of a long one, only of the changed part. */
 function describeSourceChange(before: string, after: string): string {
-  const [oldValues, now] = [[...before], [...after]];
-  const minimum = Math.min(oldValues.length, now.length);
+  const [oldCharacters, newCharacters] = [[...before], [...after]];
+  const minimum = Math.min(oldCharacters.length, newCharacters.length);
   if (minimum <= MAX_QUOTED_LENGTH) return `replacing the source ${quoteText(before)} by ${quoteText(after)}`;
   let [start, end] = [0, 0];
-  while (start < minimum && oldValues[start] === now[start]) start++;
-  while (end < minimum - start && oldValues.at(-1 - end) === now.at(-1 - end)) end++;
-  const [oldPart, newPart] = [oldValues, now].map((all) => quoteText(all.slice(start, all.length - end).join("")));
+  while (start < minimum && oldCharacters[start] === newCharacters[start]) start++;
+  while (end < minimum - start && oldCharacters.at(-1 - end) === newCharacters.at(-1 - end)) end++;
+  const [oldPart, newPart] = [oldCharacters, newCharacters].map((characters) => quoteText(characters.slice(start, characters.length - end).join("")));
   return `replacing ${oldPart} by ${newPart} in the source, from character ${start + 1} on`;
 }
 
@@ -116,34 +117,34 @@ export function describeWhatIf(before: DecodeRequest, after: DecodeRequest, diff
   if (subject === "") return "No change.";
   const all = stepChanges(difference);
   const maximum = largestChange(all);
-  const other = difference.compared_output === "after" ? all.find(({ symbol, now }) => symbol !== now) : undefined;
-  const [oldOutput, now] = [trace, difference.after.traces[0]].map((each) => quoteText(each?.output ?? ""));
-  const effect = other ? describeDivergence(other, all) : maximum && trace && Math.abs(maximum.move ?? 0) >= 0.0005 ? describeLargestChange(maximum, trace) : "";
+  const other = difference.compared_output === "after" ? all.find(({ oldSymbol, newSymbol }) => oldSymbol !== newSymbol) : undefined;
+  const [oldOutput, newOutput] = [trace, difference.after.traces[0]].map((each) => quoteText(each?.output ?? ""));
+  const effect = other ? describeDivergence(other, all) : maximum && trace && Math.abs(maximum.probabilityChange ?? 0) >= 0.0005 ? describeLargestChange(maximum, trace) : "";
   const { output: outputNoun, autoregressive } = taskViewOf(trace);
-  const written = oldOutput === now ? `the ${outputNoun} stays ${oldOutput}` : `the ${outputNoun} becomes ${now} instead of ${oldOutput}${other || !autoregressive ? "" : describeFirstDifference(all, difference, effect && maximum)}`;
+  const outputClause = oldOutput === newOutput ? `the ${outputNoun} stays ${oldOutput}` : `the ${outputNoun} becomes ${newOutput} instead of ${oldOutput}${other || !autoregressive ? "" : describeFirstDifference(all, difference, effect && maximum)}`;
   const start = subject[0]!.toUpperCase() + subject.slice(1);
-  if (effect === "" && oldOutput === now) return `${start} has almost no effect: ${written}.`;
-  return effect === "" ? `${start}: ${written}.` : `${start} ${effect}; ${written}.`;
+  if (effect === "" && oldOutput === newOutput) return `${start} has almost no effect: ${outputClause}.`;
+  return effect === "" ? `${start}: ${outputClause}.` : `${start} ${effect}; ${outputClause}.`;
 }
 
-/** First step at which the outputs differ, unless the sentence already names it. */
-function describeFirstDifference(all: StepChange[], { before, after }: WhatIfResponse, oldOverrides: StepChange | null | ""): string {
-  const other = after.traces[0]?.target;
-  const at = before.traces[0]!.target.findIndex((symbol, step) => symbol !== other?.[step]);
-  const change = all.find(({ step }) => step === at);
-  if (!change || change === oldOverrides || change.move === null) return "";
-  return ` from step ${at + 1} on, where p(${visibleSymbol(change.symbol!)}) changes from ${formatProbability(change.before!)} to ${formatProbability(change.after!)}`;
+/** Describes the first step at which the outputs differ; "" if the sentence already describes it (`describedChange`). */
+function describeFirstDifference(all: StepChange[], { before, after }: WhatIfResponse, describedChange: StepChange | null | ""): string {
+  const newTarget = after.traces[0]?.target;
+  const index = before.traces[0]!.target.findIndex((symbol, step) => symbol !== newTarget?.[step]);
+  const change = all.find(({ step }) => step === index);
+  if (!change || change === describedChange || change.probabilityChange === null) return "";
+  return ` from step ${index + 1} on, where p(${visibleSymbol(change.oldSymbol!)}) changes from ${formatProbability(change.oldProbability!)} to ${formatProbability(change.newProbability!)}`;
 }
 
-function describeLargestChange({ step, symbol, before, after, move }: StepChange, trace: Trace): string {
+function describeLargestChange({ step, oldSymbol, oldProbability, newProbability, probabilityChange }: StepChange, trace: Trace): string {
   const { autoregressive, per_position } = taskViewOf(trace);
-  const verb = move! < 0 ? "lowers" : "raises";
-  return `${verb} p(${visibleSymbol(symbol!)})${autoregressive ? ` at step ${step! + 1}` : per_position ? ` at position ${step! + 1}` : ""} from ${formatProbability(before!)} to ${formatProbability(after!)}`;
+  const verb = probabilityChange! < 0 ? "lowers" : "raises";
+  return `${verb} p(${visibleSymbol(oldSymbol!)})${autoregressive ? ` at step ${step! + 1}` : per_position ? ` at position ${step! + 1}` : ""} from ${formatProbability(oldProbability!)} to ${formatProbability(newProbability!)}`;
 }
 
 /** First step at which the outputs differ, and the step with the largest divergence. */
-function describeDivergence({ step, newStep, symbol, now, before, after }: StepChange, all: StepChange[]): string {
-  const first = now === undefined ? `ends before step ${step! + 1}` : `outputs ${quoteSymbol(now)} (p = ${formatProbability(after!)})${symbol === undefined ? "" : ` instead of ${quoteSymbol(symbol)} (p = ${formatProbability(before!)})`} at step ${newStep! + 1}`;
+function describeDivergence({ step, newStep, oldSymbol, newSymbol, oldProbability, newProbability }: StepChange, all: StepChange[]): string {
+  const first = newSymbol === undefined ? `ends before step ${step! + 1}` : `outputs ${quoteSymbol(newSymbol)} (p = ${formatProbability(newProbability!)})${oldSymbol === undefined ? "" : ` instead of ${quoteSymbol(oldSymbol)} (p = ${formatProbability(oldProbability!)})`} at step ${newStep! + 1}`;
   const largest = all.reduce((best, each) => ((each.divergence ?? 0) > (best.divergence ?? 0) ? each : best));
   return (largest.divergence ?? 0) >= 0.005 ? `${first}, with the largest KL divergence at step ${largest.step! + 1} (${largest.divergence!.toFixed(2)} bits)` : first;
 }

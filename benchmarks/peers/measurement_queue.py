@@ -34,17 +34,17 @@ class BenchmarkPlan(NamedTuple):
         return [task for task in TASK_ORDER if task in self.tasks and not (task == "start" and "train" in self.tasks)]
 
 
-class Lane:
+class MeasurementQueue:
     """Measurements of some cells, one command at a time."""
 
     def __init__(
         self, plan: BenchmarkPlan, cells: Sequence[Cell], options: MeasurementOptions, results: Results
     ) -> None:
-        """Create the lane without running any command.
+        """Create the queue without running any command.
 
         Args:
             plan: Selected measurements.
-            cells: Cells of this lane.
+            cells: Cells of this queue.
             options: Duration, time limit and core of the commands.
             results: Results, which receive the records.
         """
