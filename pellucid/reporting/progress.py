@@ -8,6 +8,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from pellucid.arguments import argument_error
 from pellucid.config.settings import Task
 from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
@@ -29,11 +30,27 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
 
     Yields:
         The reporter; the bar is removed at the end of the block.
+
+    Raises:
+        ArgumentError: The stream is no text stream.
     """
-    console = PipeSafeConsole(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+    console = PipeSafeConsole(file=_checked_stream(stream), highlight=False, soft_wrap=True)
     bar = build_progress_bars(console)
     with bar:
         yield ProgressReporter(console, bar)
+
+
+def _checked_stream(stream: TextIO | None) -> TextIO:
+    """Return an output stream, standard error for None; raise `ArgumentError` for another value without `write`."""
+    if stream is None:
+        return sys.stderr
+    try:
+        writable = callable(stream.write) and callable(stream.flush)
+    except Exception:  # methods of the value may raise anything
+        writable = False
+    if not writable:
+        raise argument_error("stream", "a text stream or None", stream)
+    return stream
 
 
 def build_progress_bars(console: "PipeSafeConsole") -> Progress:
@@ -196,8 +213,11 @@ def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
 
     Yields:
         The reporter; the bars are removed at the end of the block.
+
+    Raises:
+        ArgumentError: The stream is no text stream.
     """
-    console = PipeSafeConsole(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+    console = PipeSafeConsole(file=_checked_stream(stream), highlight=False, soft_wrap=True)
     bars = build_progress_bars(console)
     with bars:
         yield MultiProgress(console, bars)

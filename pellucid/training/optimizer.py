@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from pellucid.arguments import check_arguments
 from pellucid.config.settings import TrainingConfig
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.requests import request_of
@@ -339,12 +340,16 @@ def build_average(network: nn.Module, config: TrainingConfig) -> Average | None:
             return CheckpointAverage(network, config.averaged_checkpoints)
 
 
+@check_arguments
 @contextmanager
 def averaged_weights(average: Average | None) -> Iterator[None]:
     """Give the network of an average the averaged parameters for a block; afterwards it has its own again, bit for bit.
 
     Args:
         average: Average of the network's parameters; None changes nothing.
+
+    Raises:
+        ArgumentError: The argument is no average.
     """
     if average is None:
         yield
