@@ -91,7 +91,7 @@ def entropy(
     """
     probabilities = np.exp(log_probabilities)
     terms = np.where(probabilities > 0, probabilities * np.where(probabilities > 0, log_probabilities, 0), 0)
-    bits: Float[np.ndarray, "*shape"] = np.asarray(np.maximum(-terms.sum(axis=-1) / np.log(2), 0))
+    bits: Float[np.ndarray, "*shape"] = np.asarray(np.maximum(-terms.sum(axis=-1) / np.log(2), 0) + 0.0)
     return bits
 
 
@@ -120,5 +120,5 @@ def kl_divergence(
     probabilities = np.exp(before)
     support = probabilities > 0
     ratios = np.subtract(before, after, out=np.zeros_like(before), where=support)
-    bits: Float[np.ndarray, "*shape"] = np.asarray(np.maximum((probabilities * ratios).sum(axis=-1) / np.log(2), 0))
+    bits: Float[np.ndarray, "*shape"] = np.asarray(np.maximum((probabilities * ratios).sum(axis=-1) / np.log(2), 0) + 0.0)
     return bits

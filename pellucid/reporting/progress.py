@@ -34,23 +34,21 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
     Raises:
         ArgumentError: The stream is no text stream.
     """
-    console = PipeSafeConsole(file=_checked_stream(stream), highlight=False, soft_wrap=True)
+    _check_stream(stream)
+    console = PipeSafeConsole(file=sys.stderr if stream is None else stream, highlight=False, soft_wrap=True)
     bar = build_progress_bars(console)
     with bar:
         yield ProgressReporter(console, bar)
 
 
-def _checked_stream(stream: TextIO | None) -> TextIO:
-    """Return an output stream, standard error for None; raise `ArgumentError` for another value without `write`."""
-    if stream is None:
-        return sys.stderr
+def _check_stream(stream: TextIO | None) -> None:
+    """Raise `ArgumentError` for a value that is neither None nor has the methods of an output stream."""
     try:
-        writable = callable(stream.write) and callable(stream.flush)
+        writable = stream is None or (callable(stream.write) and callable(stream.flush))
     except Exception:  # methods of the value may raise anything
         writable = False
     if not writable:
         raise argument_error("stream", "a text stream or None", stream)
-    return stream
 
 
 def build_progress_bars(console: "PipeSafeConsole") -> Progress:
@@ -217,7 +215,8 @@ def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
     Raises:
         ArgumentError: The stream is no text stream.
     """
-    console = PipeSafeConsole(file=_checked_stream(stream), highlight=False, soft_wrap=True)
+    _check_stream(stream)
+    console = PipeSafeConsole(file=sys.stderr if stream is None else stream, highlight=False, soft_wrap=True)
     bars = build_progress_bars(console)
     with bars:
         yield MultiProgress(console, bars)
