@@ -196,7 +196,7 @@ MEASURES: list[Callable[[np.ndarray], object]] = [
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_rows_that_sum_to_more_than_one_are_refused(measure: Callable[[np.ndarray], object]) -> None:
-    message = r"^weights\[1\]: expected a row of weights that sums to at most 1, got a sum of 1\.5; divide the row by its"
+    message = r"^weights\[1\]: expected a row of weights that sums to at most 1, got a sum of 1\.5; divide "
     with pytest.raises(ArgumentError, match=message):
         measure(np.array([[0.5, 0.5, 0], [0.5, 0.5, 0.5]]))
 

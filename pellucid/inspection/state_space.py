@@ -158,8 +158,8 @@ def collect_states(
 
     Raises:
         ConfigError: The model does not decode symbol by symbol.
-        InputError: The model is an ensemble.
-        ArgumentError: A field of a trace is wrong, a trace is of another model, or `max_states` is below 1.
+        ArgumentError: The model is an ensemble, a field of a trace is wrong, a trace is of another model, or
+            `max_states` is below 1.
     """
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     counts = [0, 0]
