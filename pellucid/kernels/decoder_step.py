@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from pellucid.kernels.argument_checks import check_decoder, check_head
 from pellucid.kernels.arithmetic import Flat, gemm, gemm_add
 from pellucid.kernels.attention import (
     KeyMatrix,
@@ -102,9 +103,9 @@ class PreparedDecoder(NamedTuple):
         Each running source has the same number of hypotheses, which are consecutive.
 
         Args:
-            symbols: Previous symbol of each hypothesis.
-            hidden: h.
-            cell: c; None where the cell has none.
+            symbols: Previous symbol of each hypothesis: an id of the vocabulary, which is not checked at each step.
+            hidden: h, as many rows as symbols.
+            cell: c, of the same shape; None where the cell has none.
             attention_state: Attention weights of the previous step; only the location-sensitive score reads them.
 
         Raises:
@@ -126,7 +127,12 @@ def prepare_decoder_numpy(parameters: DecoderParameters, head: Head, inputs: Att
         parameters: Parameters of the decoder's step.
         head: Parameters of the output layer.
         inputs: Keys, memory and lengths of the sources.
+
+    Raises:
+        ArgumentError: The shapes do not fit each other, or a length is out of range.
     """
+    check_decoder(parameters, inputs)
+    check_head(parameters, head, inputs.memory.shape[2])
     _, memory, lengths = (contiguous(array) for array in inputs)
     state, context = contiguous(head.state.T), contiguous(head.context.T)
     with defer_signals():

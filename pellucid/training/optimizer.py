@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from pellucid.arguments import check_arguments
 from pellucid.config.settings import TrainingConfig
+from pellucid.errors import ArgumentError
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.requests import request_of
 
@@ -217,7 +218,13 @@ def adam_update_numba(
         mean: m.
         square: v.
         coefficients: a, b, s and ε.
+
+    Raises:
+        ArgumentError: A moment has another shape than the gradient.
     """
+    for name, moment in (("mean", mean), ("square", square)):
+        if moment.shape != gradient.shape:
+            raise ArgumentError(f"{name}: expected shape {tuple(gradient.shape)}, got {tuple(moment.shape)}")
     from pellucid.kernels.adam import adam_kernel  # Numba takes a second to import
 
     adam_kernel(gradient.numpy(), mean.numpy(), square.numpy(), np.array(coefficients, dtype=np.float32))
