@@ -147,8 +147,9 @@ INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
     (
         search,
         {"head": Head(ones(V + 1, H), ones(0, D), ones(V + 1))},
-        "head.bias: expected from 3 to 9 symbols, the rows of parameters.table, got 10",
+        "head.bias: expected from 1 to 9 symbols, the rows of parameters.table, got 10",
     ),
+    (search, {"head": Head(ones(2, H), ones(0, D), ones(2))}, "head.bias: expected more than 2 symbols, of which 2 is"),
     (search, {"inputs": INPUTS._replace(lengths=LENGTHS - 1)}, "lengths: expected whole numbers from 1 to 5, got 0"),
     (search, {"inputs": INPUTS._replace(memory=ones(0, S, D))}, "inputs.memory: expected an array B × S × D that is"),
     (search, {"first": InitialState(ones(B - 1, H), None, None)}, "hidden: expected an array of shape (3, 2), got (2,"),

@@ -180,8 +180,8 @@ def check_head(parameters: DecoderParameters, head: Head, memory_size: int) -> N
     check_shape("head.bias", head.bias, (symbols,))
     for name, matrix, columns in (("state", head.state, size), ("context", head.context, memory_size)):
         check_shape(f"head.{name}", matrix, (symbols if matrix.size else 0, columns))
-    if not EOS < symbols <= len(parameters.table):
-        expected = f"from {EOS + 1} to {len(parameters.table)} symbols, the rows of parameters.table"
+    if not 1 <= symbols <= len(parameters.table):
+        expected = f"from 1 to {len(parameters.table)} symbols, the rows of parameters.table"
         raise ArgumentError(f"head.bias: expected {expected}, got {symbols}")
 
 
@@ -192,6 +192,8 @@ def check_limits(limits: SearchLimits, symbols: int) -> None:
         limits: Suppressed symbols, length limits and number of recorded candidates.
         symbols: V.
     """
+    if symbols <= EOS:
+        raise ArgumentError(f"head.bias: expected more than {EOS} symbols, of which {EOS} is EOS, got {symbols}")
     check_shape("limits.suppressed", limits.suppressed, (symbols,))
     if min(limits.min_length, limits.max_length) < 0:
         raise ArgumentError(f"limits: expected lengths of at least 0, got {limits.min_length} and {limits.max_length}")
