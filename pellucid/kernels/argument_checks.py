@@ -181,7 +181,8 @@ def check_output_layer(parameters: DecoderParameters, output_layer: OutputLayerP
     size, symbols = parameters.recurrent.shape[-1], len(output_layer.bias)
     check_shape("output_layer.bias", output_layer.bias, (symbols,))
     for name, matrix, columns in (("state", output_layer.state, size), ("context", output_layer.context, memory_size)):
-        check_shape(f"output_layer.{name}", matrix, (symbols if matrix.size else 0, columns))
+        if matrix.size:  # a part that the layer does not read is empty
+            check_shape(f"output_layer.{name}", matrix, (symbols, columns))
     if not 1 <= symbols <= len(parameters.projected_inputs):
         expected = f"from 1 to {len(parameters.projected_inputs)} symbols, the rows of parameters.projected_inputs"
         raise ArgumentError(f"output_layer.bias: expected {expected}, got {symbols}")
