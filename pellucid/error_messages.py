@@ -44,6 +44,15 @@ def describe_value(value: object) -> str:
         return f"a value of type {type(value).__name__}"
 
 
+def describe_suffix(suffix: str) -> str:
+    """Return the ending of a file name as error messages quote it: "'.pdf'", or "a name without an ending".
+
+    Args:
+        suffix: The suffix with its period; "" for none.
+    """
+    return quote(suffix) if suffix else "a name without an ending"
+
+
 def escape_json(text: str) -> str:
     r"""Return JSON with escapes for characters that control a terminal or end a line: \x7f becomes \u007f.
 

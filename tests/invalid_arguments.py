@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections import UserList, UserString
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from decimal import Decimal
 from functools import partial
@@ -27,9 +28,13 @@ from pellucid import api
 from pellucid.config.settings import Config, SearchConfig
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example, parse_pairs, parse_sources, read_examples
+from pellucid.decoding.inference import evaluation_mode, evaluation_modes
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, InputError
 from pellucid.reporting.display_text import format_probability
+from pellucid.reporting.figures import drawable_tick_labels
+from pellucid.reporting.progress import multi_progress, training_progress
+from pellucid.training.optimizer import averaged_weights
 
 Call = Callable[[Any], object]
 
@@ -205,6 +210,16 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "with_beam.beam_size": model.with_beam,
         "with_search.search": model.with_search,
         "with_options.options": model.with_options,
+        "can_produce.symbol": model.tokenizers.target.can_produce,
+        "join.symbols": model.tokenizers.target.join,
+        "encode.symbols": model.vocabularies.target.encode,
+        "register_task.task": pellucid.register_task,
+        "training_progress.stream": partial(enter, training_progress),
+        "multi_progress.stream": partial(enter, multi_progress),
+        "drawable_tick_labels.figure": partial(enter, drawable_tick_labels),
+        "averaged_weights.average": partial(enter, averaged_weights),
+        "evaluation_mode.network": partial(enter, evaluation_mode),
+        "evaluation_modes.networks": partial(enter, evaluation_modes),
         "save.path": trace.save,
         "to_json.compact": trace.to_json,
         "to_record.compact": trace.to_record,
@@ -238,6 +253,12 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         },
         **{f"config.{name}": partial(train_with_setting, pairs, name) for name in field_names(Config)},
     }
+
+
+def enter(manager: Callable[[Any], AbstractContextManager[object]], value: object) -> None:
+    """Enter and leave a context with this argument."""
+    with manager(value):
+        pass
 
 
 def field_names(struct: type[msgspec.Struct]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from sample_traces import make_trace
 from small_networks import SEEDS
 
-from pellucid.decoding.trace import END
+from pellucid.decoding.trace import END, Trace
+from pellucid.errors import ArgumentError
 from pellucid.evaluation.alignment import (
     STATISTICS,
     AlignmentSpans,
     absentmindedness_in,
     absentmindedness_out,
     alignment_agreement,
+    attending_rows,
     attention_confidence,
     attention_jumps,
     count_jumps,
@@ -184,3 +186,50 @@ def test_rows_without_weights_are_omitted() -> None:
     assert attention_jumps(with_empty_row).tolist() == [] and trace_statistics(with_empty_row)[0].tolist() == [0, 2]
     single_step_names = {each.name for each in summarize_attention([make_trace("a", ["x"], [[1.0]])])}
     assert "relative entropy" not in single_step_names and "monotonicity" not in single_step_names
+
+
+MEASURES: list[Callable[[np.ndarray], object]] = [
+    *(row_entropy, attending_rows, coverage_deviation, absentmindedness_out, absentmindedness_in),
+    *(attention_confidence, diagonality),
+]
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_rows_that_sum_to_more_than_one_are_refused(measure: Callable[[np.ndarray], object]) -> None:
+    message = r"^weights\[1\]: expected a row of weights that sums to at most 1, got a sum of 1\.5; divide "
+    with pytest.raises(ArgumentError, match=message):
+        measure(np.array([[0.5, 0.5, 0], [0.5, 0.5, 0.5]]))
+
+
+def test_alignment_agreement_and_traces_refuse_rows_that_sum_to_more_than_one() -> None:
+    with pytest.raises(ArgumentError, match=r"^weights\[0, 2\]: expected a row of weights .* got a sum of 2"):
+        alignment_agreement(np.array([[*ROWS[:2], [1, 1, 0]]]), make_spans([0, 0, 0], [1, 1, 1], [True] * 3))
+    trace = make_trace("abc", ["x", END], [[1, 0, 0], [0.5, 0.5, 0.5]])
+    trace_measures: list[Callable[[Trace], object]] = [attention_jumps, trace_statistics]
+    for trace_measure in trace_measures:
+        with pytest.raises(ArgumentError, match=r"^trace\.attention\[1\]: expected a row of weights "):
+            trace_measure(trace)
+    corpus_measures: list[Callable[[list[Trace]], object]] = [count_jumps, mean_attention_map, summarize_attention]
+    for corpus_measure in corpus_measures:
+        with pytest.raises(ArgumentError, match=r"^traces\[1\]\.attention\[1\]: expected a row of weights "):
+            corpus_measure([TRACE, trace])
+
+
+@pytest.mark.parametrize("positions", [3, 1000, 150_000])
+def test_rounded_rows_are_accepted(positions: int) -> None:
+    """Rows may be rounded to six decimals, as in JSON, or to half precision."""
+    weights = np.full((1, positions), 1 / positions)
+    for rounded in (weights.astype(np.float32), weights.round(6), weights.astype(np.float16).astype(np.float32)):
+        assert row_entropy(rounded)[0] == pytest.approx(math.log2(positions), rel=0.06)
+
+
+def test_a_row_may_sum_to_less_than_one_after_a_monotonic_scan() -> None:
+    assert row_entropy(np.array([[0.5, 0.0], [0.0, 0.0]])).tolist() == [0.5, 0]
+    assert absentmindedness_out(np.array([[0.5, 0.0], [0.0, 0.0]])) == 0
+
+
+def test_no_statistic_is_a_negative_zero() -> None:
+    perfect = np.eye(3)
+    for value in [coverage_deviation(perfect), absentmindedness_out(perfect), absentmindedness_in(perfect)]:
+        assert value == 0 and math.copysign(1, value) == 1
+    assert not np.signbit(row_entropy(perfect)).any()

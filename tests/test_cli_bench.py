@@ -89,6 +89,10 @@ def test_scaling_curves_are_plotted_and_printed(
         (("greedy", "--profile"), "--profile requires training"),
         (("all", "--scaling", "a.png"), "--scaling requires one task"),
         (("train", "--scaling", "a.pdf"), "--scaling takes a file that ends with .png or .svg, got '.pdf'"),
+        (
+            ("train", "--scaling", "a"),
+            "--scaling takes a file that ends with .png or .svg, got a name without ",
+        ),
         (("train", "--scaling", "none/a.png"), "cannot write none/a.png: no such folder"),
     ],
 )

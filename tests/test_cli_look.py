@@ -149,10 +149,12 @@ def test_port_in_use_is_an_error() -> None:
     assert message.startswith("--port ") and message.endswith("address already in use")
 
 
-@pytest.mark.parametrize("name", ["a.pdf", "a", "a.html.txt"])
-def test_unknown_suffix_is_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "ending"), [("a.pdf", "'.pdf'"), ("a", "a name without an ending"), ("a.html.txt", "'.txt'")]
+)
+def test_unknown_suffix_is_refused(tmp_path: Path, name: str, ending: str) -> None:
     message = usage_error_message(look("-", "--export", tmp_path / name, stdin=b"one\n"))
-    assert message.startswith("--export takes a file that ends with .html, .png, .svg, .json or .tex, got ")
+    assert message == f"--export takes a file that ends with .html, .png, .svg, .json or .tex, got {ending}"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -84,6 +84,8 @@ def consistent_settings(config: Config) -> Config:
     if config.decoder.order == "attend-then-step":
         config = with_value(config, "decoder.input_feeding", False)
     for side in ("encoder", "decoder"):
+        path = getattr(config, side).pretrained.replace("\0", "")  # no path has a NUL, which is refused
+        config = with_value(config, f"{side}.pretrained", path)
         if getattr(config, side).embedding not in ("learned", "frozen"):
             config = with_value(config, f"{side}.pretrained", "")
             config = with_value(config, "decoder.tie_embeddings", config.decoder.tie_embeddings and side != "decoder")

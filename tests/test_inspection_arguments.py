@@ -17,11 +17,12 @@ from pellucid.data.examples import Example
 from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
-from pellucid.errors import ArgumentError, InputError
+from pellucid.errors import ArgumentError, ConfigError, InputError
 from pellucid.inspection import attribution
 from pellucid.inspection.attribution import attribute
 from pellucid.inspection.distributions import entropy, kl_divergence, step_distributions
 from pellucid.inspection.permutation import permute_attention
+from pellucid.inspection.replay import build_replays, start_replay
 from pellucid.inspection.score_decomposition import decompose_scores
 from pellucid.inspection.state_space import (
     Separation,
@@ -355,7 +356,21 @@ def test_an_ensemble_has_no_states() -> None:
         lambda: collect_states(combined, TRACES),
         lambda: decompose_scores(combined, TRACES),
     ):
-        with pytest.raises(InputError, match="an ensemble has no states of its own"):
+        with pytest.raises(ArgumentError, match=r"^transducer: expected a single model, got an ensemble, which "):
+            call()
+
+
+@pytest.mark.parametrize("name", ["tag", "classify", "point"])
+def test_a_model_without_decoder_is_refused_by_the_name_of_the_argument(name: TaskName) -> None:
+    examples = make_examples(name, 9, 1)
+    model = make_untrained_predictor(make_task_config(name), examples)
+    traces = model.trace(examples[:1])
+    for call in (
+        *(lambda: trace_states(model, traces), lambda: collect_states(model, traces)),
+        *(lambda: start_replay(model, *build_replays(model, traces)), lambda: decompose_scores(model, traces)),
+        *(lambda: attribute(model, traces[0]), lambda: permute_attention(model, traces[0])),
+    ):
+        with pytest.raises(ConfigError, match=r"^transducer: expected outputs written symbol by symbol, but the model"):
             call()
 
 

@@ -120,3 +120,9 @@ def test_the_unknown_symbols_of_a_source_are_listed_with_its_entry() -> None:
     (trace,) = model.with_options(DecodingOptions(lexicon=Lexicon({"a?": ("vw",)}))).predict(["a?"])
     assert (trace.origin, trace.unknown) == ("lexicon", (1,))
     assert trace.unknown == expected.unknown
+
+
+def test_an_entry_has_no_heads() -> None:
+    model = transducer_of({"search": {"max_length": 6}, "attention": {"num_heads": 2}})
+    known, searched = model.with_options(DecodingOptions(lexicon=Lexicon({"a": ("b",)}))).predict(["a", "b"])
+    assert known.heads is None and searched.heads is not None and len(searched.heads) == 2

@@ -40,7 +40,7 @@ def test_the_card_describes_the_model_and_its_data() -> None:
 def test_the_card_is_markdown_without_local_paths() -> None:
     assert read_card().startswith("# A Pellucid model\n") and read_card().endswith("\n")
     assert re.findall(r"^## (.*)$", read_card(), re.MULTILINE) == [
-        "Scores on the development data",
+        "Scores on the validation set",
         "Limitations",
         "Use",
     ]

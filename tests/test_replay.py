@@ -8,7 +8,7 @@ from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
-from pellucid.errors import InputError
+from pellucid.errors import ArgumentError
 from pellucid.inspection import replay as replaying
 from pellucid.inspection.distributions import step_distributions
 from pellucid.inspection.replay import build_replays, evaluation_context, replay_steps, start_replay, target_ids
@@ -65,5 +65,5 @@ def test_an_ensemble_has_no_states() -> None:
     combined = combine_transducers([make_transducer(), make_transducer(seed=4)], ["a", "b"])
     traces: list[Trace] = combined.predict(["abc"])
     (replay,) = build_replays(combined, traces)
-    with pytest.raises(InputError, match="an ensemble has no states"):
+    with pytest.raises(ArgumentError, match=r"^transducer: expected a single model, got an ensemble"):
         start_replay(combined, replay)

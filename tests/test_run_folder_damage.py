@@ -665,7 +665,7 @@ def test_a_card_never_has_the_scores_of_another_validation(run: Path, card_state
     if text_before:
         assert card.read_text("utf-8") == text_before
     else:
-        scores, following = "## Scores on the development data\n\n", "\n\n## Limitations"
+        scores, following = "## Scores on the validation set\n\n", "\n\n## Limitations"
         start, end = original.index(scores) + len(scores), original.index(following)
         unknown = f"Unknown: `log.jsonl` lacks the best validation, at update {best}."
         assert card.read_text("utf-8") == original[:start] + unknown + original[end:]

@@ -40,7 +40,7 @@ def test_every_node_has_the_log_probability_of_its_path(
         tree = result[0].tree
         assert tree is not None and len(tree.ids) > len(tree.attention) > 0
         assert all(parent < node for node, parent in enumerate(tree.parents.tolist()))
-        assert [fate == "ended" for fate in tree.fates] >= [False] * len(tree.fates)
+        assert [status == "ended" for status in tree.statuses] >= [False] * len(tree.statuses)
         for each in result:
             assert path_ids(tree, each.leaf) == each.decoded.ids.tolist()
         nodes = range(0, len(tree.ids), 5)
@@ -51,8 +51,8 @@ def test_every_node_has_the_log_probability_of_its_path(
             np.testing.assert_allclose(tree.log_probabilities[node], scored.log_probabilities[-1], atol=1e-4)
             np.testing.assert_allclose(tree.attention[tree.attention_rows[node]], scored.weights[-1], atol=1e-5)
         parents = {int(parent) for parent in tree.parents}
-        assert all(tree.fates[parent] == "kept" for parent in parents if parent >= 0)
-        assert all(fate != "kept" for fate, node in zip(tree.fates, tree.ids, strict=True) if node == EOS)
+        assert all(tree.statuses[parent] == "kept" for parent in parents if parent >= 0)
+        assert all(status != "kept" for status, node in zip(tree.statuses, tree.ids, strict=True) if node == EOS)
 
 
 def test_a_trace_has_its_search_tree_if_requested() -> None:
@@ -66,4 +66,4 @@ def test_a_trace_has_its_search_tree_if_requested() -> None:
     record = json.loads(lattice.to_json())["lattice"]
     assert [record["symbols"][node] for node in lattice.lattice.path()] == list(plain.target)
     assert record["scores"][record["leaf"]] == pytest.approx(plain.score, abs=1e-4)
-    assert {*record["fates"]} == {"kept", "ended", "pruned"} and len(record["attention"][0]) == 3
+    assert {*record["statuses"]} == {"kept", "ended", "pruned"} and len(record["attention"][0]) == 3

@@ -188,7 +188,7 @@ def replace_letters(examples: Sequence[Example]) -> list[Example]:
         (make_copy_examples(40, seed=1), make_copy_examples(9, seed=2)),
         (replace_letters(make_copy_examples(40, seed=1)), make_copy_examples(10, seed=2)),
     ],
-    ids=["one more", "another order", "other development data", "other symbols"],
+    ids=["one more", "another order", "other validation set", "other symbols"],
 )
 def test_a_run_of_other_data_is_refused(
     tmp_path: Path, training: list[Example], validation_examples: list[Example]

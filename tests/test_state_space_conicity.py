@@ -25,3 +25,10 @@ def test_conicity_is_the_mean_cosine_to_the_mean(count: int, size: int, seed: in
     mean = vectors.mean(axis=0)
     assert conicity(vectors) == pytest.approx(np.mean([1 - cosine(each, mean) for each in vectors]))
     assert conicity(vectors * 7) == pytest.approx(conicity(vectors))
+
+
+def test_conicity_of_equal_vectors_does_not_exceed_one() -> None:
+    """Without the limit the mean cosine of equal vectors is often 1.0000000000000002."""
+    for seed in range(200):
+        vectors = np.tile(np.random.default_rng(seed).normal(size=7), (3, 1))
+        assert 1 - 1e-15 <= conicity(vectors) <= 1

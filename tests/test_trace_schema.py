@@ -26,7 +26,7 @@ from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.decoding.trace_schema import (
     LOG_ZERO,
     VERSION,
-    Fate,
+    NodeStatus,
     LatticeRecord,
     Origin,
     TraceRecord,
@@ -68,7 +68,7 @@ def lattice_fields(draw: st.DrawFn, positions: int) -> dict[str, Any]:
         parents=np.array([draw(st.integers(-1, node - 1)) for node in range(nodes)]),
         log_probabilities=draw_array(draw, (nodes,), st.floats(-50, 0, width=32)),
         scores=draw_array(draw, (nodes,), st.floats(-50, 0, width=32)),
-        fates=tuple(draw(st.lists(st.sampled_from(get_args(Fate)), min_size=nodes, max_size=nodes))),
+        statuses=tuple(draw(st.lists(st.sampled_from(get_args(NodeStatus)), min_size=nodes, max_size=nodes))),
         attention_rows=np.array(draw(st.lists(st.integers(0, rows - 1), min_size=nodes, max_size=nodes))),
         attention=draw_array(draw, (rows, positions), WEIGHTS),
         leaf=draw(st.integers(-1, nodes - 1)),
@@ -192,11 +192,11 @@ def make_trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "this is not a trace of schema version 2"),
+        ("", "this is not a trace of schema version 3"),
         ("[]", "this is not a trace"),
         (b"\xff", "this is not a trace"),
         (make_trace_json(version=None), "missing required field `version`"),
-        (make_trace_json(version=VERSION + 1), "the trace has version 3 of the schema; expected version 2"),
+        (make_trace_json(version=VERSION + 1), "the trace has version 4 of the schema; expected version 3"),
         (make_trace_json(source=[1]), r"`str`.*source"),
         (make_trace_json(target=["x"]), "expected candidates of 1 steps"),
         (make_trace_json(log_probabilities=[0.5]), "log_probabilities: expected 2 numbers, got 1"),
@@ -238,7 +238,7 @@ def test_invalid_traces_are_refused(text: str | bytes, message: str) -> None:
         ("parents", [0], "parents that come before their nodes"),
         ("leaf", 1, "a leaf among the nodes"),
         ("attention_rows", [1], "attention_rows that are rows"),
-        ("fates", [], "a parent, a fate and a look"),
+        ("statuses", [], "a parent, a status and a row of attention"),
         ("attention", [[0.5]], "attention: expected any number of × 3"),
         ("scores", [], "scores: expected 1 numbers, got 0"),
         ("scores", [1e9], "scores: expected log-probabilities, which are at most 0"),
@@ -248,7 +248,7 @@ def test_invalid_traces_are_refused(text: str | bytes, message: str) -> None:
 def test_invalid_search_trees_are_refused(name: str, value: object, message: str) -> None:
     lattice = {
         **{"symbols": ["x"], "parents": [-1], "log_probabilities": [0], "scores": [0]},
-        **{"fates": ["kept"], "attention_rows": [0], "attention": [[1, 0, 0]], "leaf": 0},
+        **{"statuses": ["kept"], "attention_rows": [0], "attention": [[1, 0, 0]], "leaf": 0},
     }
     assert Trace.from_json(make_trace_json(lattice=lattice)).lattice is not None
     with pytest.raises(DataError, match=message):
@@ -262,7 +262,7 @@ def test_the_number_of_empty_rows_is_limited(name: str, rest: list[int], rows: i
     array = {"shape": [rows, *rest], "data": ""}
     lattice = {
         **{"symbols": [], "parents": [], "log_probabilities": [], "scores": []},
-        **{"fates": [], "attention_rows": [], "attention": array, "leaf": -1},
+        **{"statuses": [], "attention_rows": [], "attention": array, "leaf": -1},
     }
     empty_fields = {"source": [], "target": [], "features": 0, "unknown": [], "forced": [], "forced_attention": []}
     empty_fields |= {
@@ -282,7 +282,7 @@ def test_the_number_of_empty_rows_is_limited(name: str, rest: list[int], rows: i
 def test_a_record_of_other_types_is_refused() -> None:
     for changes in ({"target": None}, {"source": [1]}, {"rank": "1"}, {"top": 5}, {"text": object()}):
         record = msgspec.structs.replace(make_small_trace().to_record(), **changes)
-        with pytest.raises(DataError, match="this is not a trace of schema version 2"):
+        with pytest.raises(DataError, match="this is not a trace of schema version 3"):
             Trace.from_record(record)
 
 

@@ -43,9 +43,11 @@ def test_each_suffix_has_its_format(tmp_path: Path) -> None:
     assert r"\begin{tikzpicture}" in (tmp_path / "a.tex").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ["a.pdf", "a", "a.html.txt"])
-def test_unknown_suffix_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"\.html, \.svg, \.png, \.json or \.tex"):
+@pytest.mark.parametrize(
+    ("name", "ending"), [("a.pdf", r"'\.pdf'"), ("a", "a name without an ending"), ("a.html.txt", r"'\.txt'")]
+)
+def test_unknown_suffix_is_refused(tmp_path: Path, name: str, ending: str) -> None:
+    with pytest.raises(InputError, match=rf"\.html, \.svg, \.png, \.json or \.tex, got {ending}$"):
         make_small_trace().save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 

@@ -25,8 +25,8 @@ from pellucid.bench.results import BenchResult, StageTime
 from pellucid.bench.scaling import ScalingPoint, measure_scaling
 from pellucid.cli.arguments import parse_arguments
 from pellucid.config.settings import Threads
-from pellucid.error_messages import escape_json
-from pellucid.errors import InputError, quote
+from pellucid.error_messages import describe_suffix, escape_json
+from pellucid.errors import InputError
 from pellucid.files import write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled
 
@@ -144,7 +144,7 @@ def _backends(args: BenchArguments) -> tuple[bool, ...]:
 def _plan_scaling(args: BenchArguments, path: Path, selection: BenchSelection) -> BenchSelection:
     """Return the one measurement around which curves are plotted; default: small GRU."""
     if path.suffix not in FIGURE_SUFFIXES:
-        raise InputError(f"--scaling takes a file that ends with .png or .svg, got {quote(path.suffix or 'no ending')}")
+        raise InputError(f"--scaling takes a file that ends with .png or .svg, got {describe_suffix(path.suffix)}")
     if not path.absolute().parent.is_dir():
         raise InputError(f"cannot write {path}: no such folder")
     if len(selection.tasks) > 1 or len(args.case) > 1 or len(args.cell) > 1 or args.plain or args.profile:

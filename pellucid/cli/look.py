@@ -18,7 +18,8 @@ from pellucid.config.settings import DataConfig, Device, Header, Limit
 from pellucid.data.examples import STANDARD_INPUT, Example, InputFormat, parse_sources, read_sources
 from pellucid.data.headers import config_for_file
 from pellucid.data.readers import BadLine
-from pellucid.errors import DataError, InputError, quote
+from pellucid.error_messages import describe_suffix
+from pellucid.errors import DataError, InputError
 from pellucid.files import check_writable, write_text
 
 if TYPE_CHECKING:
@@ -119,8 +120,7 @@ def _check_arguments(args: LookArguments) -> None:
         raise InputError(f"--max-examples: expected 1 or more, got {args.max_examples}")
     if args.export is not None and args.export.suffix not in EXPORT_SUFFIXES:
         endings = f"{', '.join(EXPORT_SUFFIXES[:-1])} or {EXPORT_SUFFIXES[-1]}"
-        ending = args.export.suffix or "no ending"
-        raise InputError(f"--export takes a file that ends with {endings}, got {quote(ending)}")
+        raise InputError(f"--export takes a file that ends with {endings}, got {describe_suffix(args.export.suffix)}")
     if args.export is not None:
         check_writable(args.export)
 

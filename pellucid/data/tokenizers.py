@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.argument_checks import argument_error, check_arguments
+from pellucid.argument_checks import argument_error, check_arguments, convert_argument
 from pellucid.config.settings import Count, DataConfig, Normalization
 from pellucid.errors import ConfigError, quote, suggest
 
@@ -219,7 +219,12 @@ class Tokenizer(NamedTuple):
 
         Args:
             symbol: The symbol.
+
+        Raises:
+            ArgumentError: The symbol is no string.
         """
+        if type(symbol) is not str:
+            symbol = convert_argument("symbol", symbol, str)
         if self.kind == "characters":
             return len(symbol) == 1
         if self.kind == "words":
@@ -266,13 +271,27 @@ class Tokenizer(NamedTuple):
         Words are joined by single spaces.
 
         Args:
-            symbols: The symbols; for "whole" and "position" one symbol, several are joined by tabs.
+            symbols: The symbols; for "whole" and "position" one symbol, several are joined by tabs. In a string each
+                character is a symbol.
+
+        Raises:
+            ArgumentError: The symbols are not a sequence of strings.
         """
+        if type(symbols) in (list, tuple, str):
+            try:
+                return self._separator.join(symbols)
+            except TypeError:  # an item is no string
+                pass
+        return self._separator.join(convert_argument("symbols", symbols, Sequence[str]))
+
+    @property
+    def _separator(self) -> str:
+        """Text between two symbols."""
         if self.kind in ("characters", "subwords"):
-            return "".join(symbols)
+            return ""
         if self.kind in UNSPLIT_KINDS:
-            return "\t".join(symbols)  # of a single symbol
-        return (" " if self.kind == "words" else self.kind).join(symbols)
+            return "\t"  # never between symbols of `split`, which returns one
+        return " " if self.kind == "words" else self.kind
 
 
 class Tokenizers(NamedTuple):

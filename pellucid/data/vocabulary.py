@@ -87,9 +87,20 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
         """Return the ids of symbols, UNK for symbols that the vocabulary lacks.
 
         Args:
-            symbols: The symbols.
+            symbols: The symbols; in a string each character is a symbol.
+
+        Raises:
+            ArgumentError: The symbols are no iterable of strings.
         """
-        return list(map(self.ids.get, symbols, repeat(UNK)))
+        if type(symbols) not in (list, tuple, str):
+            symbols = list(convert_argument("symbols", symbols, Iterable[str]))
+        try:
+            ids = list(map(self.ids.get, symbols, repeat(UNK)))
+            if UNK not in ids or {*map(type, symbols)} <= {str}:
+                return ids
+        except TypeError:  # an item is not hashable
+            pass
+        return list(map(self.ids.get, convert_argument("symbols", symbols, Sequence[str]), repeat(UNK)))
 
     def encode_array(self, symbols: Iterable[str]) -> Int[np.ndarray, " N"]:
         """Return the ids of symbols as an array, UNK for symbols that the vocabulary lacks.

@@ -54,7 +54,7 @@ from pellucid.decoding.outputs import (
     with_early_end,
 )
 from pellucid.decoding.search_tree import SearchTreeIds
-from pellucid.decoding.trace_schema import Fate
+from pellucid.decoding.trace_schema import NodeStatus
 from pellucid.errors import ArgumentError, NotFiniteError
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import SearchLimits
@@ -306,7 +306,7 @@ def _search_tree(steps: list[BeamStep], source: int, length: int) -> _SourceTree
     nodes: dict[tuple[int, int], int] = {}
     attention_rows: dict[tuple[int, int], int] = {}
     rows: list[tuple[int, int, int, float, float]] = []
-    fates, attention = list[Fate](), list[Float[np.ndarray, " S"]]()
+    statuses, attention = list[NodeStatus](), list[Float[np.ndarray, " S"]]()
     for t, beam_step in enumerate(steps):
         row = int(np.searchsorted(beam_step.sources, source))
         if row == len(beam_step.sources) or beam_step.sources[row] != source:
@@ -323,14 +323,14 @@ def _search_tree(steps: list[BeamStep], source: int, length: int) -> _SourceTree
                 float(beam_step.cumulative_log_probs[row, extension]),
             )
             rows.append((int(beam_step.ids[row, extension]), parent_node, attention_rows[t, parent], *scores))
-            fates.append(
+            statuses.append(
                 "ended" if beam_step.ended[row, extension] else "kept" if beam_step.kept[row, extension] else "pruned"
             )
     ids, parents, weight_rows, log_probabilities, cumulative_log_probs = (
         np.array(column) for column in zip(*rows, strict=True)
     )
     tree = SearchTreeIds(
-        ids, parents, weight_rows, log_probabilities, cumulative_log_probs, tuple(fates), np.stack(attention)
+        ids, parents, weight_rows, log_probabilities, cumulative_log_probs, tuple(statuses), np.stack(attention)
     )
     return _SourceTree(tree, nodes)
 

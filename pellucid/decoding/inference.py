@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from pellucid.argument_checks import convert_argument
+from pellucid.argument_checks import check_arguments, convert_argument
 from pellucid.decoding.outputs import suppressed_symbols
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, RunError
@@ -292,12 +292,16 @@ def _member_source(
     return torch.where(source < num_known, source_id_map[source.clamp(max=num_known - 1)], copied_ids + copy_offset)
 
 
+@check_arguments
 @contextmanager
 def evaluation_mode(network: Network) -> Iterator[None]:
     """Set a network to evaluation mode inside the context, and back to training mode afterwards if it was in it.
 
     Args:
         network: Network, whose mode is changed in place.
+
+    Raises:
+        ArgumentError: The argument is no network.
     """
     if not network.training:
         yield
@@ -309,12 +313,16 @@ def evaluation_mode(network: Network) -> Iterator[None]:
         network.train()
 
 
+@check_arguments
 @contextmanager
 def evaluation_modes(networks: Sequence[Network]) -> Iterator[None]:
     """Set several networks to evaluation mode inside the context, and restore their modes afterwards.
 
     Args:
         networks: Networks.
+
+    Raises:
+        ArgumentError: An item is no network.
     """
     with ExitStack() as stack:
         for network in networks:

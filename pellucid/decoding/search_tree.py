@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.decoding.trace_schema import Fate, LatticeRecord, decode_field, encode_array, list_array
+from pellucid.decoding.trace_schema import NodeStatus, LatticeRecord, decode_field, encode_array, list_array
 from pellucid.errors import DataError
 
 
@@ -24,7 +24,7 @@ class SearchTreeIds(NamedTuple):
     attention_rows: Int[np.ndarray, " N"]
     log_probabilities: Float[np.ndarray, " N"]
     cumulative_log_probs: Float[np.ndarray, " N"]
-    fates: tuple[Fate, ...]
+    statuses: tuple[NodeStatus, ...]
     attention: Float[np.ndarray, "L S"]
 
     def named(self, symbols: np.ndarray, leaf: int) -> "SearchTree":
@@ -35,7 +35,7 @@ class SearchTreeIds(NamedTuple):
             leaf: Node at which the output ends; −1 for an empty output.
         """
         arrays = (self.parents, self.log_probabilities, self.cumulative_log_probs)
-        return SearchTree(tuple(symbols.tolist()), *arrays, self.fates, self.attention_rows, self.attention, leaf)
+        return SearchTree(tuple(symbols.tolist()), *arrays, self.statuses, self.attention_rows, self.attention, leaf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class SearchTree:
     """Log-probability of each symbol given the source and the symbols before it."""
     scores: Float[np.ndarray, " N"]
     """Log-probability of the path to each node, by which the beam is pruned."""
-    fates: tuple[Fate, ...]
+    statuses: tuple[NodeStatus, ...]
     """kept: continued by the beam, or active at the end of the search. ended: a finished output. pruned: dropped."""
     attention_rows: Int[np.ndarray, " N"]
     """Row of `attention` for each node: the weights of the decoder step that scored it. Siblings share it."""
@@ -79,7 +79,7 @@ class SearchTree:
             parents=self.parents.tolist(),
             log_probabilities=encode(self.log_probabilities),
             scores=encode(self.scores),
-            fates=list(self.fates),
+            statuses=list(self.statuses),
             attention_rows=self.attention_rows.tolist(),
             attention=encode(self.attention),
             leaf=self.leaf,
@@ -99,8 +99,8 @@ class SearchTree:
         """
         nodes, attention = len(record.symbols), decode_field(record, "attention", (None, positions))
         rows, indexed_parents = range(len(attention)), enumerate(record.parents)
-        if not nodes == len(record.parents) == len(record.fates) == len(record.attention_rows):
-            raise DataError(f"lattice: expected a parent, a fate and a look for each of {nodes} symbols")
+        if not nodes == len(record.parents) == len(record.statuses) == len(record.attention_rows):
+            raise DataError(f"lattice: expected a parent, a status and a row of attention for each of {nodes} symbols")
         if not all(-1 <= parent < node for node, parent in indexed_parents) or not -1 <= record.leaf < nodes:
             raise DataError("lattice: expected parents that come before their nodes, and a leaf among the nodes")
         if not all(row in rows for row in record.attention_rows):
@@ -112,7 +112,7 @@ class SearchTree:
             parents=np.array(record.parents, np.int64),
             log_probabilities=decode_field(record, "log_probabilities", (nodes,)),
             scores=decode_field(record, "scores", (nodes,)),
-            fates=tuple(record.fates),
+            statuses=tuple(record.statuses),
             attention_rows=np.array(record.attention_rows, np.int64),
             attention=attention,
             leaf=record.leaf,

@@ -129,7 +129,8 @@ class Trace:
     lattice: SearchTree | None = None
     """Search tree of the beam, if requested."""
     heads: Float[np.ndarray, "N T S"] | None = None
-    """Attention weights of each of N heads; `attention` is their mean. None for one head, and for ensembles."""
+    """Attention weights of each of N heads; `attention` is their mean. None for one head, for ensembles and for lexicon
+    entries, to which no model attends."""
     added: tuple[str, ...] = ()
     """Features added to the embedding of every source symbol (encoder.features = "sum"); they have no positions."""
     task: TaskName = DEFAULT_TASK

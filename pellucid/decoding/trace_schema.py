@@ -19,7 +19,7 @@ from pellucid.config.settings import DEFAULT_TASK, TaskName
 from pellucid.error_messages import describe_value, escape_json
 from pellucid.errors import DataError, abbreviate_reason
 
-VERSION = 2
+VERSION = 3
 """Version of the schema. A reader refuses every other version."""
 DECIMALS = 6
 """Decimals of numbers in lists, and of `top` in both forms."""
@@ -34,7 +34,7 @@ MAX_EMPTY_ROWS = 1024
 SCALARS = {str, int, float, bool, type(None)}
 SURROGATES = re.compile("[\ud800-\udfff]")
 
-Fate = Literal["kept", "ended", "pruned"]
+NodeStatus = Literal["kept", "ended", "pruned"]
 Origin = Literal["search", "sample", "given", "lexicon"]
 
 
@@ -58,7 +58,7 @@ class LatticeRecord(msgspec.Struct, frozen=True, kw_only=True):
     parents: list[int]
     log_probabilities: Vector
     scores: Vector
-    fates: list[Fate]
+    statuses: list[NodeStatus]
     attention_rows: list[int]
     attention: Matrix
     """L × S."""

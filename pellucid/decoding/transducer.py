@@ -218,16 +218,16 @@ class Transducer(Predictor):
         return [[hypothesis_of(output) for output in nbest_outputs] for nbest_outputs in outputs]
 
 
-def require_transducer(predictor: Predictor, operation: str) -> Transducer:
+def require_transducer(predictor: Predictor, argument: str) -> Transducer:
     """Return the predictor if it decodes symbol by symbol.
 
     Args:
         predictor: Any predictor.
-        operation: Name of the requested operation, for the error.
+        argument: Name of the argument that is the predictor, for the error.
 
     Raises:
         ConfigError: The predictor does not decode symbol by symbol, because of its task.
     """
     if not isinstance(predictor, Transducer):
-        raise predictor.unsupported_error(operation)
+        raise predictor.unsupported_error(argument)
     return predictor

@@ -4,6 +4,10 @@ B examples, T target positions, S source positions. Weights are those of one tra
 without weights (no attention, or beyond the end of a monotonic scan) are left out of all statistics. The step that
 produces EOS counts everywhere except in monotonicity and jumps. Every public function raises an `ArgumentError` for an
 argument of the wrong type, shape or range.
+
+A row of weights sums to at most one, with a tolerance for rounding (`SUM_TOLERANCE`). It sums to one, except to zero
+without weights, and to less than one where some scans of monotonic attention have ended: those of members of an
+ensemble, or from forced weights.
 """
 
 from collections import Counter
@@ -17,6 +21,8 @@ from msgspec import Meta
 from pellucid.argument_checks import PROBABILITY, argument_error, check_arguments, check_lengths
 from pellucid.config.settings import Seed
 from pellucid.decoding.trace import Trace, checked_fields
+from pellucid.decoding.trace_schema import DECIMALS
+from pellucid.errors import ArgumentError
 from pellucid.evaluation.metrics import bootstrap_sums
 
 COVERAGE_EXPONENT = 6
@@ -24,8 +30,11 @@ COVERAGE_EXPONENT = 6
 DIAGONAL_WIDTH = 0.2
 """Width g of the diagonal band."""
 MAP_SIZE = 10
+SUM_TOLERANCE = 0.01
+"""Amount by which the sum of a row of weights may exceed 1, for weights in half precision. Weights rounded to
+`DECIMALS`, as in JSON, may exceed it by half a unit of the last decimal for each position."""
 Weights = Annotated[Float[np.ndarray, "T S"], PROBABILITY]
-"""Attention weights of one trace, from 0 to 1, one row per step."""
+"""Attention weights of one trace, from 0 to 1, one row per step, which sums to at most 1."""
 
 
 class AlignmentSpans(NamedTuple):
@@ -58,7 +67,8 @@ def alignment_agreement(
         spans: The spans, shapes (B, T).
 
     Raises:
-        ArgumentError: No span is known, there is no source position, the shapes differ, or a weight is out of range.
+        ArgumentError: No span is known, there is no source position, the shapes differ, a weight is out of range, or a
+            row sums to more than 1.
 
     References:
         Och and Ney (2003), "A systematic comparison of various statistical alignment models".
@@ -67,6 +77,7 @@ def alignment_agreement(
         raise argument_error("spans", "at least one symbol whose span is known", spans)
     if not weights.shape[2]:
         raise argument_error("weights", "at least one source position", weights)
+    _check_sums("weights", weights)
     peak = weights.argmax(axis=2)
     outside = (peak < spans.first) | (peak >= spans.stop)
     sums = np.concatenate([np.zeros((*weights.shape[:2], 1)), weights.cumsum(axis=2, dtype=np.float64)], axis=2)
@@ -81,14 +92,36 @@ def attending_rows(weights: Weights) -> Float[np.ndarray, "t S"]:
 
     Args:
         weights: Attention weights, shape (T, S).
+
+    Raises:
+        ArgumentError: The value is not an array of weights from 0 to 1, or a row sums to more than 1.
     """
+    _check_sums("weights", weights)
+    return _attending_rows(weights)
+
+
+def _attending_rows(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, "t S"]:
+    """Return `attending_rows` of weights that have been checked."""
     rows: Float[np.ndarray, "t S"] = weights[weights.sum(axis=1) > 0].astype(np.float64)
     return rows
 
 
+def _check_sums(name: str, weights: Float[np.ndarray, "*T S"]) -> None:
+    """Raise `ArgumentError` for the first row of weights that sums to more than 1, except for rounding."""
+    sums = weights.sum(axis=-1, dtype=np.float64)
+    above = sums > 1 + SUM_TOLERANCE + weights.shape[-1] * 0.5 * 10**-DECIMALS
+    if above.any():
+        index = tuple(int(axis[0]) for axis in np.nonzero(above))
+        raise ArgumentError(
+            f"{name}[{', '.join(map(str, index))}]: expected a row of weights that sums to at most 1, got a sum of "
+            f"{sums[index]:.4g}; divide the row by its sum"
+        )
+
+
 def _nonzero_rows(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, "t S"]:
     """Return the rows with nonzero weights; raise `ArgumentError` if there is none."""
-    rows = attending_rows(weights)
+    _check_sums("weights", weights)
+    rows = _attending_rows(weights)
     if not len(rows):
         raise argument_error("weights", "at least one row with a weight above 0", weights)
     return rows
@@ -105,12 +138,21 @@ def row_entropy(weights: Weights) -> Float[np.ndarray, " T"]:
     Args:
         weights: Attention weights, shape (T, S).
 
+    Raises:
+        ArgumentError: The value is not an array of weights from 0 to 1, or a row sums to more than 1.
+
     References:
         Shannon (1948), "A mathematical theory of communication".
     """
+    _check_sums("weights", weights)
+    return _row_entropy(weights)
+
+
+def _row_entropy(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, " T"]:
+    """Return `row_entropy` of weights that have been checked, or of columns scaled to sum to one."""
     values = weights.astype(np.float64)
     logarithms = np.log2(values, out=np.zeros_like(values), where=values > 0)
-    entropies: Float[np.ndarray, " T"] = np.maximum(-(values * logarithms).sum(axis=1), 0)
+    entropies: Float[np.ndarray, " T"] = np.maximum(-(values * logarithms).sum(axis=1), 0) + 0.0  # not −0
     return entropies
 
 
@@ -126,14 +168,15 @@ def coverage_deviation(weights: Weights) -> float:
         weights: Attention weights, shape (T, S).
 
     Raises:
-        ArgumentError: No row has a weight above 0, or the value is not an array of weights from 0 to 1.
+        ArgumentError: No row has a weight above 0, a row sums to more than 1, or the value is not an array of weights
+            from 0 to 1.
 
     References:
         Rikters, Fishel and Bojar (2017), with the exponent of their tool (SoftAlignments, functions.py, `getCP`). The
             formula of Rikters and Fishel (2017) has the exponent 2.
     """
     missing = np.abs(1 - _nonzero_rows(weights).sum(axis=0))
-    return float(-np.log1p(missing**COVERAGE_EXPONENT).mean())
+    return float(-np.log1p(missing**COVERAGE_EXPONENT).mean() + 0.0)  # not −0
 
 
 @check_arguments
@@ -150,13 +193,14 @@ def absentmindedness_out(weights: Weights) -> float:
         weights: Attention weights, shape (T, S).
 
     Raises:
-        ArgumentError: No row has a weight above 0, or the value is not an array of weights from 0 to 1.
+        ArgumentError: No row has a weight above 0, a row sums to more than 1, or the value is not an array of weights
+            from 0 to 1.
 
     References:
         As in `coverage_deviation`.
     """
     rows = _nonzero_rows(weights)
-    return float(-np.log(2) * row_entropy(rows / rows.sum(axis=1, keepdims=True)).mean())
+    return float(-np.log(2) * _row_entropy(rows / rows.sum(axis=1, keepdims=True)).mean() + 0.0)  # not −0
 
 
 @check_arguments
@@ -169,7 +213,8 @@ def absentmindedness_in(weights: Weights) -> float:
         weights: Attention weights, shape (T, S).
 
     Raises:
-        ArgumentError: No row has a weight above 0, or the value is not an array of weights from 0 to 1.
+        ArgumentError: No row has a weight above 0, a row sums to more than 1, or the value is not an array of weights
+            from 0 to 1.
 
     References:
         As in `coverage_deviation`.
@@ -177,7 +222,7 @@ def absentmindedness_in(weights: Weights) -> float:
     columns = _nonzero_rows(weights).T
     sums = columns.sum(axis=1, keepdims=True)
     scaled = np.divide(columns, sums, out=np.zeros_like(columns), where=sums > 0)
-    return float(-np.log(2) * row_entropy(scaled).mean())
+    return float(-np.log(2) * _row_entropy(scaled).mean() + 0.0)  # not −0
 
 
 @check_arguments
@@ -190,7 +235,8 @@ def attention_confidence(weights: Weights) -> float:
         weights: Attention weights, shape (T, S).
 
     Raises:
-        ArgumentError: No row has a weight above 0, or the value is not an array of weights from 0 to 1.
+        ArgumentError: No row has a weight above 0, a row sums to more than 1, or the value is not an array of weights
+            from 0 to 1.
 
     References:
         As in `coverage_deviation`, without the tool's penalty for outputs that resemble their source.
@@ -210,17 +256,18 @@ def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
         trace: Trace of any task.
 
     Raises:
-        ArgumentError: The value is not a trace, or a field is wrong, such as attention of another shape.
+        ArgumentError: The value is not a trace, or a field is wrong, such as attention of another shape or a row of it
+            that sums to more than 1.
 
     References:
         Brown et al. (1993), section 4.3, on distortion in hard alignments.
     """
-    return _jumps(checked_fields(trace))
+    return _jumps(_checked_trace(trace))
 
 
 def _jumps(trace: Trace) -> Int[np.ndarray, " t"]:
     """Return `attention_jumps` of a trace that has been checked."""
-    rows = attending_rows(trace.attention[: len(trace.symbols)])
+    rows = _attending_rows(trace.attention[: len(trace.symbols)])
     jumps: Int[np.ndarray, " t"] = np.diff(rows.argmax(axis=1)) if len(rows) else np.zeros(0, np.int64)
     return jumps
 
@@ -253,7 +300,8 @@ def diagonality(weights: Weights) -> float:
         weights: Attention weights, shape (T, S).
 
     Raises:
-        ArgumentError: No row has a weight above 0, or the value is not an array of weights from 0 to 1.
+        ArgumentError: No row has a weight above 0, a row sums to more than 1, or the value is not an array of weights
+            from 0 to 1.
 
     References:
         Tachibana, Uenoyama and Aihara (2018), section 4.1.
@@ -266,7 +314,14 @@ def diagonality(weights: Weights) -> float:
 
 def _checked_traces(traces: Sequence[Trace]) -> list[Trace]:
     """Return the traces with checked fields, which a program may have set."""
-    return [checked_fields(trace, f"traces[{index}]") for index, trace in enumerate(traces)]
+    return [_checked_trace(trace, f"traces[{index}]") for index, trace in enumerate(traces)]
+
+
+def _checked_trace(trace: Trace, name: str = "trace") -> Trace:
+    """Return the trace with checked fields; raise `ArgumentError` also for attention that sums to more than 1."""
+    checked = checked_fields(trace, name)
+    _check_sums(f"{name}.attention", checked.attention)
+    return checked
 
 
 @check_arguments
@@ -289,7 +344,7 @@ def mean_attention_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | 
     traces = _checked_traces(traces)
     maps = []
     for trace in traces:
-        rows = attending_rows(trace.attention)
+        rows = _attending_rows(trace.attention)
         if rows.size:
             maps.append(
                 MAP_SIZE * _tenth_overlaps(len(rows)).T @ rows @ (_tenth_overlaps(rows.shape[1]) * rows.shape[1])
@@ -371,7 +426,7 @@ def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.nd
     Raises:
         ArgumentError: As in `attention_jumps`, or a gold span exceeds the source.
     """
-    trace = checked_fields(trace)
+    trace = _checked_trace(trace)
     _check_gold("gold", trace, gold)
     return _sums_and_counts(trace, gold)
 
@@ -387,7 +442,7 @@ def _check_gold(name: str, trace: Trace, gold: GoldSpans | None) -> None:
 def _sums_and_counts(trace: Trace, gold: GoldSpans | None) -> Float[np.ndarray, "9 2"]:
     """Return `trace_statistics` of a trace that has been checked."""
     weights = trace.attention
-    entropies, jumps = row_entropy(attending_rows(weights)), _jumps(trace)
+    entropies, jumps = _row_entropy(_attending_rows(weights)), _jumps(trace)
     if not entropies.size:
         return np.zeros((len(STATISTICS), 2))
     relative = (entropies.sum() / np.log2(weights.shape[1]), len(entropies)) if weights.shape[1] > 1 else (0.0, 0)

@@ -186,7 +186,7 @@ def _encode_changed(
     transducer: Predictor, batch: InferenceBatch, change: Callable[[Float[Tensor, "c S E"]], Float[Tensor, "c S E"]]
 ) -> Inference:
     """Return the model over changed embeddings."""
-    model = require_transducer(transducer, "steps")
+    model = require_transducer(transducer, "transducer")
     forced_rows, members = model.forced_attention_rows(batch), list[SingleModelInference]()
     for network, source in zip(transducer.networks, transducer.member_sources(batch.source), strict=True):
         encoder = network.encoder

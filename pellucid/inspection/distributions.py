@@ -50,7 +50,7 @@ def step_distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[F
     distributions = [np.zeros((0, columns)) for _ in traces]
     with torch.inference_mode(), evaluation_context(transducer, len(traces)):
         for replay in build_replays(transducer, traces):
-            inference, rows = require_transducer(transducer, "steps").initialize(replay.batch), list[Tensor]()
+            inference, rows = require_transducer(transducer, "transducer").initialize(replay.batch), list[Tensor]()
             symbols, suppressed = torch.full_like(replay.target[:, 0], BOS), None
             for targets in replay.target.unbind(dim=1):
                 output = inference.step(symbols)
@@ -91,7 +91,7 @@ def entropy(
     """
     probabilities = np.exp(log_probabilities)
     terms = np.where(probabilities > 0, probabilities * np.where(probabilities > 0, log_probabilities, 0), 0)
-    bits: Float[np.ndarray, "*shape"] = np.asarray(np.maximum(-terms.sum(axis=-1) / np.log(2), 0))
+    bits: Float[np.ndarray, "*shape"] = np.asarray(np.maximum(-terms.sum(axis=-1) / np.log(2), 0) + 0.0)
     return bits
 
 
@@ -120,5 +120,7 @@ def kl_divergence(
     probabilities = np.exp(before)
     support = probabilities > 0
     ratios = np.subtract(before, after, out=np.zeros_like(before), where=support)
-    bits: Float[np.ndarray, "*shape"] = np.asarray(np.maximum((probabilities * ratios).sum(axis=-1) / np.log(2), 0))
+    bits: Float[np.ndarray, "*shape"] = np.asarray(
+        np.maximum((probabilities * ratios).sum(axis=-1) / np.log(2), 0) + 0.0
+    )
     return bits

@@ -67,7 +67,7 @@ def permute_attention(
     References:
         Jain & Wallace 2019, section 4.2.1 and algorithm 1 (100 permutations, median).
     """
-    require_transducer(transducer, "steps")
+    require_transducer(transducer, "transducer")
     if all(isinstance(require_seq2seq(network).decoder.attention, NoAttention) for network in transducer.networks):
         raise ArgumentError("transducer: expected a model with attention, whose weights can be permuted")
     (trace,) = checked_traces(transducer, [trace], "trace")
@@ -76,7 +76,7 @@ def permute_attention(
     with torch.inference_mode(), evaluation_context(transducer, permutations * len(trace.target)):
         for replay in build_replays(transducer, [trace], "trace"):
             inference, symbols = (
-                require_transducer(transducer, "steps").initialize(replay.batch),
+                require_transducer(transducer, "transducer").initialize(replay.batch),
                 torch.full_like(replay.target[:, 0], BOS),
             )
             for targets in replay.target.unbind(dim=1):

@@ -25,7 +25,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch, encode_source_ids
 from pellucid.decoding.trace import UNKNOWN, Trace, checked_fields
 from pellucid.decoding.transducer import require_transducer
-from pellucid.errors import InputError, quote
+from pellucid.errors import ArgumentError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.memory import State, Step
 
@@ -284,13 +284,16 @@ def start_replay(transducer: Predictor, replay: Replay) -> tuple[SingleModelInfe
         The network with its decoder state, and the forced attention of the predictor's options; None without any.
 
     Raises:
-        InputError: The model is an ensemble.
+        ArgumentError: The model is an ensemble.
         ConfigError: The model does not decode symbol by symbol.
     """
-    inference = require_transducer(transducer, "steps").initialize(replay.batch)
+    inference = require_transducer(transducer, "transducer").initialize(replay.batch)
     single = inference.inference if isinstance(inference, ForcedAttentionInference) else inference
     if not isinstance(single, SingleModelInference):
-        raise InputError("an ensemble has no states of its own: use one of its models")
+        raise ArgumentError(
+            "transducer: expected a single model, got an ensemble, which has no states of its own; use one of its "
+            "models"
+        )
     return single, inference if isinstance(inference, ForcedAttentionInference) else None
 
 

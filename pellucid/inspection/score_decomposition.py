@@ -89,14 +89,14 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
 
     Raises:
         ConfigError: The model does not decode symbol by symbol.
-        InputError: The model is an ensemble.
-        ArgumentError: The model has no attention, or monotonic attention (no softmax); the weights of every step are
-            constant, or there is no trace; a field of a trace is wrong, or a trace is of another model.
+        ArgumentError: The model is an ensemble, or has no attention, or monotonic attention (no softmax); the weights
+            of every step are constant, or there is no trace; a field of a trace is wrong, or a trace is of another
+            model.
 
     References:
         Aitken et al. 2021, "Understanding how encoder-decoder architectures attend", NeurIPS, section 3.
     """
-    require_transducer(transducer, "steps")
+    require_transducer(transducer, "transducer")
     attention = require_seq2seq(transducer.network).decoder.attention
     if isinstance(attention, NoAttention | MonotonicAttention):
         raise ArgumentError("transducer: expected a model with attention by a softmax, whose scores can be decomposed")

@@ -158,8 +158,8 @@ def collect_states(
 
     Raises:
         ConfigError: The model does not decode symbol by symbol.
-        InputError: The model is an ensemble.
-        ArgumentError: A field of a trace is wrong, a trace is of another model, or `max_states` is below 1.
+        ArgumentError: The model is an ensemble, a field of a trace is wrong, a trace is of another model, or
+            `max_states` is below 1.
     """
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     counts = [0, 0]
@@ -260,7 +260,8 @@ def conicity(vectors: Float[np.ndarray, "S D"]) -> float:
     """
     _check_vectors(vectors)
     mean = vectors.mean(axis=0, dtype=np.float64)
-    return float((_unit_vectors(vectors) @ _unit_vectors(mean)).mean())
+    cosines = (_unit_vectors(vectors) @ _unit_vectors(mean)).clip(-1, 1)  # rounding may exceed 1
+    return float(cosines.mean()) + 0.0
 
 
 MAX_GROUPS = 1_000_000

@@ -148,8 +148,7 @@ def trace_states(transducer: Predictor, traces: Sequence[Trace], gates: bool = F
 
     Raises:
         ConfigError: The model does not decode symbol by symbol.
-        InputError: The model is an ensemble.
-        ArgumentError: A field of a trace is wrong, or a trace is of another model.
+        ArgumentError: The model is an ensemble, a field of a trace is wrong, or a trace is of another model.
     """
     states = [empty_states(transducer)] * len(traces)
     with torch.inference_mode(), evaluation_context(transducer, len(traces)):

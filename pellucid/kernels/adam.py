@@ -12,7 +12,8 @@ def adam_kernel(gradient: Flat, mean: Flat, square: Flat, coefficients: Float[np
     """Compute `pellucid.training.optimizer.adam_update` for contiguous float32 arrays, in place.
 
     Args:
-        gradient: Gradient g; replaced by the update that is added to the parameters, step · m / (√v + ε).
+        gradient: Gradient g; replaced by the update that is added to the parameters, step · m / (√v + ε). The caller
+            checks that g, m and v have equal lengths; a shorter moment would be read beyond its end.
         mean: First moment m, updated to m + (1 − β₁) (g − m).
         square: Second moment v, updated to v + (1 − β₂) (g² − v).
         coefficients: 1 − β₁, 1 − β₂, step and ε.

@@ -6,6 +6,7 @@ M positions, V vocabulary. Positions whose target is `ignore_index` do not contr
 import numpy as np
 from jaxtyping import Float, Int
 
+from pellucid.errors import ArgumentError
 from pellucid.kernels.arithmetic import ONE, ZERO, exp, max_value
 from pellucid.kernels.compilation import njit
 
@@ -24,10 +25,18 @@ def cross_entropy_and_gradient(
         targets: Target id of each position.
         ignore_index: Target id of positions that do not contribute.
         smoothing: ε of label smoothing, from 0 to below 1.
+
+    Raises:
+        ArgumentError: There is not one target for each position, or a target is no id of the vocabulary.
     """
+    if targets.shape[0] != logits.shape[0]:
+        raise ArgumentError("targets: expected one for each row of logits")
     gradient, total, count = np.zeros(logits.shape, np.float32), 0.0, 0
     for row in range(logits.shape[0]):
-        count += targets[row] != ignore_index
+        if targets[row] != ignore_index:
+            if not 0 <= targets[row] < logits.shape[1]:
+                raise ArgumentError("targets: expected ids of the vocabulary, or ignore_index")
+            count += 1
     row_scale, uniform = ONE / np.float32(max(count, 1)), smoothing / np.float32(logits.shape[1])
     for row in range(logits.shape[0]):
         if targets[row] == ignore_index:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from pellucid.kernels.argument_checks import check_decoder, check_output_layer
 from pellucid.kernels.arithmetic import Flat, gemm, gemm_add
 from pellucid.kernels.attention import (
     KeyMatrix,
@@ -102,9 +103,9 @@ class PreparedDecoder(NamedTuple):
         Each running source has the same number of hypotheses, which are consecutive.
 
         Args:
-            symbols: Previous symbol of each hypothesis.
-            hidden: h.
-            cell_state: c; None where the cell has none.
+            symbols: Previous symbol of each hypothesis: an id of the vocabulary, which is not checked at each step.
+            hidden: h, as many rows as symbols.
+            cell_state: c, of the same shape; None where the cell has none.
             attention_state: Attention weights of the previous step; only the location-sensitive score reads them.
 
         Raises:
@@ -128,7 +129,12 @@ def prepare_decoder_numpy(
         parameters: Parameters of the decoder's step.
         output_layer: Parameters of the output layer.
         inputs: Keys, memory and lengths of the sources.
+
+    Raises:
+        ArgumentError: The shapes do not fit each other, or a length is out of range.
     """
+    check_decoder(parameters, inputs)
+    check_output_layer(parameters, output_layer, inputs.memory.shape[2])
     _, memory, lengths = (contiguous(array) for array in inputs)
     state, context = contiguous(output_layer.state.T), contiguous(output_layer.context.T)
     with defer_signals():

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from pellucid.kernels.argument_checks import check_directions, check_sequences
 from pellucid.kernels.arithmetic import Flat, add_, copy_, gemm_add
 from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
@@ -82,7 +83,12 @@ def run_recurrence_numpy(
         directions: Projected inputs and parameters of one or two directions of the same size.
         symbols: Row of the projected inputs for each position.
         lengths: Number of real positions of each row, at least 1.
+
+    Raises:
+        ArgumentError: The shapes do not fit each other, or a length or an id is out of range.
     """
+    check_directions(directions)
+    check_sequences(symbols, lengths, len(directions[0].projected_inputs))
     groups, shape = row_groups(symbols, lengths, len(directions)), (*symbols.shape, len(directions))
     return run_groups([recurrent_parameters(direction) for direction in directions], groups, shape, False)[0]
 
@@ -93,8 +99,9 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
     Rows are assigned in turn, longest first, so that every group has long and short rows.
 
     Args:
-        symbols: Row of the projected inputs for each position.
-        lengths: Number of real positions of each row, at least 1.
+        symbols: Row of the projected inputs for each position. The kernels read memory by these ids and by the lengths,
+            which the caller checks.
+        lengths: Number of real positions of each row, from 1 to S.
         directions: Number of directions, 1 or 2.
     """
     symbols, lengths = contiguous(symbols), contiguous(lengths)

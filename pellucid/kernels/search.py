@@ -15,6 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from pellucid.data.vocabulary import BOS, EOS
+from pellucid.errors import ArgumentError
+from pellucid.kernels.argument_checks import check_initial_state, check_limits
 from pellucid.kernels.arithmetic import ZERO, Flat, exp, max_value
 from pellucid.kernels.compilation import njit
 from pellucid.kernels.decoder_step import (
@@ -216,9 +218,21 @@ def search_greedily_numpy(
         decoder: The decoder and its sources, all of them running.
         first: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
+
+    Raises:
+        ArgumentError: The state or the limits do not fit the decoder.
     """
+    _check_search(decoder, first, limits)
     task = partial(_search_rows, greedy_steps, decoder, search_state(first), limits)
     return thread_map(task, split_rows(len(first.hidden), num_slices(len(first.hidden))))
+
+
+def _check_search(decoder: PreparedDecoder, first: InitialState, limits: SearchLimits) -> None:
+    """Raise `ArgumentError` unless the state and the limits of a search fit the decoder."""
+    attention, parameters = decoder.attention, decoder.parameters
+    shape = len(attention.rows), attention.memory.shape[1], parameters.recurrent.shape[2]
+    check_initial_state(parameters.layout, attention.scorer.layout.reads_weights, first, shape)
+    check_limits(limits, len(decoder.output_layer.bias))
 
 
 def _search_rows(
@@ -358,7 +372,13 @@ def search_beams_numpy(
         first: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
         options: Beam size and number of outputs.
+
+    Raises:
+        ArgumentError: The state or the limits do not fit the decoder, or an option is out of range.
     """
+    _check_search(decoder, first, limits)
+    if not 1 <= options.nbest <= options.beam_size:
+        raise ArgumentError(f"options: expected 1 <= nbest <= beam_size, got {options.nbest} and {options.beam_size}")
     task, rows = partial(_search_rows, beam_steps, decoder, search_state(first), (limits, options)), len(first.hidden)
     return thread_map(task, split_rows(rows, min(rows, num_slices(rows * options.beam_size))))
 

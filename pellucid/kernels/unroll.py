@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from pellucid.kernels.argument_checks import check_decoder, check_ids, check_shape, check_state
 from pellucid.kernels.arithmetic import Flat, add_, gemm_add, gemm_tn
 from pellucid.kernels.attention import (
     AttentionGradients,
@@ -46,6 +47,7 @@ from pellucid.kernels.types import (
     AttentionInputs,
     CellLayout,
     DecoderParameters,
+    InitialState,
 )
 
 
@@ -160,10 +162,14 @@ def unroll_decoder_numpy(
         initial_weights: Attention weights before the first step; only the location-sensitive score reads them.
 
     Raises:
-        AssertionError: The score is location-sensitive and `initial_weights` is None.
+        ArgumentError: The shapes do not fit each other, a length or an id is out of range, or the score is
+            location-sensitive and `initial_weights` is None.
     """
-    has_weights = not parameters.score_layout.reads_weights or initial_weights is not None
-    assert has_weights, "a location-sensitive score needs the initial weights"
+    check_decoder(parameters, inputs)
+    rows, positions, _ = inputs.memory.shape
+    check_state(parameters, InitialState(hidden, cell_state, initial_weights), rows, positions)
+    check_shape("symbols", symbols, (rows, symbols.shape[-1]))
+    check_ids("symbols", symbols, len(parameters.projected_inputs))
     start = UnrollInputs(
         inputs.keys,
         inputs.memory,
@@ -189,8 +195,9 @@ def unroll_slices(
         parameters: Parameters of the cell.
         scorer: Attention score.
         start: Keys, memory and initial state.
-        symbols: Decoder input ids, which are rows of `parameters.projected_inputs`.
-        lengths: Number of source positions of each row.
+        symbols: Decoder input ids, which are rows of `parameters.projected_inputs`. The kernels read memory by
+            these ids and by the lengths, which the caller checks.
+        lengths: Number of source positions of each row, from 1 to S.
     """
     task = partial(_unroll_slice, parameters, scorer, start, symbols, lengths)
     return thread_map(task, split_rows(len(symbols), num_slices(len(symbols))))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, memory_size
 from pellucid.data.batches import Batch
-from pellucid.data.vocabulary import BOS, Vocabularies
+from pellucid.data.vocabulary import BOS, UNK, Vocabularies
 from pellucid.errors import ArgumentError, InputError
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims, StepThenAttend
 from pellucid.model.encoder import Encoder
@@ -44,6 +44,14 @@ class Network(nn.Module, ABC):
             batch: Sources and targets.
         """
 
+    def _empty_output(self, batch: Batch) -> Seq2SeqOutput:
+        """Return the output of a batch without rows: that of one row of the same width, without this row."""
+        source, target = (ids.new_full((1, max(1, ids.shape[1])), UNK) for ids in (batch.source, batch.target))
+        lengths = [ids.new_full((1,), ids.shape[1]) for ids in (source, target)]
+        logits, weights, state, *others = self(Batch(source, lengths[0], target, lengths[1]))
+        state = state.index_select(torch.zeros(0, dtype=torch.long, device=logits.device))
+        return Seq2SeqOutput(logits[:0], weights[:0], state, *(None if part is None else part[:0] for part in others))
+
 
 class EncoderDecoder(Network):
     """A recurrent encoder-decoder, with or without attention."""
@@ -67,12 +75,14 @@ class EncoderDecoder(Network):
         """Return every target symbol's logits given the source and the true previous symbols (teacher forcing).
 
         Args:
-            batch: Sources and targets.
+            batch: Sources and targets; without rows, the output has none.
 
         Raises:
-            ArgumentError: On the CPU: the batch is empty, a length is not from 1 to S, or an id is out of range.
+            ArgumentError: On the CPU: a length is not from 1 to S, or an id is out of range.
         """
         self._check_target(batch)
+        if not len(batch.source):
+            return self._empty_output(batch)
         memory = self.encoder(batch.source, batch.source_lengths)
         return self.decoder.unroll(
             shift_right(batch.target), self.decoder.init_state(memory), self.decoder.build_cache(memory)

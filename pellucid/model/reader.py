@@ -28,8 +28,10 @@ class EncoderOnlyModel(Network):
         """Return the logits of all answers.
 
         Args:
-            batch: Sources; targets are not read.
+            batch: Sources; targets are not read. Without rows, the output has none.
         """
+        if not len(batch.source):
+            return self._empty_output(batch)
         return self.answer(self.encoder(batch.source, batch.source_lengths))
 
     @abstractmethod

@@ -105,12 +105,16 @@ def set_tick_labels(axis: Axis, labels: Sequence[str], size: float, color: str) 
     axis.set_major_formatter(FixedFormatter(labels))
 
 
+@check_arguments
 @contextmanager
 def drawable_tick_labels(figure: Figure) -> Iterator[None]:
     """Replace characters of tick labels that no font contains by their code points, within the block.
 
     Args:
         figure: The figure.
+
+    Raises:
+        ArgumentError: The argument is no figure.
     """
     formatters: list[tuple[Axis, FixedFormatter]] = []
     all_axes: list[Axis] = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]

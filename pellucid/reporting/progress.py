@@ -8,6 +8,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from pellucid.argument_checks import argument_error
 from pellucid.config.settings import TaskName
 from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
@@ -29,11 +30,25 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
 
     Yields:
         The reporter; the bar is removed at the end of the block.
+
+    Raises:
+        ArgumentError: The stream is no text stream.
     """
-    console = PipeSafeConsole(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+    _check_stream(stream)
+    console = PipeSafeConsole(file=sys.stderr if stream is None else stream, highlight=False, soft_wrap=True)
     bar = build_progress_bars(console)
     with bar:
         yield ProgressReporter(console, bar)
+
+
+def _check_stream(stream: TextIO | None) -> None:
+    """Raise `ArgumentError` for a value that is neither None nor has the methods of an output stream."""
+    try:
+        writable = stream is None or (callable(stream.write) and callable(stream.flush))
+    except Exception:  # methods of the value may raise anything
+        writable = False
+    if not writable:
+        raise argument_error("stream", "a text stream or None", stream)
 
 
 def build_progress_bars(console: "PipeSafeConsole") -> Progress:
@@ -196,8 +211,12 @@ def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
 
     Yields:
         The reporter; the bars are removed at the end of the block.
+
+    Raises:
+        ArgumentError: The stream is no text stream.
     """
-    console = PipeSafeConsole(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+    _check_stream(stream)
+    console = PipeSafeConsole(file=sys.stderr if stream is None else stream, highlight=False, soft_wrap=True)
     bars = build_progress_bars(console)
     with bars:
         yield MultiProgress(console, bars)

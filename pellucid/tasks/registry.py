@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import torch
 
+from pellucid.argument_checks import argument_error
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.ensemble import join_members
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import ArgumentError, ConfigError, quote
+from pellucid.errors import ConfigError, quote
 from pellucid.model.network import Network, build_parts, seeded
 from pellucid.tasks import classify, point, tag, task_settings, transduce
 from pellucid.tasks.task import Task
@@ -29,10 +30,20 @@ def register_task(task: Task) -> None:
         ArgumentError: The value is not an instance of `Task` with settings and a name.
         ConfigError: A built-in task has this name.
     """
-    settings = getattr(task, "settings", None) if isinstance(task, Task) else None
-    if not isinstance(settings, task_settings.TaskSettings) or not isinstance(settings.name, str) or not settings.name:
-        raise ArgumentError(f"task: expected an instance of pellucid.Task with settings and a name, got {quote(task)}")
+    if not _has_name(task):
+        raise argument_error("task", "an instance of pellucid.Task with settings and a name", task)
     task_settings.add_task(task)
+
+
+def _has_name(task: object) -> bool:
+    """Return whether a value is a task with settings and a name."""
+    try:
+        settings = getattr(task, "settings", None) if isinstance(task, Task) else None
+        return (
+            isinstance(settings, task_settings.TaskSettings) and isinstance(settings.name, str) and settings.name != ""
+        )
+    except Exception:  # methods of the value may raise anything
+        return False
 
 
 def get_task(name: str) -> Task:

@@ -289,14 +289,14 @@ def _validate(state: TrainingState, num_due: int, over: bool) -> ValidationCompl
         try:
             traces = predictor.trace(state.validation_examples)
         except NotFiniteError as error:
-            raise divergence_error(state, "the outputs for the development data are not finite") from error
+            raise divergence_error(state, "the outputs for the validation set are not finite") from error
         loss = _validation_loss(state)
     references = [(example.target,) for example in state.validation_examples]
     scored = score_traces(traces, references, predictor.tokenizers)
     task = configured_task(state.config)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
     if not math.isfinite(metrics["loss"]):
-        raise divergence_error(state, "the loss on the development data is not finite")
+        raise divergence_error(state, "the loss on the validation set is not finite")
     improved = progress.best is None or validation_rank(metrics, config.metric) > progress.best
     stale = 0 if improved else progress.stale + 1
     state.progress = msgspec.structs.replace(

@@ -13,7 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import TrainingConfig
+from pellucid.errors import ArgumentError
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.requests import request_of
 
@@ -226,7 +228,13 @@ def adam_update_numba(
         mean: m.
         square: v.
         coefficients: a, b, s and ε.
+
+    Raises:
+        ArgumentError: A moment has another shape than the gradient.
     """
+    for name, moment in (("mean", mean), ("square", square)):
+        if moment.shape != gradient.shape:
+            raise ArgumentError(f"{name}: expected shape {tuple(gradient.shape)}, got {tuple(moment.shape)}")
     from pellucid.kernels.adam import adam_kernel  # Numba takes a second to import
 
     adam_kernel(gradient.numpy(), mean.numpy(), square.numpy(), np.array(coefficients, dtype=np.float32))
@@ -349,12 +357,16 @@ def build_average(network: nn.Module, config: TrainingConfig) -> Average | None:
             return CheckpointAverage(network, config.averaged_checkpoints)
 
 
+@check_arguments
 @contextmanager
 def averaged_weights(average: Average | None) -> Iterator[None]:
     """Give the network of an average the averaged parameters for a block; afterwards it has its own again, bit for bit.
 
     Args:
         average: Average of the network's parameters; None changes nothing.
+
+    Raises:
+        ArgumentError: The argument is no average.
     """
     if average is None:
         yield

@@ -56,7 +56,7 @@ def data_warnings(predictor: Predictor, validation_examples: Sequence[Example]) 
         if unknown:
             others = " or others" if len(set(unknown)) > 1 else ""
             reason = f"no training target contains {quote(unknown[0])}{others}"
-            yield f"{len(unknown):,} of {len(validation_examples):,} development examples cannot be right: {reason}"
+            yield f"{len(unknown):,} of {len(validation_examples):,} validation examples cannot be right: {reason}"
 
 
 class EmbeddingCoverage(NamedTuple):

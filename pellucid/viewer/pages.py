@@ -12,7 +12,8 @@ import msgspec
 
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
-from pellucid.errors import InputError, quote
+from pellucid.error_messages import describe_suffix
+from pellucid.errors import InputError
 from pellucid.files import write_atomic, write_text
 from pellucid.reporting.display_text import visible_text
 from pellucid.reporting.figures import attention_figure, tags_figure, to_png, to_svg
@@ -142,7 +143,7 @@ def save_trace(trace: Trace, path: Path) -> None:
             write_text(path, tikz_picture(trace))
         case suffix:
             endings = f"{', '.join(TRACE_SUFFIXES[:-1])} or {TRACE_SUFFIXES[-1]}"
-            raise InputError(f"path: expected a file that ends with {endings}, got {quote(suffix or 'no ending')}")
+            raise InputError(f"path: expected a file that ends with {endings}, got {describe_suffix(suffix)}")
 
 
 def trace_page(trace: Trace) -> str:

@@ -223,11 +223,11 @@ def test_beam_node_shows_its_attention(open_page: OpenPage, server_url: str) -> 
     open_tab(page, "Beam")
     nodes = find_panel(page, "Beam search tree").locator("g[data-node]")
     expect(nodes).to_have_count(len(beam.symbols))
-    for fate, label in (("kept", "kept"), ("ended", "finished"), ("pruned", "pruned")):
+    for status, label in (("kept", "kept"), ("ended", "finished"), ("pruned", "pruned")):
         matching_nodes = [
             node_index
-            for node_index, node_fate in enumerate(beam.fates)
-            if node_fate == fate and beam.parents[node_index] >= 0 and node_index != beam.leaf
+            for node_index, node_fate in enumerate(beam.statuses)
+            if node_fate == status and beam.parents[node_index] >= 0 and node_index != beam.leaf
         ]
         node = matching_nodes[0]
         find_panel(page, "Beam search tree").locator(f"g[data-node='{node}']").click()
@@ -266,17 +266,17 @@ def test_beam_describes_the_path_of_the_reference(open_page: OpenPage, server_ur
     page = open_page(example_address(server_url, index))
     open_tab(page, "Beam")
     description = find_panel(page, "Beam search tree").get_by_text("The expected output")
-    fate = (
+    status = (
         "is in the beam too"
         if len(longest_shared_path) == len(expected_symbols)
         else "pruned"
-        if beam.fates[longest_shared_path[-1]] == "pruned"
+        if beam.statuses[longest_shared_path[-1]] == "pruned"
         else "left the"
     )
-    expect(description).to_contain_text(fate)
+    expect(description).to_contain_text(status)
     # The end symbol adds one node.
     expect(find_panel(page, "Beam search tree").locator("path.expected")).to_have_count(
-        len(longest_shared_path) + (fate == "is in the beam too")
+        len(longest_shared_path) + (status == "is in the beam too")
     )
     expect(
         find_panel(page, "Beam search tree").locator(f"g[data-node='{longest_shared_path[0]}'] path.expected")

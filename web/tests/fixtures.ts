@@ -62,7 +62,7 @@ export const beam: Lattice = {
   parents: [-1, -1, 0, 1, 0],
   log_probabilities: vector([-0.5, -1, -0.25, -0.5, -3]),
   scores: vector([-0.5, -1, -0.75, -1.5, -3.5]),
-  fates: ["kept", "kept", "kept", "ended", "pruned"],
+  statuses: ["kept", "kept", "kept", "ended", "pruned"],
   attention_rows: [0, 0, 1, 2, 1],
   attention: encodeGrid(gridFromRows([[1, 0], [0.25, 0.75], [0, 1]])),
   leaf: 2,

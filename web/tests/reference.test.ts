@@ -7,7 +7,7 @@ test("the reference is followed along the beam to its last node", () => {
   expect(followReference(beam, ["a", "d"])).toEqual({ path: [0, 4], lacks: "⟨end⟩" });
   expect(followReference(beam, ["b", "c"])).toEqual({ path: [1], lacks: "c" });
   expect(followReference(beam, ["x"])).toEqual({ path: [], lacks: "x" });
-  expect(followReference({ ...beam, fates: ["ended", "kept", "kept", "ended", "pruned"] }, ["a"])).toEqual({ path: [0], lacks: null });
+  expect(followReference({ ...beam, statuses: ["ended", "kept", "kept", "ended", "pruned"] }, ["a"])).toEqual({ path: [0], lacks: null });
   expect(followReference(beam, [])).toEqual({ path: [], lacks: "⟨end⟩" });
 });
 

@@ -16,7 +16,7 @@ export interface Lattice {
   parents: number[];
   log_probabilities: number[] | EncodedArray;
   scores: number[] | EncodedArray;
-  fates: ("ended" | "kept" | "pruned")[];
+  statuses: ("ended" | "kept" | "pruned")[];
   attention_rows: number[];
   attention: number[][] | EncodedArray;
   leaf: number;

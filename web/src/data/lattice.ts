@@ -10,7 +10,7 @@ export interface TreeNode {
   readonly depth: number;
   /** Rank in its column, from 0. */
   readonly rank: number;
-  readonly fate: Lattice["fates"][number];
+  readonly status: Lattice["statuses"][number];
   /** Log-probability of the symbol, given the previous symbols. */
   readonly logProbability: number;
   /** Log-probability of the hypothesis. */
@@ -19,7 +19,7 @@ export interface TreeNode {
   readonly selected: boolean;
 }
 
-const FATES = { kept: 0, ended: 0, pruned: 1 } as const;
+const STATUS_ORDER = { kept: 0, ended: 0, pruned: 1 } as const;
 
 /** Nodes from the root to this node. */
 export function pathToNode(beam: Pick<Lattice, "parents">, node: number): number[] {
@@ -36,18 +36,18 @@ export function treeNodes(beam: Lattice, pruned = true): TreeNode[] {
   // Parents precede their children.
   beam.parents.forEach((parent, index) => (depths[index] = parent < 0 ? 0 : (depths[parent] ?? 0) + 1));
   const columns: number[][] = [];
-  beam.fates.forEach((fate, index) => {
-    if (pruned || fate !== "pruned") (columns[depths[index] ?? 0] ??= []).push(index);
+  beam.statuses.forEach((status, index) => {
+    if (pruned || status !== "pruned") (columns[depths[index] ?? 0] ??= []).push(index);
   });
-  const fate = (index: number): TreeNode["fate"] => beam.fates[index] ?? "pruned";
+  const status = (index: number): TreeNode["status"] => beam.statuses[index] ?? "pruned";
   return columns.flatMap((column, depth) =>
     column
-      .sort((a, b) => FATES[fate(a)] - FATES[fate(b)] || (scores[b] ?? 0) - (scores[a] ?? 0))
+      .sort((a, b) => STATUS_ORDER[status(a)] - STATUS_ORDER[status(b)] || (scores[b] ?? 0) - (scores[a] ?? 0))
       .map((index, rank) => ({
         index, depth, rank,
         symbol: beam.symbols[index] ?? "",
         parent: beam.parents[index] ?? -1,
-        fate: fate(index),
+        status: status(index),
         logProbability: logProbabilities[index] ?? 0,
         score: scores[index] ?? 0,
         selected: selected.has(index),

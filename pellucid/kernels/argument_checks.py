@@ -1,0 +1,206 @@
+"""Checks of the arguments of kernels that take NumPy arrays: shapes, lengths and ids.
+
+Compiled code reads memory by these numbers and does not check them itself.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from pellucid.data.vocabulary import EOS
+from pellucid.errors import ArgumentError
+from pellucid.kernels.types import (
+    AttentionInputs,
+    CellLayout,
+    DecoderParameters,
+    Direction,
+    InitialState,
+    OutputLayerParameters,
+    SearchLimits,
+)
+
+
+def check_shape(name: str, array: np.ndarray | None, shape: Iterable[int]) -> None:
+    """Raise `ArgumentError` for an array of another shape.
+
+    Args:
+        name: Name of the array, for the message.
+        array: The array; None, which is always refused, where it is missing.
+        shape: Expected size of each dimension.
+    """
+    expected = tuple(shape)
+    if array is None or array.shape != expected:
+        raise ArgumentError(
+            f"{name}: expected an array of shape {expected}, got {'None' if array is None else array.shape}"
+        )
+
+
+def check_ids(name: str, ids: np.ndarray, size: int) -> None:
+    """Raise `ArgumentError` for ids that are not from 0 to `size` − 1.
+
+    Args:
+        name: Name of the array, for the message.
+        ids: The ids, of any shape.
+        size: Number of rows of the table that the ids select.
+    """
+    _check_range(name, ids, 0, size - 1)
+
+
+def check_sequences(symbols: np.ndarray, lengths: np.ndarray, size: int) -> None:
+    """Raise `ArgumentError` for a batch without symbols, or with lengths or ids that are out of range.
+
+    Args:
+        symbols: Row of the table for each position.
+        lengths: Number of real positions of each row.
+        size: Number of rows of the table.
+    """
+    if symbols.ndim != 2 or not symbols.size:
+        raise ArgumentError(f"symbols: expected at least one row of at least one id, got shape {symbols.shape}")
+    check_lengths(lengths, *symbols.shape)
+    check_ids("symbols", symbols, size)
+
+
+def check_lengths(lengths: np.ndarray, rows: int, positions: int) -> None:
+    """Raise `ArgumentError` unless there is one length from 1 to S for each row.
+
+    Args:
+        lengths: Number of real positions of each row.
+        rows: B.
+        positions: S.
+    """
+    check_shape("lengths", lengths, (rows,))
+    _check_range("lengths", lengths, 1, positions)
+
+
+def _check_range(name: str, values: np.ndarray, low: int, high: int) -> None:
+    """Raise `ArgumentError` for whole numbers that are not from `low` to `high`."""
+    if values.dtype.kind not in "iu":
+        raise ArgumentError(f"{name}: expected whole numbers, got an array of {values.dtype}")
+    if not values.size:
+        return
+    least, greatest = int(values.min()), int(values.max())
+    if least < low or greatest > high:
+        wrong = least if least < low else greatest
+        raise ArgumentError(f"{name}: expected whole numbers from {low} to {high}, got {wrong}")
+
+
+def check_directions(directions: list[Direction]) -> None:
+    """Raise `ArgumentError` unless there are one or two directions of equal size, whose parameters fit each other.
+
+    Args:
+        directions: Projected inputs and parameters of each direction.
+    """
+    if not 1 <= len(directions) <= 2:
+        raise ArgumentError(f"directions: expected one or two, got {len(directions)}")
+    size = directions[0].weight.shape[-1]
+    for index, (layout, projected_inputs, weight, bias) in enumerate(directions):
+        name = f"directions[{index}]"
+        check_shape(
+            f"{name}.projected_inputs", projected_inputs, (len(directions[0].projected_inputs), layout.gates * size)
+        )
+        check_shape(f"{name}.weight", weight, (layout.gates * size, size))
+        check_shape(f"{name}.bias_n", bias, (_bias_size(layout, size),))
+
+
+def _bias_size(layout: CellLayout, size: int) -> int:
+    """Return the number of hidden biases of a cell of `size` units: those of the gate `gated`, if any."""
+    return size if layout.gated >= 0 else 0
+
+
+def check_decoder(parameters: DecoderParameters, inputs: AttentionInputs) -> None:
+    """Raise `ArgumentError` unless the parameters of a decoder fit each other and its sources.
+
+    Args:
+        parameters: Parameters of a decoder step.
+        inputs: Keys, memory and lengths of the sources.
+    """
+    layout, score, size = parameters.cell_layout, parameters.score_layout, parameters.recurrent.shape[-1]
+    gates, (rows, positions, memory_size) = layout.gates * size, _source_shape(inputs.memory)
+    units = len(parameters.query) if score.projects_query else size
+    check_shape("parameters.projected_inputs", parameters.projected_inputs, (len(parameters.projected_inputs), gates))
+    check_shape("parameters.recurrent", parameters.recurrent, (gates, size))
+    check_shape("parameters.bias_n", parameters.bias_n, (_bias_size(layout, size),))
+    check_shape("parameters.context", parameters.context, (gates, memory_size))
+    if score.projects_query:
+        check_shape("parameters.query", parameters.query, (units, size))
+        check_shape("parameters.energy", parameters.energy, (units,))
+    if score.reads_weights:
+        check_shape("parameters.location", parameters.location, (units, len(parameters.filters)))
+    check_shape("inputs.keys", inputs.keys, (rows, positions, units))
+    check_lengths(inputs.lengths, rows, positions)
+
+
+def _source_shape(memory: np.ndarray) -> tuple[int, int, int]:
+    """Return B, S and D; raise `ArgumentError` for a memory that has no position."""
+    if memory.ndim != 3 or not memory.size:
+        raise ArgumentError(f"inputs.memory: expected an array B × S × D that is not empty, got shape {memory.shape}")
+    rows, positions, size = memory.shape
+    return rows, positions, size
+
+
+def check_state(parameters: DecoderParameters, first: InitialState, rows: int, positions: int) -> None:
+    """Raise `ArgumentError` unless the state before the first step has one row per source.
+
+    Args:
+        parameters: Parameters of a decoder step.
+        first: The state.
+        rows: B.
+        positions: S.
+    """
+    size = parameters.recurrent.shape[-1]
+    check_initial_state(parameters.cell_layout, parameters.score_layout.reads_weights, first, (rows, positions, size))
+
+
+def check_initial_state(
+    layout: CellLayout, reads_weights: bool, first: InitialState, shape: tuple[int, int, int]
+) -> None:
+    """Raise `ArgumentError` unless the state before the first step has one row per source.
+
+    Args:
+        layout: Layout of the cell.
+        reads_weights: Whether the attention score reads the weights of the previous step.
+        first: The state.
+        shape: B, S and H.
+    """
+    rows, positions, size = shape
+    check_shape("hidden", first.hidden, (rows, size))
+    if layout.states == 2:
+        check_shape("cell_state", first.cell_state, (rows, size))
+    if reads_weights:
+        check_shape("attention_state", first.attention_state, (rows, positions))
+
+
+def check_output_layer(parameters: DecoderParameters, output_layer: OutputLayerParameters, memory_size: int) -> None:
+    """Raise `ArgumentError` unless the output layer fits the decoder, which reads each symbol that it writes.
+
+    Args:
+        parameters: Parameters of a decoder step.
+        output_layer: Parameters of the output layer.
+        memory_size: D.
+    """
+    size, symbols = parameters.recurrent.shape[-1], len(output_layer.bias)
+    check_shape("output_layer.bias", output_layer.bias, (symbols,))
+    for name, matrix, columns in (("state", output_layer.state, size), ("context", output_layer.context, memory_size)):
+        if matrix.size:  # a part that the layer does not read is empty
+            check_shape(f"output_layer.{name}", matrix, (symbols, columns))
+    if not 1 <= symbols <= len(parameters.projected_inputs):
+        expected = f"from 1 to {len(parameters.projected_inputs)} symbols, the rows of parameters.projected_inputs"
+        raise ArgumentError(f"output_layer.bias: expected {expected}, got {symbols}")
+
+
+def check_limits(limits: SearchLimits, symbols: int) -> None:
+    """Raise `ArgumentError` for limits of a search that do not fit the vocabulary.
+
+    Args:
+        limits: Suppressed symbols, length limits and number of recorded candidates.
+        symbols: V.
+    """
+    if symbols <= EOS:
+        raise ArgumentError(
+            f"output_layer.bias: expected more than {EOS} symbols, of which {EOS} is EOS, got {symbols}"
+        )
+    check_shape("limits.suppressed", limits.suppressed, (symbols,))
+    if min(limits.min_length, limits.max_length) < 0:
+        raise ArgumentError(f"limits: expected lengths of at least 0, got {limits.min_length} and {limits.max_length}")
+    if not 1 <= limits.num_candidates <= symbols:
+        raise ArgumentError(f"limits.num_candidates: expected 1 to {symbols}, got {limits.num_candidates}")

@@ -1,0 +1,194 @@
+"""Kernels on NumPy arrays refuse shapes, lengths and ids by which they would read foreign memory.
+
+The functions are called without the wrapper of the tests, which checks types and shapes first.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pellucid.errors import ArgumentError
+from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
+from pellucid.kernels.decoder_step import prepare_decoder_numpy
+from pellucid.kernels.recurrence import run_recurrence_numpy
+from pellucid.kernels.search import BeamOptions, search_beams_numpy, search_greedily_numpy
+from pellucid.kernels.types import (
+    ADDITIVE,
+    GRU,
+    LOCATION_SENSITIVE,
+    LSTM,
+    AttentionInputs,
+    DecoderParameters,
+    Direction,
+    InitialState,
+    OutputLayerParameters,
+    ScoreLayout,
+    SearchLimits,
+)
+from pellucid.kernels.unroll import unroll_decoder_numpy
+from pellucid.training.optimizer import adam_update_numba
+
+B, S, T, H, D, A, V = 3, 5, 4, 2, 6, 7, 9
+
+
+def ones(*shape: int) -> np.ndarray:
+    """Return float32 numbers of this shape."""
+    return np.full(shape, 0.1, np.float32)
+
+
+DIRECTION = Direction(GRU, ones(V, 3 * H), ones(3 * H, H), ones(H))
+SYMBOLS, LENGTHS = np.full((B, S), V - 1), np.array([S, 1, 2])
+
+
+def make_decoder(score: ScoreLayout = ADDITIVE) -> DecoderParameters:
+    """Return the parameters of a GRU."""
+    location = (ones(A, 2), ones(2, 3)) if score.reads_weights else (ones(0, 0), ones(0, 0))
+    return DecoderParameters(
+        GRU, score, ones(V, 3 * H), ones(H), ones(3 * H, H), ones(3 * H, D), ones(A, H), ones(A), *location
+    )
+
+
+INPUTS = AttentionInputs(ones(B, S, A), ones(B, S, D), LENGTHS)
+OUTPUT_LAYER = OutputLayerParameters(ones(V, H), ones(0, D), ones(V))
+LIMITS = SearchLimits(np.zeros(V, np.bool_), 0, 3, 4)
+DECODER, LOCATED = make_decoder(), make_decoder(LOCATION_SENSITIVE)
+HIDDEN = ones(B, H)
+START, OPTIONS = InitialState(HIDDEN, None, None), BeamOptions(2, 2)
+
+
+def run_recurrence(*, directions: Any = (DIRECTION, DIRECTION), symbols: Any = SYMBOLS, lengths: Any = LENGTHS) -> None:  # noqa: ANN401
+    """Run two directions."""
+    inspect.unwrap(run_recurrence_numpy)(list(directions), symbols, lengths)
+
+
+def unroll(
+    *,
+    parameters: DecoderParameters = DECODER,
+    symbols: Any = SYMBOLS[:, :T],  # noqa: ANN401
+    inputs: AttentionInputs = INPUTS,
+    hidden: Any = HIDDEN,  # noqa: ANN401
+    cell_state: Any = None,  # noqa: ANN401
+    weights: Any = None,  # noqa: ANN401
+) -> None:
+    """Unroll a decoder."""
+    inspect.unwrap(unroll_decoder_numpy)(parameters, symbols, inputs, hidden, cell_state, weights)
+
+
+def search(
+    *,
+    parameters: DecoderParameters = DECODER,
+    output_layer: OutputLayerParameters = OUTPUT_LAYER,
+    inputs: AttentionInputs = INPUTS,
+    first: InitialState = START,
+    limits: SearchLimits = LIMITS,
+    options: BeamOptions = OPTIONS,
+) -> None:
+    """Search greedily and with a beam."""
+    decoder = prepare_decoder_numpy(parameters, output_layer, inputs)
+    search_beams_numpy(decoder, first, limits, options)
+    search_greedily_numpy(decoder, first, limits)
+
+
+def test_valid_arguments_are_accepted() -> None:
+    run_recurrence()
+    unroll()
+    unroll(parameters=LOCATED, weights=ones(B, S))
+    search()
+    search(limits=LIMITS._replace(min_length=5))
+
+
+INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
+    (run_recurrence, {"symbols": SYMBOLS + 1}, "symbols: expected whole numbers from 0 to 8, got 9"),
+    (run_recurrence, {"symbols": SYMBOLS - V}, "symbols: expected whole numbers from 0 to 8, got -1"),
+    (run_recurrence, {"symbols": SYMBOLS[:0], "lengths": LENGTHS[:0]}, "symbols: expected at least one row"),
+    (run_recurrence, {"symbols": ones(B, S)}, "symbols: expected whole numbers, got an array of float32"),
+    (run_recurrence, {"lengths": LENGTHS + 1}, "lengths: expected whole numbers from 1 to 5, got 6"),
+    (run_recurrence, {"lengths": LENGTHS - 1}, "lengths: expected whole numbers from 1 to 5, got 0"),
+    (run_recurrence, {"lengths": LENGTHS[:1]}, "lengths: expected an array of shape (3,), got (1,)"),
+    (run_recurrence, {"directions": []}, "directions: expected one or two, got 0"),
+    (run_recurrence, {"directions": [DIRECTION._replace(bias_n=ones(0))]}, "directions[0].bias_n: expected an array"),
+    (
+        run_recurrence,
+        {"directions": [DIRECTION, DIRECTION._replace(projected_inputs=ones(2, 3 * H))]},
+        "directions[1].projected_inputs: expected an array of shape (9, 6), got (2, 6)",
+    ),
+    (unroll, {"symbols": SYMBOLS[:, :T] + 1}, "symbols: expected whole numbers from 0 to 8, got 9"),
+    (unroll, {"symbols": SYMBOLS[:2]}, "symbols: expected an array of shape (3, 5), got (2, 5)"),
+    (unroll, {"hidden": ones(B, H + 1)}, "hidden: expected an array of shape (3, 2), got (3, 3)"),
+    (unroll, {"inputs": INPUTS._replace(lengths=LENGTHS + 1)}, "lengths: expected whole numbers from 1 to 5, got 6"),
+    (unroll, {"inputs": INPUTS._replace(memory=ones(B, S, D - 1))}, "parameters.context: expected an array of shape"),
+    (unroll, {"inputs": INPUTS._replace(keys=ones(B, S, A + 1))}, "inputs.keys: expected an array of shape (3, 5, 7)"),
+    (unroll, {"parameters": DECODER._replace(bias_n=ones(0))}, "parameters.bias_n: expected an array of shape"),
+    (unroll, {"parameters": DECODER._replace(energy=ones(1))}, "parameters.energy: expected an array of shape"),
+    (unroll, {"parameters": LOCATED}, "attention_state: expected an array of shape (3, 5), got None"),
+    (
+        unroll,
+        {"parameters": LOCATED._replace(location=ones(A, 1)), "weights": ones(B, S)},
+        "parameters.location: expected an array of shape (7, 2), got (7, 1)",
+    ),
+    (
+        unroll,
+        {
+            "parameters": DECODER._replace(
+                cell_layout=LSTM,
+                bias_n=ones(0),
+                projected_inputs=ones(V, 4 * H),
+                recurrent=ones(4 * H, H),
+                context=ones(4 * H, D),
+            )
+        },
+        "cell_state: expected an array of shape (3, 2), got None",
+    ),
+    (
+        search,
+        {"output_layer": OUTPUT_LAYER._replace(bias=ones(V - 1))},
+        "output_layer.state: expected an array of shape (8, 2), got (9, 2)",
+    ),
+    (
+        search,
+        {"output_layer": OutputLayerParameters(ones(V + 1, H), ones(0, D), ones(V + 1))},
+        "output_layer.bias: expected from 1 to 9 symbols, the rows of parameters.projected_inputs, got 10",
+    ),
+    (
+        search,
+        {"output_layer": OutputLayerParameters(ones(2, H), ones(0, D), ones(2))},
+        "output_layer.bias: expected more than 2 symbols, of which 2 is",
+    ),
+    (search, {"inputs": INPUTS._replace(lengths=LENGTHS - 1)}, "lengths: expected whole numbers from 1 to 5, got 0"),
+    (search, {"inputs": INPUTS._replace(memory=ones(0, S, D))}, "inputs.memory: expected an array B × S × D that is"),
+    (search, {"first": InitialState(ones(B - 1, H), None, None)}, "hidden: expected an array of shape (3, 2), got (2,"),
+    (search, {"limits": LIMITS._replace(suppressed=np.zeros(2, np.bool_))}, "limits.suppressed: expected an array of"),
+    (search, {"limits": LIMITS._replace(num_candidates=V + 1)}, "limits.num_candidates: expected 1 to 9, got 10"),
+    (search, {"limits": LIMITS._replace(max_length=-1)}, "limits: expected lengths of at least 0, got 0 and -1"),
+    (search, {"options": BeamOptions(0, 0)}, "options: expected 1 <= nbest <= beam_size, got 0 and 0"),
+    (search, {"options": BeamOptions(2, 3)}, "options: expected 1 <= nbest <= beam_size, got 3 and 2"),
+]
+
+
+@pytest.mark.parametrize(("function", "arguments", "message"), INVALID)
+def test_an_invalid_argument_is_refused(function: Callable[..., None], arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        function(**arguments)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("targets", [[1, V], [1, -1], [1], [1, 2, 3]])
+def test_cross_entropy_refuses_targets_outside_the_vocabulary(targets: list[int]) -> None:
+    with pytest.raises(ArgumentError, match=r"^targets: expected "):
+        cross_entropy_and_gradient(ones(2, V), np.array(targets), 0, np.float32(0))
+
+
+def test_cross_entropy_accepts_any_ignored_target() -> None:
+    loss, _ = cross_entropy_and_gradient(ones(2, V), np.array([1, -100]), -100, np.float32(0))
+    assert loss == pytest.approx(np.log(V))
+
+
+@pytest.mark.parametrize("name", ["mean", "square"])
+def test_adam_refuses_a_moment_of_another_length(name: str) -> None:
+    tensors = {key: torch.ones(2 if key == name else 3) for key in ("gradient", "mean", "square")}
+    with pytest.raises(ArgumentError, match=rf"^{name}: expected shape \(3,\), got \(2,\)"):
+        inspect.unwrap(adam_update_numba)(**tensors, coefficients=(0.1, 0.1, 0.1, 0.1))
