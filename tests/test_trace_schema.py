@@ -26,8 +26,8 @@ from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.decoding.trace_schema import (
     LOG_ZERO,
     VERSION,
-    NodeStatus,
     LatticeRecord,
+    NodeStatus,
     Origin,
     TraceRecord,
     decode_array,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.decoding.trace_schema import NodeStatus, LatticeRecord, decode_field, encode_array, list_array
+from pellucid.decoding.trace_schema import LatticeRecord, NodeStatus, decode_field, encode_array, list_array
 from pellucid.errors import DataError
 
 

@@ -1,5 +1,5 @@
-"""Pair n-gram models of sources and targets: alignment, Kneser-Ney smoothing, search and scores.
+"""Pair n-gram models of sources and targets, without a network: alignment, smoothing, search.
 
-Modules import NumPy, and of Pellucid only config, data and kernels; no module imports torch.
-Start reading in `pair_ngram`.
+Imports: data, kernels.
+Start with: pair_ngram.py.
 """

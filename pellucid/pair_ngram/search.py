@@ -55,7 +55,7 @@ class SearchSettings(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """What a search reads at every position, and its work space."""
+    """Model, sequences and settings of a search, and its work space."""
 
     model: NgramModel
     table: GraphoneTable

@@ -1,6 +1,7 @@
 """Experiments of the task transduce: train with every seed, score, compare settings, and report."""
 
 import statistics
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,18 +15,20 @@ from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.evaluation.assessment import OracleAccuracy, oracle_accuracy, score_traces
-from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, evaluate_examples
+from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, ScoredExample, evaluate_examples
 from pellucid.evaluation.outcomes import MeanRates, macro_average, outcome_table
 from pellucid.evaluation.significance import RunComparison, compare_outcomes
 from pellucid.files import write_json
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
+from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
 from pellucid.recipes.experiments import (
     METRIC_LABELS,
     Experiment,
     ExperimentSuite,
     ExperimentTraining,
     MetricName,
+    SplitFiles,
     ensemble_name,
     plan_trainings,
     read_pairs,
@@ -102,6 +105,14 @@ def score_predictor(
     )
 
 
+class BaselineScores(NamedTuple):
+    """Scores of the pair n-gram model of the same training pairs."""
+
+    scores: SplitScores
+    seconds: float
+    """Processor seconds of its training."""
+
+
 class TransductionRun(NamedTuple):
     """One experiment with one seed, trained and scored."""
 
@@ -116,6 +127,8 @@ class TransductionRun(NamedTuple):
     """Number of parameters."""
     report: Report
     """Page of the run."""
+    pair_ngram: BaselineScores | None = None
+    """Scores of a pair n-gram model; None if the pairs have no alignments."""
 
     @property
     def label(self) -> str:
@@ -291,7 +304,17 @@ def format_run(suite: ExperimentSuite, run: TransductionRun) -> str:
         run: A scored run.
     """
     training = f"{run.epochs:.3g} epochs in {run.stop_record['seconds']:,.0f} s"
-    return f"{_format_scores(suite, run)}; {run.parameters:,} parameters, {training}"
+    return f"{_format_scores(suite, run)}; {run.parameters:,} parameters, {training}{_format_baseline(suite, run)}"
+
+
+def _format_baseline(suite: ExperimentSuite, run: TransductionRun) -> str:
+    """Return the scores of the pair n-gram model, after a semicolon; "" if there is none."""
+    if run.pair_ngram is None:
+        return ""
+    dev, test = run.pair_ngram.scores
+    splits = [("test", test)] * (test is not None) + [("dev", dev)]
+    values = [f"{split} {metric_value(suite.metric, scores.evaluation):.2f}" for split, scores in splits if scores]
+    return f"; pair n-gram: {_metric_label(suite)} {', '.join(values)}, in {run.pair_ngram.seconds:.1f} CPU s"
 
 
 def format_ensemble(suite: ExperimentSuite, ensemble: EnsembleRun) -> str:
@@ -486,7 +509,8 @@ def _run_json(run: TransductionRun) -> dict[str, Any]:
     record = run.stop_record
     training = {"seconds": record["seconds"], "updates": record["update"], "samples": record["samples"]}
     settings = {"epochs": run.epochs, "parameters": run.parameters, "config": msgspec.to_builtins(run.config)}
-    return {"seed": run.config.seed, **_scores_json(run.scores), **training, **settings}
+    baseline = run.pair_ngram and {**_scores_json(run.pair_ngram.scores), "cpu_seconds": run.pair_ngram.seconds}
+    return {"seed": run.config.seed, **_scores_json(run.scores), **training, **settings, "pair_ngram": baseline}
 
 
 def _scores_json(scores: SplitScores) -> dict[str, Any]:
@@ -504,6 +528,8 @@ def _report_page(
     """Return the page: all scores with published ones, examples and errors of the first run."""
     scored_runs: list[TransductionRun | EnsembleRun] = [*runs, *ensembles]
     rows = [row for run in scored_runs for row in _table_rows(suite, run)]
+    first_runs = {run.experiment: run for run in reversed(runs)}  # the baseline does not depend on the seed
+    rows += [row for run in reversed(first_runs.values()) for row in _baseline_rows(suite, run)]
     k_best = [f"{k}-best" for k in range(2, suite.num_candidates + 1)]
     heads = ["experiment", "seed or ensemble", "set", _metric_label(suite), "95 % interval", *k_best, "SER"]
     lines = [f"{_macro_line(suite, macro)}." for macro in means if macro.is_reported]
@@ -554,11 +580,25 @@ def _table_rows(suite: ExperimentSuite, run: TransductionRun | EnsembleRun) -> I
             continue
         published = suite.experiment(run.experiment).published if split == "test" else {}
         published_text = ", ".join(f"{system} {value:.2f}" for system, value in published.items()) or "–"
-        value = metric_value(suite.metric, set_scores.evaluation)
-        interval = _format_interval(suite.metric, set_scores.evaluation)
-        k_best = [f"{accuracy.accuracy:.2f}" for accuracy in set_scores.k_best[1:]]
-        error = f"{set_scores.evaluation.symbol_error_rate:.2f}"
-        yield [run.experiment, run.label, split, f"{value:.2f}", interval, *k_best, error, seconds, published_text]
+        yield _table_row(suite, (run.experiment, run.label, split), set_scores, (seconds, published_text))
+
+
+def _table_row(
+    suite: ExperimentSuite, names: tuple[str, str, str], scores: TransductionScores, ending: tuple[str, str]
+) -> list[str]:
+    """Return a table row: experiment, system and set; the scores; seconds and published scores."""
+    k_best = [f"{accuracy.accuracy:.2f}" for accuracy in scores.k_best[1:]]
+    value, interval = metric_value(suite.metric, scores.evaluation), _format_interval(suite.metric, scores.evaluation)
+    return [*names, f"{value:.2f}", interval, *k_best, f"{scores.evaluation.symbol_error_rate:.2f}", *ending]
+
+
+def _baseline_rows(suite: ExperimentSuite, run: TransductionRun) -> Iterator[list[str]]:
+    """Yield a table row for each set that the pair n-gram model is scored on."""
+    if run.pair_ngram is not None:
+        for split, set_scores in zip(("dev", "test"), run.pair_ngram.scores, strict=True):
+            if set_scores is not None:
+                seconds = f"{run.pair_ngram.seconds:,.1f}"
+                yield _table_row(suite, (run.experiment, "pair n-gram", split), set_scores, (seconds, "–"))
 
 
 class TransductionJob(NamedTuple):
@@ -628,15 +668,55 @@ def train_and_score(job: TransductionJob, on_progress: ProgressCallback) -> Tran
     num_examples = next(
         record["examples"] for record in log if record["event"] == "read"
     )  # the training file is read first
+    on_progress("pair n-gram model")
     return TransductionRun(
         experiment=experiment,
         config=config,
         scores=SplitScores(dev, test),
+        pair_ngram=score_pair_ngram(predictor, paths, job.num_candidates),
         stop_record=stop_record,
         epochs=stop_record["samples"] / num_examples,
         parameters=parameter_count(predictor.network),
         report=report,
     )
+
+
+def score_pair_ngram(predictor: Predictor, paths: SplitFiles, num_candidates: int) -> BaselineScores | None:
+    """Fit a pair n-gram model to the training pairs and score it.
+
+    Args:
+        predictor: Predictor of a run, for its tokenizers, vocabularies and data settings.
+        paths: Training, validation and test file.
+        num_candidates: Number of outputs per source for k-best accuracy.
+
+    Returns:
+        The scores; None if the pairs have no alignments.
+    """
+    started = time.process_time()
+    examples = read_pairs(paths.train, predictor.config)
+    model = fit_pair_ngram_predictor(examples, predictor.tokenizers, predictor.vocabularies)
+    seconds = time.process_time() - started
+    if model is None:
+        return None
+    dev = _score_outputs(model, read_pairs(paths.dev, predictor.config), num_candidates)
+    test = None
+    if paths.test is not None:
+        test = _score_outputs(model, read_pairs(paths.test, predictor.config), num_candidates)
+    return BaselineScores(SplitScores(dev, test), seconds)
+
+
+def _score_outputs(model: PairNgramPredictor, examples: Sequence[Example], num_candidates: int) -> TransductionScores:
+    """Return the scores of a pair n-gram model on examples with one target each."""
+    source, target = model.tokenizers.source, model.tokenizers.target
+    lists = [
+        [
+            ScoredExample(output, (tuple(target.split(example.target)),), len(source.split(example.source)))
+            for output in outputs
+        ]
+        for example, outputs in zip(examples, model.nbest(examples, num_candidates), strict=True)
+    ]
+    scored = [outputs[0] for outputs in lists]
+    return TransductionScores(evaluate_examples(scored), outcome_table(scored), oracle_accuracy(lists, num_candidates))
 
 
 def score_trained_ensemble(members: Sequence[TransductionJob], on_progress: ProgressCallback) -> EnsembleRun:

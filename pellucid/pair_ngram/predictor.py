@@ -1,0 +1,73 @@
+"""Pair n-gram models over symbols: fitted to examples, they map sources to outputs."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid.data.batches import Ragged, encode_examples, encode_sources
+from pellucid.data.examples import Example
+from pellucid.data.tokenizers import Tokenizers
+from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
+from pellucid.pair_ngram.alignment import SymbolPairs
+from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
+
+
+class PairNgramPredictor(NamedTuple):
+    """A pair n-gram model with the tokenizers and vocabularies of a run."""
+
+    tokenizers: Tokenizers
+    vocabularies: Vocabularies
+    model: PairNgram
+
+    def nbest(self, examples: Sequence[Example], count: int) -> list[list[tuple[str, ...]]]:
+        """Return the most probable outputs of each example, as symbols, the best first.
+
+        Args:
+            examples: Examples, whose targets are ignored.
+            count: Maximum number of outputs of each, at least 1.
+
+        Returns:
+            One list for each example, of at most `count` outputs; an output is never repeated.
+        """
+        sources, symbols = (
+            encode_sources(examples, self.tokenizers, self.vocabularies),
+            self.vocabularies.target.symbols,
+        )
+        rows = zip(sources.offsets[:-1], sources.offsets[1:], strict=True)
+        return [
+            [
+                tuple(symbols[identity - NUM_SPECIAL] for identity in output.target)
+                for output in self.model.nbest(sources.values[start:end].tolist(), count)
+            ]
+            for start, end in rows
+        ]
+
+
+def fit_pair_ngram_predictor(
+    examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies
+) -> PairNgramPredictor | None:
+    """Fit a pair n-gram model to training examples whose targets are sequences.
+
+    Args:
+        examples: Training examples.
+        tokenizers: Tokenizers of the run.
+        vocabularies: Vocabularies of the run.
+
+    Returns:
+        The predictor; None if no model can be fitted (`fit_pair_ngram`).
+    """
+    encoded = encode_examples(examples, tokenizers, vocabularies)
+    target = _without_ends(encoded.target)
+    pairs = SymbolPairs(
+        encoded.source.values.astype(np.int64), encoded.source.offsets, target.values.astype(np.int64), target.offsets
+    )
+    model = fit_pair_ngram(pairs, *map(len, (vocabularies.source, vocabularies.target)))
+    return PairNgramPredictor(tokenizers, vocabularies, model) if model is not None else None
+
+
+def _without_ends(target: Ragged) -> Ragged:
+    """Return targets without their last symbol, EOS."""
+    kept = np.ones(len(target.values), bool)
+    kept[target.offsets[1:] - 1] = False
+    return Ragged(target.values[kept], target.offsets - np.arange(len(target.offsets)))

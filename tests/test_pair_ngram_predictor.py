@@ -1,0 +1,58 @@
+"""pair_ngram/predictor.py and pair_ngram.py: models of real pairs, symbols outside the vocabulary."""
+
+from pathlib import Path
+
+import pytest
+
+from pellucid.config.settings import DataConfig
+from pellucid.config.toml import size_preset
+from pellucid.data.examples import Example, read_examples
+from pellucid.data.target_vocabularies import learn_pair_vocabularies
+from pellucid.data.tokenizers import build_tokenizers
+from pellucid.data.vocabulary import Vocabularies
+from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
+
+ROMAN = Path(__file__).parents[1] / "examples" / "roman"
+TOKENIZERS = build_tokenizers(DataConfig())
+
+
+def fit(examples: list[Example]) -> PairNgramPredictor | None:
+    return fit_pair_ngram_predictor(examples, TOKENIZERS, vocabularies_of(examples))
+
+
+def vocabularies_of(examples: list[Example]) -> Vocabularies:
+    return learn_pair_vocabularies(examples, TOKENIZERS, size_preset("tiny"))
+
+
+def test_a_substitution_cipher_is_learned() -> None:
+    examples = [
+        Example(f"{number:04}", f"{number:04}".translate({48 + d: 97 + d for d in range(10)})) for number in range(300)
+    ]
+    predictor = fit(examples)
+    assert predictor is not None
+    outputs = predictor.nbest([Example("0299", ""), Example("29", ""), Example("", "")], 1)
+    assert outputs == [[("a", "c", "j", "j")], [("c", "j")], [()]]
+
+
+def test_roman_numerals_are_learned() -> None:
+    train, dev = (read_examples(ROMAN / f"{part}.tsv", DataConfig()).examples for part in ("train", "dev"))
+    predictor = fit(train)
+    assert predictor is not None
+    lists = predictor.nbest(dev, 3)
+    assert all(1 <= len(outputs) <= 3 and len(set(outputs)) == len(outputs) for outputs in lists)
+    right = sum(tuple(example.target) == outputs[0] for example, outputs in zip(dev, lists, strict=True))
+    assert right >= 0.95 * len(dev)
+
+
+def test_unknown_symbols_are_never_written() -> None:
+    examples = [Example("ab", "xy"), Example("a", "x"), Example("b", "y"), Example("ac", "xz")]
+    vocabularies = vocabularies_of(examples[:3])
+    predictor = fit_pair_ngram_predictor(examples, TOKENIZERS, vocabularies)
+    assert predictor is not None
+    assert predictor.nbest([Example("ac", "")], 1) == [[("x",)]]
+    assert predictor.nbest([Example("ab", "")], 1) == [[("x", "y")]]
+
+
+@pytest.mark.parametrize("examples", [[], [Example("a", "xxxxxxxxx")]], ids=["none", "too long"])
+def test_examples_without_alignment_give_no_model(examples: list[Example]) -> None:
+    assert fit_pair_ngram_predictor(examples, TOKENIZERS, vocabularies_of([Example("a", "x")])) is None
