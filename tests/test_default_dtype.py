@@ -37,8 +37,10 @@ def float64_default() -> Iterator[None]:
 
 def decode(model: Predictor) -> list[Trace]:
     """Return outputs of all searches."""
+    attends = model.config.attention.type != "none"
+    penalty = 0.5 if attends else 0.0
     search = msgspec.structs.replace(
-        model.config.search, beam_size=3, length_normalization="average", coverage_penalty=0.5, min_length=2
+        model.config.search, beam_size=3, length_normalization="average", coverage_penalty=penalty, min_length=2
     )
     options = DecodingOptions(forbidden=("v",), masked=(1,), forced_attention=(ForcedAttention(0, (0.5, 0.5, 0.0)),))
     lists = [
@@ -48,7 +50,7 @@ def decode(model: Predictor) -> list[Trace]:
         model.with_search(search).predict(SOURCES, prefixes=["w", "", "x"]),
         model.force([Example(source, "vw") for source in SOURCES]),
     ]
-    if model.config.attention.type != "none":
+    if attends:
         lists.append(model.with_options(options).predict(SOURCES[:1]))
     return [trace for traces in lists for trace in traces]
 

@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+from functools import cache
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from small_networks import few_examples, make_config, make_vocabularies, output_projection, randomize_parameters
 from torch import Tensor
@@ -89,6 +90,17 @@ def test_outputs_respect_the_length_limits(beam_size: int) -> None:
         transducer_of({"search": {"min_length": 99}}).predict(["a"])
 
 
+@cache
+def ending_transducer(float32: bool, copying: bool) -> Transducer:
+    """Return an untrained transducer whose outputs end early without a minimum length."""
+    transducer = transducer_of({"decoder": {"pointer_generator": copying}})
+    with torch.no_grad():
+        output_projection(require_seq2seq(transducer.network).decoder).bias[EOS] += 6.0
+    if float32:
+        transducer.network.float()
+    return transducer
+
+
 @few_examples
 @given(
     st.lists(st.text(alphabet="abc", min_size=1, max_size=5), min_size=1, max_size=4),
@@ -98,32 +110,41 @@ def test_outputs_respect_the_length_limits(beam_size: int) -> None:
     st.booleans(),
     st.booleans(),
 )
+@example(["bcbc"], {"min_length": 5}, 1, "none", True, True)
 def test_outputs_of_a_minimum_length_have_the_log_probabilities_of_forced_decoding(
     texts: list[str], limit: dict[str, Any], beam_size: int, normalization: str, float32: bool, copying: bool
 ) -> None:
-    """EOS keeps its probability before the minimum length, in PyTorch and in the kernels (float32)."""
+    """EOS keeps its probability before the minimum length, in PyTorch and in the kernels (float32).
+
+    With copying, a probability is a sum of terms of which one is 1 − Σ, so that rounding to float32 changes it by some
+    units of 2⁻²⁴, however small it is. The logarithm of p changes by as many units over p.
+    """
     search = {
         "max_length": 8,
         **limit,
         "beam_size": beam_size,
         "length_normalization": normalization if beam_size > 1 else "none",
     }
-    transducer = transducer_of({"search": search, "decoder": {"pointer_generator": copying}})
-    with torch.no_grad():
-        output_projection(require_seq2seq(transducer.network).decoder).bias[EOS] += 6.0
-    if float32:
-        transducer.network.float()
+    transducer = ending_transducer(float32, copying).with_search(
+        msgspec.structs.replace(ending_transducer(float32, copying).config.search, **search)
+    )
     lists = [[trace] for trace in transducer.predict(texts)]
     lists += transducer.nbest(texts, 4)
     lists += transducer.sample(texts, SamplingConfig(samples=3))
     num_early_ends = 0
-    for trace in [trace for traces in lists for trace in traces]:
+    decoded = [trace for traces in lists for trace in traces]
+    scored = transducer.force([Example(trace.text, "".join(trace.symbols)) for trace in decoded])
+    for trace, forced in zip(decoded, scored, strict=True):
         length = len(trace.target) - trace.finished
         assert length >= limit.get("min_length", len(trace.source) + 1)
-        forced = transducer.force([Example(trace.text, "".join(trace.symbols))])[0]
-        for name in ("log_probabilities", "top_log_probabilities", "attention"):
-            steps = len(trace.target)
-            np.testing.assert_allclose(getattr(trace, name), getattr(forced, name)[:steps], atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(trace.attention, forced.attention[: len(trace.target)], atol=1e-4)
+        for name in ("log_probabilities", "top_log_probabilities"):
+            found, expected = getattr(trace, name), getattr(forced, name)[: len(trace.target)]
+            assert (np.isneginf(found) == np.isneginf(expected)).all(), name
+            possible = ~np.isneginf(expected)
+            found, expected = found[possible].astype(np.float64), expected[possible].astype(np.float64)
+            rounding = 8 * 2**-24 / np.exp(expected) if float32 and copying else 0
+            assert (np.abs(found - expected) <= 1e-4 + rounding).all(), name
         num_early_ends += sum(symbols[0] == END for symbols in trace.top_symbols[:-1])
     assert num_early_ends or copying  # without the limit, the model ends an output earlier
 
