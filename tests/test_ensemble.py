@@ -192,7 +192,7 @@ def test_equally_many_other_target_symbols_are_refused(tmp_path: Path) -> None:
         load([first, other])
     models = build_member(3), build_untrained_transducer(build_member(3).config, make_vocabularies("abc", "vwxyu"), 3)
     assert len(models[0].vocabularies.target) == len(models[1].vocabularies.target)
-    with pytest.raises(RunError, match="^a writes the symbol 'z', which b does not: members of"):
+    with pytest.raises(RunError, match=r"^a writes the symbol 'z', which b does not: members of "):
         ensemble(models, ["a", "b"])
 
 

@@ -15,7 +15,7 @@ from pellucid.data.vocabulary import BOS, UNK, Vocabularies
 from pellucid.errors import ArgumentError, InputError
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims, StepThenAttend
 from pellucid.model.encoder import Encoder
-from pellucid.model.memory import Seq2SeqOutput, State
+from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.pointer_generator import copied_ids
 
 
@@ -49,7 +49,7 @@ class Network(nn.Module, ABC):
         source, target = (ids.new_full((1, max(1, ids.shape[1])), UNK) for ids in (batch.source, batch.target))
         lengths = [ids.new_full((1,), ids.shape[1]) for ids in (source, target)]
         logits, weights, state, *others = self(Batch(source, lengths[0], target, lengths[1]))
-        state = State(*(None if part is None else part[:0] for part in state))
+        state = state.index_select(target.new_empty(0))
         return Seq2SeqOutput(logits[:0], weights[:0], state, *(None if part is None else part[:0] for part in others))
 
 
