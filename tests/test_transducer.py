@@ -108,8 +108,9 @@ def assert_equals_forced(trace: Trace, forced: Trace, rounding: float) -> None:
     Args:
         trace: The output.
         forced: Its forced decoding.
-        rounding: Error of probabilities. With copying, a probability is a sum of which one term has the factor 1 − Σ, so
-            that rounding to float32 changes it by some units of 2⁻²⁴, however small it is; log p changes by 1 / p of it.
+        rounding: Error of probabilities. With copying, a probability is a sum of which one term has the factor 1 − Σ,
+            so that rounding to float32 changes it by some units of 2⁻²⁴, however small it is; log p changes by 1 / p
+            of it.
     """
     np.testing.assert_allclose(trace.attention, forced.attention[: len(trace.target)], atol=1e-4)
     for name in ("log_probabilities", "top_log_probabilities"):

@@ -179,7 +179,8 @@ def check_head(parameters: DecoderParameters, head: Head, memory_size: int) -> N
     size, symbols = parameters.recurrent.shape[-1], len(head.bias)
     check_shape("head.bias", head.bias, (symbols,))
     for name, matrix, columns in (("state", head.state, size), ("context", head.context, memory_size)):
-        check_shape(f"head.{name}", matrix, (symbols if matrix.size else 0, columns))
+        if len(matrix):
+            check_shape(f"head.{name}", matrix, (symbols, columns))
     if not 1 <= symbols <= len(parameters.table):
         expected = f"from 1 to {len(parameters.table)} symbols, the rows of parameters.table"
         raise ArgumentError(f"head.bias: expected {expected}, got {symbols}")

@@ -1,5 +1,5 @@
 """One object per task: transduce, tag, classify, point.
 
-Imports: config, data, decoding, errors, evaluation, model.
+Imports: arguments, config, data, decoding, errors, evaluation, model.
 Start with: task.py.
 """
