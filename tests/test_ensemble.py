@@ -1,5 +1,6 @@
 """Ensembles of one model, of one model repeated, and of models with different vocabularies."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from small_networks import TARGET_SYMBOLS, make_config, make_vocabularies, make_vocabulary, randomize_parameters
-from trained_runs import copy_task_run, digits_run
+from trained_runs import copy_run_folder, copy_task_run, digits_run
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
@@ -178,6 +179,21 @@ def test_an_ensemble_keeps_the_training_mode_of_its_members() -> None:
     models[1].network.train()
     combine_transducers(models, ["a", "b"]).predict(["abc"])
     assert [model.network.training for model in models] == [False, True]
+
+
+def test_equally_many_other_target_symbols_are_refused(tmp_path: Path) -> None:
+    first = copy_task_run().run
+    other = copy_run_folder(first, tmp_path / "other")
+    content = json.loads((other / "vocabulary.json").read_text("utf-8"))
+    replaced, content["target"]["symbols"][1] = content["target"]["symbols"][1], "ж"
+    (other / "vocabulary.json").write_text(json.dumps(content), "utf-8")
+    message = rf"{first} writes the symbol '{replaced}', which {other} does not: members of an ensemble have the same"
+    with pytest.raises(RunError, match=message):
+        load([first, other])
+    models = build_member(3), build_untrained_transducer(build_member(3).config, make_vocabularies("abc", "vwxyu"), 3)
+    assert len(models[0].vocabularies.target) == len(models[1].vocabularies.target)
+    with pytest.raises(RunError, match=r"^a writes the symbol 'z', which b does not: members of "):
+        combine_transducers(models, ["a", "b"])
 
 
 def test_incompatible_runs_are_named() -> None:

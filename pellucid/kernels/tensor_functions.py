@@ -161,7 +161,7 @@ def _run_group_backward(
     )
     layout, size = direction_weights.layout, direction_weights.recurrent.shape[1]
     factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
-    weight, before = torch.empty(layout.gates * size, size), torch.from_numpy(tape.before)
+    weight, before = torch.empty(layout.gates * size, size, dtype=torch.float32), torch.from_numpy(tape.before)
     for gate in range(layout.gates):
         buffer = factors[recurrent_buffer_index(layout, gate)]
         torch.mm(buffer.T, before, out=weight[gate * size : (gate + 1) * size])
@@ -170,7 +170,7 @@ def _run_group_backward(
 
 def _bias_n_gradient(layout: CellLayout, buffers: Float[Tensor, "P M H"]) -> Float[Tensor, " C"]:
     """Return the gradient of the bias of the gate whose U h another gate multiplies; empty without such a gate."""
-    return buffers[layout.gates].sum(dim=0) if layout.gated >= 0 else torch.empty(0)
+    return buffers[layout.gates].sum(dim=0) if layout.gated >= 0 else torch.empty(0, dtype=torch.float32)
 
 
 def project_keys(
@@ -214,7 +214,7 @@ class _Projected(torch.autograd.Function):
             grad_keys: Gradients of the keys.
         """
         projection = _projection(ctx.saved_tensors)
-        memory = torch.empty(projection.memory.shape)
+        memory = torch.empty(projection.memory.shape, dtype=torch.float32)
         weight, bias = attention.project_keys_backward(
             projection, grad_keys.transpose(1, 2).contiguous().numpy(), memory.numpy()
         )
@@ -357,12 +357,17 @@ class _Unrolled(torch.autograd.Function):
         return None, None, None, None, *map(_joined, _Gradients._fields, zip(*slice_gradients, strict=True))
 
 
+def _zero_rows() -> Float[Tensor, "0 0"]:
+    """Return the gradient of a matrix that a score does not have."""
+    return torch.zeros(0, 0, dtype=torch.float32)
+
+
 def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradientTensors:
     """Return uninitialized tensors for the gradients of all rows."""
-    keys = torch.empty(arguments.keys.shape)
+    keys = torch.empty(arguments.keys.shape, dtype=torch.float32)
     if scorer.layout.adds_key_gradients:
-        keys = torch.empty(arguments.keys.transpose(1, 2).shape).transpose(1, 2)
-    return _MemoryGradientTensors(keys, torch.empty(arguments.memory.shape))
+        keys = torch.empty(arguments.keys.transpose(1, 2).shape, dtype=torch.float32).transpose(1, 2)
+    return _MemoryGradientTensors(keys, torch.empty(arguments.memory.shape, dtype=torch.float32))
 
 
 def _slice_gradients(
@@ -379,7 +384,8 @@ def _slice_gradients(
     buffers = torch.from_numpy(unrolled.tape.buffers).view(layout.buffers, -1, size)
     contexts = torch.from_numpy(unrolled.tape.contexts).flatten(0, 1)
     states = torch.from_numpy(unrolled.tape.hidden[:-1]).flatten(0, 1)
-    recurrent, context = torch.empty(layout.gates, size, size), torch.empty(layout.gates, size, contexts.shape[1])
+    recurrent = torch.empty(layout.gates, size, size, dtype=torch.float32)
+    context = torch.empty(layout.gates, size, contexts.shape[1], dtype=torch.float32)
     for gate in range(layout.gates):
         torch.mm(buffers[recurrent_buffer_index(layout, gate)].T, states, out=recurrent[gate])
         torch.mm(buffers[gate].T, contexts, out=context[gate])
@@ -389,7 +395,9 @@ def _slice_gradients(
         bias_n=_bias_n_gradient(layout, buffers),
         recurrent=recurrent.flatten(0, 1),
         context=context.flatten(0, 1),
-        query=torch.from_numpy(factors.queries).flatten(0, 1).T @ states if projected else torch.zeros(0, 0),
+        query=torch.from_numpy(factors.queries).flatten(0, 1).T @ states
+        if projected
+        else torch.zeros(0, 0, dtype=torch.float32),
         energy=torch.from_numpy(scorer.energy),
         location=torch.from_numpy(scorer.location),
         filters=torch.from_numpy(scorer.filters),

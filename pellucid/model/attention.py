@@ -62,7 +62,7 @@ def group_by_source(rows: Float[Tensor, "R N"], memory: Memory) -> Float[Tensor,
 
 
 with torch.inference_mode(False):
-    NO_ROWS, NO_UNITS = torch.empty(0, 0), torch.empty(0)
+    NO_ROWS, NO_UNITS = torch.empty(0, 0, dtype=torch.float32), torch.empty(0, dtype=torch.float32)
     """Empty tensors in place of the parameters that a score does not have."""
 
 

@@ -49,7 +49,7 @@ class Network(nn.Module, ABC):
         source, target = (ids.new_full((1, max(1, ids.shape[1])), UNK) for ids in (batch.source, batch.target))
         lengths = [ids.new_full((1,), ids.shape[1]) for ids in (source, target)]
         logits, weights, state, *others = self(Batch(source, lengths[0], target, lengths[1]))
-        state = state.index_select(torch.zeros(0, dtype=torch.long, device=logits.device))
+        state = state.index_select(target.new_empty(0))
         return Seq2SeqOutput(logits[:0], weights[:0], state, *(None if part is None else part[:0] for part in others))
 
 
