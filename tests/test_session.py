@@ -135,6 +135,30 @@ def test_training_without_gradients_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_training_under_autocast_is_refused(tmp_path: Path) -> None:
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RunError, match=r"^torch\.autocast is active, but"):
+        train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_prediction_with_the_default_device_meta_is_refused() -> None:
+    model = load(copy_task_run().run)
+    with torch.device("meta"), pytest.raises(RunError, match=r'^torch.s default device is "meta"'):
+        model.predict(["ab"])
+    assert model.predict(["ab"])[0].output == load(copy_task_run().run).predict(["ab"])[0].output
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_minimum_count_above_all_counts_is_refused(tmp_path: Path, copies: bool) -> None:
+    config = make_small_config({"epochs": 1})
+    data = msgspec.structs.replace(config.data, min_count=1_000_000)
+    decoder = msgspec.structs.replace(config.decoder, pointer_generator=copies)
+    config = msgspec.structs.replace(config, data=data, decoder=decoder)
+    message = r"^data\.min_count = 1,000,000: no source symbol of the training examples occurs so often$"
+    with pytest.raises(DataError, match=message):
+        train_to_end(write_copy_files(tmp_path), tmp_path / "run", config)
+
+
 def test_a_model_loaded_in_inference_mode_has_gradients() -> None:
     run = copy_task_run().run
     with torch.inference_mode():

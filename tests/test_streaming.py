@@ -254,6 +254,16 @@ def test_an_error_of_the_source_itself_passes_through() -> None:
         next(stream)
 
 
+def test_lines_of_an_open_file_have_no_ends(tmp_path: Path) -> None:
+    (tmp_path / "sources.txt").write_text("abc\n\nca\r\nb", encoding="utf-8", newline="")
+    expected = PLAIN.predict(["abc", "", "ca", "b"])
+    for newline in (None, ""):
+        with (tmp_path / "sources.txt").open(encoding="utf-8", newline=newline) as file:
+            found = list(PLAIN.predict(file))
+        for trace, other in zip(found, expected, strict=True):
+            assert_same_trace(trace, other)
+
+
 def test_a_source_iterator_may_use_the_same_model() -> None:
     stream = PLAIN.predict(PLAIN.predict(["a"])[0].output and text for text in ["ab", "c"])
     assert [trace.text for trace in stream] == ["ab", "c"]

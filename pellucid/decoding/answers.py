@@ -2,13 +2,16 @@
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from io import TextIOBase
 from itertools import repeat
+from typing import TypeVar
 
 import numpy as np
 
 from pellucid.argument_checks import convert_argument
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import extended_ids
+from pellucid.data.lines import strip_newline
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.beam_search import Hypothesis
@@ -19,23 +22,30 @@ from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.streaming import pair_up
 from pellucid.decoding.trace import END, Trace
 
+Texts = TypeVar("Texts")
+
 
 def make_examples(sources: Iterable[str], features: Iterable[str] | None) -> list[Example] | Iterator[Example]:
     """Return one example per source, with an empty target: a list, or an iterator if `sources` is an iterator.
 
     Args:
-        sources: Source texts.
+        sources: Source texts. The lines of an open text file are read without their ends.
         features: One features text per source; None for a model without features.
 
     Raises:
         ArgumentError: An argument is not an iterable of texts.
         DataError: The numbers of sources and features differ. An iterator raises either error where it reaches it.
     """
-    sources = convert_argument("sources", sources, Iterable[str])
-    features = convert_argument("features", features, Iterable[str] | None)
+    sources = convert_argument("sources", _without_line_ends(sources), Iterable[str])
+    features = convert_argument("features", _without_line_ends(features), Iterable[str] | None)
     pairs = zip(sources, repeat("")) if features is None else pair_up(sources, features, "features", "features text")
     examples = (Example(source, "", tags) for source, tags in pairs)
     return examples if isinstance(sources, Iterator) else list(examples)
+
+
+def _without_line_ends(texts: Texts) -> Texts | Iterator[str]:
+    """Return the lines of an open text file without their ends; any other argument as it is."""
+    return map(strip_newline, texts) if issubclass(type(texts), TextIOBase) else texts
 
 
 def hypothesis_of(output: DecodedOutput) -> Hypothesis:

@@ -92,6 +92,11 @@ def check_torch_defaults() -> None:
             f"torch's default type is {torch.get_default_dtype()}, but networks are float32: call "
             "torch.set_default_dtype(torch.float32) first"
         )
+    _check_default_device()
+
+
+def _check_default_device() -> None:
+    """Raise `RunError` if torch's default device is "meta"."""
     if torch.get_default_device().type == "meta":
         raise RunError(
             'torch\'s default device is "meta", which holds no values: leave the context or reset the default'
@@ -99,11 +104,16 @@ def check_torch_defaults() -> None:
 
 
 def check_gradients() -> None:
-    """Check that torch computes gradients, which training needs.
+    """Check that torch computes gradients in float32, which training needs.
 
     Raises:
-        RunError: Gradients are disabled, or the inference mode is active.
+        RunError: Gradients are disabled, or the inference mode or autocast is active.
     """
+    if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):
+        raise RunError(
+            "torch.autocast is active, but the setting precision decides the type of products: call it outside the "
+            "context"
+        )
     if torch.is_inference_mode_enabled() or not torch.is_grad_enabled():
         raise RunError(
             "torch computes no gradients here, but training needs them: call it outside torch.no_grad() and "
@@ -112,14 +122,17 @@ def check_gradients() -> None:
 
 
 def check_process(device: torch.device) -> None:
-    """Check that this process can compute on a device: CUDA does not work in a process that was forked.
+    """Check that this process can compute on a device: CUDA does not work in a process that was forked, and torch's
+    default device must hold values.
 
     Args:
         device: Device of the network.
 
     Raises:
-        RunError: The network is on a GPU that its parent process initialized, not this one.
+        RunError: The network is on a GPU that its parent process initialized, not this one; or torch's default device
+            is "meta".
     """
+    _check_default_device()
     if device.type == "cuda" and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise RunError(
             "the model is on a GPU, which a forked process cannot use: start the process with the method 'spawn', and "

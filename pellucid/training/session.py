@@ -54,6 +54,7 @@ from pellucid.training.training_data import (
     FileRead,
     TrainingFiles,
     augment_data,
+    check_vocabularies,
     data_warnings,
     encode_training_data,
     load_pretrained,
@@ -200,6 +201,7 @@ def _open_training(
 ) -> tuple[TrainingState, str, ModelBuilt]:
     """Return the training state of a run: new, or restored from a checkpoint with the same settings and data."""
     vocabularies = corpus.vocabularies
+    check_vocabularies(vocabularies, config)
     max_output_length(config.search, vocabularies)  # checks the limits before the training
     fingerprint = _fingerprint((config, vocabularies, validation_examples), corpus.encoded)
     resumed = file_exists(folder / run_folder.TRAINING)

@@ -29,6 +29,24 @@ from pellucid.tasks.registry import configured_task
 from pellucid.version import __version__
 
 
+def check_vocabularies(vocabularies: Vocabularies, config: Config) -> None:
+    """Check that `data.min_count` leaves symbols to learn from; a pointer-generator needs no target symbols.
+
+    Args:
+        vocabularies: Vocabularies of the training examples.
+        config: Configuration.
+
+    Raises:
+        DataError: No source symbol, or no target symbol, occurs so often.
+    """
+    needed = ["source"] if config.decoder.pointer_generator else ["source", "target"]
+    for name in needed:
+        if getattr(vocabularies, f"longest_{name}") and not getattr(vocabularies, name).symbols:
+            raise DataError(
+                f"data.min_count = {config.data.min_count:,}: no {name} symbol of the training examples occurs so often"
+            )
+
+
 def data_warnings(predictor: Predictor, validation_examples: Sequence[Example]) -> Iterator[str]:
     """Yield at most two warnings: all training examples have one label, or validation targets cannot be produced.
 
