@@ -20,7 +20,7 @@ SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path i
 ORDER = (
     *("version", "errors", "error_messages", "argument_checks", "file_lock", "files", "worker_pool"),
     *("config.settings", "config.presets", "tasks.task_settings", "config"),
-    *("data", "kernels", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
+    *("data", "kernels", "pair_ngram", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
     *("reporting", "viewer", "api", "tuning", "recipes", "bench", "cli"),
 )
 """Order of folders and modules: a file imports only from its own folder and from entries before its own.
