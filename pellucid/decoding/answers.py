@@ -4,7 +4,6 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from io import TextIOBase
 from itertools import repeat
-from typing import TypeVar
 
 import numpy as np
 
@@ -21,8 +20,6 @@ from pellucid.decoding.preprocessing import SearchRequest, TokenizedSource
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.streaming import pair_up
 from pellucid.decoding.trace import END, Trace
-
-Texts = TypeVar("Texts")
 
 
 def make_examples(sources: Iterable[str], features: Iterable[str] | None) -> list[Example] | Iterator[Example]:
@@ -43,9 +40,9 @@ def make_examples(sources: Iterable[str], features: Iterable[str] | None) -> lis
     return examples if isinstance(sources, Iterator) else list(examples)
 
 
-def _without_line_ends(texts: Texts) -> Texts | Iterator[str]:
-    """Return the lines of an open text file without their ends; any other argument as it is."""
-    return map(strip_newline, texts) if issubclass(type(texts), TextIOBase) else texts
+def _without_line_ends(texts: Iterable[str] | None) -> Iterable[str] | None:
+    """Return the lines of an open text file without their ends; any other argument as it is, checked or not."""
+    return map(strip_newline, texts) if texts is not None and issubclass(type(texts), TextIOBase) else texts
 
 
 def hypothesis_of(output: DecodedOutput) -> Hypothesis:
