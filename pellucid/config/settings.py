@@ -278,6 +278,10 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     optimizes it. Ties are broken by symbol_error_rate, then by loss."""
     patience: Limit
     """Stop after this many validations in a row without improvement (0 = never)."""
+    pair_ngram: bool = True
+    """Fit a pair n-gram model to the training pairs as well, which takes seconds. Predictions then rank the outputs of
+    both models by both scores; the validation set decides the weight. Only task = "transduce", without features and
+    without pointer_generator."""
     snapshots: bool = True
     """Save the outputs of the first four validation examples, and embeddings, at each validation; the viewer (look)
     shows them as an animation."""
@@ -310,6 +314,9 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     coverage_penalty: Penalty = 0.0
     """Weight of the coverage penalty (Wu et al. 2016), which lowers the score of a hypothesis for each source position
     with little attention; 0 is off."""
+    pair_ngram: bool = True
+    """Rank outputs by the network and by the pair n-gram model, if the run has one (training.pair_ngram); otherwise by the
+    network alone. Validations during the training never use it."""
     batch_size: Count = 128
     """Maximum number of sources per batch in decoding; it changes speed and memory, not the outputs."""
 

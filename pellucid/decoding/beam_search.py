@@ -194,11 +194,16 @@ class Hypothesis(NamedTuple):
 
     decoded: DecodedOutput
     score: float
-    """Score that ranks it: its log-probability, or that of a `HypothesisScorer`."""
+    """Score that ranks it: its log-probability, that of a `HypothesisScorer`, or that of a network and a pair n-gram model.
+    """
     tree: SearchTreeIds | None = None
     """Search tree of the source, if requested."""
     leaf: int = -1
-    """Node of the search tree in which it ends; −1 without a tree, and for an output of no symbols."""
+    """Node of the search tree in which it ends; −1 without a tree, for an output of no symbols, and for one that the
+    search did not find."""
+    pair_ngram_score: float | None = None
+    """Joint log-probability of source and output by the pair n-gram model; −∞ without an alignment. None if no such
+    model ranked it."""
 
 
 def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str) -> Sequence[list[Hypothesis]]:

@@ -622,7 +622,8 @@ class Predictor(ABC):
         output = hypothesis.decoded if hypothesis is not None else empty_output()
         ended = bool(len(output.ids)) and int(output.ids[-1]) == EOS
         symbols = tuple(self._named(output.ids, source).tolist())
-        plain = hypothesis is None or self._ranked_by_score
+        pair_ngram_score = None if hypothesis is None else hypothesis.pair_ngram_score
+        plain = hypothesis is None or (self._ranked_by_score and pair_ngram_score is None)
         lattice = None
         if hypothesis is not None and hypothesis.tree is not None:
             names = self._named(hypothesis.tree.ids, source)
@@ -641,6 +642,7 @@ class Predictor(ABC):
             top_log_probabilities=output.top_log_probabilities,
             rank=rank,
             search_score=None if plain or hypothesis is None else hypothesis.score,
+            pair_ngram_score=None if pair_ngram_score is None or np.isinf(pair_ngram_score) else pair_ngram_score,
             forced=tuple(range(min(prefix_length, len(symbols)))),
             forced_attention=tuple(
                 sorted(row.step for row in self.options.forced_attention if row.step < len(symbols))

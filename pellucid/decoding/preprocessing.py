@@ -56,6 +56,18 @@ class InferenceBatch(NamedTuple):
     first: int = 0
     """Number of the first example of the chunk among all given ones, from 0."""
 
+    def take(self, rows: Sequence[int]) -> "InferenceBatch":
+        """Return some sources of the batch, in any order; a source may be repeated.
+
+        Args:
+            rows: Row of each source in this batch.
+        """
+        index = torch.tensor(rows, device=self.source.device)
+        limits = BatchLengthLimits(self.limits.minimum[rows], self.limits.maximum[rows])
+        return InferenceBatch(
+            self.rows[rows], self.source[index], self.lengths[index], limits, self.positions[index], self.first
+        )
+
 
 def encode_targets(
     examples: Sequence[Example],

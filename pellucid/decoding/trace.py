@@ -119,7 +119,11 @@ class Trace:
     probability: float | None = None
     """exp(`score`) normalized over the n-best list; for a sample from a lexicon, 1 / number of entries; else None."""
     search_score: float | None = None
-    """Score that ranked the output, if the settings normalize it by length or by coverage; else None."""
+    """Score that ranked the output, if the settings normalize it by length or by coverage, or if a pair n-gram model took
+    part; else None."""
+    pair_ngram_score: float | None = None
+    """Joint log-probability of source and output by the pair n-gram model; None if none took part, or without an alignment.
+    """
     unknown_target: tuple[int, ...] = ()
     """Positions in a scored `target` whose symbol is not in the vocabulary."""
     forced: tuple[int, ...] = ()
@@ -224,6 +228,7 @@ class Trace:
             origin=cast(Origin, sys.intern(self.origin)),  # msgspec omits a default only if it is the same object
             probability=None if self.probability is None else _json_number(self.probability, compact),
             search_score=None if self.search_score is None else _json_number(self.search_score, compact),
+            pair_ngram_score=None if self.pair_ngram_score is None else _json_number(self.pair_ngram_score, compact),
             task=sys.intern(self.task),
             heads=None if self.heads is None else encode(self.heads),
             hop_weights=None if self.hop_weights is None else encode(self.hop_weights),
@@ -276,6 +281,7 @@ class Trace:
             rank=record.rank,
             probability=record.probability,
             search_score=record.search_score,
+            pair_ngram_score=record.pair_ngram_score,
             unknown_target=tuple(record.unknown_target),
             forced=tuple(record.forced),
             forced_attention=tuple(record.forced_attention),
@@ -429,6 +435,7 @@ _PLAIN_FIELDS: dict[str, Any] = {
     **{"text": str, "source": tuple[str, ...], "features": int, "unknown": tuple[int, ...]},
     **{"target": tuple[str, ...], "output": str, "finished": bool, "top_symbols": tuple[tuple[str, ...], ...]},
     **{"origin": Origin, "rank": int, "probability": float | None, "search_score": float | None},
+    "pair_ngram_score": float | None,
     **{"unknown_target": tuple[int, ...], "forced": tuple[int, ...], "forced_attention": tuple[int, ...]},
     **{"lattice": SearchTree | None, "added": tuple[str, ...], "task": str},
 }
@@ -536,8 +543,10 @@ def _check_record(record: TraceRecord) -> None:
         raise DataError(f"rank: expected a number from 0 to {MAX_RANK}, got {quote(record.rank)}")
     if record.probability is not None and not 0 <= record.probability <= 1 + ROUNDING:
         raise DataError(f"probability: expected a number from 0 to 1, got {record.probability}")
-    if record.search_score is not None and not math.isfinite(record.search_score):
-        raise DataError(f"search_score: expected a finite number, got {record.search_score}")
+    for name in ("search_score", "pair_ngram_score"):
+        score = getattr(record, name)
+        if score is not None and not math.isfinite(score):
+            raise DataError(f"{name}: expected a finite number, got {score}")
     for name, indices, count in (
         ("unknown", record.unknown, positions),
         ("unknown_target", record.unknown_target, steps),

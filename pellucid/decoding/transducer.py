@@ -5,10 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
+from pellucid.data.batches import to_ragged
+from pellucid.data.examples import Example
+from pellucid.data.vocabulary import EOS
 from pellucid.decoding.answers import hypothesis_of, sampled_traces, scored_trace
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, beam_stepwise
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
@@ -17,8 +21,9 @@ from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
-from pellucid.decoding.options import DecodingOptions, build_constraints, resolve_prefixes
-from pellucid.decoding.outputs import LengthLimits
+from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints, resolve_prefixes
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits
+from pellucid.decoding.pair_ngram_member import PairNgramMember, TargetIds, missing_outputs, output_ids, rank_by_both
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch, SearchRequest, copyable_sources, encode_targets
 from pellucid.decoding.sampling import SamplingConfig, sample
@@ -37,6 +42,10 @@ class Transducer(Predictor):
     Raises:
         ArgumentError: A field has a wrong type, or `members` is not empty (only an `Ensemble` has members).
     """
+
+    pair_ngram: PairNgramMember | None = None
+    """Pair n-gram model whose outputs and scores take part in searches, by the ids of the first network; None for none.
+    Scores of given targets and samples are those of the network alone."""
 
     decodes_stepwise: ClassVar[bool] = True
     combines_networks: ClassVar[bool] = False
@@ -103,9 +112,28 @@ class Transducer(Predictor):
 
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example."""
-        constraints, beam_size = self._constraints(chunk), max(nbest, self.config.search.beam_size)
+        return self._search(chunk, max(nbest, self.config.search.beam_size), nbest)
+
+    def candidates(self, examples: Sequence[Example]) -> list[list[Trace]]:
+        """Return all outputs of the search and of the pair n-gram model, if there is one, ranked by their scores.
+
+        Args:
+            examples: Examples; their targets are ignored.
+
+        Raises:
+            InputError: As in `trace`.
+        """
+        beam_size = self.config.search.beam_size
+        return list(self._check_and_decode(lambda chunk: self._search(chunk, beam_size, sys.maxsize), examples))
+
+    def _search(self, chunk: ExampleChunk, beam_size: int, nbest: int) -> list[list[Trace]]:
+        """Return at most `nbest` outputs of each example, from a beam of the given size."""
+        constraints = self._constraints(chunk)
         score, lattice = hypothesis_scorer(self.config.search), self.options.lattice
         is_basic = is_basic_search(self._request(constraints))
+        ranks_by_both = self._ranks_by_both
+        adds_outputs = not present_fields("constraints", constraints)  # the pair n-gram model knows no constraints
+        num_kept = beam_size if ranks_by_both else min(nbest, beam_size)
 
         def search_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
             """Search one batch.
@@ -114,11 +142,63 @@ class Transducer(Predictor):
                 batch: Sources.
             """
             if is_basic:
-                return self._run_basic_search(batch, beam_size, nbest)
-            config = BeamConfig(batch.limits, beam_size, nbest, score, constraints.take(batch.rows), lattice)
-            return beam_stepwise(self.initialize(batch), batch.positions, config)
+                hypotheses = self._run_basic_search(batch, beam_size, num_kept)
+            else:
+                config = BeamConfig(batch.limits, beam_size, num_kept, score, constraints.take(batch.rows), lattice)
+                hypotheses = beam_stepwise(self.initialize(batch), batch.positions, config)
+            return self._rank_by_both(batch, hypotheses, adds_outputs, nbest) if ranks_by_both else hypotheses
 
         return self._decode_batches(chunk, SearchRequest(beam_size, nbest, constraints), search_batch)
+
+    @property
+    def _ranks_by_both(self) -> bool:
+        """True if a pair n-gram model takes part in searches.
+
+        It does not if outputs are ranked by other scores than their log-probabilities, or if options change attention,
+        which shows an effect on the network.
+        """
+        changes_attention = self.options.attention_options != NO_OPTIONS
+        return (
+            self.pair_ngram is not None
+            and self.config.search.pair_ngram
+            and self._ranked_by_score
+            and not changes_attention
+        )
+
+    def _rank_by_both(
+        self, batch: InferenceBatch, found: Sequence[Sequence[Hypothesis]], adds_outputs: bool, nbest: int
+    ) -> list[list[Hypothesis]]:
+        """Return the best outputs of each source by the network and by the pair n-gram model.
+
+        `found` are those of the network's search. If `adds_outputs`, the network scores the outputs of the pair n-gram
+        model, which are then candidates as well.
+        """
+        assert self.pair_ngram is not None
+        model, weight = self.pair_ngram
+        sources, lengths = self.member_sources(batch.source)[0].tolist(), batch.lengths.tolist()
+        ranked, candidates, scores, added = list[list[Hypothesis]](), list[list[Hypothesis]](), list[list[float]](), []
+        for row, hypotheses in enumerate(found):
+            source = sources[row][: lengths[row]]
+            targets = [output_ids(hypothesis) for hypothesis in hypotheses]
+            limits = LengthLimits(int(batch.limits.minimum[row]), int(batch.limits.maximum[row]))
+            outputs = missing_outputs(model, source, targets, limits) if adds_outputs else []
+            added += [(row, output.target) for output in outputs]
+            candidates.append(list(hypotheses))
+            scores.append([*(model.score(source, target) for target in targets), *(output.score for output in outputs)])
+        for (row, _), output in zip(added, self._score_outputs(batch, added), strict=True):
+            candidates[row].append(hypothesis_of(output)._replace(tree=found[row][0].tree))
+        for hypotheses, values in zip(candidates, scores, strict=True):
+            ranked.append(rank_by_both(hypotheses, values, weight, nbest))
+        return ranked
+
+    def _score_outputs(self, batch: InferenceBatch, outputs: Sequence[tuple[int, TargetIds]]) -> list[DecodedOutput]:
+        """Return outputs, given by the row of their source and their target ids, with the network's probabilities."""
+        if not outputs:
+            return []
+        part, device = batch.take([row for row, _ in outputs]), batch.source.device
+        targets = to_ragged([*target, EOS] for _, target in outputs)
+        ids, steps = targets.pad(np.arange(len(outputs)))
+        return score_targets(self.initialize(part), part.positions, ids.to(device), steps.to(device))
 
     def _refuse_lattice(self, operation: str) -> None:
         """Raise `ConfigError` if the options request a search tree, for an operation without a beam."""

@@ -9,6 +9,9 @@ h• all n-grams that continue h:
 where N_k(h•) is the number of tokens that follow h exactly k times. Below the highest order, the count of an n-gram is
 the number of tokens that precede it, unless it begins a sequence. Unigrams are interpolated with the uniform
 distribution.
+
+A model of more than `MAX_NODES` n-grams is pruned: n-grams of three tokens or more that occur once are left out. The
+discount of each is its whole count, so that probabilities sum to one as before.
 """
 
 from typing import NamedTuple
@@ -18,6 +21,10 @@ from jaxtyping import Bool, Float, Int
 
 LOWEST = 1e-30
 """Probabilities are at least this, so that logarithms are finite."""
+MAX_NODES = 4_000_000
+"""Maximum number of n-grams without pruning; each takes 20 bytes."""
+NEVER_PRUNED = 2
+"""Highest order of which no n-gram is pruned."""
 
 
 class NgramModel(NamedTuple):
@@ -76,7 +83,12 @@ def fit_ngram_model(
         if not len(found.token):
             break
         orders.append(found)
-    offsets = np.cumsum([0, 1, *(len(found.token) for found in orders)])
+    # An n-gram occurs at most as often as its prefix and its suffix, so these are kept with it.
+    prunes = sum(len(found.token) for found in orders) > MAX_NODES
+    kept = [np.ones(1, bool)]
+    kept += [found.frequency > 1 if prunes and n > NEVER_PRUNED else found.frequency > 0 for n, found in enumerate(orders, 1)]
+    numbers = [np.cumsum(mask) - 1 for mask in kept]
+    offsets = np.cumsum([0, *(mask.sum() for mask in kept)])
     model = NgramModel(
         np.zeros(offsets[-1], np.int32),
         np.zeros(offsets[-1], np.float32),
@@ -90,13 +102,14 @@ def fit_ngram_model(
         counts = _adjusted_counts(orders, n, lengths)
         if n == 1:
             counts[tokens[np.flatnonzero(begins)[:1]]] = 0
-        probabilities, weights = _smooth(found, counts, lower[suffixes], len(lower) if n > 1 else 1)
+        probabilities, weights = _smooth(found, counts, kept[n], lower[suffixes], len(kept[n - 1]))
         here, below = slice(offsets[n], offsets[n + 1]), slice(offsets[n - 1], offsets[n])
-        model.token[here] = found.token
-        model.log_probability[here] = np.log(np.maximum(probabilities, LOWEST))
-        model.suffix[here] = offsets[n - 1] + suffixes
-        model.backoff[below] = np.log(np.maximum(weights, LOWEST))
-        model.first_child[below] = offsets[n] + np.searchsorted(found.parent, np.arange(len(weights)))
+        model.token[here] = found.token[kept[n]]
+        model.log_probability[here] = np.log(np.maximum(probabilities[kept[n]], LOWEST))
+        model.suffix[here] = offsets[n - 1] + numbers[n - 1][suffixes[kept[n]]]
+        model.backoff[below] = np.log(np.maximum(weights[kept[n - 1]], LOWEST))
+        parents = np.flatnonzero(kept[n - 1])
+        model.first_child[below] = offsets[n] + np.searchsorted(found.parent[kept[n]], parents)
         lower = probabilities
     return model
 
@@ -132,10 +145,14 @@ def _adjusted_counts(orders: list[_Order], n: int, lengths: Int[np.ndarray, " to
 
 
 def _smooth(
-    found: _Order, counts: Int[np.ndarray, " n"], lower: Float[np.ndarray, " n"], num_parents: int
+    found: _Order,
+    counts: Int[np.ndarray, " n"],
+    kept: Bool[np.ndarray, " n"],
+    lower: Float[np.ndarray, " n"],
+    num_parents: int,
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " parents"]]:
     """Return the interpolated probabilities of one order, and the weight γ of each history."""
-    discounts = _discounts(counts)[np.minimum(counts, 3)]
+    discounts = np.where(kept, _discounts(counts)[np.minimum(counts, 3)], counts)
     totals = np.maximum(np.bincount(found.parent, counts, num_parents), LOWEST)
     removed = np.bincount(found.parent, discounts, num_parents)
     weights = np.where(totals > LOWEST, removed / totals, 1.0)

@@ -1,0 +1,149 @@
+"""Interpolation of a network with a pair n-gram model: the outputs of both are ranked by both.
+
+For a source x, the candidates y are the outputs of the network's search and of the pair n-gram model. They are ranked by
+
+    s(y) = (1 − w) log p_network(y|x) + w log p_pair(x, y),
+
+where w is the weight of the pair n-gram model. It is chosen on the validation set, at the end of the training.
+
+B sources, K candidates.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from pellucid.data.vocabulary import EOS
+from pellucid.decoding.beam_search import Hypothesis
+from pellucid.decoding.outputs import LengthLimits
+from pellucid.pair_ngram.pair_ngram import PairNgram, PairOutput
+
+NUM_OUTPUTS = 5
+"""Number of outputs of the pair n-gram model that are candidates."""
+ALIGNMENT_PENALTY = 10.0
+"""Difference between the score of an output without an alignment and the lowest score of the others, in nats."""
+WEIGHTS = tuple(round(0.05 * step, 2) for step in range(15))
+"""Weights from which the best is chosen: 0 to 0.7."""
+
+TargetIds = tuple[int, ...]
+"""Target ids of an output, without EOS."""
+
+
+class PairNgramMember(NamedTuple):
+    """A pair n-gram model that takes part in predictions."""
+
+    model: PairNgram
+    weight: float
+    """Weight w of its scores, 0 to 1; that of the network is 1 − w."""
+
+
+class CandidateScores(NamedTuple):
+    """Candidates of one source, with the scores of both models."""
+
+    network: Float[np.ndarray, " K"]
+    """Log-probability of each candidate by the network."""
+    pair_ngram: Float[np.ndarray, " K"]
+    """Joint log-probability of source and candidate by the pair n-gram model; finite (`finite_scores`)."""
+
+    def order(self, weight: float) -> Int[np.ndarray, " K"]:
+        """Return the candidates from the best to the worst.
+
+        Args:
+            weight: Weight of the pair n-gram model.
+        """
+        return np.argsort(-interpolate(self.network, self.pair_ngram, weight), kind="stable")
+
+
+def interpolate(
+    network: Float[np.ndarray, " K"], pair_ngram: Float[np.ndarray, " K"], weight: float
+) -> Float[np.ndarray, " K"]:
+    """Return (1 − w) log p_network + w log p_pair.
+
+    Args:
+        network: Log-probabilities by the network.
+        pair_ngram: Log-probabilities by the pair n-gram model; finite.
+        weight: Weight w of the pair n-gram model.
+    """
+    scores: Float[np.ndarray, " K"] = (1 - weight) * network + weight * pair_ngram
+    return scores
+
+
+def finite_scores(scores: Float[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
+    """Return log-probabilities in which −∞, of outputs without an alignment, is `ALIGNMENT_PENALTY` below the lowest.
+
+    Args:
+        scores: Log-probabilities of the candidates of one source by the pair n-gram model.
+    """
+    finite = scores[np.isfinite(scores)]
+    lowest = float(finite.min()) - ALIGNMENT_PENALTY if len(finite) else 0.0
+    return np.where(np.isfinite(scores), scores, lowest)
+
+
+def output_ids(hypothesis: Hypothesis) -> TargetIds:
+    """Return the target ids of a hypothesis, without EOS.
+
+    Args:
+        hypothesis: Any hypothesis, finished or not.
+    """
+    ids = hypothesis.decoded.ids.tolist()
+    return tuple(ids[:-1] if ids and ids[-1] == EOS else ids)
+
+
+def missing_outputs(
+    model: PairNgram, source: Sequence[int], found: Collection[TargetIds], limits: LengthLimits
+) -> list[PairOutput]:
+    """Return the best outputs of a pair n-gram model that a search has not found.
+
+    Args:
+        model: Pair n-gram model.
+        source: Source ids.
+        found: Outputs of the search.
+        limits: Minimum and maximum output length.
+    """
+    return [
+        output
+        for output in model.nbest(source, NUM_OUTPUTS)
+        if output.target not in found and limits.minimum <= len(output.target) <= limits.maximum
+    ]
+
+
+def rank_by_both(
+    hypotheses: Sequence[Hypothesis], pair_ngram: Sequence[float], weight: float, nbest: int
+) -> list[Hypothesis]:
+    """Return the best hypotheses of one source by both models, the best first.
+
+    Args:
+        hypotheses: Candidates, with their log-probabilities as scores.
+        pair_ngram: Their log-probabilities by the pair n-gram model.
+        weight: Weight of the pair n-gram model.
+        nbest: Maximum number of hypotheses to return.
+    """
+    network = np.array([hypothesis.score for hypothesis in hypotheses])
+    scores = interpolate(network, finite_scores(np.array(pair_ngram)), weight)
+    order = np.argsort(-scores, kind="stable")[:nbest].tolist()
+    return [
+        hypotheses[number]._replace(score=float(scores[number]), pair_ngram_score=pair_ngram[number])
+        for number in order
+    ]
+
+
+def choose_weight(candidates: Sequence[CandidateScores], right: Sequence[Sequence[bool]]) -> float:
+    """Return the weight in `WEIGHTS` with the most correct best candidates, a mean over neighbors in `WEIGHTS`.
+
+    The mean makes the choice less dependent on single examples. Among equal weights it is the smallest.
+
+    Args:
+        candidates: Candidates of each validation source.
+        right: For each candidate, whether it is correct.
+    """
+    correct = np.array(
+        [
+            sum(flags[int(scores.order(weight)[0])] for scores, flags in zip(candidates, right, strict=True))
+            for weight in WEIGHTS
+        ],
+        np.float64,
+    )
+    padded = np.pad(correct, 1, mode="edge")
+    return WEIGHTS[int(np.argmax(padded[:-2] + padded[1:-1] + padded[2:]))]
