@@ -315,8 +315,8 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     """Weight of the coverage penalty (Wu et al. 2016), which lowers the score of a hypothesis for each source position
     with little attention; 0 is off."""
     pair_ngram: bool = True
-    """Rank outputs by the network and by the pair n-gram model, if the run has one (training.pair_ngram); otherwise by the
-    network alone. Validations during the training never use it."""
+    """Rank outputs by the network and by the pair n-gram model, if the run has one (training.pair_ngram); otherwise by
+    the network alone. Validations during the training never use it."""
     batch_size: Count = 128
     """Maximum number of sources per batch in decoding; it changes speed and memory, not the outputs."""
 

@@ -194,8 +194,8 @@ class Hypothesis(NamedTuple):
 
     decoded: DecodedOutput
     score: float
-    """Score that ranks it: its log-probability, that of a `HypothesisScorer`, or that of a network and a pair n-gram model.
-    """
+    """Score that ranks it: its log-probability, that of a `HypothesisScorer`, or that of a network with a pair n-gram
+    model."""
     tree: SearchTreeIds | None = None
     """Search tree of the source, if requested."""
     leaf: int = -1

@@ -1,6 +1,6 @@
 """Interpolation of a network with a pair n-gram model: the outputs of both are ranked by both.
 
-For a source x, the candidates y are the outputs of the network's search and of the pair n-gram model. They are ranked by
+For a source x, the candidates y are the outputs of the network's search and of the pair n-gram model, ranked by
 
     s(y) = (1 − w) log p_network(y|x) + w log p_pair(x, y),
 
@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding.beam_search import Hypothesis
@@ -47,13 +47,13 @@ class CandidateScores(NamedTuple):
     pair_ngram: Float[np.ndarray, " K"]
     """Joint log-probability of source and candidate by the pair n-gram model; finite (`finite_scores`)."""
 
-    def order(self, weight: float) -> Int[np.ndarray, " K"]:
-        """Return the candidates from the best to the worst.
+    def best(self, weight: float) -> int:
+        """Return the number of the best candidate; of equal ones the first.
 
         Args:
             weight: Weight of the pair n-gram model.
         """
-        return np.argsort(-interpolate(self.network, self.pair_ngram, weight), kind="stable")
+        return int(np.argmax(interpolate(self.network, self.pair_ngram, weight)))
 
 
 def interpolate(
@@ -129,21 +129,26 @@ def rank_by_both(
     ]
 
 
+def best_are_right(candidates: Sequence[CandidateScores], right: Sequence[Sequence[bool]], weight: float) -> list[bool]:
+    """Return, for each source, whether the best candidate by both models is correct.
+
+    Args:
+        candidates: Candidates of each source; at least one.
+        right: For each candidate, whether it is correct.
+        weight: Weight of the pair n-gram model.
+    """
+    return [flags[scores.best(weight)] for scores, flags in zip(candidates, right, strict=True)]
+
+
 def choose_weight(candidates: Sequence[CandidateScores], right: Sequence[Sequence[bool]]) -> float:
     """Return the weight in `WEIGHTS` with the most correct best candidates, a mean over neighbors in `WEIGHTS`.
 
     The mean makes the choice less dependent on single examples. Among equal weights it is the smallest.
 
     Args:
-        candidates: Candidates of each validation source.
+        candidates: Candidates of each validation source; at least one.
         right: For each candidate, whether it is correct.
     """
-    correct = np.array(
-        [
-            sum(flags[int(scores.order(weight)[0])] for scores, flags in zip(candidates, right, strict=True))
-            for weight in WEIGHTS
-        ],
-        np.float64,
-    )
-    padded = np.pad(correct, 1, mode="edge")
+    counts = [sum(best_are_right(candidates, right, weight)) for weight in WEIGHTS]
+    padded = np.pad(np.array(counts), 1, mode="edge")
     return WEIGHTS[int(np.argmax(padded[:-2] + padded[1:-1] + padded[2:]))]

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Int
 from torch import Tensor
 

@@ -86,7 +86,9 @@ def fit_ngram_model(
     # An n-gram occurs at most as often as its prefix and its suffix, so these are kept with it.
     prunes = sum(len(found.token) for found in orders) > MAX_NODES
     kept = [np.ones(1, bool)]
-    kept += [found.frequency > 1 if prunes and n > NEVER_PRUNED else found.frequency > 0 for n, found in enumerate(orders, 1)]
+    kept += [
+        found.frequency > 1 if prunes and n > NEVER_PRUNED else found.frequency > 0 for n, found in enumerate(orders, 1)
+    ]
     numbers = [np.cumsum(mask) - 1 for mask in kept]
     offsets = np.cumsum([0, *(mask.sum() for mask in kept)])
     model = NgramModel(

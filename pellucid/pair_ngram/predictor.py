@@ -5,12 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.data.batches import Ragged, encode_examples, encode_sources
+from pellucid.data.batches import EncodedExamples, Ragged, encode_examples, encode_sources
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.pair_ngram.alignment import SymbolPairs
 from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
+
+MAX_CELLS = 200_000_000
+"""Maximum sum of source length times target length over the examples of a model, which bounds time and memory."""
 
 
 class PairNgramPredictor(NamedTuple):
@@ -57,13 +60,31 @@ def fit_pair_ngram_predictor(
     Returns:
         The predictor; None if no model can be fitted (`fit_pair_ngram`).
     """
-    encoded = encode_examples(examples, tokenizers, vocabularies)
-    target = _without_ends(encoded.target)
-    pairs = SymbolPairs(
-        encoded.source.values.astype(np.int64), encoded.source.offsets, target.values.astype(np.int64), target.offsets
-    )
-    model = fit_pair_ngram(pairs, *map(len, (vocabularies.source, vocabularies.target)))
+    model, _ = fit_encoded_examples(encode_examples(examples, tokenizers, vocabularies), vocabularies)
     return PairNgramPredictor(tokenizers, vocabularies, model) if model is not None else None
+
+
+def fit_encoded_examples(examples: EncodedExamples, vocabularies: Vocabularies) -> tuple[PairNgram | None, int]:
+    """Fit a pair n-gram model to encoded training examples: to the first ones, if they exceed `MAX_CELLS`.
+
+    Args:
+        examples: Source ids, and target ids that end with EOS.
+        vocabularies: Vocabularies of the run.
+
+    Returns:
+        The model, None if no model can be fitted (`fit_pair_ngram`); and the number of examples that it has seen.
+    """
+    target = _without_ends(examples.target)
+    cells = np.cumsum(np.diff(examples.source.offsets) * np.maximum(np.diff(target.offsets), 1))
+    count = int(np.searchsorted(cells, MAX_CELLS, side="right"))
+    source_offsets, target_offsets = examples.source.offsets[: count + 1], target.offsets[: count + 1]
+    pairs = SymbolPairs(
+        examples.source.values[: source_offsets[-1]].astype(np.int64),
+        source_offsets,
+        target.values[: target_offsets[-1]].astype(np.int64),
+        target_offsets,
+    )
+    return fit_pair_ngram(pairs, *map(len, (vocabularies.source, vocabularies.target))), count
 
 
 def _without_ends(target: Ragged) -> Ragged:

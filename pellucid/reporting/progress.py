@@ -13,7 +13,14 @@ from pellucid.config.settings import TaskName
 from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
 from pellucid.tasks.registry import get_task
-from pellucid.training.events import TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.training.events import (
+    PairNgramFitted,
+    PairNgramWeighted,
+    TrainingStarted,
+    TrainingStopped,
+    UpdateCompleted,
+    ValidationCompleted,
+)
 from pellucid.training.session import ModelBuilt, RunEvent
 from pellucid.training.training_data import DataAugmented, FileRead
 
@@ -121,6 +128,8 @@ class ProgressReporter:
                 self._report_step(event)
             case ValidationCompleted():
                 self._report_validation(event)
+            case PairNgramFitted() | PairNgramWeighted():
+                self._print_line(pair_ngram_line(event))
             case TrainingStopped():
                 best = f"best at update {event.progress.best_update:,}"
                 self._print_line(f"stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
@@ -179,6 +188,25 @@ class ProgressReporter:
             f"epoch {progress.epoch + (1 if progress.batch else 0):>3} · update {progress.update:>6,} · "
             f"{format_scores(event.task, event.metrics)} · {progress.seconds:,.0f} s{' · best' if event.best else ''}"
         )
+
+
+def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
+    """Describe a pair n-gram model, or its weight in predictions, with its scores on the validation set.
+
+    Args:
+        event: Event of the training.
+    """
+    if isinstance(event, PairNgramFitted):
+        examples = f"{event.examples:,}"
+        if event.examples < event.available:
+            examples += f" of {event.available:,}"
+        return f"pair n-gram: fitted to {examples} examples, exact match {event.exact_match:6.2f} %"
+    if not event.weight:
+        return f"pair n-gram: weight 0, the network alone is best: exact match {event.network_exact_match:.2f} %"
+    return (
+        f"pair n-gram: weight {event.weight:g}, exact match {event.exact_match:.2f} % with the network, which alone has "
+        f"{event.network_exact_match:.2f} %"
+    )
 
 
 def compilation_note() -> str:
@@ -277,7 +305,8 @@ class MultiProgress:
     def report(self, name: str, event: RunEvent) -> None:
         """Update the row of a training (`update_row`), and print a line for some events.
 
-        These are the network's size with warnings, the end, and, without a terminal, each validation.
+        These are the network's size with warnings, the weight of the pair n-gram model, the end, and, without a terminal,
+        each validation.
 
         Args:
             name: Name of the training, unique among those shown.
@@ -297,6 +326,8 @@ class MultiProgress:
                     f"{name}: update {event.progress.update:,} · "
                     f"{format_scores(event.task, event.metrics, short=True)}{best}"
                 )
+            case PairNgramWeighted():
+                self.print_line(f"{name}: {pair_ngram_line(event)}")
             case TrainingStopped():
                 best = f"best at update {event.progress.best_update:,}"
                 self.print_line(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")

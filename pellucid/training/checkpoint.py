@@ -148,7 +148,10 @@ By the Cauchy-Schwarz inequality, (1 − β₁) / √((1 − β₂) (1 − β₁
 """
 MEAN_SLACK = 1e-18
 """Absolute slack of that bound: squares of smaller numbers underflow in float32."""
-TYPE_NAMES: Mapping[torch.dtype, str] = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
+TYPE_NAMES: Mapping[torch.dtype, str] = {
+    **{torch.float32: "F32", torch.float64: "F64"},
+    **{torch.int64: "I64", torch.int32: "I32"},
+}
 """Type names of parameters and of the optimizer's step counts in a file."""
 
 
@@ -173,10 +176,22 @@ def parameter_file(tensors: Mapping[str, Tensor]) -> bytes:
     Raises:
         RunError: Memory does not suffice.
     """
+    return tensor_file(tensors, {"format": str(FORMAT), "sha256": tensor_digest(tensors)})
+
+
+def tensor_file(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """Return the bytes of a safetensors file. Equal arguments give equal bytes.
+
+    Args:
+        tensors: Tensors by name, contiguous and on the CPU.
+        metadata: Texts by name.
+
+    Raises:
+        RunError: Memory does not suffice.
+    """
     content = _content(dict(tensors))
     start = LENGTH_FIELD_SIZE + int.from_bytes(content[:LENGTH_FIELD_SIZE], "little")
     # safetensors writes metadata in any order: the header is written here, so that equal files have equal bytes.
-    metadata = {"format": str(FORMAT), "sha256": _digest(tensors)}
     header = msgspec.json.encode({METADATA_KEY: metadata, **msgspec.json.decode(content[LENGTH_FIELD_SIZE:start])})
     header += b" " * (-len(header) % LENGTH_FIELD_SIZE)
     return b"".join([len(header).to_bytes(LENGTH_FIELD_SIZE, "little"), header, memoryview(content)[start:]])
@@ -231,7 +246,7 @@ def check_header(path: Path, network: nn.Module) -> None:
             format version.
     """
     with open_tensors(path) as stored:
-        _check_format(stored, FORMAT)
+        check_format(stored, FORMAT)
         _check_tensors(stored, network.state_dict())
 
 
@@ -255,7 +270,7 @@ def save_training_state(path: Path, state: TrainingState, fingerprint: str) -> N
         "format": str(CHECKPOINT_FORMAT),
         "progress": progress,
         "fingerprint": fingerprint,
-        "sha256": _digest(tensors, progress),
+        "sha256": tensor_digest(tensors, progress),
     }
     write_atomic(path, _content(tensors, metadata))
 
@@ -270,7 +285,7 @@ def read_progress(path: Path) -> Progress:
         RunError: It is not a checkpoint of this version.
     """
     with open_tensors(path) as stored:
-        _check_format(stored, CHECKPOINT_FORMAT)
+        check_format(stored, CHECKPOINT_FORMAT)
         return _progress(path, stored.metadata)
 
 
@@ -287,21 +302,21 @@ def restore_training_state(path: Path, state: TrainingState, fingerprint: str) -
             model; or its progress, step counts or moments are impossible. The training state is then unchanged.
     """
     with open_tensors(path) as stored:
-        _check_format(stored, CHECKPOINT_FORMAT)
+        check_format(stored, CHECKPOINT_FORMAT)
         progress = _progress(path, stored.metadata)
         if stored.metadata.get("fingerprint") != fingerprint:
             raise RunError(
                 f"{path} is of a training on other data (its fingerprint differs); name another run folder, or give "
                 "the same data"
             )
-        tensors = _read(stored, _tensors_of(state))
+        tensors = read_tensors(stored, _tensors_of(state))
     try:
         check_progress(state, progress)
     except ValueError as error:
         raise RunError(f"{path}: {abbreviate_reason(error)}") from error
     _check_counts(path, tensors, progress.update)
     _check_moments(path, _with_prefix(tensors, "optimizer."))
-    _check_digest(stored, _digest(tensors, stored.metadata["progress"]))
+    check_digest(stored, tensor_digest(tensors, stored.metadata["progress"]))
     state.predictor.network.load_state_dict(_with_prefix(tensors, "network."))
     state.optimizer.restore(_with_prefix(tensors, "optimizer."))
     if state.average is not None:
@@ -309,8 +324,16 @@ def restore_training_state(path: Path, state: TrainingState, fingerprint: str) -
     state.progress, state.checkpoint = progress, (path, progress.update)
 
 
-def _check_digest(stored: TensorFile, digest: str) -> None:
-    """Raise `RunError` if the checksum of a file is missing or differs from that of its content."""
+def check_digest(stored: TensorFile, digest: str) -> None:
+    """Check that a file has the checksum of its content.
+
+    Args:
+        stored: The file.
+        digest: Checksum of the content that was read (`tensor_digest`).
+
+    Raises:
+        RunError: The checksum is missing or differs.
+    """
     checksum = stored.metadata.get("sha256")
     if checksum is None:
         raise RunError(
@@ -323,9 +346,14 @@ def _check_digest(stored: TensorFile, digest: str) -> None:
         )
 
 
-def _digest(tensors: Mapping[str, Tensor], progress: str = "") -> str:
-    """Return a hash of the tensors and the progress, which detects changed bits."""
-    digest = hashlib.sha256(progress.encode())
+def tensor_digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
+    """Return a hash of tensors and a text, which detects changed bits.
+
+    Args:
+        tensors: Tensors by name, contiguous and on the CPU.
+        text: Text, such as the progress of a checkpoint.
+    """
+    digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         digest.update(name.encode())
         digest.update(tensors[name].reshape(-1).numpy().data)
@@ -388,9 +416,9 @@ def _check_moments(path: Path, state: dict[str, Tensor]) -> None:
 def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
     """Return the parameters in a file of this network."""
     with open_tensors(path) as stored:
-        _check_format(stored, FORMAT)
-        tensors = _read(stored, network.state_dict())
-        _check_digest(stored, _digest(tensors))
+        check_format(stored, FORMAT)
+        tensors = read_tensors(stored, network.state_dict())
+        check_digest(stored, tensor_digest(tensors))
         return tensors
 
 
@@ -407,11 +435,19 @@ def check_formats(model: Path, checkpoint: Path) -> None:
     for path, format in ((model, FORMAT), (checkpoint, CHECKPOINT_FORMAT)):
         if path.exists():
             with open_tensors(path) as stored:
-                _check_format(stored, format)
+                check_format(stored, format)
 
 
-def _check_format(stored: TensorFile, format: int) -> None:
-    """Raise `RunError` for another format version."""
+def check_format(stored: TensorFile, format: int) -> None:
+    """Check the format version of a file.
+
+    Args:
+        stored: The file.
+        format: Expected version.
+
+    Raises:
+        RunError: The file has another version.
+    """
     version = stored.metadata.get("format", str(format))
     if version != str(format):
         raise RunError(
@@ -420,10 +456,17 @@ def _check_format(stored: TensorFile, format: int) -> None:
         )
 
 
-def _read(stored: TensorFile, expected: Mapping[str, Any]) -> dict[str, Tensor]:
+def read_tensors(stored: TensorFile, expected: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the tensors of a file after checking names, types, shapes and finiteness.
 
-    The tensors are read only if the header agrees, so a file cannot take more memory than the network.
+    The tensors are read only if the header agrees, so a file cannot take more memory than expected.
+
+    Args:
+        stored: The file.
+        expected: Tensors of the expected types and shapes, by name; their values are not read.
+
+    Raises:
+        RunError: A name, type or shape differs, or a number is not finite.
     """
     _check_tensors(stored, expected)
     try:

@@ -91,6 +91,31 @@ class ValidationCompleted(NamedTuple):
     task: TaskName = DEFAULT_TASK
 
 
+class PairNgramFitted(NamedTuple):
+    """A pair n-gram model was fitted to the training examples, or read from the run folder."""
+
+    examples: int
+    """Number of examples to which it was fitted."""
+    available: int
+    """Number of training examples. Those beyond a limit of size, without an alignment, or with unknown symbols are left
+    out."""
+    exact_match: float
+    """Percentage of validation sources whose best output, by this model alone, is correct."""
+
+
+class PairNgramWeighted(NamedTuple):
+    """The weight of the pair n-gram model in predictions was chosen."""
+
+    weight: float
+    """Weight of its scores, 0 to 1; 0 if the network alone is at least as good."""
+    exact_match: float
+    """Percentage of validation sources whose best output, by both models, is correct."""
+    network_exact_match: float
+    """The same by the network alone, with the same search."""
+    sources: int
+    """Number of different validation sources."""
+
+
 class TrainingStopped(NamedTuple):
     """The training reached its end, by maximum length or early stopping. An interruption has no such event."""
 

@@ -56,6 +56,28 @@ class AugmentedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="aug
     """Kind of augmentation: "copy" or "hallucinate"."""
 
 
+class PairNgramRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="pair_ngram"):
+    """A pair n-gram model was fitted to the training examples, before the first update."""
+
+    examples: Count
+    """Number of examples to which it was fitted."""
+    exact_match: float
+    """Percentage of validation sources whose best output, by this model alone, is correct."""
+
+
+class InterpolatedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="interpolated"):
+    """The weight of the pair n-gram model in predictions was chosen, at the end of the training."""
+
+    weight: float
+    """Weight of its scores, 0 to 1."""
+    exact_match: float
+    """Percentage of validation sources whose best output, by both models, is correct."""
+    network_exact_match: float
+    """The same by the network alone, with the same search."""
+    sources: Count
+    """Number of different validation sources."""
+
+
 class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     """Base of log records that hold the updates, samples, epochs and seconds so far."""
 
@@ -118,7 +140,15 @@ class StoppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stopped"):
 
 
 LogRecord = (
-    CompilingRecord | ReadRecord | AugmentedRecord | StartedRecord | SteppedRecord | ValidatedRecord | StoppedRecord
+    CompilingRecord
+    | ReadRecord
+    | AugmentedRecord
+    | PairNgramRecord
+    | InterpolatedRecord
+    | StartedRecord
+    | SteppedRecord
+    | ValidatedRecord
+    | StoppedRecord
 )
 
 

@@ -5,6 +5,7 @@ vocabulary.json       symbols of the training file
 model.safetensors     parameters of the best validation
 training.safetensors  the last checkpoint: parameters, optimizer, progress
 corpus.arrow          a large training file in ids, until the training has finished
+pair_ngram.safetensors  the pair n-gram model and its weight in predictions
 log.jsonl             one line per event
 card.md               the model card
 snapshots/            at each validation, the outputs of four examples and the embeddings
@@ -15,6 +16,7 @@ import os
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple, overload
 
@@ -26,8 +28,10 @@ from pellucid.argument_checks import check_arguments, convert_argument
 from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import config_differences, load_saved_config, missing_settings, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
+from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import max_output_length
+from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, ConfigError, RunError, abbreviate_reason, quote
 from pellucid.file_lock import try_lock
 from pellucid.files import (
@@ -56,12 +60,14 @@ from pellucid.tasks.registry import (
 from pellucid.training.checkpoint import check_formats, check_header, load_network, read_progress
 from pellucid.training.events import Progress
 from pellucid.training.log_records import parse_record
+from pellucid.training.pair_ngram_file import load_pair_ngram
 
 CONFIG = "config.toml"
 VOCABULARY = "vocabulary.json"
 MODEL = "model.safetensors"
 TRAINING = "training.safetensors"
 CORPUS = "corpus.arrow"
+PAIR_NGRAM = "pair_ngram.safetensors"
 LOG = "log.jsonl"
 MAX_LOG_SIZE = 2**27
 """Maximum bytes of a log: about a million lines, and a training logs one line for 50 updates."""
@@ -75,7 +81,7 @@ ENSEMBLE = "ensemble.json"
 MAX_MEMBERS = 1000
 MAX_NAME = 255
 """Maximum size of a folder name, in bytes, as on most systems."""
-FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, LOG, CARD, SNAPSHOTS)
+FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, PAIR_NGRAM, LOG, CARD, SNAPSHOTS)
 
 
 class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,7 +170,23 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     network = build_network(config, vocabularies)
     load_network(folder / MODEL, network)
     move_to_device(network, device)
-    return configured_task(config).build_predictor(config, vocabularies, network.eval(), str(folder))
+    predictor = configured_task(config).build_predictor(config, vocabularies, network.eval(), str(folder))
+    return _with_pair_ngram(predictor, folder)
+
+
+def _with_pair_ngram(predictor: Predictor, folder: Path) -> Predictor:
+    """Return the predictor with the pair n-gram model of its run; without one until its weight has been chosen."""
+    if not isinstance(predictor, Transducer):
+        return predictor
+    if not file_exists(folder / PAIR_NGRAM):
+        if any(record["event"] == "interpolated" for record in read_log(folder)):
+            raise RunError(
+                f"{folder / PAIR_NGRAM} is missing: restore the file, or give the training command again, which writes it"
+            )
+        return predictor
+    saved = load_pair_ngram(folder / PAIR_NGRAM, predictor.vocabularies)
+    member = PairNgramMember(saved.model, saved.weight) if saved.weight else None
+    return replace(predictor, pair_ngram=member)
 
 
 def missing_model_error(folder: Path) -> RunError:
@@ -328,7 +350,7 @@ def refuse_links(paths: Iterable[Path]) -> None:
 
 
 def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
-    """Write the settings and vocabularies of a new run, and remove the log and the card of an earlier attempt.
+    """Write the settings and vocabularies of a new run, and remove other files of an earlier attempt.
 
     Args:
         folder: Run folder, which exists.
@@ -338,7 +360,7 @@ def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabulari
     Raises:
         RunError: A file cannot be written or removed.
     """
-    for name in (LOG, CARD):
+    for name in (LOG, CARD, PAIR_NGRAM):
         remove_file(folder / name)
     vocabularies.save(folder / VOCABULARY)
     write_text(folder / CONFIG, to_toml(config))

@@ -39,6 +39,8 @@ from pellucid.training.checkpoint import check_network, network_file, restore_tr
 from pellucid.training.events import (
     LOSS_WINDOW,
     Event,
+    PairNgramFitted,
+    PairNgramWeighted,
     Progress,
     TrainingStarted,
     TrainingStopped,
@@ -48,6 +50,7 @@ from pellucid.training.events import (
 from pellucid.training.loop import TrainingState, fit
 from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import averaged_weights, build_optimizer
+from pellucid.training.pair_ngram_training import prepare_pair_ngram, save_weight, weight_pair_ngram
 from pellucid.training.training_data import (
     DataAugmented,
     EmbeddingCoverage,
@@ -95,7 +98,7 @@ class FileSaved(NamedTuple):
     """True for the model of the best validation so far, False for a checkpoint."""
 
 
-RunEvent = Event | FileRead | DataAugmented | ModelBuilt | FileSaved
+RunEvent = Event | FileRead | DataAugmented | ModelBuilt | FileSaved | PairNgramFitted | PairNgramWeighted
 
 _active_trainings = dict[object, tuple[int, int]]()
 """Process and thread of each training that has begun and not ended; a forked process ignores those of its parent."""
@@ -190,7 +193,8 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
             # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
             is_numba_available()  # compiles before the first update, where the training can be interrupted at once
         if state.progress.finished:
-            _conclude(state, folder)
+            yield from _fit_pair_ngram(state, folder)
+            yield from _conclude(state, folder)
             yield TrainingStopped(state.progress)
         else:
             yield from _train_and_save(state, lock, fingerprint, [*reads, *([augmented] if augmented else [])])
@@ -274,8 +278,12 @@ def _train_and_save(
     callback = CheckpointCallback(state, lock, fingerprint)
     if not any(record["event"] == "read" for record in run_folder.read_log(lock.folder)):
         run_folder.append_log(lock.folder, *map(_read_record, reads))
+    yield from _fit_pair_ngram(state, lock.folder)
     try:
         for event in fit(state):
+            if isinstance(event, TrainingStopped):
+                lock.check()
+                yield from _conclude(state, lock.folder)
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
             saved = callback.save_files(event)
             yield event
@@ -306,10 +314,9 @@ class CheckpointCallback:
     def save_files(self, event: Event) -> list[FileSaved]:
         """Write the files that an event requires: snapshot and log, then the checkpoint, then the best model.
 
-        A checkpoint is written at each validation, and at an update if the last is older than `SAVE_SECONDS`. At the
-        end, the log is completed, the card is written if it is missing, and the corpus file is removed. The order makes
-        a killed training resumable (`_repair_folder`): files before the checkpoint are cut back to it, and files after
-        it can be written from it.
+        A checkpoint is written at each validation, and at an update if the last is older than `SAVE_SECONDS`. The order
+        makes a killed training resumable (`_repair_folder`): files before the checkpoint are cut back to it, and files
+        after it can be written from it.
 
         Args:
             event: Event of the training loop.
@@ -323,7 +330,7 @@ class CheckpointCallback:
         """
         saved: list[FileSaved] = []
         record = _record(event)
-        if record or isinstance(event, TrainingStopped):
+        if record:
             self.lock.check()
         if isinstance(event, ValidationCompleted) and self.state.config.training.snapshots:
             self._remember(event)
@@ -334,8 +341,6 @@ class CheckpointCallback:
         if isinstance(event, ValidationCompleted) and event.best:
             write_atomic(self.folder / run_folder.MODEL, _best_model(self.state))
             saved.append(FileSaved(self.folder / run_folder.MODEL, best=True))
-        if isinstance(event, TrainingStopped):
-            _conclude(self.state, self.folder)
         return saved
 
     def _remember(self, event: ValidationCompleted) -> None:
@@ -359,13 +364,35 @@ class CheckpointCallback:
         return FileSaved(self.folder / run_folder.TRAINING, best=False)
 
 
-def _conclude(state: TrainingState, folder: Path) -> None:
-    """Write the files of a finished run, unless they exist."""
+def _fit_pair_ngram(state: TrainingState, folder: Path) -> Iterator[PairNgramFitted]:
+    """Fit the pair n-gram model of a run, unless it exists, and yield its description."""
+    fitted = prepare_pair_ngram(state.predictor, state.training_examples, state.validation_examples, folder)
+    if fitted is not None:
+        _append_once(folder, {"event": "pair_ngram", "examples": fitted.examples, "exact_match": fitted.exact_match})
+        yield fitted
+
+
+def _append_once(folder: Path, record: dict[str, Any]) -> None:
+    """Append a record to the log, unless the log has one of its kind: a lost file may be written again."""
+    if all(written["event"] != record["event"] for written in run_folder.read_log(folder)):
+        run_folder.append_log(folder, record)
+
+
+def _conclude(state: TrainingState, folder: Path) -> Iterator[PairNgramWeighted]:
+    """Write the files of a finished run, unless they exist: the end of the log, pair n-gram weight and card.
+
+    The file of the training data is removed.
+    """
     has_stopped = run_folder.has_stopped(run_folder.read_log(folder))
     if not has_stopped:
         run_folder.append_log(
             folder, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished}
         )
+    weighted = weight_pair_ngram(state.predictor, state.validation_examples, folder)
+    if weighted is not None:
+        _append_once(folder, {"event": "interpolated", **weighted._asdict()})
+        save_weight(folder, state.predictor.vocabularies, weighted.weight)
+        yield weighted
     if not file_exists(folder / run_folder.CARD):
         write_text(folder / run_folder.CARD, build_model_card(state, run_folder.read_log(folder)))
     try:

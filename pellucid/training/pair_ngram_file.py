@@ -1,0 +1,149 @@
+"""The file `pair_ngram.safetensors` of a run folder: a pair n-gram model and its weight in predictions.
+
+G graphones, n n-grams.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pellucid.data.vocabulary import Vocabularies
+from pellucid.errors import RunError, abbreviate
+from pellucid.files import write_atomic
+from pellucid.pair_ngram.alignment import SOURCE_CHUNK, GraphoneKeys
+from pellucid.pair_ngram.ngram_model import NgramModel
+from pellucid.pair_ngram.pair_ngram import TARGET_CHUNKS, PairNgram
+from pellucid.training.checkpoint import (
+    TensorFile,
+    check_digest,
+    check_format,
+    open_tensors,
+    read_tensors,
+    tensor_digest,
+    tensor_file,
+)
+
+FORMAT = 1
+"""Format version."""
+ROUNDING = 1e-3
+"""Tolerance of logarithms of probabilities, which are at most 0."""
+MAX_NGRAMS = 2**27
+"""Maximum number of n-grams in a file that is read."""
+TYPES = {
+    "graphones": torch.int64,
+    "token": torch.int32,
+    "log_probability": torch.float32,
+    "backoff": torch.float32,
+    "suffix": torch.int32,
+    "first_child": torch.int32,
+}
+"""Type of each tensor in the file."""
+
+
+class SavedPairNgram(NamedTuple):
+    """Content of the file."""
+
+    model: PairNgram
+    weight: float | None
+    """Weight of its scores, 0 to 1; None until the end of the training, when it is chosen."""
+
+
+def save_pair_ngram(path: Path, saved: SavedPairNgram) -> None:
+    """Write a pair n-gram model; equal models give equal bytes.
+
+    Args:
+        path: File; written atomically.
+        saved: Model and weight.
+
+    Raises:
+        RunError: The file cannot be written, or memory does not suffice.
+    """
+    model, numbering = saved.model, saved.model.numbering
+    arrays = {"graphones": model.graphones, **model.model._asdict()}
+    tensors = {name: torch.from_numpy(np.ascontiguousarray(values)).to(TYPES[name]) for name, values in arrays.items()}
+    weight = {} if saved.weight is None else {"weight": repr(saved.weight)}
+    metadata = {"format": str(FORMAT), "target_chunk": str(numbering.target_chunk), **weight}
+    write_atomic(path, tensor_file(tensors, {**metadata, "sha256": tensor_digest(tensors, _signed(metadata))}))
+
+
+def load_pair_ngram(path: Path, vocabularies: Vocabularies) -> SavedPairNgram:
+    """Read a pair n-gram model.
+
+    Args:
+        path: File.
+        vocabularies: Vocabularies of the run.
+
+    Raises:
+        RunError: The file is missing or damaged, has another format version, or does not fit the vocabularies.
+    """
+    with open_tensors(path) as stored:
+        check_format(stored, FORMAT)
+        target_chunk = _read_number(stored, "target_chunk", int, lambda value: value in TARGET_CHUNKS)
+        weight = None
+        if "weight" in stored.metadata:
+            weight = _read_number(stored, "weight", float, lambda value: 0 <= value <= 1)
+        shapes = {name: stored.tensors[name].shape for name in ("graphones", "token") if name in stored.tensors}
+        graphones, nodes = (
+            shape[0] if len(shape) == 1 else 0 for shape in (shapes.get("graphones", ()), shapes.get("token", ()))
+        )
+        if not (0 < graphones < nodes <= MAX_NGRAMS):
+            raise RunError(
+                f"{path}: expected 1 to {MAX_NGRAMS:,} n-grams, and fewer graphones, got {nodes} and {graphones}"
+            )
+        sizes = {name: nodes for name in TYPES} | {"graphones": graphones, "first_child": nodes + 1}
+        expected = {name: torch.empty(sizes[name], dtype=kind, device="meta") for name, kind in TYPES.items()}
+        tensors = read_tensors(stored, expected)
+        metadata = {key: value for key, value in stored.metadata.items() if key != "sha256"}
+        check_digest(stored, tensor_digest(tensors, _signed(metadata)))
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    numbering = GraphoneKeys(len(vocabularies.source), len(vocabularies.target), target_chunk)
+    model = PairNgram(numbering, arrays.pop("graphones"), NgramModel(**arrays))
+    if error := _structure_error(model):
+        raise RunError(f"{path}: {error}; give the training command again, which writes it anew")
+    return SavedPairNgram(model, weight)
+
+
+def _signed(metadata: dict[str, str]) -> str:
+    """Return the metadata as one text for the checksum."""
+    return "\n".join(f"{key}={metadata[key]}" for key in sorted(metadata))
+
+
+def _read_number(stored: TensorFile, name: str, kind: type[Any], is_valid: Callable[[Any], bool]) -> Any:  # noqa: ANN401
+    """Return a number of the metadata; `RunError` unless it is valid."""
+    text = stored.metadata.get(name, "")
+    try:
+        value = kind(text[:32])
+    except ValueError:
+        value = None
+    if value is None or not is_valid(value):
+        raise RunError(f"{stored.path}: {name}: expected a valid number, got {abbreviate(text)}")
+    return value
+
+
+def _structure_error(saved: PairNgram) -> str:
+    """Return what would lead a search outside the arrays or around in them; "" if nothing does."""
+    numbering, graphones, model = saved.numbering, saved.graphones, saved.model
+    nodes, size, children = len(model.token), len(graphones), model.first_child
+    factor = (numbering.target_size + 1) ** numbering.target_chunk
+    if not numbering.fits or (np.diff(graphones) <= 0).any():
+        return "graphones: expected ascending numbers"
+    if graphones[0] < 0 or graphones[-1] // factor >= (numbering.source_size + 1) ** SOURCE_CHUNK:
+        return "graphones: expected numbers that fit the vocabularies"
+    if model.token.min() < 0 or model.token.max() >= size + 2:
+        return f"token: expected numbers from 0 to {size + 1}"
+    if children[0] != 1 or children[-1] != nodes or (np.diff(children) < 0).any():
+        return "first_child: expected ascending numbers from 1 to the number of n-grams"
+    if (children[:-1] <= np.arange(nodes)).any():
+        return "first_child: expected numbers of later n-grams"
+    if model.suffix[0] != 0 or (model.suffix[1:] < 0).any() or (model.suffix[1:] >= np.arange(1, nodes)).any():
+        return "suffix: expected numbers of earlier n-grams"
+    if max(model.log_probability.max(), model.backoff.max()) > ROUNDING:
+        return "log_probability, backoff: expected logarithms of probabilities"
+    if children[1] <= 1 or saved.table.begin >= nodes or model.token[saved.table.begin] != size:
+        return "token: expected the begin of a sequence among the n-grams of one token"
+    if (saved.table.target < 0).any():
+        return "graphones: expected target symbols without gaps"
+    return ""

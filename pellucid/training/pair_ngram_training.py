@@ -1,0 +1,155 @@
+"""The pair n-gram model of a training: fitted before the first update, weighted after the last one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from pellucid.config.settings import Config
+from pellucid.data.batches import EncodedExamples
+from pellucid.data.examples import Example
+from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding.pair_ngram_member import (
+    CandidateScores,
+    PairNgramMember,
+    best_are_right,
+    choose_weight,
+    finite_scores,
+)
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.transducer import require_transducer
+from pellucid.errors import RunError
+from pellucid.files import file_exists
+from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_encoded_examples
+from pellucid.tasks.task_settings import get_task_settings
+from pellucid.training.events import PairNgramFitted, PairNgramWeighted
+from pellucid.training.pair_ngram_file import SavedPairNgram, load_pair_ngram, save_pair_ngram
+from pellucid.training.run_folder import PAIR_NGRAM, load
+
+MAX_SOURCES = 1000
+"""Maximum number of validation sources that decide the weight; of more, evenly spaced ones are taken."""
+
+
+def uses_pair_ngram(config: Config) -> bool:
+    """Return whether a training fits a pair n-gram model: for sequences of known symbols, without features.
+
+    Args:
+        config: Configuration of the training.
+    """
+    return (
+        config.training.pair_ngram
+        and get_task_settings(config.task).autoregressive
+        and not config.data.features_column
+        and not config.decoder.pointer_generator
+    )
+
+
+def prepare_pair_ngram(
+    predictor: Predictor, training: EncodedExamples, validation: Sequence[Example], folder: Path
+) -> PairNgramFitted | None:
+    """Fit the pair n-gram model of a training and write it to the run folder, unless it is there.
+
+    Args:
+        predictor: Predictor of the network in training.
+        training: Encoded training examples.
+        validation: Validation examples, on which the model is scored.
+        folder: Run folder.
+
+    Returns:
+        A description of the new model; None if the folder holds one, or no model can be fitted.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    path, vocabularies = folder / PAIR_NGRAM, predictor.vocabularies
+    if not uses_pair_ngram(predictor.config) or _read(path, vocabularies) is not None:
+        return None
+    model, count = fit_encoded_examples(training, vocabularies)
+    if model is None:
+        return None
+    references = _references(validation)
+    outputs = PairNgramPredictor(predictor.tokenizers, vocabularies, model).nbest(
+        [Example(source, "") for source in references], 1
+    )
+    join = predictor.tokenizers.target.join
+    right = [
+        bool(nbest) and join(nbest[0]) in targets for nbest, targets in zip(outputs, references.values(), strict=True)
+    ]
+    save_pair_ngram(path, SavedPairNgram(model, None))
+    return PairNgramFitted(count, training.source.num_sequences, _percentage(right))
+
+
+def weight_pair_ngram(predictor: Predictor, validation: Sequence[Example], folder: Path) -> PairNgramWeighted | None:
+    """Choose the weight of the pair n-gram model of a finished training. Nothing is written (`save_weight`).
+
+    Args:
+        predictor: Predictor of the network in training; that of the best validation is read from the run folder.
+        validation: Validation examples, which decide the weight.
+        folder: Run folder.
+
+    Returns:
+        The weight with the scores of both models; None if it has been chosen before, or there is no model.
+    """
+    path = folder / PAIR_NGRAM
+    saved = _read(path, predictor.vocabularies) if uses_pair_ngram(predictor.config) else None
+    if saved is None or saved.weight is not None:
+        return None
+    references = _references(validation)
+    trained = require_transducer(load(folder, predictor.config.device), "predictor")
+    searching = replace(trained, pair_ngram=PairNgramMember(saved.model, 0.0))
+    found = searching.candidates([Example(source, "") for source in references])
+    right = [
+        [trace.output in targets for trace in traces]
+        for traces, targets in zip(found, references.values(), strict=True)
+    ]
+    candidates = [_scores(traces) for traces in found]
+    weight = choose_weight(candidates, right)
+    with_both, by_network = (_percentage(best_are_right(candidates, right, value)) for value in (weight, 0.0))
+    return PairNgramWeighted(weight, with_both, by_network, len(references))
+
+
+def save_weight(folder: Path, vocabularies: Vocabularies, weight: float) -> None:
+    """Write the weight of the pair n-gram model of a run.
+
+    Args:
+        folder: Run folder, which holds the model.
+        vocabularies: Vocabularies of the run.
+        weight: Weight, 0 to 1.
+
+    Raises:
+        RunError: The model is missing or damaged, or cannot be written.
+    """
+    path = folder / PAIR_NGRAM
+    save_pair_ngram(path, load_pair_ngram(path, vocabularies)._replace(weight=weight))
+
+
+def _scores(traces: Sequence[Trace]) -> CandidateScores:
+    """Return the scores of the candidates of one source."""
+    scores = [-np.inf if trace.pair_ngram_score is None else trace.pair_ngram_score for trace in traces]
+    return CandidateScores(np.array([trace.score for trace in traces]), finite_scores(np.array(scores)))
+
+
+def _read(path: Path, vocabularies: Vocabularies) -> SavedPairNgram | None:
+    """Return the model in a run folder; None if it is missing or damaged, so that it is fitted anew."""
+    try:
+        return load_pair_ngram(path, vocabularies) if file_exists(path) else None
+    except RunError:
+        return None
+
+
+def _references(validation: Sequence[Example]) -> dict[str, set[str]]:
+    """Return validation sources, at most `MAX_SOURCES`, with all their targets; empty sources are left out."""
+    targets: dict[str, set[str]] = {}
+    for example in validation:
+        if example.source:
+            targets.setdefault(example.source, set()).add(example.target)
+    sources = list(targets)
+    count = min(len(sources), MAX_SOURCES)
+    return {source: targets[source] for source in (sources[number * len(sources) // count] for number in range(count))}
+
+
+def _percentage(right: Sequence[bool]) -> float:
+    """Return the percentage of correct outputs; 100 of none."""
+    return 100 * sum(right) / len(right) if right else 100.0
