@@ -84,7 +84,8 @@ def test_autoregressive_settings_are_refused_for_other_tasks(key: str) -> None:
     common: dict[str, Any] = {"task": "tag", "device": "cuda"}
     values = {"decoder.pretrained": "a.vec", "training.scheduled_sampling": "linear", "training.augmentation": "copy"}
     values |= {"search.length_normalization": "gnmt"}
-    value: Any = values.get(key, True if isinstance(flatten_config(size_preset("base"))[key], bool) else 2)
+    default = flatten_config(size_preset("base"))[key]
+    value: Any = values.get(key, not default if isinstance(default, bool) else 2)
     settings = merge_settings(common, {section: {name: value}}) if section else {**common, name: value}
     with pytest.raises(ConfigError) as caught:
         build_config(settings, "test")

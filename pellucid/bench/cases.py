@@ -106,7 +106,7 @@ def bench_config(request: BenchRequest) -> Config:
         "encoder": {**sizes, "hidden_size": request.case.hidden // 2},
         "decoder": {**sizes, "hidden_size": request.case.hidden},
         "attention": {"size": request.case.units},
-        "training": {"batch_size": request.case.batch, "epochs": 1e6, "eval_interval": 1e9},
+        "training": {"batch_size": request.case.batch, "epochs": 1e6, "eval_interval": 1e9, "pair_ngram": False},
         "search": _search_settings(request),
     }
     return build_config(settings, origin="benchmark")

@@ -36,6 +36,7 @@ SEARCH_ONLY_FLAGS = (
     "length_normalization",
     "length_penalty_alpha",
     "coverage_penalty",
+    "pair_ngram",
 )
 """Flags of beam search, which --sample excludes."""
 
@@ -72,6 +73,9 @@ class SearchFlags:
     coverage_penalty: FloatFlag = None
     """Weight of the penalty on hypotheses that attend little to some source positions; 0 is off. Default:
     search.coverage_penalty of the run."""
+    pair_ngram: bool | None = None
+    """Rank outputs by the network and by the pair n-gram model of the run, if there is one; otherwise by the network
+    alone. Default: search.pair_ngram of the run."""
     max_length: IntegerFlag = None
     """Maximum output length in symbols; 0: 1.5 times the longest training target plus 10. At most 1,000, or 10 times
     the longest training target if that is more. Default: search.max_length of the run."""

@@ -16,6 +16,7 @@ from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise
 from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, SingleModelInference
 from pellucid.decoding.outputs import LengthLimits, batch_length_limits
+from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch
 from pellucid.decoding.transducer import Transducer, require_transducer
@@ -79,6 +80,8 @@ class JoinedPredictors(NamedTuple):
     name: str
     """Names of the members, joined by " with "."""
     members: EnsembleMembers
+    pair_ngram: PairNgramMember | None = None
+    """Pair n-gram model of the first member, with the mean weight of all; None if it has none."""
 
 
 @check_arguments
@@ -97,8 +100,17 @@ def combine_transducers(members: Sequence[Predictor], names: Sequence[str]) -> E
     """
     for member in members:
         require_transducer(member, "members")
-    config, vocabularies, network, name, joined = join_members(members, names)
-    return Ensemble(config, vocabularies, network, name=name, members=joined)
+    return ensemble_of_joined(join_members(members, names))
+
+
+def ensemble_of_joined(joined: JoinedPredictors) -> Ensemble:
+    """Return the ensemble of combined sequence predictors.
+
+    Args:
+        joined: Fields of the combined predictor.
+    """
+    config, vocabularies, network, name, members, pair_ngram = joined
+    return Ensemble(config, vocabularies, network, name=name, members=members, pair_ngram=pair_ngram)
 
 
 @check_arguments
@@ -138,7 +150,15 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPr
     )
     groups = [_members_of(first, vocabularies, member) for member in members]
     joined = EnsembleMembers(*(tuple(chain.from_iterable(column)) for column in zip(*groups, strict=True)))
-    return JoinedPredictors(first.config, vocabularies, first.network, " with ".join(names), joined)
+    name, pair_ngram = " with ".join(names), _joined_pair_ngram(members)
+    return JoinedPredictors(first.config, vocabularies, first.network, name, joined, pair_ngram)
+
+
+def _joined_pair_ngram(members: Sequence[Predictor]) -> PairNgramMember | None:
+    """Return the pair n-gram model of the first member with the mean weight of all members, 0 for those without one."""
+    found = [member.pair_ngram if isinstance(member, Transducer) else None for member in members]
+    weight = sum(member.weight for member in found if member is not None) / len(found)
+    return found[0]._replace(weight=weight) if found[0] is not None else None
 
 
 def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predictor) -> EnsembleMembers:

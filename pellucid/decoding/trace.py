@@ -119,11 +119,11 @@ class Trace:
     probability: float | None = None
     """exp(`score`) normalized over the n-best list; for a sample from a lexicon, 1 / number of entries; else None."""
     search_score: float | None = None
-    """Score that ranked the output, if the settings normalize it by length or by coverage, or if a pair n-gram model took
-    part; else None."""
+    """Score that ranked the output, if the settings normalize it by length or by coverage, or if a pair n-gram model
+    took part; else None."""
     pair_ngram_score: float | None = None
-    """Joint log-probability of source and output by the pair n-gram model; None if none took part, or without an alignment.
-    """
+    """Joint log-probability of source and output by the pair n-gram model; None if none took part, or if it has no
+    alignment of them."""
     unknown_target: tuple[int, ...] = ()
     """Positions in a scored `target` whose symbol is not in the vocabulary."""
     forced: tuple[int, ...] = ()
@@ -543,10 +543,7 @@ def _check_record(record: TraceRecord) -> None:
         raise DataError(f"rank: expected a number from 0 to {MAX_RANK}, got {quote(record.rank)}")
     if record.probability is not None and not 0 <= record.probability <= 1 + ROUNDING:
         raise DataError(f"probability: expected a number from 0 to 1, got {record.probability}")
-    for name in ("search_score", "pair_ngram_score"):
-        score = getattr(record, name)
-        if score is not None and not math.isfinite(score):
-            raise DataError(f"{name}: expected a finite number, got {score}")
+    _check_scores(record)
     for name, indices, count in (
         ("unknown", record.unknown, positions),
         ("unknown_target", record.unknown_target, steps),
@@ -555,6 +552,13 @@ def _check_record(record: TraceRecord) -> None:
     ):
         if not all(0 <= index < count for index in indices):
             raise DataError(f"{name}: expected numbers from 0 to {count - 1}")
+
+
+def _check_scores(record: TraceRecord) -> None:
+    """Raise `DataError` for a score that is not finite."""
+    for name, score in (("search_score", record.search_score), ("pair_ngram_score", record.pair_ngram_score)):
+        if not math.isfinite(score or 0.0):
+            raise DataError(f"{name}: expected a finite number, got {score}")
 
 
 def _padded_candidates(record: TraceRecord) -> tuple[tuple[tuple[str, ...], ...], Float[np.ndarray, "T k"]]:

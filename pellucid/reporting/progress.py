@@ -200,12 +200,12 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         examples = f"{event.examples:,}"
         if event.examples < event.available:
             examples += f" of {event.available:,}"
-        return f"pair n-gram: fitted to {examples} examples, exact match {event.exact_match:6.2f} %"
+        return f"pair n-gram: fitted to {examples} examples, exact match {event.exact_match:.2f} % without the network"
     if not event.weight:
-        return f"pair n-gram: weight 0, the network alone is best: exact match {event.network_exact_match:.2f} %"
+        return f"pair n-gram: weight 0, since the network alone is best: exact match {event.network_exact_match:.2f} %"
     return (
-        f"pair n-gram: weight {event.weight:g}, exact match {event.exact_match:.2f} % with the network, which alone has "
-        f"{event.network_exact_match:.2f} %"
+        f"pair n-gram: weight {event.weight:g}: exact match {event.exact_match:.2f} % with it, "
+        f"{event.network_exact_match:.2f} % by the network alone"
     )
 
 
@@ -305,8 +305,8 @@ class MultiProgress:
     def report(self, name: str, event: RunEvent) -> None:
         """Update the row of a training (`update_row`), and print a line for some events.
 
-        These are the network's size with warnings, the weight of the pair n-gram model, the end, and, without a terminal,
-        each validation.
+        These are the network's size with warnings, the weight of the pair n-gram model, the end, and, without a
+        terminal, each validation.
 
         Args:
             name: Name of the training, unique among those shown.

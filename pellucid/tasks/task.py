@@ -218,7 +218,7 @@ class LabelingTask(Task):
         Args:
             joined: Fields of the combined predictor.
         """
-        config, vocabularies, network, name, members = joined
+        config, vocabularies, network, name, members, _ = joined
         return ClassificationPredictor(config, vocabularies, network, name=name, members=members)
 
 

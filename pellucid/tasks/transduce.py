@@ -12,7 +12,7 @@ from pellucid.data.extended_vocabulary import encode_for_decoder
 from pellucid.data.target_vocabularies import learn_pair_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.ensemble import Ensemble, JoinedPredictors
+from pellucid.decoding.ensemble import JoinedPredictors, ensemble_of_joined
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
@@ -99,8 +99,7 @@ class TransductionTask(Task):
         Args:
             joined: Fields of the combined predictor.
         """
-        config, vocabularies, network, name, members = joined
-        return Ensemble(config, vocabularies, network, name=name, members=members)
+        return ensemble_of_joined(joined)
 
     def describe_architecture(self, config: Config) -> str:
         """Describe encoder, attention and decoder, in a sentence without its full stop.

@@ -9,7 +9,7 @@ from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import configured_task
 from pellucid.tasks.task import Task
 from pellucid.training.loop import TrainingState
-from pellucid.training.run_folder import best_validation
+from pellucid.training.run_folder import PAIR_NGRAM, best_validation
 from pellucid.version import __version__
 
 
@@ -29,6 +29,7 @@ def build_model_card(state: TrainingState, log: list[dict[str, Any]]) -> str:
             "## Scores on the validation set",
             "",
             *_best_scores(state, log),
+            *_pair_ngram_scores(log),
             "",
             "## Limitations",
             "",
@@ -93,6 +94,21 @@ def _best_scores(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     if best is None:
         return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
     return _scores(best, len(state.validation_examples), configured_task(state.config))
+
+
+def _pair_ngram_scores(log: list[dict[str, Any]]) -> list[str]:
+    """Return the scores with the pair n-gram model, if there is one."""
+    weighted = next((record for record in log if record["event"] == "interpolated"), None)
+    if weighted is None:
+        return []
+    model = f"The pair n-gram model (`{PAIR_NGRAM}`) has the weight {weighted['weight']:g} in predictions"
+    return [
+        "",
+        f"{model}. On {weighted['sources']:,} different sources, with the search of the configuration:",
+        "",
+        f"* exact match of the network alone {weighted['network_exact_match']:.2f} %",
+        f"* exact match with the pair n-gram model {weighted['exact_match']:.2f} %",
+    ]
 
 
 def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:

@@ -180,9 +180,8 @@ def _with_pair_ngram(predictor: Predictor, folder: Path) -> Predictor:
         return predictor
     if not file_exists(folder / PAIR_NGRAM):
         if any(record["event"] == "interpolated" for record in read_log(folder)):
-            raise RunError(
-                f"{folder / PAIR_NGRAM} is missing: restore the file, or give the training command again, which writes it"
-            )
+            path = folder / PAIR_NGRAM
+            raise RunError(f"{path} is missing: restore the file, or give the training command again, which writes it")
         return predictor
     saved = load_pair_ngram(folder / PAIR_NGRAM, predictor.vocabularies)
     member = PairNgramMember(saved.model, saved.weight) if saved.weight else None
