@@ -114,7 +114,8 @@ def copy_with_partial_logs(states: list[Path], to: Path) -> Iterator[Path]:
 def assert_complete(folder: Path, uninterrupted: Path) -> None:
     """Assert that a folder has the outcome of the uninterrupted training and no other files."""
     assert_runs_identical(uninterrupted, folder)
-    assert list_run_files(folder) == RUN_FILES
+    pair_ngram = ["pair_ngram.safetensors"] if (uninterrupted / "pair_ngram.safetensors").exists() else []
+    assert list_run_files(folder) == sorted([*RUN_FILES, *pair_ngram])
     assert {name for name in _files(folder) if Path(name).name.startswith(".")} == {".lock"}
 
 
@@ -138,7 +139,7 @@ def tiny_training(
     monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", 2)
     monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", 0 if save_seconds > 0 else 1 << 20)
     return write_copy_files(tmp_path / "data", 16, 6), make_small_config(
-        {"lr_schedule": "constant", **training}, dropout=0.2
+        {"lr_schedule": "constant", "pair_ngram": True, **training}, dropout=0.2
     )
 
 
@@ -152,6 +153,7 @@ def test_training_resumes_after_a_kill_between_any_two_changes(
         train_to_end(files, uninterrupted, config)
     assert_complete(uninterrupted, uninterrupted)
     assert {".lock"} in [set(_files(state)) for state in states]
+    assert (uninterrupted / "pair_ngram.safetensors").exists()
     best = [record["best"] for record in comparable_log_records(uninterrupted) if record["event"] == "validated"]
     assert len(best) > 2 and any(best[1:])
     for state in [*states, *copy_with_partial_logs(states, tmp_path / "torn")]:

@@ -49,7 +49,12 @@ def make_small_config(
     """Return a configuration of the smallest sizes."""
     tables = {name: dict(table) for name, table in SMALL_SIZES.items()}
     tables["encoder"]["dropout"] = tables["decoder"]["dropout"] = dropout
-    settings = {"size": "tiny", **tables, "training": {"batch_size": 8, **(training or {})}, "data": dict(data or {})}
+    settings = {
+        "size": "tiny",
+        **tables,
+        "training": {"batch_size": 8, "pair_ngram": False, **(training or {})},
+        "data": dict(data or {}),
+    }
     return build_config(settings, origin="test")
 
 
@@ -111,6 +116,7 @@ def digits_run() -> TrainedRun:
     """Return a run that has nearly learned one to three spelled digits. Tests copy it before they change it."""
     files = write_digit_files(shared_folder() / "digits", num_training=300, num_validation=40, max_digits=3)
     training = {"epochs": 10, "batch_size": 20, "learning_rate": 0.02, "label_smoothing": 0.0, "eval_interval": 2}
+    training["pair_ngram"] = False
     config = build_config({"size": "tiny", "training": training}, origin="test")
     run = shared_folder() / "digits" / "run"
     train_to_end(files, run, config)
@@ -144,7 +150,13 @@ def training_flags(config: Config) -> list[str]:
         }.items()
         for name in names
     }
-    return ["--size", config.size, *(text for flag, value in values.items() for text in (flag, str(value)))]
+    no_pair_ngram = [] if config.training.pair_ngram else ["--no-pair-ngram"]
+    return [
+        "--size",
+        config.size,
+        *no_pair_ngram,
+        *(text for flag, value in values.items() for text in (flag, str(value))),
+    ]
 
 
 def comparable_log_records(run: Path) -> list[dict[str, Any]]:
@@ -184,6 +196,8 @@ def comparable_run_contents(run: Path) -> dict[str, Any]:
     }
     card = re.sub(r"[\d,]+ seconds", "", (run / "card.md").read_text("utf-8"))
     files |= {path.name: read_snapshot(path) for path in sorted((run / SNAPSHOTS_FOLDER).glob("*"))}
+    pair_ngram = run / "pair_ngram.safetensors"
+    files |= {pair_ngram.name: pair_ngram.read_bytes()} if pair_ngram.exists() else {}
     return {**files, "moments": moments, "progress": progress, "log": comparable_log_records(run), "card": card}
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding.beam_search import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
-from pellucid.pair_ngram.pair_ngram import PairNgram, PairOutput
+from pellucid.pair_ngram.pair_ngram import PairNgram
 
 NUM_OUTPUTS = 5
 """Number of outputs of the pair n-gram model that are candidates."""
@@ -93,7 +93,7 @@ def output_ids(hypothesis: Hypothesis) -> TargetIds:
 
 def missing_outputs(
     model: PairNgram, source: Sequence[int], found: Collection[TargetIds], limits: LengthLimits
-) -> list[PairOutput]:
+) -> list[TargetIds]:
     """Return the best outputs of a pair n-gram model that a search has not found.
 
     Args:
@@ -103,7 +103,7 @@ def missing_outputs(
         limits: Minimum and maximum output length.
     """
     return [
-        output
+        output.target
         for output in model.nbest(source, NUM_OUTPUTS)
         if output.target not in found and limits.minimum <= len(output.target) <= limits.maximum
     ]

@@ -132,7 +132,6 @@ class Transducer(Predictor):
         score, lattice = hypothesis_scorer(self.config.search), self.options.lattice
         is_basic = is_basic_search(self._request(constraints))
         ranks_by_both = self._ranks_by_both
-        adds_outputs = not present_fields("constraints", constraints)  # the pair n-gram model knows no constraints
         num_kept = beam_size if ranks_by_both else min(nbest, beam_size)
 
         def search_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
@@ -146,7 +145,11 @@ class Transducer(Predictor):
             else:
                 config = BeamConfig(batch.limits, beam_size, num_kept, score, constraints.take(batch.rows), lattice)
                 hypotheses = beam_stepwise(self.initialize(batch), batch.positions, config)
-            return self._rank_by_both(batch, hypotheses, adds_outputs, nbest) if ranks_by_both else hypotheses
+            return (
+                self._rank_by_both(batch, hypotheses, constraints.take(batch.rows), nbest)
+                if ranks_by_both
+                else hypotheses
+            )
 
         return self._decode_batches(chunk, SearchRequest(beam_size, nbest, constraints), search_batch)
 
@@ -166,12 +169,12 @@ class Transducer(Predictor):
         )
 
     def _rank_by_both(
-        self, batch: InferenceBatch, found: Sequence[Sequence[Hypothesis]], adds_outputs: bool, nbest: int
+        self, batch: InferenceBatch, found: Sequence[Sequence[Hypothesis]], constraints: Constraints, nbest: int
     ) -> list[list[Hypothesis]]:
         """Return the best outputs of each source by the network and by the pair n-gram model.
 
-        `found` are those of the network's search. If `adds_outputs`, the network scores the outputs of the pair n-gram
-        model, which are then candidates as well.
+        `found` are those of the network's search. The network scores those outputs of the pair n-gram model that satisfy
+        the constraints; they are candidates as well.
         """
         assert self.pair_ngram is not None
         model, weight = self.pair_ngram
@@ -181,10 +184,12 @@ class Transducer(Predictor):
             source = sources[row][: lengths[row]]
             targets = [output_ids(hypothesis) for hypothesis in hypotheses]
             limits = LengthLimits(int(batch.limits.minimum[row]), int(batch.limits.maximum[row]))
-            outputs = missing_outputs(model, source, targets, limits) if adds_outputs else []
-            added += [(row, output.target) for output in outputs]
+            outputs = [
+                output for output in missing_outputs(model, source, targets, limits) if constraints.allows(row, output)
+            ]
+            added += [(row, target) for target in outputs]
             candidates.append(list(hypotheses))
-            scores.append([*(model.score(source, target) for target in targets), *(output.score for output in outputs)])
+            scores.append([model.score(source, target) for target in [*targets, *outputs]])
         for (row, _), output in zip(added, self._score_outputs(batch, added), strict=True):
             candidates[row].append(hypothesis_of(output)._replace(tree=found[row][0].tree))
         for hypotheses, values in zip(candidates, scores, strict=True):

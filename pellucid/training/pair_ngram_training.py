@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import RunError
 from pellucid.files import file_exists
+from pellucid.pair_ngram.pair_ngram import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_encoded_examples
 from pellucid.tasks.task_settings import get_task_settings
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted
@@ -46,10 +48,17 @@ def uses_pair_ngram(config: Config) -> bool:
     )
 
 
-def prepare_pair_ngram(
+class FittedPairNgram(NamedTuple):
+    """The pair n-gram model of a training, not yet written."""
+
+    model: PairNgram
+    event: PairNgramFitted
+
+
+def fit_missing_pair_ngram(
     predictor: Predictor, training: EncodedExamples, validation: Sequence[Example], folder: Path
-) -> PairNgramFitted | None:
-    """Fit the pair n-gram model of a training and write it to the run folder, unless it is there.
+) -> FittedPairNgram | None:
+    """Fit the pair n-gram model of a training, unless the run folder holds it. Nothing is written.
 
     Args:
         predictor: Predictor of the network in training.
@@ -58,10 +67,7 @@ def prepare_pair_ngram(
         folder: Run folder.
 
     Returns:
-        A description of the new model; None if the folder holds one, or no model can be fitted.
-
-    Raises:
-        RunError: The file cannot be written.
+        The new model; None if the folder holds one, or no model can be fitted.
     """
     path, vocabularies = folder / PAIR_NGRAM, predictor.vocabularies
     if not uses_pair_ngram(predictor.config) or _read(path, vocabularies) is not None:
@@ -77,8 +83,7 @@ def prepare_pair_ngram(
     right = [
         bool(nbest) and join(nbest[0]) in targets for nbest, targets in zip(outputs, references.values(), strict=True)
     ]
-    save_pair_ngram(path, SavedPairNgram(model, None))
-    return PairNgramFitted(count, training.source.num_sequences, _percentage(right))
+    return FittedPairNgram(model, PairNgramFitted(count, training.source.num_sequences, _percentage(right)))
 
 
 def weight_pair_ngram(predictor: Predictor, validation: Sequence[Example], folder: Path) -> PairNgramWeighted | None:

@@ -50,7 +50,8 @@ from pellucid.training.events import (
 from pellucid.training.loop import TrainingState, fit
 from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import averaged_weights, build_optimizer
-from pellucid.training.pair_ngram_training import prepare_pair_ngram, save_weight, weight_pair_ngram
+from pellucid.training.pair_ngram_file import SavedPairNgram, save_pair_ngram
+from pellucid.training.pair_ngram_training import fit_missing_pair_ngram, save_weight, weight_pair_ngram
 from pellucid.training.training_data import (
     DataAugmented,
     EmbeddingCoverage,
@@ -366,10 +367,13 @@ class CheckpointCallback:
 
 def _fit_pair_ngram(state: TrainingState, folder: Path) -> Iterator[PairNgramFitted]:
     """Fit the pair n-gram model of a run, unless it exists, and yield its description."""
-    fitted = prepare_pair_ngram(state.predictor, state.training_examples, state.validation_examples, folder)
+    fitted = fit_missing_pair_ngram(state.predictor, state.training_examples, state.validation_examples, folder)
     if fitted is not None:
-        _append_once(folder, {"event": "pair_ngram", "examples": fitted.examples, "exact_match": fitted.exact_match})
-        yield fitted
+        event = fitted.event
+        _append_once(folder, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
+        # The file follows the record: if a killed training lacks the file, the model is fitted again.
+        save_pair_ngram(folder / run_folder.PAIR_NGRAM, SavedPairNgram(fitted.model, None))
+        yield event
 
 
 def _append_once(folder: Path, record: dict[str, Any]) -> None:

@@ -1,0 +1,219 @@
+"""decoding/pair_ngram_member.py and its use in searches: candidates of both models, ranked by both scores."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trained_runs import digits_run
+
+from pellucid.data.examples import Example, read_examples
+from pellucid.decoding.beam_search import Hypothesis
+from pellucid.decoding.constraints import Lexicon
+from pellucid.decoding.ensemble import combine_transducers
+from pellucid.decoding.options import DecodingOptions, ForcedAttention
+from pellucid.decoding.outputs import DecodedOutput
+from pellucid.decoding.pair_ngram_member import (
+    ALIGNMENT_PENALTY,
+    NUM_OUTPUTS,
+    WEIGHTS,
+    CandidateScores,
+    PairNgramMember,
+    best_are_right,
+    choose_weight,
+    finite_scores,
+    rank_by_both,
+)
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.transducer import Transducer
+from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
+from pellucid.training.run_folder import load
+
+
+@pytest.fixture(scope="module")
+def transducer() -> Transducer:
+    """Return a trained transducer without a pair n-gram model."""
+    predictor = load(digits_run().run)
+    assert isinstance(predictor, Transducer) and predictor.pair_ngram is None
+    return predictor.with_beam(3)
+
+
+@pytest.fixture(scope="module")
+def pair_ngram(transducer: Transducer) -> PairNgramPredictor:
+    """Return the pair n-gram model of its training file."""
+    examples = read_examples(digits_run().files.train, transducer.config.data).examples
+    predictor = fit_pair_ngram_predictor(examples, transducer.tokenizers, transducer.vocabularies)
+    assert predictor is not None
+    return predictor
+
+
+@pytest.fixture(scope="module")
+def examples(transducer: Transducer) -> list[Example]:
+    """Return the validation examples, and one with a symbol outside the vocabulary."""
+    return [*read_examples(digits_run().files.valid, transducer.config.data).examples, Example("four§", "")]
+
+
+def with_weight(transducer: Transducer, pair_ngram: PairNgramPredictor, weight: float) -> Transducer:
+    return replace(transducer, pair_ngram=PairNgramMember(pair_ngram.model, weight))
+
+
+def outputs_of(lists: list[list[Trace]]) -> list[list[str]]:
+    return [[trace.output for trace in traces] for traces in lists]
+
+
+def make_hypothesis(score: float) -> Hypothesis:
+    empty = np.zeros((0, 0), np.float32)
+    return Hypothesis(DecodedOutput(np.zeros(0, np.int64), np.zeros(0, np.float32), empty, empty, empty), score)
+
+
+def test_missing_alignments_are_below_all_others() -> None:
+    assert finite_scores(np.array([-3.0, -np.inf, -5.0])).tolist() == [-3.0, -5.0 - ALIGNMENT_PENALTY, -5.0]
+    assert finite_scores(np.array([-np.inf, -np.inf])).tolist() == [0.0, 0.0]
+
+
+def test_hypotheses_are_ranked_by_the_interpolated_score() -> None:
+    ranked = rank_by_both(
+        [make_hypothesis(-1.0), make_hypothesis(-2.0), make_hypothesis(-9.0)], [-8.0, -4.0, -9.5], 0.5, 2
+    )
+    assert [hypothesis.score for hypothesis in ranked] == [-3.0, -4.5]
+    assert [hypothesis.pair_ngram_score for hypothesis in ranked] == [-4.0, -8.0]
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.floats(-20, 0), st.floats(-20, 0), st.booleans()), min_size=1, max_size=4),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_the_weight_has_the_most_correct_outputs_with_its_neighbors(
+    rows: list[list[tuple[float, float, bool]]],
+) -> None:
+    candidates = [
+        CandidateScores(np.array([row[0] for row in source]), np.array([row[1] for row in source])) for source in rows
+    ]
+    right = [[row[2] for row in source] for source in rows]
+    counts = [sum(best_are_right(candidates, right, weight)) for weight in WEIGHTS]
+
+    def smoothed(number: int) -> int:
+        last = len(WEIGHTS) - 1
+        return counts[max(number - 1, 0)] + counts[number] + counts[min(number + 1, last)]
+
+    chosen = WEIGHTS.index(choose_weight(candidates, right))
+    best = max(map(smoothed, range(len(WEIGHTS))))
+    assert smoothed(chosen) == best and all(smoothed(number) < best for number in range(chosen))
+
+
+def test_weight_zero_gives_the_outputs_of_the_network_or_better_ones(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
+) -> None:
+    alone, both = transducer.trace(examples), with_weight(transducer, pair_ngram, 0.0).trace(examples)
+    assert all(other.score >= trace.score - 1e-5 for trace, other in zip(alone, both, strict=True))
+    assert sum(trace.output == other.output for trace, other in zip(alone, both, strict=True)) >= 0.9 * len(alone)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_scores_are_those_of_both_models(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example], weight: float
+) -> None:
+    lists = with_weight(transducer, pair_ngram, weight).candidates(examples)
+    given_outputs = [Example(trace.text, trace.output) for traces in lists for trace in traces if trace.finished]
+    scored = iter(transducer.force(given_outputs))
+    for traces in lists:
+        assert 3 <= len(traces) <= 3 + NUM_OUTPUTS and len({trace.output for trace in traces}) == len(traces)
+        assert [trace.rank for trace in traces] == list(range(1, len(traces) + 1))
+        scores = [trace.search_score for trace in traces]
+        assert scores == sorted(scores, key=lambda score: -(score or 0.0))
+        for trace in traces:
+            if trace.finished:
+                assert trace.score == pytest.approx(next(scored).score, abs=1e-4)
+            if trace.pair_ngram_score is not None:
+                expected = (1 - weight) * trace.score + weight * trace.pair_ngram_score
+                assert trace.search_score == pytest.approx(expected, abs=1e-4)
+            assert Trace.from_json(trace.to_json(compact=True)).pair_ngram_score == trace.pair_ngram_score
+
+
+def test_weight_one_gives_the_best_output_of_the_pair_ngram_model(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
+) -> None:
+    model, vocabularies = pair_ngram.model, transducer.vocabularies
+    traces = with_weight(transducer, pair_ngram, 1.0).trace(examples)
+    for example, trace, best in zip(examples, traces, pair_ngram.nbest(examples, 1), strict=True):
+        ids = vocabularies.source.encode(example.source)
+        assert trace.pair_ngram_score == pytest.approx(model.score(ids, vocabularies.target.encode(trace.symbols)))
+        assert trace.pair_ngram_score >= model.score(ids, vocabularies.target.encode(best[0]))
+
+
+def test_batch_composition_changes_nothing(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
+) -> None:
+    predictor = with_weight(transducer, pair_ngram, 0.5)
+    together = predictor.hypotheses(examples, 4)
+    alone = [predictor.hypotheses([example], 4)[0] for example in examples]
+    assert outputs_of(together) == outputs_of(alone)
+    np.testing.assert_allclose(
+        [trace.search_score for traces in together for trace in traces],
+        [trace.search_score for traces in alone for trace in traces],
+        atol=1e-4,
+    )
+    streamed = list(predictor.hypotheses(iter(examples), 4))
+    assert outputs_of(streamed) == outputs_of(together)
+
+
+def test_the_list_of_an_ensemble_of_one_is_that_of_its_member(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
+) -> None:
+    member = with_weight(transducer, pair_ngram, 0.4)
+    ensemble = combine_transducers([member], ["member"])
+    assert outputs_of(ensemble.hypotheses(examples, 3)) == outputs_of(member.hypotheses(examples, 3))
+    pair = combine_transducers([member, transducer], ["member", "other"])
+    assert pair.pair_ngram is not None and pair.pair_ngram.weight == pytest.approx(0.2)
+
+
+def test_outputs_of_the_pair_ngram_model_satisfy_constraints(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
+) -> None:
+    predictor = with_weight(transducer, pair_ngram, 1.0)
+    forbidden = predictor.with_options(DecodingOptions(forbidden=("1",)))
+    assert not any("1" in trace.output for traces in forbidden.candidates(examples) for trace in traces)
+    prefixed = predictor.with_options(DecodingOptions(prefix="2"))
+    assert all(trace.output.startswith("2") for trace in prefixed.trace(examples[:-1]))
+    lexicon = predictor.with_options(DecodingOptions(lexicon=Lexicon({examples[0].source: ("999",)})))
+    assert lexicon.trace(examples[:1])[0].output == "999"
+
+
+@pytest.mark.parametrize(
+    "options", [DecodingOptions(masked=(0,)), DecodingOptions(forced_attention=(ForcedAttention(0, (1.0,)),))]
+)
+def test_options_that_change_attention_show_the_network_alone(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, options: DecodingOptions
+) -> None:
+    sources = [Example("a", "")] if options.forced_attention else [Example("five", "")]
+    alone = transducer.with_options(options).trace(sources)
+    both = with_weight(transducer, pair_ngram, 0.9).with_options(options).trace(sources)
+    assert [trace.to_json() for trace in both] == [trace.to_json() for trace in alone]
+
+
+def test_search_settings_disable_the_pair_ngram_model(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
+) -> None:
+    alone = [trace.to_json() for trace in transducer.trace(examples)]
+    predictor = with_weight(transducer, pair_ngram, 0.9)
+    assert [trace.to_json() for trace in predictor.with_search({"pair_ngram": False}).trace(examples)] == alone
+    normalized = {"length_normalization": "average"}
+    expected = [trace.to_json() for trace in transducer.with_search(normalized).trace(examples)]
+    assert [trace.to_json() for trace in predictor.with_search(normalized).trace(examples)] == expected
+
+
+def test_a_search_tree_is_shared_by_all_outputs(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
+) -> None:
+    predictor = with_weight(transducer, pair_ngram, 0.5).with_options(DecodingOptions(lattice=True))
+    traces = predictor.candidates(examples[:5])
+    for candidates in traces:
+        assert all(trace.lattice is not None for trace in candidates)
+        for trace in candidates:
+            assert trace.lattice is not None
+            path = [trace.lattice.symbols[node] for node in trace.lattice.path()]
+            assert path == list(trace.target) or trace.lattice.leaf == -1
