@@ -62,6 +62,11 @@ def outputs_of(lists: list[list[Trace]]) -> list[list[str]]:
     return [[trace.output for trace in traces] for traces in lists]
 
 
+def search_score(trace: Trace) -> float:
+    assert trace.search_score is not None
+    return trace.search_score
+
+
 def make_hypothesis(score: float) -> Hypothesis:
     empty = np.zeros((0, 0), np.float32)
     return Hypothesis(DecodedOutput(np.zeros(0, np.int64), np.zeros(0, np.float32), empty, empty, empty), score)
@@ -73,9 +78,8 @@ def test_missing_alignments_are_below_all_others() -> None:
 
 
 def test_hypotheses_are_ranked_by_the_interpolated_score() -> None:
-    ranked = rank_by_both(
-        [make_hypothesis(-1.0), make_hypothesis(-2.0), make_hypothesis(-9.0)], [-8.0, -4.0, -9.5], 0.5, 2
-    )
+    hypotheses = [make_hypothesis(score) for score in (-1.0, -2.0, -9.0)]
+    ranked = rank_by_both(hypotheses, [-8.0, -4.0, -9.5], 0.5, 2)
     assert [hypothesis.score for hypothesis in ranked] == [-3.0, -4.5]
     assert [hypothesis.pair_ngram_score for hypothesis in ranked] == [-4.0, -8.0]
 
@@ -87,7 +91,7 @@ def test_hypotheses_are_ranked_by_the_interpolated_score() -> None:
         max_size=6,
     )
 )
-def test_the_weight_has_the_most_correct_outputs_with_its_neighbors(
+def test_the_weight_has_the_most_correct_outputs_near_it(
     rows: list[list[tuple[float, float, bool]]],
 ) -> None:
     candidates = [
@@ -123,8 +127,8 @@ def test_scores_are_those_of_both_models(
     for traces in lists:
         assert 3 <= len(traces) <= 3 + NUM_OUTPUTS and len({trace.output for trace in traces}) == len(traces)
         assert [trace.rank for trace in traces] == list(range(1, len(traces) + 1))
-        scores = [trace.search_score for trace in traces]
-        assert scores == sorted(scores, key=lambda score: -(score or 0.0))
+        scores = [search_score(trace) for trace in traces]
+        assert scores == sorted(scores, reverse=True)
         for trace in traces:
             if trace.finished:
                 assert trace.score == pytest.approx(next(scored).score, abs=1e-4)
@@ -142,7 +146,7 @@ def test_weight_one_gives_the_best_output_of_the_pair_ngram_model(
     for example, trace, best in zip(examples, traces, pair_ngram.nbest(examples, 1), strict=True):
         ids = vocabularies.source.encode(example.source)
         assert trace.pair_ngram_score == pytest.approx(model.score(ids, vocabularies.target.encode(trace.symbols)))
-        assert trace.pair_ngram_score >= model.score(ids, vocabularies.target.encode(best[0]))
+        assert search_score(trace) >= model.score(ids, vocabularies.target.encode(best[0]))
 
 
 def test_batch_composition_changes_nothing(
@@ -153,8 +157,8 @@ def test_batch_composition_changes_nothing(
     alone = [predictor.hypotheses([example], 4)[0] for example in examples]
     assert outputs_of(together) == outputs_of(alone)
     np.testing.assert_allclose(
-        [trace.search_score for traces in together for trace in traces],
-        [trace.search_score for traces in alone for trace in traces],
+        [search_score(trace) for traces in together for trace in traces],
+        [search_score(trace) for traces in alone for trace in traces],
         atol=1e-4,
     )
     streamed = list(predictor.hypotheses(iter(examples), 4))

@@ -173,8 +173,8 @@ class Transducer(Predictor):
     ) -> list[list[Hypothesis]]:
         """Return the best outputs of each source by the network and by the pair n-gram model.
 
-        `found` are those of the network's search. The network scores those outputs of the pair n-gram model that satisfy
-        the constraints; they are candidates as well.
+        `found` are those of the network's search. The network scores those outputs of the pair n-gram model that
+        satisfy the constraints; they are candidates as well.
         """
         assert self.pair_ngram is not None
         model, weight = self.pair_ngram

@@ -30,6 +30,8 @@ FORMAT = 1
 """Format version."""
 ROUNDING = 1e-3
 """Tolerance of logarithms of probabilities, which are at most 0."""
+MAX_DIGITS = 32
+"""Maximum length of a number in the metadata."""
 MAX_NGRAMS = 2**27
 """Maximum number of n-grams in a file that is read."""
 TYPES = {
@@ -115,7 +117,7 @@ def _read_number(stored: TensorFile, name: str, kind: type[Any], is_valid: Calla
     """Return a number of the metadata; `RunError` unless it is valid."""
     text = stored.metadata.get(name, "")
     try:
-        value = kind(text[:32])
+        value = kind(text) if len(text) <= MAX_DIGITS else None
     except ValueError:
         value = None
     if value is None or not is_valid(value):
