@@ -19,7 +19,7 @@ from pellucid.errors import DataError, InputError
 from pellucid.recipes import experiments, transduction_experiments
 from pellucid.recipes.catalog import TRANSDUCTION_RECIPES, find_recipe
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
-from pellucid.recipes.transduction_experiments import BEAM_SIZE, score_predictor
+from pellucid.recipes.transduction_experiments import BEAM_SIZE, read_references, score_predictor
 from pellucid.training.run_folder import load, read_log
 from pellucid.viewer.report_schema import ReportExamples
 
@@ -251,10 +251,9 @@ def test_k_best_accuracy_is_reported(recipe_run: RecipeRun) -> None:
         3 if recipe_run.name in ("translit-wikidata", "spelling-codespell") else 1,
     )
     transducer = load(recipe_run.request.out / "runs" / f"{each['name']}-seed-1")
-    examples = read_examples(
-        recipe_run.request.out / "data" / each["name"] / "test.tsv", transducer.config.data
-    ).examples
-    accuracies = [one.accuracy for one in score_predictor(transducer, examples, count)[1].k_best]
+    path = recipe_run.request.out / "data" / each["name"] / "test.tsv"
+    references = read_references(path, transducer.config, groups_references=False)
+    accuracies = [one.accuracy for one in score_predictor(transducer, references, count)[1].k_best]
     k_best = each["runs"][0]["test"]["k_best"]
     assert [one["k"] for one in k_best] == list(range(1, count + 1))
     assert [one["accuracy"] for one in k_best] == accuracies == sorted(accuracies)

@@ -65,6 +65,12 @@ RECIPES: Mapping[str, RecipeEntry] = {
     "g2p-sigmorphon2020": RecipeEntry(
         "grapheme-to-phoneme conversion, SIGMORPHON 2020: 15 languages, one configuration", "transduction", "run_g2p"
     ),
+    "g2p-cmudict": RecipeEntry(
+        "pronunciations of English words, from 1,000 to 100,000 pairs", "pronunciations", "run_cmudict"
+    ),
+    "g2p-sigmorphon2021": RecipeEntry(
+        "pronunciations of 15 languages, SIGMORPHON 2021: 800 to 33,000 pairs", "pronunciations", "run_sigmorphon2021"
+    ),
     "g2p-ablations": RecipeEntry(
         "ablation study: 18 settings of network and training on three of these languages",
         "transduction",
@@ -126,7 +132,10 @@ TRANSDUCTION_RECIPES = (
     *("g2p-sigmorphon2020", "g2p-ablations", "histnorm", "translit-wikidata", "spelling-codespell", "scan"),
 )
 """Recipes for published data sets of string transduction."""
-RECIPES_WITH_EXPERIMENTS = (*TRANSDUCTION_RECIPES, "spanish-tatoeba", "protein-localization")
+RECIPES_WITH_EXPERIMENTS = (
+    *TRANSDUCTION_RECIPES,
+    *("g2p-cmudict", "g2p-sigmorphon2021", "spanish-tatoeba", "protein-localization"),
+)
 """Recipes whose experiments can be selected by name (`--only`)."""
 
 

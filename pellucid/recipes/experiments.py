@@ -1,6 +1,7 @@
 """Experiments on published data sets: definition, data files and planned trainings."""
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -67,6 +68,10 @@ class ExperimentSuite(NamedTuple):
     """The report shows attention for the first run of every experiment, not of the first experiment only."""
     folder: str = ""
     """Data folder, if its name differs from the recipe's."""
+    package: str = ""
+    """Installed Python package that holds the data, in place of a data folder; empty for none."""
+    groups_references: bool = False
+    """Sources occur several times, and each target is a correct output: an output is compared with all of them."""
 
     def experiment(self, name: str) -> Experiment:
         """Return the experiment with this name, which must be in the suite.
@@ -196,6 +201,8 @@ def find_data(suite: ExperimentSuite, data: Path) -> Path:
     Raises:
         DataError: The folder does not exist or is a file; the message names the source of the data.
     """
+    if suite.package:
+        return _package_folder(suite)
     name = suite.folder or suite.name
     folder = data / name
     if not folder.is_dir():
@@ -204,6 +211,14 @@ def find_data(suite: ExperimentSuite, data: Path) -> Path:
             f"--data or in PELLUCID_DATA"
         )
     return folder
+
+
+def _package_folder(suite: ExperimentSuite) -> Path:
+    """Return the folder of an installed package that holds data; `DataError` if it is not installed."""
+    found = find_spec(suite.package)
+    if found is None or found.origin is None:
+        raise DataError(f"the data is {suite.origin}: install it with pip install {suite.package}")
+    return Path(found.origin).parent
 
 
 def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int) -> SplitFiles:

@@ -28,7 +28,6 @@ from pellucid.recipes.experiments import (
     ExperimentSuite,
     ExperimentTraining,
     MetricName,
-    SplitFiles,
     ensemble_name,
     plan_trainings,
     read_pairs,
@@ -74,8 +73,38 @@ class SplitScores(NamedTuple):
     """None for an experiment without a test set."""
 
 
+class References(NamedTuple):
+    """Examples to decode, and the correct outputs of each."""
+
+    examples: list[Example]
+    targets: list[tuple[str, ...]]
+    """Correct outputs of each example; one at least."""
+
+
+def read_references(path: Path, config: Config, groups_references: bool) -> References:
+    """Return the examples of a file with their correct outputs.
+
+    Args:
+        path: TSV file.
+        config: Configuration of the training.
+        groups_references: Whether the targets of equal sources are correct outputs of one example.
+
+    Raises:
+        DataError: The file cannot be read, has no example or a bad line.
+        ConfigError: The configured columns are invalid.
+    """
+    examples = read_pairs(path, config)
+    if not groups_references:
+        return References(examples, [(example.target,) for example in examples])
+    targets: dict[tuple[str, str], list[str]] = {}
+    for example in examples:
+        targets.setdefault((example.source, example.features), []).append(example.target)
+    grouped = [Example(source, found[0], features) for (source, features), found in targets.items()]
+    return References(grouped, [tuple(found) for found in targets.values()])
+
+
 def score_predictor(
-    predictor: Predictor, examples: Sequence[Example], num_candidates: int
+    predictor: Predictor, references: References, num_candidates: int
 ) -> tuple[ScoredRun, TransductionScores]:
     """Decode examples with a beam of `BEAM_SIZE` and score the outputs.
 
@@ -83,24 +112,23 @@ def score_predictor(
 
     Args:
         predictor: Predictor of the trained model.
-        examples: Sources with one target each.
+        references: Sources with their correct outputs.
         num_candidates: Number of hypotheses per source for k-best accuracy; a beam is at least as large.
 
     Returns:
         The outputs with their references for the page, and the scores.
     """
     use_threads(predictor.config.threads)
-    hypotheses = predictor.with_beam(BEAM_SIZE).hypotheses(examples, num_candidates)
-    references: list[tuple[str, ...]] = [(example.target,) for example in examples]
+    hypotheses = predictor.with_beam(BEAM_SIZE).hypotheses(references.examples, num_candidates)
     best_traces = [traces[0] for traces in hypotheses]
-    scored = score_traces(best_traces, references, predictor.tokenizers)
+    scored = score_traces(best_traces, references.targets, predictor.tokenizers)
     evaluation = evaluate_examples(scored)
     scored_hypotheses = [
-        score_traces(traces, [reference] * len(traces), predictor.tokenizers)
-        for traces, reference in zip(hypotheses, references, strict=True)
+        score_traces(traces, [targets] * len(traces), predictor.tokenizers)
+        for traces, targets in zip(hypotheses, references.targets, strict=True)
     ]
     k_best = oracle_accuracy(scored_hypotheses, num_candidates)
-    return ScoredRun(predictor, best_traces, references, scored, evaluation), TransductionScores(
+    return ScoredRun(predictor, best_traces, references.targets, scored, evaluation), TransductionScores(
         evaluation, outcome_table(scored), k_best
     )
 
@@ -608,6 +636,19 @@ class TransductionJob(NamedTuple):
     num_candidates: int
     title: str
     introduction: str
+    groups_references: bool = False
+    """The targets of equal sources are correct outputs of one example."""
+
+    def read(self, path: Path) -> References:
+        """Return the examples of a file with their correct outputs.
+
+        Args:
+            path: Validation or test file of the training.
+
+        Raises:
+            DataError: The file cannot be read, has no example or a bad line.
+        """
+        return read_references(path, self.training.config, self.groups_references)
 
 
 def run_suite(suite: ExperimentSuite, request: RecipeRequest) -> Iterator[str]:
@@ -657,10 +698,10 @@ def train_and_score(job: TransductionJob, on_progress: ProgressCallback) -> Tran
     train_with_progress(TrainingFiles(paths.train, paths.dev), folder, config, on_progress)
     on_progress("decoding for evaluation")
     predictor = load(folder)
-    scored_run, dev = score_predictor(predictor, read_pairs(paths.dev, config), job.num_candidates)
+    scored_run, dev = score_predictor(predictor, job.read(paths.dev), job.num_candidates)
     test = None
     if paths.test is not None:
-        scored_run, test = score_predictor(predictor, read_pairs(paths.test, config), job.num_candidates)
+        scored_run, test = score_predictor(predictor, job.read(paths.test), job.num_candidates)
     report = run_report(folder, scored_run, job.title, job.introduction)
     write_report(folder / "report.html", report)
     log = read_log(folder)
@@ -673,7 +714,7 @@ def train_and_score(job: TransductionJob, on_progress: ProgressCallback) -> Tran
         experiment=experiment,
         config=config,
         scores=SplitScores(dev, test),
-        pair_ngram=score_pair_ngram(predictor, paths, job.num_candidates),
+        pair_ngram=score_pair_ngram(predictor, job),
         stop_record=stop_record,
         epochs=stop_record["samples"] / num_examples,
         parameters=parameter_count(predictor.network),
@@ -681,39 +722,40 @@ def train_and_score(job: TransductionJob, on_progress: ProgressCallback) -> Tran
     )
 
 
-def score_pair_ngram(predictor: Predictor, paths: SplitFiles, num_candidates: int) -> BaselineScores | None:
+def score_pair_ngram(predictor: Predictor, job: TransductionJob) -> BaselineScores | None:
     """Fit a pair n-gram model to the training pairs and score it.
 
     Args:
         predictor: Predictor of a run, for its tokenizers, vocabularies and data settings.
-        paths: Training, validation and test file.
-        num_candidates: Number of outputs per source for k-best accuracy.
+        job: The training and its evaluation.
 
     Returns:
         The scores; None if the pairs have no alignments.
     """
-    started = time.process_time()
+    started, paths = time.process_time(), job.training.paths
     examples = read_pairs(paths.train, predictor.config)
     model = fit_pair_ngram_predictor(examples, predictor.tokenizers, predictor.vocabularies)
     seconds = time.process_time() - started
     if model is None:
         return None
-    dev = _score_outputs(model, read_pairs(paths.dev, predictor.config), num_candidates)
+    dev = _score_outputs(model, job.read(paths.dev), job.num_candidates)
     test = None
     if paths.test is not None:
-        test = _score_outputs(model, read_pairs(paths.test, predictor.config), num_candidates)
+        test = _score_outputs(model, job.read(paths.test), job.num_candidates)
     return BaselineScores(SplitScores(dev, test), seconds)
 
 
-def _score_outputs(model: PairNgramPredictor, examples: Sequence[Example], num_candidates: int) -> TransductionScores:
-    """Return the scores of a pair n-gram model on examples with one target each."""
+def _score_outputs(model: PairNgramPredictor, references: References, num_candidates: int) -> TransductionScores:
+    """Return the scores of a pair n-gram model."""
     source, target = model.tokenizers.source, model.tokenizers.target
     lists = [
         [
-            ScoredExample(output, (tuple(target.split(example.target)),), len(source.split(example.source)))
+            ScoredExample(
+                output, tuple(tuple(target.split(text)) for text in targets), len(source.split(example.source))
+            )
             for output in outputs
         ]
-        for example, outputs in zip(examples, model.nbest(examples, num_candidates), strict=True)
+        for example, targets, outputs in zip(*references, model.nbest(references.examples, num_candidates), strict=True)
     ]
     scored = [outputs[0] for outputs in lists]
     return TransductionScores(evaluate_examples(scored), outcome_table(scored), oracle_accuracy(lists, num_candidates))
@@ -735,7 +777,7 @@ def score_trained_ensemble(members: Sequence[TransductionJob], on_progress: Prog
 
     def _score_file(path: Path) -> TransductionScores:
         """Return the scores on the examples of a file."""
-        return score_predictor(predictor, read_pairs(path, first.config), members[0].num_candidates)[1]
+        return score_predictor(predictor, members[0].read(path), members[0].num_candidates)[1]
 
     test = _score_file(first.paths.test) if first.paths.test is not None else None
     return EnsembleRun(first.experiment, len(members), SplitScores(_score_file(first.paths.dev), test))
@@ -744,4 +786,4 @@ def score_trained_ensemble(members: Sequence[TransductionJob], on_progress: Prog
 def _plan_job(suite: ExperimentSuite, training: ExperimentTraining) -> TransductionJob:
     """Return the job of a training with title and introduction of its page."""
     title = f"{suite.title}: {training.name}"
-    return TransductionJob(training, suite.num_candidates, title, suite.introduction)
+    return TransductionJob(training, suite.num_candidates, title, suite.introduction, suite.groups_references)
