@@ -196,12 +196,13 @@ def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: py
     assert rates == [0.01] * (4 * 3) + [0.005] * (3 * 3) + [0.0025] * 3
 
 
-def test_validation_scores_the_decoded_outputs() -> None:
+def test_validation_scores_the_greedy_outputs() -> None:
     session = build_session(make_small_config({"epochs": 30, "learning_rate": 0.02, "eval_interval": 15}, dropout=0.2))
+    assert session.config.search.beam_size == 5, "the default of other decoding"
     events = fit(session)
     for event in events:
         if isinstance(event, ValidationCompleted):
-            predicted = session.predictor.predict([example.source for example in VALIDATION_EXAMPLES])
+            predicted = session.predictor.with_beam(1).predict([example.source for example in VALIDATION_EXAMPLES])
             assert [trace.output for trace in event.traces] == [trace.output for trace in predicted]
             num_correct = sum(t.output == e.target for t, e in zip(event.traces, VALIDATION_EXAMPLES, strict=True))
             assert event.metrics["exact_match"] == pytest.approx(100 * num_correct / len(VALIDATION_EXAMPLES))

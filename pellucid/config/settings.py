@@ -284,7 +284,8 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
 
 
 class SearchConfig(Settings, frozen=True, kw_only=True):
-    """Decoding by greedy or beam search: in validations, and by default in later commands with the run."""
+    """Beam search or greedy search: the defaults of later commands with the run. Validation during training is greedy,
+    whatever the beam size, with the same length limits."""
 
     max_length: Limit = 0
     """Maximum output length, in symbols; 0: 1.5 times the longest training target plus 10. At most 1,000, or 10 times
@@ -300,8 +301,9 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     """Minimum output length as a multiple of the source length; the larger of this and min_length applies; 0 is off."""
     min_length_offset: Offset = 0
     """Number of symbols added to the minimum of min_length_ratio; may be negative."""
-    beam_size: Width = 1
-    """Hypotheses kept per source at each step; 1 is greedy search."""
+    beam_size: Width = 5
+    """Hypotheses kept per source at each step; 1 is greedy search. N-best lists come from the same beam; a longer list
+    enlarges it. Validation during training is always greedy."""
     length_normalization: Literal["none", "average", "gnmt"] = "none"
     """Divide the log-probability of a hypothesis by nothing (none), by its number of symbols including the end symbol
     (average), or by the GNMT length penalty (gnmt; Wu et al. 2016)."""

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 
@@ -60,14 +60,18 @@ class TrainingState:
     checkpoint: tuple[Path, int] | None = None
     """Checkpoint from which the state was restored, and its update; None for a new training."""
     gradient_computer: GradientComputer = field(init=False)
+    greedy_predictor: Predictor = field(init=False)
+    """The predictor with beam size 1, for validation."""
     average: Average | None = field(init=False)
     """Weight average that is validated and saved; None without averaging."""
     prefetch: bool = field(init=False)
     """Prepare the next batch during an update (on a GPU only)."""
 
     def __post_init__(self) -> None:
-        """Create the gradient computer and the weight average."""
+        """Create the gradient computer, the greedy predictor and the weight average."""
         self.gradient_computer = GradientComputer(self.predictor.network, self.config)
+        search = msgspec.structs.replace(self.config.search, beam_size=1)
+        self.greedy_predictor = replace(self.predictor, config=msgspec.structs.replace(self.config, search=search))
         self.average = build_average(self.predictor.network, self.config.training)
         self.prefetch = self.gradient_computer.device.type == "cuda"
 
@@ -280,14 +284,14 @@ def _update_parameters(state: TrainingState, batch: Batch, rate: float, probabil
 
 
 def _validate(state: TrainingState, num_due: int, over: bool) -> ValidationCompleted:
-    """Decode and evaluate the validation set, and update the progress."""
+    """Decode the validation set greedily, evaluate it, and update the progress."""
     start_time, progress, config = time.perf_counter(), state.progress, state.config.training
     predictor = state.predictor
     if state.average is not None:
         state.average.record_validation()
     with averaged_weights(state.average):
         try:
-            traces = predictor.trace(state.validation_examples)
+            traces = state.greedy_predictor.trace(state.validation_examples)
         except NotFiniteError as error:
             raise divergence_error(state, "the outputs for the validation set are not finite") from error
         loss = _validation_loss(state)
