@@ -1,13 +1,13 @@
 """Training progress is printed as lines in a file and as a progress bar on a terminal."""
 
 import contextlib
-import io
 import itertools
 import os
 import re
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -178,8 +178,17 @@ class Clock:
         return self.now
 
 
-def make_console(stream: TextIO, clock: Clock) -> PipeSafeConsole:
-    return PipeSafeConsole(file=stream, highlight=False, soft_wrap=True, clock=clock)
+@pytest.fixture
+def stream() -> Iterator[TextIO]:
+    """A text file that is not a terminal."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
+        yield file
+
+
+def written_text(stream: TextIO) -> str:
+    """Return all that was written to a file."""
+    stream.seek(0)
+    return stream.read()
 
 
 def make_update(number: int, loss: float = 2.0) -> UpdateCompleted:
@@ -188,10 +197,10 @@ def make_update(number: int, loss: float = 2.0) -> UpdateCompleted:
     return UpdateCompleted(Progress(update=number, samples=10 * number, loss_sum=loss_sum), 0.1, loss, 0.1, 1.0)
 
 
-def test_a_file_receives_a_line_at_least_every_thirty_seconds() -> None:
+def test_a_file_receives_a_line_at_least_every_thirty_seconds(stream: TextIO) -> None:
     """Updates every three seconds for ten minutes; validations count as lines."""
-    stream, clock, times = io.StringIO(), Clock(), [0.0]
-    console = make_console(stream, clock)
+    clock, times = Clock(), [0.0]
+    console = PipeSafeConsole(stream, clock)
     reporter = ProgressReporter(console, build_progress_bars(console))
     reporter.report(TrainingStarted(Progress(), 1.0, 400))
     for number in range(1, 201):
@@ -204,7 +213,7 @@ def test_a_file_receives_a_line_at_least_every_thirty_seconds() -> None:
             times.append(clock.now - 100)
     assert max(after - before for before, after in itertools.pairwise(times)) <= MAX_SILENCE
     assert len(times) == 21, "no more lines than needed"
-    lines = stream.getvalue().splitlines()
+    lines = written_text(stream).splitlines()
     assert lines[1] == ("update 10 of at most 400 · loss 2.000 · 3 examples per second · at most 0:19:30 remaining")
     (validation,) = [line for line in lines if line.startswith("epoch")]
     assert validation.endswith(" · 0 s · at most 0:17:30 remaining · best")
@@ -242,19 +251,19 @@ def wait_for_line(file: Path, line: str) -> None:
         time.sleep(0.01)
 
 
-def test_parallel_trainings_print_their_updates_to_a_file() -> None:
-    stream, clock = io.StringIO(), Clock()
-    console = make_console(stream, clock)
+def test_parallel_trainings_print_their_updates_to_a_file(stream: TextIO) -> None:
+    clock = Clock()
+    console = PipeSafeConsole(stream, clock)
     progress = MultiProgress(console, build_progress_bars(console))
     for name in ("seed-1", "seed-2"):
         progress.report(name, TrainingStarted(Progress(), 1.0, 400))
         progress.report(name, make_update(100))
     clock.now += MAX_SILENCE / 2
     progress.print_due_lines()
-    assert stream.getvalue() == ""
+    assert written_text(stream) == ""
     clock.now += MAX_SILENCE / 2
     progress.print_due_lines()
-    assert stream.getvalue().splitlines() == [
+    assert written_text(stream).splitlines() == [
         f"{name}: update 100 of at most 400 · loss 2.000 · 33 examples per second · at most 0:01:30 remaining"
         for name in ("seed-1", "seed-2")
     ]
@@ -262,7 +271,7 @@ def test_parallel_trainings_print_their_updates_to_a_file() -> None:
     progress.report("seed-2", TrainingStopped(Progress(update=400, finished="done", best_update=400)))
     clock.now += MAX_SILENCE
     progress.print_due_lines()
-    assert stream.getvalue().splitlines()[-1] == "still running"
+    assert written_text(stream).splitlines()[-1] == "still running"
 
 
 def test_the_bar_shows_the_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:

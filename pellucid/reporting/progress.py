@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -46,7 +46,7 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
         ArgumentError: The stream is no text stream.
     """
     _check_stream(stream)
-    console = PipeSafeConsole(file=sys.stderr if stream is None else stream, highlight=False, soft_wrap=True)
+    console = PipeSafeConsole(stream)
     bar = build_progress_bars(console)
     reporter = ProgressReporter(console, bar)
     with bar, _regular_lines(console, reporter.print_due_line):
@@ -88,14 +88,14 @@ def build_progress_bars(console: "PipeSafeConsole") -> Progress:
 class PipeSafeConsole(Console):
     """Console that stops printing on a broken pipe, so that training continues, and that knows when a line is due."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """Initialize; the silence begins now.
 
         Args:
+            stream: Output stream; None for standard error.
             clock: Function that returns the time in seconds.
-            options: Arguments of `rich.console.Console`.
         """
-        super().__init__(**options)
+        super().__init__(file=sys.stderr if stream is None else stream, highlight=False, soft_wrap=True)
         self.clock = clock
         self.printed_at = clock()
 
@@ -350,7 +350,7 @@ def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
         ArgumentError: The stream is no text stream.
     """
     _check_stream(stream)
-    console = PipeSafeConsole(file=sys.stderr if stream is None else stream, highlight=False, soft_wrap=True)
+    console = PipeSafeConsole(stream)
     bars = build_progress_bars(console)
     progress = MultiProgress(console, bars)
     with bars, _regular_lines(console, progress.print_due_lines):
