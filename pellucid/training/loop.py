@@ -233,17 +233,29 @@ def lowers_rate(config: TrainingConfig, stale: int) -> bool:
     return config.lr_schedule == "plateau" and stale > 0 and stale % PLATEAU_PATIENCE == 0
 
 
-def stop_reason(config: TrainingConfig, stale: int, over: bool) -> str:
+def stop_reason(config: TrainingConfig, best: tuple[float, float, float] | None, stale: int, over: bool) -> str:
     """Return the reason to end the training at a validation; empty if it continues.
 
     Args:
-        config: Training settings; patience 0 turns early stopping off.
+        config: Training settings; patience 0 and perfect_patience 0 turn early stopping off.
+        best: Rank of the best validation (`validation_rank`); None before the first one.
         stale: Number of validations since the best one.
         over: Whether the maximum training length is reached.
     """
     if config.patience and stale >= config.patience:
         return f"{config.metric} did not get better in {stale} validations"
-    return "all its passes over the data are done" if over else ""
+    if over:
+        return "all its passes over the data are done"
+    patience, epochs = config.perfect_patience, stale * config.eval_interval + 1e-9
+    if patience and best is not None and _is_perfect(best, config.metric) and min(stale, epochs) >= patience:
+        return f"{config.metric} is perfect, and the loss did not get better in {stale} validations"
+    return ""
+
+
+def _is_perfect(rank: tuple[float, float, float], metric: Metric) -> bool:
+    """Return whether a validation has the best possible value of the metric; the loss has none."""
+    perfect = {"exact_match": 100.0, "symbol_accuracy": 100.0, "symbol_error_rate": 0.0, "loss": math.inf}
+    return rank[0] >= perfect[metric]
 
 
 def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
@@ -302,15 +314,15 @@ def _validate(state: TrainingState, num_due: int, over: bool) -> ValidationCompl
     if not math.isfinite(metrics["loss"]):
         raise divergence_error(state, "the loss on the validation set is not finite")
     improved = progress.best is None or validation_rank(metrics, config.metric) > progress.best
-    stale = 0 if improved else progress.stale + 1
+    stale, best = (0, validation_rank(metrics, config.metric)) if improved else (progress.stale + 1, progress.best)
     state.progress = msgspec.structs.replace(
         progress,
         validations=num_due,
-        best=validation_rank(metrics, config.metric) if improved else progress.best,
+        best=best,
         best_update=progress.update if improved else progress.best_update,
         stale=stale,
         plateau_factor=progress.plateau_factor * (PLATEAU_FACTOR if lowers_rate(config, stale) else 1.0),
-        finished=stop_reason(config, stale, over),
+        finished=stop_reason(config, best, stale, over),
         seconds=progress.seconds + time.perf_counter() - start_time,
     )
     return ValidationCompleted(state.progress, metrics, improved, traces, state.config.task)
