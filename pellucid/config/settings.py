@@ -280,7 +280,8 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Stop after this many validations in a row without improvement (0 = never)."""
     perfect_patience: Limit = 5
     """Stop when the metric of the best validation is perfect, and this many validations in a row, at least as many
-    epochs, have not improved its loss (0 = never). metric = "loss" is never perfect."""
+    epochs, have not improved its loss (0 = never); not before half of the maximum number of epochs. metric = "loss" is
+    never perfect."""
     snapshots: bool = True
     """Save the outputs of the first four validation examples, and embeddings, at each validation; the viewer (look)
     shows them as an animation."""
