@@ -14,8 +14,8 @@ from pellucid.viewer.schema import AttentionOverride, DecodeRequest
 
 
 @cache
-def digits_page_data(served: bool = True, beam_size: int | None = None) -> PageData:
-    """Return the page data of the digits run, compared with itself on its validation file."""
+def digits_page_data(served: bool = True, beam_size: int | None = 1) -> PageData:
+    """Return the page data of the digits run, compared with itself on its validation file; greedy by default."""
     trained = digits_run()
     models = [open_run(trained.run, name, "cpu", beam_size) for name in ("run", "rival")]
     sources = read_example_file(trained.files.valid, trained.config.data)

@@ -46,8 +46,8 @@ def test_all_metrics_are_plain_json() -> None:
     assert result["exact_match"] == 50 and result["errors"] == 2 and result["symbols"] == 9
     assert result["confusions"]["kinds"] == {"substitution": 1, "insertion": 0, "deletion": 1}
     assert result["calibration"]["share_right"] == 0.5 and len(result["calibration"]["bins"]) == 10
-    assert result["texts"]["word_edit_rate"] == 50 and result["texts"]["bleu"]["signature"].startswith("nrefs:1|")
-    assert [row["group"] for row in result["groups"]] == ["p", "q"] and result["groups"][0]["wer"] == 50
+    assert result["texts"]["word_error_rate"] == 50 and result["texts"]["bleu"]["signature"].startswith("nrefs:1|")
+    assert [row["group"] for row in result["groups"]] == ["p", "q"] and result["groups"][0]["sequence_error_rate"] == 50
     assert result["macro"]["symbol_error_rate"] == pytest.approx((100 / 6 + 100 / 3) / 2)
     assert result["oracle"] == [] and result["mean_reciprocal_rank"] is None
 

@@ -187,6 +187,43 @@ def test_patience_ends_training_with_its_reason(monkeypatch: pytest.MonkeyPatch)
     assert events[-1].progress.best_update == 2 * 3
 
 
+PERFECT = "exact_match is perfect, and the loss did not get better in {} validations"
+WHOLE = "all its passes over the data are done"
+
+
+@pytest.mark.parametrize(
+    ("settings", "exact", "epochs", "reason"),
+    [
+        ({}, [100.0] * 10, 5, PERFECT.format(3)),
+        ({}, [99.0] * 10, 10, WHOLE),
+        ({}, [100.0, *[99.0] * 9], 5, PERFECT.format(4)),
+        ({}, [99.0, 99.0, 99.0, 99.0, 100.0, 98.0, *[99.0] * 4], 7, PERFECT.format(2)),
+        ({"perfect_patience": 4}, [100.0] * 10, 6, PERFECT.format(4)),
+        ({"perfect_patience": 0}, [100.0] * 10, 10, WHOLE),
+        ({"metric": "loss"}, [100.0] * 10, 10, WHOLE),
+        ({"metric": "symbol_accuracy"}, [100.0] * 10, 10, WHOLE),
+        ({"patience": 1}, [100.0] * 10, 3, "exact_match did not get better in 1 validations"),
+    ],
+)
+def test_training_ends_when_the_metric_is_perfect_and_the_loss_is_not_better(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], exact: list[float], epochs: int, reason: str
+) -> None:
+    """The second of ten losses is the best; the training ends at half of its length at the earliest."""
+    script_validations(monkeypatch, losses=[3.0, 2.0, 2.5, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6, 2.7], exact=exact)
+    config = make_small_config({"epochs": 10, "perfect_patience": 2, **settings})
+    events = list(fit(build_session(config)))
+    assert events[-1].progress.finished == reason
+    assert events[-1].progress.update == epochs * 3
+
+
+def test_validations_within_an_epoch_do_not_end_a_perfect_training_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The patience is counted in validations and in epochs; the later one decides."""
+    script_validations(monkeypatch, losses=[1.0] * 12, exact=[100.0] * 12)
+    config = make_small_config({"epochs": 4, "perfect_patience": 3, "eval_interval": 1 / 3})
+    events = list(fit(build_session(config)))
+    assert events[-1].progress.update == 1 + 3 * 3 and events[-1].progress.stale == 9
+
+
 def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: pytest.MonkeyPatch) -> None:
     script_validations(monkeypatch, losses=[1.0] * 8)
     config = make_small_config(
@@ -196,12 +233,13 @@ def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: py
     assert rates == [0.01] * (4 * 3) + [0.005] * (3 * 3) + [0.0025] * 3
 
 
-def test_validation_scores_the_decoded_outputs() -> None:
+def test_validation_scores_the_greedy_outputs() -> None:
     session = build_session(make_small_config({"epochs": 30, "learning_rate": 0.02, "eval_interval": 15}, dropout=0.2))
+    assert session.config.search.beam_size == 5, "the default of other decoding"
     events = fit(session)
     for event in events:
         if isinstance(event, ValidationCompleted):
-            predicted = session.predictor.predict([example.source for example in VALIDATION_EXAMPLES])
+            predicted = session.predictor.with_beam(1).predict([example.source for example in VALIDATION_EXAMPLES])
             assert [trace.output for trace in event.traces] == [trace.output for trace in predicted]
             num_correct = sum(t.output == e.target for t, e in zip(event.traces, VALIDATION_EXAMPLES, strict=True))
             assert event.metrics["exact_match"] == pytest.approx(100 * num_correct / len(VALIDATION_EXAMPLES))

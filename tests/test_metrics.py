@@ -78,8 +78,10 @@ def test_evaluation_equals_its_definitions(examples: list[ScoredExample]) -> Non
     assert result.examples == len(examples)
     assert result.exact_match == pytest.approx(100 * exact / len(examples))
     assert result.exact_match_ci95 == wilson_interval(exact, len(examples)).percent
-    assert result.wer == pytest.approx(100 - result.exact_match)
-    assert result.wer_ci95 == pytest.approx(wilson_interval(len(examples) - exact, len(examples)).percent, abs=1e-9)
+    assert result.sequence_error_rate == pytest.approx(100 - result.exact_match)
+    assert result.sequence_error_rate_ci95 == pytest.approx(
+        wilson_interval(len(examples) - exact, len(examples)).percent, abs=1e-9
+    )
     assert (result.errors, result.symbols) == (sum(errors), sum(lengths))
     assert result.symbol_error_rate == pytest.approx(100 * sum(errors) / max(1, sum(lengths)))
     assert result.symbol_error_rate_ci95 == bootstrap_ratio(errors, lengths).percent
@@ -132,7 +134,10 @@ def test_the_nearest_of_several_references_counts() -> None:
 
 def test_perfect_outputs_and_a_single_example_have_intervals() -> None:
     result = evaluate_examples([build_scored_example("ab", "ab")] * 50)
-    assert result.exact_match == result.symbol_accuracy == 100.0 and result.wer == result.symbol_error_rate == 0.0
+    assert (
+        result.exact_match == result.symbol_accuracy == 100.0
+        and result.sequence_error_rate == result.symbol_error_rate == 0.0
+    )
     assert result.exact_match_ci95.high == 100.0 and 90 < result.exact_match_ci95.low < 100
     assert result.symbol_error_rate_ci95 == (0.0, 0.0)
     one = evaluate_examples([build_scored_example("ab", "ac")])
@@ -166,7 +171,7 @@ def test_to_dict_is_json_with_every_score() -> None:
         [build_scored_example("ab", "ab"), build_scored_example("b", "ab", source_length=9)]
     ).to_dict()
     assert is_plain_json(values) and json.loads(json.dumps(values, allow_nan=False)) == values
-    assert values["wer"] == 50.0 and values["symbol_error_rate"] == 25.0 and values["errors"] == 1
+    assert values["sequence_error_rate"] == 50.0 and values["symbol_error_rate"] == 25.0 and values["errors"] == 1
     assert list(values["lengths"][0]) == ["label", "right", "total", "low", "high"]
 
 

@@ -32,17 +32,17 @@ def test_examples_may_have_different_numbers_of_references() -> None:
     scores = score_texts(outputs, [["a cat", "the cat sat on a mat"], ["it's red, and small."]])
     assert scores.bleu.score == pytest.approx(100) and scores.chrf.score == pytest.approx(100)
     assert "nrefs:var" in scores.bleu.signature
-    assert scores.word_edit_rate == scores.character_error_rate == 0 and scores.words == 10
+    assert scores.word_error_rate == scores.character_error_rate == 0 and scores.words == 10
 
 
-def test_word_edit_rate_equals_a_value_by_hand() -> None:
+def test_word_error_rate_equals_a_value_by_hand() -> None:
     outputs = ["the cat sat", "a  mat", ""]
     scores = score_texts(outputs, [["the red, cat sat"], ["a mat", "a small. mat"], ["on"]])
-    assert scores.words == 7 and scores.word_edit_rate == pytest.approx(100 * 2 / 7)
+    assert scores.words == 7 and scores.word_error_rate == pytest.approx(100 * 2 / 7)
     # Errors of characters: "red, " is missing, "a  mat" has one extra space, "on" is missing; of 16 + 5 + 2.
     assert scores.character_error_rate == pytest.approx(100 * (5 + 1 + 2) / (16 + 5 + 2))
-    low, high = scores.word_edit_rate_ci95
-    assert low <= scores.word_edit_rate <= high
+    low, high = scores.word_error_rate_ci95
+    assert low <= scores.word_error_rate <= high
 
 
 def test_the_order_of_texts_does_not_change_scores() -> None:
@@ -60,7 +60,7 @@ def test_the_order_of_texts_does_not_change_scores() -> None:
 )
 def test_empty_texts_are_scored(outputs: list[str], references: list[list[str]], rate: float) -> None:
     scores = score_texts(outputs, references)
-    assert scores.word_edit_rate == scores.character_error_rate == rate
+    assert scores.word_error_rate == scores.character_error_rate == rate
     assert scores.bleu.score == 0 and 0 <= scores.chrf.score <= 100
 
 

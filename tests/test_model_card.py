@@ -19,7 +19,10 @@ def read_card() -> str:
 def test_the_card_contains_the_best_validation() -> None:
     best = [record for record in read_log(digits_run().run) if record["event"] == "validated" and record["best"]][-1]
     assert f"On 40 examples, by greedy decoding, at update {best['update']:,}:" in read_card()
-    assert f"exact match {best['exact_match']:.2f} % (word error rate {100 - best['exact_match']:.2f} %)" in read_card()
+    assert (
+        f"exact match {best['exact_match']:.2f} % (sequence error rate {100 - best['exact_match']:.2f} %)"
+        in read_card()
+    )
     assert f"symbol error rate {best['symbol_error_rate']:.2f} %" in read_card()
     assert f"cross-entropy {best['loss']:.4f} per symbol" in read_card()
 

@@ -1,10 +1,15 @@
 """Training progress is printed as lines in a file and as a progress bar on a terminal."""
 
 import contextlib
+import itertools
 import os
 import re
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from trained_runs import copy_task_run, train_to_end, write_copy_files
@@ -12,8 +17,25 @@ from trained_runs import copy_task_run, train_to_end, write_copy_files
 from pellucid.config.settings import TaskName
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
-from pellucid.reporting.progress import MAX_LISTED_LINES, format_scores, training_progress
-from pellucid.training.events import Progress, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.reporting.progress import (
+    MAX_LISTED_LINES,
+    MAX_SILENCE,
+    MultiProgress,
+    PipeSafeConsole,
+    ProgressReporter,
+    TrainingPace,
+    build_progress_bars,
+    format_scores,
+    training_progress,
+)
+from pellucid.training.events import (
+    LOSS_WINDOW,
+    Progress,
+    TrainingStarted,
+    TrainingStopped,
+    UpdateCompleted,
+    ValidationCompleted,
+)
 from pellucid.training.session import FileSaved, ModelBuilt, RunEvent
 from pellucid.training.training_data import FileRead
 
@@ -144,3 +166,118 @@ def test_standard_error_is_looked_up_at_each_call(capsys: pytest.CaptureFixture[
     with training_progress() as reporter:
         reporter.report(FileRead(Path("a.tsv"), 1, (), 0, ""))
     assert capsys.readouterr().err == "a.tsv: 1 examples\n"
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def stream() -> Iterator[TextIO]:
+    """A text file that is not a terminal."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
+        yield file
+
+
+def written_text(stream: TextIO) -> str:
+    """Return all that was written to a file."""
+    stream.seek(0)
+    return stream.read()
+
+
+def make_update(number: int, loss: float = 2.0) -> UpdateCompleted:
+    """Return an update of ten examples; each update of the window has the same loss."""
+    loss_sum = loss * ((number - 1) % LOSS_WINDOW + 1)
+    return UpdateCompleted(Progress(update=number, samples=10 * number, loss_sum=loss_sum), 0.1, loss, 0.1, 1.0)
+
+
+def test_a_file_receives_a_line_at_least_every_thirty_seconds(stream: TextIO) -> None:
+    """Updates every three seconds for ten minutes; validations count as lines."""
+    clock, times = Clock(), [0.0]
+    console = PipeSafeConsole(stream, clock)
+    reporter = ProgressReporter(console, build_progress_bars(console))
+    reporter.report(TrainingStarted(Progress(), 1.0, 400))
+    for number in range(1, 201):
+        clock.now += 3
+        size = stream.tell()
+        reporter.report(make_update(number))
+        if number == 50:
+            reporter.report(ValidationCompleted(Progress(update=50, samples=500, loss_sum=100), METRICS, True, []))
+        if stream.tell() > size:
+            times.append(clock.now - 100)
+    assert max(after - before for before, after in itertools.pairwise(times)) <= MAX_SILENCE
+    assert len(times) == 21, "no more lines than needed"
+    lines = written_text(stream).splitlines()
+    assert lines[1] == ("update 10 of at most 400 · loss 2.000 · 3 examples per second · at most 0:19:30 remaining")
+    (validation,) = [line for line in lines if line.startswith("epoch")]
+    assert validation.endswith(" · 0 s · at most 0:17:30 remaining · best")
+
+
+def test_remaining_time_of_a_resumed_training_counts_its_own_updates() -> None:
+    pace = TrainingPace(TrainingStarted(Progress(update=300, samples=3000), 1.0, 400), 50.0)
+    assert pace.remaining_seconds(60.0) is None and pace.describe(60.0) == "update 300 of at most 400"
+    pace.record(make_update(320, loss=1.0))
+    assert pace.remaining_seconds(90.0) == pytest.approx(160)
+    pace.record(make_update(450))  # batches by tokens: the maximum is approximate
+    assert pace.remaining_seconds(90.0) == 0
+
+
+def test_lines_are_printed_while_no_event_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading, compilation and validation have no events: a thread prints their lines."""
+    monkeypatch.setattr("pellucid.reporting.progress.POLL_SECONDS", 0.01)
+    file, clock = tmp_path / "log", Clock()
+    vocabularies = Vocabularies(make_vocabulary("abc"), make_vocabulary("xy"), make_vocabulary(""), 3, 2)
+    with open(file, "w", encoding="utf-8") as stream, training_progress(stream) as reporter:
+        reporter.console.clock, reporter.console.printed_at = clock, clock()
+        clock.now += MAX_SILENCE
+        wait_for_line(file, "reading the data")
+        reporter.report(ModelBuilt(Path("a"), 5, vocabularies, resumed=False, compiles=True))
+        clock.now += MAX_SILENCE
+        wait_for_line(file, "compiling kernels")
+    assert not [thread for thread in threading.enumerate() if thread.name == "pellucid-progress"]
+
+
+def wait_for_line(file: Path, line: str) -> None:
+    """Wait until the last line of a file is the given one; fail after 20 seconds."""
+    end = time.monotonic() + 20
+    while file.read_text("utf-8").splitlines()[-1:] != [line]:
+        assert time.monotonic() < end, file.read_text("utf-8")
+        time.sleep(0.01)
+
+
+def test_parallel_trainings_print_their_updates_to_a_file(stream: TextIO) -> None:
+    clock = Clock()
+    console = PipeSafeConsole(stream, clock)
+    progress = MultiProgress(console, build_progress_bars(console))
+    for name in ("seed-1", "seed-2"):
+        progress.report(name, TrainingStarted(Progress(), 1.0, 400))
+        progress.report(name, make_update(100))
+    clock.now += MAX_SILENCE / 2
+    progress.print_due_lines()
+    assert written_text(stream) == ""
+    clock.now += MAX_SILENCE / 2
+    progress.print_due_lines()
+    assert written_text(stream).splitlines() == [
+        f"{name}: update 100 of at most 400 · loss 2.000 · 33 examples per second · at most 0:01:30 remaining"
+        for name in ("seed-1", "seed-2")
+    ]
+    progress.report("seed-1", TrainingStopped(Progress(update=400, finished="done", best_update=400)))
+    progress.report("seed-2", TrainingStopped(Progress(update=400, finished="done", best_update=400)))
+    clock.now += MAX_SILENCE
+    progress.print_due_lines()
+    assert written_text(stream).splitlines()[-1] == "still running"
+
+
+def test_the_bar_shows_the_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    text = report_to_terminal(TrainingStarted(Progress(), 1.0, 4), make_update(1), make_update(2))
+    assert re.search(r"\d:\d\d:\d\d", text) and "remaining" in text
+    assert "examples per second" not in text

@@ -115,8 +115,8 @@ def test_groups_have_equal_weights() -> None:
     assert (result.exact_match.a, result.exact_match.b) == (50, 100)
     assert (result.symbol_error_rate.a, result.symbol_error_rate.b) == (25, 0)
     mean = macro_average([small[0], large[0]])
-    assert (mean.exact_match, mean.symbol_error_rate, mean.wer) == (50, 25, 50)
-    assert tuple(mean.wer_ci95) == (50, 50), "each group alone shows no spread"
+    assert (mean.exact_match, mean.symbol_error_rate, mean.sequence_error_rate) == (50, 25, 50)
+    assert tuple(mean.sequence_error_rate_ci95) == (50, 50), "each group alone shows no spread"
 
 
 def test_a_clear_difference_has_the_smallest_possible_p() -> None:

@@ -139,7 +139,7 @@ def test_evaluate_has_the_scores_of_the_task(task: TaskName, keys: set[str], tmp
     name = "sequence accuracy" if task == "tag" else "accuracy"
     assert name in [each.label for each in read_report(tmp_path / "page.html").summary]
     text = run_pellucid("evaluate", trained.run, trained.files.valid).out
-    assert "word error rate" not in text and name in text
+    assert "sequence error rate" not in text and name in text
     assert scores.keys().isdisjoint(ERROR_RATE_KEYS) and "exact_match" in scores
     other = shutil.copytree(trained.run, tmp_path / "other")
     comparison = run_pellucid("evaluate", trained.run, other, trained.files.valid)
@@ -162,7 +162,7 @@ def test_groups_and_comparisons_report_accuracy(task: TaskName, tmp_path: Path) 
         assert result["accuracy"] == pytest.approx(sum(each * n for each, n in accuracies) / len(lines))
     first = "tag accuracy" if task == "tag" else "accuracy"
     text = run_pellucid(*command).out
-    assert "WER" not in text and "SER" not in text and f"{first} %" in text
+    assert "sequence error" not in text and "symbol error" not in text and f"{first} %" in text
     other = shutil.copytree(trained.run, tmp_path / "other")
     comparison_command = ("evaluate", other, *command[1:], "--json", "--html", tmp_path / "b.html")
     (compared,) = json.loads(run_pellucid(*comparison_command).out)["comparisons"]

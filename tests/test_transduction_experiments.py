@@ -130,8 +130,12 @@ def test_report_json_has_all_numbers(recipe_run: RecipeRun) -> None:
             assert run["config"]["seed"] == run["seed"] and run["config"]["search"]["beam_size"] == 1
             assert (run["test"] is None) == (each["name"] == "ady")
             for scores in filter(None, (run["dev"], run["test"])):
-                assert scores["wer"] == pytest.approx(100 - scores["exact_match"])
-                assert scores["wer_ci95"][0] <= scores["wer"] <= scores["wer_ci95"][1]
+                assert scores["sequence_error_rate"] == pytest.approx(100 - scores["exact_match"])
+                assert (
+                    scores["sequence_error_rate_ci95"][0]
+                    <= scores["sequence_error_rate"]
+                    <= scores["sequence_error_rate_ci95"][1]
+                )
                 assert scores["k_best"][0]["accuracy"] == pytest.approx(scores["exact_match"])
     document = read_report(recipe_run.request.out / "report.html")
     assert select_parts(document, ReportExamples, "Attention") and "All runs" in section_titles(document)

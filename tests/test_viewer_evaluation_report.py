@@ -38,7 +38,9 @@ def test_evaluation_report_has_scores_and_errors() -> None:
     assert document.title == "run on test.tsv"
     assert section_titles(document) == ["Accuracy", "Confusions", "Calibration", "Errors"]
     summary = {each.label: (each.value, each.note) for each in document.summary}
-    assert summary["word error rate"][0] == "50.00 %" and summary["word error rate"][1].endswith("(WER: wrong outputs)")
+    assert summary["sequence error rate"][0] == "50.00 %" and summary["sequence error rate"][1].endswith(
+        "(wrong outputs; of single words: WER)"
+    )
     assert "CER: edits over characters" in summary["symbol error rate"][1]
     assert summary["cut outputs"] == ("2", "") and "bad lines" not in summary and "lines" not in summary
     (errors,) = select_parts(document, ReportExamples)
@@ -83,7 +85,7 @@ def test_groups_are_in_a_table_with_their_mean() -> None:
     assert section_titles(document)[0] == "By group"
     (table,) = select_parts(document, ReportTable)
     assert table.total and list(table.rows[-1][:3]) == ["mean", "2 groups", "66.67"]
-    assert document.summary[0].label == "mean word error rate"
+    assert document.summary[0].label == "mean sequence error rate"
 
 
 def test_absent_content_is_omitted() -> None:

@@ -224,7 +224,7 @@ def test_nearest_states_exclude_the_queried_state() -> None:
 
 
 def test_decode_request_is_bit_for_bit_equal_to_the_predictor() -> None:
-    (trace,) = load(digits_run().run).predict(["nine two"])
+    (trace,) = load(digits_run().run).with_beam(1).predict(["nine two"])
     (decoded,) = decode_source(digits_page(), PLAIN_REQUEST).traces
     np.testing.assert_array_equal(decode_array(decoded.attention), trace.attention)
 

@@ -24,7 +24,7 @@ from pellucid.viewer.training_history import training_history
 
 
 def test_examples_are_the_predictions_of_the_run() -> None:
-    shown, transducer = digits_page_data(), load(digits_run().run)
+    shown, transducer = digits_page_data(), load(digits_run().run).with_beam(1)
     contents = shown.contents
     assert contents.num_examples == 40 and len(contents.examples) == 30 and contents.served
     for item, trace in zip(
@@ -103,6 +103,14 @@ def test_beam_has_all_outputs_and_one_lattice() -> None:
         assert 1 <= len(item.traces) <= 3
         assert item.traces[0].lattice is not None and all(trace.lattice is None for trace in item.traces[1:])
         assert sum(trace.probability or 0 for trace in item.traces) == pytest.approx(1)
+
+
+def test_pages_have_the_outputs_of_the_default_beam() -> None:
+    """The first output of an example is that of predict, without a flag for either."""
+    items, transducer = digits_page_data(beam_size=None).contents.examples, load(digits_run().run)
+    predicted = transducer.predict([item.text for item in items])
+    assert [item.traces[0].output for item in items] == [trace.output for trace in predicted]
+    assert max(len(item.traces) for item in items) == transducer.config.search.beam_size == 5
 
 
 def test_compared_runs_decode_the_same_examples() -> None:

@@ -25,7 +25,8 @@ SHORT_FLAGS = {
 _TRAINING = (
     "epochs batch_size batch_type optimizer learning_rate weight_decay lr_schedule warmup_ratio clip_value clip_norm "
     "label_smoothing coverage_loss scheduled_sampling sampling_probability rdrop_alpha weight_averaging ema_decay "
-    "averaged_checkpoints augmentation augmentation_ratio eval_interval metric patience pair_ngram snapshots"
+    "averaged_checkpoints augmentation augmentation_ratio eval_interval metric patience perfect_patience pair_ngram "
+    "snapshots"
 )
 _SEARCH = (
     "max_length min_length max_length_ratio max_length_offset min_length_ratio min_length_offset beam_size "

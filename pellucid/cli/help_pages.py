@@ -61,7 +61,7 @@ def _option_lines(option: OptionHelp) -> list[str]:
 
 
 _RUN_ARGUMENT = OptionHelp("RUN", "", "folder of a trained run; several: an ensemble")
-_BEAM = OptionHelp("--beam-size", "K", "beam size; 1 is greedy search")
+_BEAM = OptionHelp("--beam-size", "K", "beam size (that of the run: 5 unless set); 1 is greedy search")
 _NBEST = OptionHelp("--nbest", "N", "write the N best outputs of each source")
 _INPUT = OptionHelp("--input-format", "FORMAT", "tsv, csv, jsonl, parquet, text (by the file name)")
 _DEVICE = OptionHelp("--device", "DEVICE", "cpu, cuda (one GPU) or auto (cpu by default)")
@@ -89,7 +89,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         "Train a model on pairs of sequences, or resume an unfinished training.",
         (
             OptionHelp("TRAIN", "", "training file: TSV, CSV, JSON lines or Parquet"),
-            OptionHelp("--valid", "FILE", "validation file; it selects the saved model"),
+            OptionHelp("--valid", "FILE", "validation file, decoded greedily; it selects the saved model"),
             OptionHelp("--run", "DIR", "folder of the run, created or resumed"),
             *_SETTINGS,
             *_NETWORK,
@@ -148,7 +148,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         ),
         (
             "predict runs/a words.txt > outputs.txt",
-            "predict runs/a test.tsv --beam-size 5 --nbest 3 --output-format tsv",
+            "predict runs/a test.tsv --beam-size 8 --nbest 3 --output-format tsv",
             "predict runs/a/1 runs/a/2 words.txt",
         ),
     ),

@@ -66,7 +66,7 @@ class LookArguments:
     open: bool = True
     """Open the page in a browser if there is a display and standard output is a terminal."""
     beam_size: int | None = None
-    """Beam size, 1 (greedy search) to 1,024. Default: search.beam_size of the run."""
+    """Beam size, 1 (greedy search) to 1,024. Default: search.beam_size of the run, which is 5 unless it was set."""
     device: Device = "cpu"
     """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
     width: Limit = 0

@@ -167,7 +167,7 @@ def _examples_decoder(predictor: "Predictor", args: PredictArguments) -> Example
         raise ConfigError("--lattice requires --output-format jsonl and cannot be combined with --sample")
     if sampling is not None:
         return lambda examples, first, prefixes: decode_samples(predictor, examples, sampling, first, prefixes)
-    beam_size = predictor.config.search.beam_size
+    beam_size = predictor.config.search.beam_size if predictor.autoregressive else 1
     if not _has_several_outputs(args):
         return lambda examples, first, prefixes: [[trace] for trace in predictor.trace(examples, prefixes)]
     if args.nbest is None and beam_size == 1:

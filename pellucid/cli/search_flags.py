@@ -46,9 +46,10 @@ class SearchFlags:
     """Flags that override the search settings of a run, sampling flags, and flags for reading FILE."""
 
     beam_size: IntegerFlag = None
-    """Beam size, 1 (greedy search) to 1,024. Default: search.beam_size of the run."""
+    """Beam size, 1 (greedy search) to 1,024. Default: search.beam_size of the run, which is 5 unless it was set."""
     nbest: IntegerFlag = None
-    """Number of outputs per source, best first, 1 to 1,024. The beam is at least this large."""
+    """Number of outputs per source, best first, 1 to 1,024. They come from the beam; if N is greater than its size, the
+    beam has the size N. Up to that size, the first output is the one without --nbest."""
     sample: IntegerFlag = None
     """Sample this number of outputs per source, 1 to 1,024, instead of a search."""
     temperature: FloatFlag = None

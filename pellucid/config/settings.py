@@ -278,6 +278,10 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     optimizes it. Ties are broken by symbol_error_rate, then by loss."""
     patience: Limit
     """Stop after this many validations in a row without improvement (0 = never)."""
+    perfect_patience: Limit = 5
+    """Stop when the metric of the best validation is perfect, and this many validations in a row, at least as many
+    epochs, have not improved its loss (0 = never); not before half of the maximum number of epochs. metric = "loss" is
+    never perfect."""
     pair_ngram: bool = True
     """Fit a pair n-gram model to the training pairs as well, which takes seconds. Predictions then rank the outputs of
     both models by both scores; the validation set decides the weight. Only task = "transduce", without features and
@@ -288,7 +292,8 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
 
 
 class SearchConfig(Settings, frozen=True, kw_only=True):
-    """Decoding by greedy or beam search: in validations, and by default in later commands with the run."""
+    """Beam search or greedy search: the defaults of later commands with the run. Validation during training is greedy,
+    whatever the beam size, with the same length limits."""
 
     max_length: Limit = 0
     """Maximum output length, in symbols; 0: 1.5 times the longest training target plus 10. At most 1,000, or 10 times
@@ -304,8 +309,9 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     """Minimum output length as a multiple of the source length; the larger of this and min_length applies; 0 is off."""
     min_length_offset: Offset = 0
     """Number of symbols added to the minimum of min_length_ratio; may be negative."""
-    beam_size: Width = 1
-    """Hypotheses kept per source at each step; 1 is greedy search."""
+    beam_size: Width = 5
+    """Hypotheses kept per source at each step; 1 is greedy search. N-best lists come from the same beam; a longer list
+    enlarges it. Validation during training is always greedy."""
     length_normalization: Literal["none", "average", "gnmt"] = "none"
     """Divide the log-probability of a hypothesis by nothing (none), by its number of symbols including the end symbol
     (average), or by the GNMT length penalty (gnmt; Wu et al. 2016)."""

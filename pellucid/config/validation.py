@@ -69,10 +69,16 @@ def _has_dropout(config: Config) -> bool:
     return any(side.dropout or side.embedding_dropout or side.recurrent_dropout for side in sides)
 
 
+FREE_SEARCH_SETTINGS = ("batch_size", "beam_size")
+"""Search settings that other tasks support: the batch size, and the beam size 1, which is no beam."""
 AUTOREGRESSIVE_SETTINGS = (
     *("decoder.pointer_generator", "decoder.tie_embeddings", "decoder.pretrained", "training.coverage_loss"),
     *("training.scheduled_sampling", "training.augmentation", "cuda_graphs"),
-    *(f"search.{field.name}" for field in msgspec.structs.fields(SearchConfig) if field.name != "batch_size"),
+    *(
+        f"search.{field.name}"
+        for field in msgspec.structs.fields(SearchConfig)
+        if field.name not in FREE_SEARCH_SETTINGS
+    ),
 )
 """Settings of autoregressive outputs, which no other task supports."""
 REQUIREMENTS: Sequence[Requirement] = (
@@ -115,6 +121,11 @@ REQUIREMENTS: Sequence[Requirement] = (
     *(
         Requirement(key, AUTOREGRESSIVE_REQUIREMENT, lambda c: get_task_settings(c.task).autoregressive)
         for key in AUTOREGRESSIVE_SETTINGS
+    ),
+    Requirement(
+        "search.beam_size",
+        AUTOREGRESSIVE_REQUIREMENT,
+        lambda c: c.search.beam_size == 1 or get_task_settings(c.task).autoregressive,
     ),
 )
 """Requirements whose violation is an error."""

@@ -290,7 +290,8 @@ class Predictor(ABC):
 
         Args:
             sources: Source texts: a list, or an iterator.
-            count: Maximum length of each list, 1 to `MAX_BEAM_SIZE`. The beam is at least as large.
+            count: Maximum length of each list, 1 to `MAX_BEAM_SIZE`. The lists come from the beam of the settings; a
+                greater count enlarges it.
             features: Features of each source, if the model was trained with them; None for no features.
             top_mass: Cut each list when its outputs reach this probability mass, above 0 to 1; the first output stays.
 
@@ -410,7 +411,8 @@ class Predictor(ABC):
 
         Args:
             examples: Examples; their targets are ignored.
-            count: Maximum length of each list, 1 to `MAX_BEAM_SIZE`. The beam is at least as large.
+            count: Maximum length of each list, 1 to `MAX_BEAM_SIZE`. The lists come from the beam of the settings; a
+                greater count enlarges it.
             top_mass: Cut each list when its outputs reach this probability mass, above 0 to 1; the first output stays.
             prefixes: Prefix of each output; None for the prefix of the options.
 

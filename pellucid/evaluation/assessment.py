@@ -162,7 +162,13 @@ def _first_right_ranks(candidates: Sequence[Sequence[ScoredExample]]) -> list[in
     return [next((rank for rank, output in enumerate(nbest, start=1) if output.exact), None) for nbest in candidates]
 
 
-ERROR_RATE_KEYS = ("wer", "wer_ci95", "symbol_error_rate", "symbol_error_rate_ci95", "symbol_accuracy")
+ERROR_RATE_KEYS = (
+    "sequence_error_rate",
+    "sequence_error_rate_ci95",
+    "symbol_error_rate",
+    "symbol_error_rate_ci95",
+    "symbol_accuracy",
+)
 """JSON keys of metrics for sequences only; for labels they would repeat the accuracy."""
 
 

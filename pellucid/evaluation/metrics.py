@@ -281,16 +281,17 @@ class Evaluation:
     """Exact match by source length."""
 
     @property
-    def wer(self) -> float:
-        """Word error rate as in work on pronunciation: the percentage of outputs that are not exact matches.
+    def sequence_error_rate(self) -> float:
+        """Percentage of outputs that are not exact matches, 100 − exact match.
 
-        The error rate by edits over the words of texts is `TextScores.word_edit_rate`.
+        Work on pronunciation and transliteration, whose outputs are words, calls it the word error rate (WER). The word
+        error rate by edits over the words of texts is `TextScores.word_error_rate`.
         """
         return 100 - self.exact_match
 
     @property
-    def wer_ci95(self) -> ConfidenceInterval:
-        """Interval of the word error rate."""
+    def sequence_error_rate_ci95(self) -> ConfidenceInterval:
+        """Interval of the sequence error rate."""
         return self.exact_match_ci95.complement
 
     def to_dict(self) -> dict[str, Any]:
@@ -299,8 +300,8 @@ class Evaluation:
             "examples": self.examples,
             "exact_match": self.exact_match,
             "exact_match_ci95": list(self.exact_match_ci95),
-            "wer": self.wer,
-            "wer_ci95": list(self.wer_ci95),
+            "sequence_error_rate": self.sequence_error_rate,
+            "sequence_error_rate_ci95": list(self.sequence_error_rate_ci95),
             "symbol_error_rate": self.symbol_error_rate,
             "symbol_error_rate_ci95": list(self.symbol_error_rate_ci95),
             "symbols": self.symbols,
@@ -484,10 +485,10 @@ class CorpusScore(NamedTuple):
 class TextScores:
     """Metrics of outputs as texts. Rates and intervals are percentages."""
 
-    word_edit_rate: float
+    word_error_rate: float
     """Word error rate as in speech recognition: sum of the edit distances over words, over the words of the references.
     """
-    word_edit_rate_ci95: ConfidenceInterval
+    word_error_rate_ci95: ConfidenceInterval
     words: int
     """Number of words of the nearest references."""
     character_error_rate: float
@@ -501,8 +502,8 @@ class TextScores:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {
-            "word_edit_rate": self.word_edit_rate,
-            "word_edit_rate_ci95": list(self.word_edit_rate_ci95),
+            "word_error_rate": self.word_error_rate,
+            "word_error_rate_ci95": list(self.word_error_rate_ci95),
             "words": self.words,
             "character_error_rate": self.character_error_rate,
             "character_error_rate_ci95": list(self.character_error_rate_ci95),
@@ -513,7 +514,7 @@ class TextScores:
 
 @check_arguments
 def score_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> TextScores:
-    """Return word edit rate, character error rate, BLEU and chrF of texts.
+    """Return word error rate, character error rate, BLEU and chrF of texts.
 
     Error rates use the nearest reference in words or in characters, the first one if tied. Words are separated by white
     space as in the NIST scoring of speech recognition (sclite), without normalization. A total length of 0 counts as 1.

@@ -27,19 +27,23 @@ class MeanRates(NamedTuple):
     symbol_error_rate_ci95: ConfidenceInterval
 
     @property
-    def wer(self) -> float:
+    def sequence_error_rate(self) -> float:
         """Percentage of wrong outputs, 100 − exact match."""
         return 100 - self.exact_match
 
     @property
-    def wer_ci95(self) -> ConfidenceInterval:
+    def sequence_error_rate_ci95(self) -> ConfidenceInterval:
         """Interval of the percentage of wrong outputs."""
         return self.exact_match_ci95.complement
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        names = ("exact_match_ci95", "symbol_error_rate_ci95", "wer_ci95")
-        return {**self._asdict(), "wer": self.wer, **{name: list(getattr(self, name)) for name in names}}
+        names = ("exact_match_ci95", "symbol_error_rate_ci95", "sequence_error_rate_ci95")
+        return {
+            **self._asdict(),
+            "sequence_error_rate": self.sequence_error_rate,
+            **{name: list(getattr(self, name)) for name in names},
+        }
 
 
 @check_arguments

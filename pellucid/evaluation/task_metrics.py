@@ -25,19 +25,24 @@ class GroupScores(NamedTuple):
     """Bootstrap interval."""
 
     @property
-    def wer(self) -> float:
+    def sequence_error_rate(self) -> float:
         """Percentage of wrong outputs, 100 − exact match."""
         return 100 - self.exact_match
 
     @property
-    def wer_ci95(self) -> ConfidenceInterval:
+    def sequence_error_rate_ci95(self) -> ConfidenceInterval:
         """Interval of the percentage of wrong outputs."""
         return self.exact_match_ci95.complement
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         intervals = {name: list(getattr(self, name)) for name in ("exact_match_ci95", "symbol_error_rate_ci95")}
-        return {**self._asdict(), **intervals, "wer": self.wer, "wer_ci95": list(self.wer_ci95)}
+        return {
+            **self._asdict(),
+            **intervals,
+            "sequence_error_rate": self.sequence_error_rate,
+            "sequence_error_rate_ci95": list(self.sequence_error_rate_ci95),
+        }
 
 
 class NamedRate(NamedTuple):
@@ -79,13 +84,16 @@ class TaskMetrics:
 
 
 def error_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
-    """Return the word error rate (percentage of wrong outputs) and the symbol error rate of sequences.
+    """Return the sequence error rate (percentage of wrong outputs) and the symbol error rate of sequences.
 
     Args:
         row: Rates of a group, or the macro average.
     """
     errors = NamedRate("symbol_error_rate", "symbol error rate", row.symbol_error_rate, row.symbol_error_rate_ci95)
-    return [NamedRate("wer", "word error rate", row.wer, row.wer_ci95), errors]
+    return [
+        NamedRate("sequence_error_rate", "sequence error rate", row.sequence_error_rate, row.sequence_error_rate_ci95),
+        errors,
+    ]
 
 
 def tag_rates(row: GroupScores | MeanRates) -> list[NamedRate]:

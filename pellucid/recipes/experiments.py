@@ -14,10 +14,10 @@ from pellucid.files import make_folder, read_bytes, write_text
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.training.loop import derived_epochs
 
-MetricName = Literal["wer", "exact_match"]
+MetricName = Literal["sequence_error_rate", "exact_match"]
 """Name of a metric, as an attribute of `Evaluation` and `MeanRates`."""
-METRIC_LABELS: Mapping[MetricName, str] = {"wer": "WER", "exact_match": "accuracy"}
-"""Displayed name of each metric."""
+METRIC_LABELS: Mapping[MetricName, str] = {"sequence_error_rate": "WER", "exact_match": "accuracy"}
+"""Displayed name of each metric, which is that of the publications: outputs that are single words have a WER."""
 MIN_DEV_PAIRS = 20
 """Minimum size of a reduced validation set."""
 

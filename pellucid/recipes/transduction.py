@@ -38,8 +38,8 @@ G2P_SETTINGS: dict[str, dict[str, Any]] = {"kor": {"data": {"source_normalizatio
 G2P_INTRODUCTION = """\
 SIGMORPHON 2020, task 1: for each language 3,600 words with their pronunciation for training, 450 for validation and
 450 for testing. All languages have the same settings, except that Korean syllables are decomposed into letters. Every
-search keeps five hypotheses. WER is the share of words with a wrong phone, SER the edit distance over the phones
-(PER).
+search keeps five hypotheses. The published word error rate (WER) is the sequence error rate: the share of words with a
+wrong phone. The published phone error rate (PER) is the symbol error rate: edits over phones.
 
 Published: test WER of Gorman et al. (2020, Table 2), "The SIGMORPHON 2020 Shared Task on Multilingual
 Grapheme-to-Phoneme Conversion". Their LSTM with attention is bidirectional, has one layer per side, label smoothing
@@ -74,7 +74,7 @@ def g2p_suite() -> ExperimentSuite:
         title="Grapheme-to-phoneme conversion",
         introduction=G2P_INTRODUCTION,
         origin="task 1 of SIGMORPHON 2020 (github.com/sigmorphon/2020, task1/data)",
-        metric="wer",
+        metric="sequence_error_rate",
         experiments=[
             Experiment(
                 language,
@@ -178,7 +178,7 @@ def g2p_ablation_suite() -> ExperimentSuite:
         title="Ablation study",
         introduction=ABLATION_INTRODUCTION,
         origin="task 1 of SIGMORPHON 2020 (github.com/sigmorphon/2020, task1/data)",
-        metric="wer",
+        metric="sequence_error_rate",
         experiments=[
             Experiment(
                 name=f"{setting}-{language}",

@@ -43,7 +43,7 @@ from pellucid.worker_pool import ProgressCallback
 
 BEAM_SIZE = 5
 """Beam size of every reported score; validation during training is greedy."""
-REPORTED_RATES = ("examples", "exact_match", "wer", "symbol_error_rate")
+REPORTED_RATES = ("examples", "exact_match", "sequence_error_rate", "symbol_error_rate")
 """Fields of an evaluation in report.json, each rate with its interval."""
 
 
@@ -287,7 +287,7 @@ def _comparison_cell(suite: ExperimentSuite, comparison: RunComparison | None) -
 
 def _format_difference(metric: MetricName, comparison: RunComparison) -> str:
     """Return the difference of the main metric with its interval and p-value."""
-    difference = comparison.exact_match.complement if metric == "wer" else comparison.exact_match
+    difference = comparison.exact_match.complement if metric == "sequence_error_rate" else comparison.exact_match
     low, high = difference.ci95
     return f"{difference.difference:+z.2f} ({low:+z.2f} to {high:+z.2f}), p {difference.p:.3f}"
 
@@ -485,7 +485,8 @@ def _format_split(suite: ExperimentSuite, split: str, set_scores: TransductionSc
     evaluation, metric = set_scores.evaluation, suite.metric
     k_best = "".join(f", {accuracy.k}-best {accuracy.accuracy:.2f}" for accuracy in set_scores.k_best[1:])
     value, interval = metric_value(metric, evaluation), _format_interval(metric, evaluation)
-    return f"{split} {_metric_label(suite)} {value:.2f} ({interval}){k_best}, SER {evaluation.symbol_error_rate:.2f}"
+    symbol_errors = f"symbol error rate {evaluation.symbol_error_rate:.2f}"
+    return f"{split} {_metric_label(suite)} {value:.2f} ({interval}){k_best}, {symbol_errors}"
 
 
 def _macro_average(
@@ -559,7 +560,15 @@ def _report_page(
     first_runs = {run.experiment: run for run in reversed(runs)}  # the baseline does not depend on the seed
     rows += [row for run in reversed(first_runs.values()) for row in _baseline_rows(suite, run)]
     k_best = [f"{k}-best" for k in range(2, suite.num_candidates + 1)]
-    heads = ["experiment", "seed or ensemble", "set", _metric_label(suite), "95 % interval", *k_best, "SER"]
+    heads = [
+        "experiment",
+        "seed or ensemble",
+        "set",
+        _metric_label(suite),
+        "95 % interval",
+        *k_best,
+        "symbol error rate",
+    ]
     lines = [f"{_macro_line(suite, macro)}." for macro in means if macro.is_reported]
     comparison_tables = [comparison_table(suite, comparisons)] if comparisons else []
     first = runs[0]

@@ -1,7 +1,13 @@
-"""Training progress in the terminal, for one training or several in parallel."""
+"""Training progress in the terminal, for one training or several in parallel.
+
+A terminal shows a progress bar with speed and remaining time. Elsewhere, for instance in a file, a line is printed at
+least every `MAX_SILENCE` seconds.
+"""
 
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -26,6 +32,10 @@ from pellucid.training.training_data import DataAugmented, FileRead
 
 MAX_LISTED_LINES = 5
 """Maximum number of listed bad lines."""
+MAX_SILENCE = 30.0
+"""Maximum number of seconds without a line, if the stream is not a terminal."""
+POLL_SECONDS = 1.0
+"""Seconds between two checks whether a line is due."""
 
 
 @contextmanager
@@ -36,16 +46,18 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
         stream: Output stream; None for standard error.
 
     Yields:
-        The reporter; the bar is removed at the end of the block.
+        The reporter; the bar is removed at the end of the block. Without a terminal, a thread prints a line at least
+        every `MAX_SILENCE` seconds until then.
 
     Raises:
         ArgumentError: The stream is no text stream.
     """
     _check_stream(stream)
-    console = PipeSafeConsole(file=sys.stderr if stream is None else stream, highlight=False, soft_wrap=True)
+    console = PipeSafeConsole(stream)
     bar = build_progress_bars(console)
-    with bar:
-        yield ProgressReporter(console, bar)
+    reporter = ProgressReporter(console, bar)
+    with bar, _regular_lines(console, reporter.print_due_line):
+        yield reporter
 
 
 def _check_stream(stream: TextIO | None) -> None:
@@ -68,7 +80,9 @@ def build_progress_bars(console: "PipeSafeConsole") -> Progress:
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
         TextColumn("{task.percentage:>3.0f} % · {task.fields[state]}", markup=False),
+        TextColumn("·", markup=False),
         TimeRemainingColumn(),
+        TextColumn("remaining", markup=False),
         console=console,
         refresh_per_second=4,
         disable=not console.is_terminal,
@@ -79,7 +93,23 @@ def build_progress_bars(console: "PipeSafeConsole") -> Progress:
 
 
 class PipeSafeConsole(Console):
-    """Console that stops printing on a broken pipe, so that training continues."""
+    """Console that stops printing on a broken pipe, so that training continues, and that knows when a line is due."""
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Initialize; the silence begins now.
+
+        Args:
+            stream: Output stream; None for standard error.
+            clock: Function that returns the time in seconds.
+        """
+        super().__init__(file=sys.stderr if stream is None else stream, highlight=False, soft_wrap=True)
+        self.clock = clock
+        self.printed_at = clock()
+
+    @property
+    def line_is_due(self) -> bool:
+        """True if no line was printed for so long that the next check might be too late."""
+        return self.clock() - self.printed_at >= MAX_SILENCE - POLL_SECONDS
 
     def report(self, line: str) -> None:
         """Print one line, with control characters replaced and without markup.
@@ -87,11 +117,96 @@ class PipeSafeConsole(Console):
         Args:
             line: The line.
         """
+        self.printed_at = self.clock()
         self.print(visible_message(line), markup=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
         """Print nothing from now on. Rich calls this method; its own version would end the program."""
         self.quiet = True
+
+
+@contextmanager
+def _regular_lines(console: PipeSafeConsole, print_due_line: Callable[[], None]) -> Iterator[None]:
+    """Call a function every `POLL_SECONDS` seconds in a thread during the block, unless the console is a terminal."""
+    if console.is_terminal:
+        yield
+        return
+    ended = threading.Event()
+
+    def print_lines() -> None:
+        """Print due lines until the block ends."""
+        while not ended.wait(POLL_SECONDS):
+            print_due_line()
+
+    thread = threading.Thread(target=print_lines, name="pellucid-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class TrainingPace:
+    """Updates, loss, speed and remaining time of one training, from its events."""
+
+    def __init__(self, start: TrainingStarted, now: float) -> None:
+        """Initialize at the start of the training.
+
+        Args:
+            start: Start of the training, new or resumed.
+            now: Time in seconds.
+        """
+        self.start = start
+        self.started_at = now
+        self.progress = start.progress
+
+    def record(self, event: UpdateCompleted | ValidationCompleted) -> None:
+        """Record the progress.
+
+        Args:
+            event: Event of the training.
+        """
+        self.progress = event.progress
+
+    def remaining_seconds(self, now: float) -> float | None:
+        """Return the seconds until the maximum number of updates, at the mean speed since the start.
+
+        Args:
+            now: Time in seconds.
+
+        Returns:
+            The seconds, validations included; None before the first update.
+        """
+        done = self.progress.update - self.start.progress.update
+        left = max(0, self.start.updates - self.progress.update)
+        return (now - self.started_at) / done * left if done else None
+
+    def describe(self, now: float) -> str:
+        """Return the number of updates, the loss, the speed and the remaining time as text.
+
+        Args:
+            now: Time in seconds.
+        """
+        parts = [f"update {self.progress.update:,} of at most {self.start.updates:,}"]
+        remaining, seconds = self.remaining_seconds(now), now - self.started_at
+        if remaining is not None:
+            parts.append(f"loss {self.progress.training_loss:.3f}")
+            if seconds > 0:
+                samples = self.progress.samples - self.start.progress.samples
+                parts.append(f"{samples / seconds:,.0f} examples per second")
+            parts.append(f"at most {format_duration(remaining)} remaining")
+        return " · ".join(parts)
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration as hours, minutes and seconds: "0:01:05".
+
+    Args:
+        seconds: Number of seconds, at least 0.
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60:,}:{minutes % 60:02}:{rest:02}"
 
 
 class ProgressReporter:
@@ -107,9 +222,19 @@ class ProgressReporter:
         self.console = console
         self.bar = bar
         self.task: TaskID | None = None
+        self.phase = "reading the data"
+        """What the training does before its first update."""
+        self.pace: TrainingPace | None = None
+
+    def print_due_line(self) -> None:
+        """Print the state of the training if no line was printed for about `MAX_SILENCE` seconds."""
+        if self.console.line_is_due:
+            self._print_line(self.pace.describe(self.console.clock()) if self.pace else self.phase)
 
     def report(self, event: RunEvent) -> None:
-        """Print an event as a line or more. An update only moves the bar, and a saved file is not reported.
+        """Print an event as a line or more. An update moves the bar, or prints a line if one is due without a terminal.
+
+        A saved file is not reported.
 
         Args:
             event: Event of the training.
@@ -169,14 +294,20 @@ class ProgressReporter:
             self._print_line(f"note: {sentence}")
         if event.compiles:
             self._print_line(compilation_note())
+        self.phase = "compiling kernels" if event.compiles else "preparing the first update"
 
     def _report_start(self, event: TrainingStarted) -> None:
         """Print the maximum number of updates and show the progress bar."""
         self._print_line(f"training for at most {event.epochs:g} epochs, {event.updates:,} updates")
         self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
+        self.pace = TrainingPace(event, self.console.clock())
 
     def _report_step(self, event: UpdateCompleted) -> None:
         """Update the progress bar."""
+        if self.pace is not None:
+            self.pace.record(event)
+        if not self.console.is_terminal:
+            self.print_due_line()
         if self.task is not None:
             state = f"loss {event.loss:.3f}"
             self.bar.update(self.task, completed=event.progress.update, state=state)
@@ -184,9 +315,12 @@ class ProgressReporter:
     def _report_validation(self, event: ValidationCompleted) -> None:
         """Print the validation metrics, and mark the best checkpoint so far."""
         progress = event.progress
+        remaining = self.pace.remaining_seconds(self.console.clock()) if self.pace and not progress.finished else None
+        left = "" if remaining is None else f" · at most {format_duration(remaining)} remaining"
         self._print_line(
             f"epoch {progress.epoch + (1 if progress.batch else 0):>3} · update {progress.update:>6,} · "
-            f"{format_scores(event.task, event.metrics)} · {progress.seconds:,.0f} s{' · best' if event.best else ''}"
+            f"{format_scores(event.task, event.metrics)} · {progress.seconds:,.0f} s{left}"
+            f"{' · best' if event.best else ''}"
         )
 
 
@@ -244,10 +378,11 @@ def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
         ArgumentError: The stream is no text stream.
     """
     _check_stream(stream)
-    console = PipeSafeConsole(file=sys.stderr if stream is None else stream, highlight=False, soft_wrap=True)
+    console = PipeSafeConsole(stream)
     bars = build_progress_bars(console)
-    with bars:
-        yield MultiProgress(console, bars)
+    progress = MultiProgress(console, bars)
+    with bars, _regular_lines(console, progress.print_due_lines):
+        yield progress
 
 
 class MultiProgress:
@@ -263,6 +398,16 @@ class MultiProgress:
         self.console = console
         self.bars = bars
         self.tasks: dict[str, TaskID] = {}
+        self.paces: dict[str, TrainingPace] = {}
+
+    def print_due_lines(self) -> None:
+        """Print the state of each training if no line was printed for about `MAX_SILENCE` seconds."""
+        if self.console.line_is_due:
+            now, paces = self.console.clock(), dict(self.paces)
+            for name, pace in paces.items():
+                self.print_line(f"{name}: {pace.describe(now)}")
+            if not paces:
+                self.print_line("still running")
 
     @property
     def is_live(self) -> bool:
@@ -291,9 +436,12 @@ class MultiProgress:
                 self.tasks[name] = self.bars.add_task(
                     visible_message(name), total=event.updates, completed=done, state=""
                 )
+                self.paces[name] = TrainingPace(event, self.console.clock())
             case UpdateCompleted() if name in self.tasks:
+                self.paces[name].record(event)
                 self.bars.update(self.tasks[name], completed=event.progress.update)
             case ValidationCompleted() if name in self.tasks:
+                self.paces[name].record(event)
                 self.bars.update(
                     self.tasks[name],
                     completed=event.progress.update,
@@ -358,5 +506,6 @@ class MultiProgress:
         Args:
             name: Name of the training.
         """
+        self.paces.pop(name, None)
         if name in self.tasks:
             self.bars.remove_task(self.tasks.pop(name))

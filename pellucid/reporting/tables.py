@@ -113,8 +113,8 @@ MAX_CONFUSIONS = 10
 """Maximum number of symbol confusions in a table."""
 ERROR_RATE_UNITS = {True: "CER: edits over characters", False: "PER: edits over symbols"}
 """Explanation of the symbol error rate, by whether symbols are characters."""
-SHORT_NAMES = {"word error rate": "WER", "symbol error rate": "SER"}
-"""Abbreviations for column headings."""
+SHORT_NAMES = {"sequence error rate": "sequence error", "symbol error rate": "symbol error"}
+"""Short names for column headings."""
 REVIEW_COVERAGES = (0.5, 0.8, 0.9, 0.95, 1.0)
 """Coverages in the table of selective accuracy."""
 
@@ -234,7 +234,11 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
         unit = ERROR_RATE_UNITS[assessment.characters]
         rows = [
             ("exact match", f"{evaluation.exact_match:.2f} %", _format_ci(evaluation.exact_match_ci95)),
-            ("word error rate", f"{evaluation.wer:.2f} %", f"{_format_ci(evaluation.wer_ci95)} (WER: wrong outputs)"),
+            (
+                "sequence error rate",
+                f"{evaluation.sequence_error_rate:.2f} %",
+                f"{_format_ci(evaluation.sequence_error_rate_ci95)} (wrong outputs; of single words: WER)",
+            ),
             (
                 "symbol error rate",
                 f"{evaluation.symbol_error_rate:.2f} %",
@@ -245,9 +249,9 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     if texts:
         rows += [
             (
-                "word edit rate",
-                f"{texts.word_edit_rate:.2f} %",
-                f"{_format_ci(texts.word_edit_rate_ci95)} (edits over words)",
+                "word error rate",
+                f"{texts.word_error_rate:.2f} %",
+                f"{_format_ci(texts.word_error_rate_ci95)} (WER: edits over words)",
             ),
             (
                 "character error rate",

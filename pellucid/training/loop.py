@@ -8,9 +8,10 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -60,14 +61,18 @@ class TrainingState:
     checkpoint: tuple[Path, int] | None = None
     """Checkpoint from which the state was restored, and its update; None for a new training."""
     gradient_computer: GradientComputer = field(init=False)
+    greedy_predictor: Predictor = field(init=False)
+    """The predictor with beam size 1, for validation."""
     average: Average | None = field(init=False)
     """Weight average that is validated and saved; None without averaging."""
     prefetch: bool = field(init=False)
     """Prepare the next batch during an update (on a GPU only)."""
 
     def __post_init__(self) -> None:
-        """Create the gradient computer and the weight average."""
+        """Create the gradient computer, the greedy predictor and the weight average."""
         self.gradient_computer = GradientComputer(self.predictor.network, self.config)
+        search = msgspec.structs.replace(self.config.search, beam_size=1)
+        self.greedy_predictor = replace(self.predictor, config=msgspec.structs.replace(self.config, search=search))
         self.average = build_average(self.predictor.network, self.config.training)
         self.prefetch = self.gradient_computer.device.type == "cuda"
 
@@ -163,7 +168,7 @@ def fit(state: TrainingState) -> Iterator[Event]:
         while not state.progress.finished:
             num_due = validations_due(state, state.progress, batches)
             if state.progress.validations < num_due:
-                yield _validate(state, num_due, is_over(state, state.progress, batches))
+                yield _validate(state, num_due, batches)
                 continue
             if state.progress.batch == batches:
                 state.progress = msgspec.structs.replace(state.progress, epoch=state.progress.epoch + 1, batch=0)
@@ -229,17 +234,53 @@ def lowers_rate(config: TrainingConfig, stale: int) -> bool:
     return config.lr_schedule == "plateau" and stale > 0 and stale % PLATEAU_PATIENCE == 0
 
 
-def stop_reason(config: TrainingConfig, stale: int, over: bool) -> str:
+def is_halfway(state: TrainingState, progress: Progress, batches: int) -> bool:
+    """Return whether half of the maximum training length is reached.
+
+    Args:
+        state: Training state, for its maximum number of epochs.
+        progress: Progress of the training, which may differ from that of the state.
+        batches: Number of batches in the current epoch.
+    """
+    return _epochs_done(progress, batches) >= state.epochs / 2 - 1e-9
+
+
+class ValidationOutcome(NamedTuple):
+    """Facts at a validation that decide whether the training ends."""
+
+    best: tuple[float, float, float] | None
+    """Rank of the best validation so far (`validation_rank`); None before the first one."""
+    stale: int
+    """Number of validations since the best one."""
+    halfway: bool
+    """Whether half of the maximum training length is reached."""
+    over: bool
+    """Whether the maximum training length is reached."""
+
+
+def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
     """Return the reason to end the training at a validation; empty if it continues.
 
     Args:
-        config: Training settings; patience 0 turns early stopping off.
-        stale: Number of validations since the best one.
-        over: Whether the maximum training length is reached.
+        config: Training settings; patience 0 and perfect_patience 0 turn early stopping off.
+        outcome: Best validation, validations since then, and the training length.
     """
+    stale, patience = outcome.stale, config.perfect_patience
     if config.patience and stale >= config.patience:
         return f"{config.metric} did not get better in {stale} validations"
-    return "all its passes over the data are done" if over else ""
+    if outcome.over:
+        return "all its passes over the data are done"
+    # A small validation set may be all correct by chance while the learning rate is high: hence the minimum length.
+    is_stale = patience > 0 and min(stale, stale * config.eval_interval + 1e-9) >= patience and outcome.halfway
+    if is_stale and outcome.best is not None and _is_perfect(outcome.best, config.metric):
+        return f"{config.metric} is perfect, and the loss did not get better in {stale} validations"
+    return ""
+
+
+def _is_perfect(rank: tuple[float, float, float], metric: Metric) -> bool:
+    """Return whether a validation has the best possible value of the metric; the loss has none."""
+    perfect = {"exact_match": 100.0, "symbol_accuracy": 100.0, "symbol_error_rate": 0.0, "loss": math.inf}
+    return rank[0] >= perfect[metric]
 
 
 def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
@@ -279,15 +320,15 @@ def _update_parameters(state: TrainingState, batch: Batch, rate: float, probabil
     return float(loss), norm
 
 
-def _validate(state: TrainingState, num_due: int, over: bool) -> ValidationCompleted:
-    """Decode and evaluate the validation set, and update the progress."""
+def _validate(state: TrainingState, num_due: int, batches: int) -> ValidationCompleted:
+    """Decode the validation set greedily, evaluate it, and update the progress."""
     start_time, progress, config = time.perf_counter(), state.progress, state.config.training
     predictor = state.predictor
     if state.average is not None:
         state.average.record_validation()
     with averaged_weights(state.average):
         try:
-            traces = predictor.trace(state.validation_examples)
+            traces = state.greedy_predictor.trace(state.validation_examples)
         except NotFiniteError as error:
             raise divergence_error(state, "the outputs for the validation set are not finite") from error
         loss = _validation_loss(state)
@@ -298,15 +339,17 @@ def _validate(state: TrainingState, num_due: int, over: bool) -> ValidationCompl
     if not math.isfinite(metrics["loss"]):
         raise divergence_error(state, "the loss on the validation set is not finite")
     improved = progress.best is None or validation_rank(metrics, config.metric) > progress.best
-    stale = 0 if improved else progress.stale + 1
+    stale, best = (0, validation_rank(metrics, config.metric)) if improved else (progress.stale + 1, progress.best)
+    halfway, over = is_halfway(state, progress, batches), is_over(state, progress, batches)
+    outcome = ValidationOutcome(best, stale, halfway, over)
     state.progress = msgspec.structs.replace(
         progress,
         validations=num_due,
-        best=validation_rank(metrics, config.metric) if improved else progress.best,
+        best=best,
         best_update=progress.update if improved else progress.best_update,
         stale=stale,
         plateau_factor=progress.plateau_factor * (PLATEAU_FACTOR if lowers_rate(config, stale) else 1.0),
-        finished=stop_reason(config, stale, over),
+        finished=stop_reason(config, outcome),
         seconds=progress.seconds + time.perf_counter() - start_time,
     )
     return ValidationCompleted(state.progress, metrics, improved, traces, state.config.task)

@@ -118,7 +118,7 @@ def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
     ]
     method = ""
     if task.settings.autoregressive:
-        scores[0] += f" (word error rate {100 - best['exact_match']:.2f} %)"
+        scores[0] += f" (sequence error rate {100 - best['exact_match']:.2f} %)"
         method = ", by greedy decoding"
     lines = [*scores, f"cross-entropy {best['loss']:.4f} per {task.labels.symbol}"]
     return [f"On {examples:,} examples{method}, at update {best['update']:,}:", "", *(f"* {line}" for line in lines)]

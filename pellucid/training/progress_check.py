@@ -11,6 +11,8 @@ from pellucid.training.loop import (
     PLATEAU_FACTOR,
     PLATEAU_PATIENCE,
     TrainingState,
+    ValidationOutcome,
+    is_halfway,
     is_over,
     stop_reason,
     validations_due,
@@ -84,7 +86,8 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     lowerings = progress.validations // PLATEAU_PATIENCE if config.lr_schedule == "plateau" else 0
     if progress.plateau_factor not in {PLATEAU_FACTOR**power for power in range(min(lowerings, 1100) + 1)}:
         yield "plateau_factor", f"{PLATEAU_FACTOR} to a power from 0 to {lowerings}"
-    reason = stop_reason(config, progress.stale, validated and is_over(state, progress, batches))
+    halfway, over = is_halfway(state, progress, batches), validated and is_over(state, progress, batches)
+    reason = stop_reason(config, ValidationOutcome(progress.best, progress.stale, halfway, over))
     if progress.finished != reason:
         yield "finished", quote(reason)
 

@@ -311,4 +311,6 @@ def _configure_predictor(model: Predictor, request: DecodeRequest) -> Predictor:
     options = DecodingOptions(
         lattice=request.lattice, forced_attention=overrides, masked=tuple(request.masked_positions)
     )
-    return model.with_beam(request.beam_size).with_options(options)
+    # Labels have no beam: a request with beam size 1 leaves their settings as they are.
+    searched = model.with_beam(request.beam_size) if model.autoregressive or request.beam_size > 1 else model
+    return searched.with_options(options)

@@ -255,8 +255,8 @@ def _decode_examples(predictor: Predictor, sources: ViewedFile, numbers: Sequenc
 
 
 def _decode_outputs(predictor: Predictor, examples: Sequence[Example]) -> list[list[Trace]]:
-    """Return the outputs of each example: one for greedy search, else the beam, with the search tree in the first."""
-    beam_size = predictor.config.search.beam_size
+    """Return the outputs of each example: one for labels and greedy search, else the beam, whose first has the tree."""
+    beam_size = predictor.config.search.beam_size if predictor.autoregressive else 1
     if beam_size == 1:
         return [[trace] for trace in predictor.trace(examples)]
     outputs_per_example = predictor.with_options(DecodingOptions(lattice=True)).hypotheses(examples, beam_size)

@@ -356,7 +356,7 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     ]
     means = [cell for run in runs if run.mean for cell in cells_of(run.mean)]
     rows.append(["mean", f"{len(runs[0].groups)} groups", *means])
-    definition = "Word error rate: share of wrong outputs. " if metrics.has_error_rates else ""
+    definition = "Sequence error rate: share of wrong outputs. " if metrics.has_error_rates else ""
     yield ReportTable("By group", f"{definition}The mean is unweighted.", headings, rows, total=True)
 
 

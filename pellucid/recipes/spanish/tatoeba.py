@@ -243,7 +243,7 @@ def train_system(system: TranslationSystem, on_progress: ProgressCallback) -> Tr
     predictor = load(system.folder)
     log = read_log(system.folder)
     _, dev = score_system(predictor.with_beam(BEAM_SIZE), system.splits.dev, system.as_words)
-    _, greedy = score_system(predictor, system.splits.test, system.as_words)
+    _, greedy = score_system(predictor.with_beam(1), system.splits.test, system.as_words)
     scored_run, test = score_system(predictor.with_beam(BEAM_SIZE), system.splits.test, system.as_words)
     stop_record = [record for record in log if record["event"] == "stopped"][-1]
     num_examples = next(record["examples"] for record in log if record["event"] == "read")  # training file is first
