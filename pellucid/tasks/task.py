@@ -223,7 +223,9 @@ class LabelingTask(Task):
 
 
 def describe_encoder(config: Config) -> str:
-    """Describe the encoder: "bidirectional GRU of 1 layer(s) of 16 units per direction", after its convolutions.
+    """Describe the encoder: "bidirectional GRU encoder of 1 layer(s) of 16 units per direction".
+
+    If it has convolutions, they stand first.
 
     Args:
         config: Configuration.
@@ -233,4 +235,4 @@ def describe_encoder(config: Config) -> str:
     before = f"convolutions of {widths} symbols ({encoder.filters} filters each), " if widths else ""
     direction = "bidirectional" if encoder.bidirectional else "unidirectional"
     layers = f"{encoder.num_layers} layer(s) of {encoder.hidden_size} units per direction"
-    return f"{before}{direction} {encoder.cell.upper()} of {layers}"
+    return f"{before}{direction} {encoder.cell.upper()} encoder of {layers}"

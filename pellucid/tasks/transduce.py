@@ -19,7 +19,7 @@ from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.model.losses import copying_cross_entropy, cross_entropy
 from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, require_seq2seq
-from pellucid.tasks.task import Task, TaskLabels
+from pellucid.tasks.task import Task, TaskLabels, describe_encoder
 from pellucid.tasks.task_settings import TRANSDUCE
 
 
@@ -108,14 +108,11 @@ class TransductionTask(Task):
         Args:
             config: Configuration.
         """
-        encoder, decoder, attention_type = config.encoder, config.decoder, config.attention.type
-        direction = "bidirectional" if encoder.bidirectional else "unidirectional"
+        decoder, attention_type = config.decoder, config.attention.type
         attention = "without attention" if attention_type == "none" else f"with {attention_type} attention"
         return (
-            f"A recurrent encoder-decoder {attention}: {direction} {encoder.cell.upper()} encoder of "
-            f"{encoder.num_layers} layer(s) of {encoder.hidden_size} units per direction, "
-            f"{decoder.cell.upper()} decoder of "
-            f"{decoder.num_layers} layer(s) of {decoder.hidden_size} units"
+            f"A recurrent encoder-decoder {attention}: {describe_encoder(config)}, "
+            f"{decoder.cell.upper()} decoder of {decoder.num_layers} layer(s) of {decoder.hidden_size} units"
         )
 
 

@@ -92,17 +92,18 @@ def _best_scores(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     best = best_validation(log, progress)
     if best is None:
         return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
-    return _scores(best, len(state.validation_examples), configured_task(state.config))
+    config = state.config
+    return _scores(best, len(state.validation_examples), configured_task(config), config.search.beam_size)
 
 
-def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
-    """Return the best validation."""
+def _scores(best: dict[str, Any], examples: int, task: Task, beam_size: int) -> list[str]:
+    """Return the best validation, whose outputs a search with this beam size found."""
     scores = [
         f"{metric.name} {best[metric.key]:.2f} %" for metric in task.metrics.validation_metrics if metric.key in best
     ]
     method = ""
     if task.settings.autoregressive:
         scores[0] += f" (word error rate {100 - best['exact_match']:.2f} %)"
-        method = ", by greedy decoding"
+        method = ", by greedy decoding" if beam_size == 1 else f", by beam search of size {beam_size}"
     lines = [*scores, f"cross-entropy {best['loss']:.4f} per {task.labels.symbol}"]
     return [f"On {examples:,} examples{method}, at update {best['update']:,}:", "", *(f"* {line}" for line in lines)]
