@@ -30,7 +30,9 @@ from torch import Tensor
 from trained_runs import write_pairs
 
 import pellucid
+from pellucid.config import task_settings
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import TaskSettings, reject_feature_prefix, task_names
 from pellucid.config.toml import build_config, load_config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
@@ -48,10 +50,8 @@ from pellucid.model.losses import pointing_cross_entropy
 from pellucid.model.memory import Memory, Seq2SeqOutput
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.reader import EncoderOnlyModel, Pointer, Query
-from pellucid.tasks import task_settings
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import LabelingTask, TaskLabels
-from pellucid.tasks.task_settings import TaskSettings, reject_feature_prefix, task_names
 from pellucid.training.run_folder import read_log
 from pellucid.viewer.schema import PageContents
 

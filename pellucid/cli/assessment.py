@@ -18,6 +18,7 @@ import msgspec
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nbest, decode_samples, read_lexicon
 from pellucid.config.settings import DataConfig, Device, Format
+from pellucid.config.task_settings import get_task_settings
 from pellucid.data.examples import (
     STANDARD_INPUT,
     Example,
@@ -39,7 +40,6 @@ from pellucid.evaluation.assessment import (
     merge_references,
 )
 from pellucid.reporting.tables import short_names
-from pellucid.tasks.task_settings import get_task_settings
 
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon

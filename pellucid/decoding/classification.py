@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
+from pellucid.config.task_settings import get_task_settings
 from pellucid.data.examples import Example, pair_error
 from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.decoding.answers import hypothesis_of
@@ -28,7 +29,6 @@ from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.errors import ConfigError, DataError, quote
 from pellucid.model.reader import EncoderOnlyModel
-from pellucid.tasks.task_settings import get_task_settings
 
 
 class BatchAnswers(NamedTuple):

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config, SearchConfig, Width
+from pellucid.config.task_settings import get_task_settings
 from pellucid.config.toml import flatten_config, override_settings
 from pellucid.config.validation import reject_unused
 from pellucid.data.examples import Example
@@ -49,7 +50,6 @@ from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.device import check_process
 from pellucid.model.network import EncoderDecoder, Network, has_source_features
-from pellucid.tasks.task_settings import get_task_settings
 
 Prefixes = Iterable[Prefix] | None
 """Prefix of each output, as a text or its symbols; None for the prefix of the options."""

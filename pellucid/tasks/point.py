@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import POINT
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.target_vocabularies import learn_position_vocabularies
@@ -21,7 +22,6 @@ from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.reader import Pointer, Query
 from pellucid.tasks.task import LabelingTask, TaskLabels, describe_encoder
-from pellucid.tasks.task_settings import POINT
 
 
 class PointingTask(LabelingTask):

@@ -1,17 +1,21 @@
-"""Task registry: the task of a configuration, and the network and ensemble that it builds."""
+"""The task of a name or configuration, and the network and ensemble that it builds.
+
+The settings of the tasks, and the list of registered and declared tasks, are in config/task_settings.py.
+"""
 
 from collections.abc import Sequence
 
 import torch
 
 from pellucid.argument_checks import argument_error
+from pellucid.config import task_settings
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.ensemble import join_members
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ConfigError, quote
 from pellucid.model.network import Network, build_parts, seeded
-from pellucid.tasks import classify, point, tag, task_settings, transduce
+from pellucid.tasks import classify, point, tag, transduce
 from pellucid.tasks.task import Task
 
 BUILT_IN: dict[str, Task] = {task.settings.name: task for task in (transduce.TASK, tag.TASK, classify.TASK, point.TASK)}

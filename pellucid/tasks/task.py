@@ -1,7 +1,7 @@
 """Task: a base class for the kinds of models, with everything that distinguishes them.
 
 Training, evaluation, command line and page call the methods of a task and never ask which task it is. A new task is a
-subclass that is registered with `pellucid.register_task` or declared as an entry point (tasks/task_settings.py).
+subclass that is registered with `pellucid.register_task` or declared as an entry point (config/task_settings.py).
 
 B batch, T target positions, V vocabulary.
 """
@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import TaskSettings
 from pellucid.data.batches import Batch, EncodedExamples, encode_labels
 from pellucid.data.examples import Example
 from pellucid.data.target_vocabularies import learn_label_vocabularies
@@ -26,7 +27,6 @@ from pellucid.evaluation.task_metrics import TaskMetrics
 from pellucid.model.losses import cross_entropy
 from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import Network, NetworkParts
-from pellucid.tasks.task_settings import TaskSettings
 from pellucid.tasks.task_view import TaskView
 
 ATTENTION_CAPTION = "Attention shows where the model looked, not why it decided."

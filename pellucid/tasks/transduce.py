@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import TRANSDUCE
 from pellucid.data.batches import Batch, EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_for_decoder
@@ -20,7 +21,6 @@ from pellucid.model.losses import copying_cross_entropy, cross_entropy
 from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, require_seq2seq
 from pellucid.tasks.task import Task, TaskLabels, describe_encoder
-from pellucid.tasks.task_settings import TRANSDUCE
 
 
 class TransductionTask(Task):

@@ -38,15 +38,10 @@ class TaskSettings:
     has_ignored_tag: bool = False
     """True if outputs may have symbols that are neither trained nor scored (`data.ignored_tag`)."""
 
-    @property
-    def is_single_answer(self) -> bool:
-        """True if an output is one answer, or a fixed number of them, about the whole source."""
-        return not self.autoregressive and not self.per_position
-
 
 @runtime_checkable
 class RegisteredTask(Protocol):
-    """A task as far as this module needs it, which must not import networks; the base class is `Task` in task.py."""
+    """A task as far as this module needs it, without networks; the base class is `Task` in tasks/task.py."""
 
     @property
     def settings(self) -> TaskSettings:
