@@ -1,4 +1,8 @@
-"""Predictor: texts in, traces out, for every task.
+"""Predictor: texts or examples in, traces out, for every task.
+
+Three pairs of methods differ in their input only. `predict`, `nbest` and `sample` take texts, of which they make
+`Example`s; `trace`, `hypotheses` and `samples` take `Example`s. The command line reads examples: `pellucid predict`
+calls `trace`, `hypotheses` with --nbest or --top-mass, and `samples` with --sample; `pellucid score` calls `force`.
 
 Every method that decodes accepts any iterable. For a list it returns a list. For an iterator (a generator, `map`, an
 open file) it returns an iterator of the results in their order, with bounded read-ahead (`streaming`) and bounded
@@ -247,7 +251,7 @@ class Predictor(ABC):
     def predict(
         self, sources: Iterable[str], features: Features = None, prefixes: Prefixes = None
     ) -> list[Trace] | Iterator[Trace]:
-        """Return the best output of each source text.
+        """Return the best output of each source text; calls `trace`.
 
         Args:
             sources: Source texts: a list, or an iterator.
@@ -286,7 +290,7 @@ class Predictor(ABC):
     def nbest(
         self, sources: Iterable[str], count: int, features: Features = None, top_mass: float = 1.0
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Return the n-best list of each source text; see `hypotheses`.
+        """Return the n-best list of each source text; calls `hypotheses`.
 
         Args:
             sources: Source texts: a list, or an iterator.
@@ -326,7 +330,7 @@ class Predictor(ABC):
     def sample(
         self, sources: Iterable[str], sampling: SamplingConfig, features: Features = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Sample outputs of each source text; see `samples`, with sources numbered from 0.
+        """Sample outputs of each source text, as `samples` does, with sources numbered from 0.
 
         Args:
             sources: Source texts: a list, or an iterator.
@@ -359,6 +363,8 @@ class Predictor(ABC):
 
     def trace(self, examples: Iterable[Example], prefixes: Prefixes = None) -> list[Trace] | Iterator[Trace]:
         """Return the best output of each example; targets are ignored. Sources of similar length share batches.
+
+        `pellucid predict` calls this method, and so does `predict`, which takes texts.
 
         Args:
             examples: Examples: a list, or an iterator.
@@ -407,6 +413,8 @@ class Predictor(ABC):
         self, examples: Iterable[Example], count: int, top_mass: float = 1.0, prefixes: Prefixes = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
         """Return the n-best list of each example; `Trace.probability` is normalized over the list before it is cut.
+
+        `pellucid predict --nbest` calls this method, and so does `nbest`, which takes texts.
 
         Args:
             examples: Examples; their targets are ignored.
@@ -461,6 +469,7 @@ class Predictor(ABC):
         """Sample outputs of each example from the distribution of an autoregressive model.
 
         A sample depends on the seed, the number of its example and its own number, and not on other examples.
+        `pellucid predict --sample` calls this method.
 
         Args:
             examples: Examples; their targets are ignored.
@@ -595,7 +604,7 @@ class Predictor(ABC):
         return self.config.decoder.pointer_generator
 
     @cached_property
-    def _ranked_by_score(self) -> bool:
+    def _ranks_by_log_probability(self) -> bool:
         """True if a search ranks outputs by their log-probability alone."""
         return hypothesis_scorer(self.config.search).plain
 
@@ -622,7 +631,7 @@ class Predictor(ABC):
         output = hypothesis.decoded if hypothesis is not None else empty_output()
         ended = bool(len(output.ids)) and int(output.ids[-1]) == EOS
         symbols = tuple(self._named(output.ids, source).tolist())
-        plain = hypothesis is None or self._ranked_by_score
+        plain = hypothesis is None or self._ranks_by_log_probability
         lattice = None
         if hypothesis is not None and hypothesis.tree is not None:
             names = self._named(hypothesis.tree.ids, source)
