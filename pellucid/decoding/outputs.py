@@ -1,4 +1,4 @@
-"""Outputs of searches as arrays: ids, log-probabilities, attention weights and candidates.
+"""Outputs of searches as arrays: ids, log-probabilities, attention weights and candidates; selection of extensions.
 
 N outputs (of extensions: k·V), S source positions, T steps, V vocabulary, C candidates kept for inspection, R
 hypotheses, b sources, k hypotheses of each before a step, K after it, M attention heads.

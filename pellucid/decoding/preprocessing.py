@@ -1,4 +1,4 @@
-"""Preprocessing: examples to tokenized sources, ids and batches.
+"""Preprocessing: examples to tokenized sources, ids and batches; the length limits of their outputs.
 
 B sources of a batch, S source positions.
 """
