@@ -44,7 +44,8 @@ from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
 from pellucid.kernels.compilation import cache_folder
-from pellucid.kernels.dispatch import disable_kernels, is_numba_available
+from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.loading import load_kernels
 from pellucid.model.cells import CELLS
 from pellucid.model.device import use_threads
 from pellucid.model.memory import AttentionCache, Memory
@@ -95,7 +96,7 @@ def measure_case(request: BenchRequest) -> BenchResult:
         _step_shape(request, steps),
         timing,
         peak,
-        "plain" if request.plain or not is_numba_available() else first_call,
+        "plain" if request.plain or not load_kernels() else first_call,
     )
 
 
@@ -203,7 +204,7 @@ def _decoding_steps(request: BenchRequest) -> _TimedSteps:
 
     def decode() -> None:
         if not request.plain:
-            is_numba_available()  # loads the kernels, which decoding of a few batches alone would not do
+            load_kernels()  # which decoding of a few batches alone would not do
         traces = state.predictor.trace(next(calls))
         target_length[0] = sum(len(trace.target) for trace in traces) / len(traces)
 

@@ -357,11 +357,6 @@ class _Unrolled(torch.autograd.Function):
         return None, None, None, None, *map(_joined, _Gradients._fields, zip(*slice_gradients, strict=True))
 
 
-def _zero_rows() -> Float[Tensor, "0 0"]:
-    """Return the gradient of a matrix that a score does not have."""
-    return torch.zeros(0, 0, dtype=torch.float32)
-
-
 def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradientTensors:
     """Return uninitialized tensors for the gradients of all rows."""
     keys = torch.empty(arguments.keys.shape, dtype=torch.float32)

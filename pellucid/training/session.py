@@ -22,7 +22,8 @@ from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import RunError
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
-from pellucid.kernels.dispatch import are_kernels_disabled, is_numba_available, will_compile
+from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
+from pellucid.kernels.loading import load_kernels
 from pellucid.model.device import (
     check_gradients,
     check_torch_defaults,
@@ -33,7 +34,7 @@ from pellucid.model.device import (
 )
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import parameter_count
-from pellucid.tasks.registry import build_meta_network, build_network, configured_task
+from pellucid.tasks.registry import build_meta_network, build_network, get_task
 from pellucid.training import run_folder, snapshots
 from pellucid.training.checkpoint import check_network, network_file, restore_training_state, save_training_state
 from pellucid.training.events import (
@@ -188,7 +189,7 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
             run_folder.append_log(folder, {"event": "compiling"})
         if config.device == "cpu" and not (state.progress.finished or are_kernels_disabled()):
             # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
-            is_numba_available()  # compiles before the first update, where the training can be interrupted at once
+            load_kernels()  # before the first update, where the training can be interrupted at once
         if state.progress.finished:
             _conclude(state, folder)
             yield TrainingStopped(state.progress)
@@ -211,7 +212,7 @@ def _open_training(
     if not resumed:
         run_folder.initialize_run_folder(folder, config, vocabularies)
     move_to_device(network, find_device(config.device))
-    predictor = configured_task(config).build_predictor(config, vocabularies, network, str(folder))
+    predictor = get_task(config.task).build_predictor(config, vocabularies, network, str(folder))
     state = TrainingState(predictor, build_optimizer(network, config.training), corpus.encoded, validation_examples)
     if resumed:
         restore_training_state(folder / run_folder.TRAINING, state, fingerprint)
