@@ -67,18 +67,6 @@ def get_task(name: str) -> Task:
     return task
 
 
-def configured_task(config: Config) -> Task:
-    """Return the task that a configuration names.
-
-    Args:
-        config: Configuration.
-
-    Raises:
-        ConfigError: As in `get_task`.
-    """
-    return get_task(config.task)
-
-
 def build_network(config: Config, vocabularies: Vocabularies) -> Network:
     """Return a new network, in training mode, with random parameters from the seed of the configuration.
 
@@ -92,7 +80,7 @@ def build_network(config: Config, vocabularies: Vocabularies) -> Network:
         ConfigError: As in `get_task`.
     """
     with seeded(config.seed):
-        return configured_task(config).build_network(build_parts(config, vocabularies))
+        return get_task(config.task).build_network(build_parts(config, vocabularies))
 
 
 def build_meta_network(config: Config, vocabularies: Vocabularies) -> Network:
@@ -120,4 +108,4 @@ def build_ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Predic
         RunError: There is no model, or two differ in task, target symbols or tokenization (`join_members`).
     """
     joined = join_members(members, names)
-    return configured_task(joined.config).build_ensemble(joined)
+    return get_task(joined.config.task).build_ensemble(joined)

@@ -10,9 +10,8 @@ from pellucid.config.task_settings import TRANSDUCE
 from pellucid.data.batches import Batch, EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_for_decoder
-from pellucid.data.target_vocabularies import learn_pair_vocabularies
 from pellucid.data.tokenizers import Tokenizers
-from pellucid.data.vocabulary import Vocabularies
+from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.decoding.ensemble import Ensemble, JoinedPredictors
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
@@ -51,7 +50,7 @@ class TransductionTask(Task):
             tokenizers: Tokenizers of the run.
             config: Configuration.
         """
-        return learn_pair_vocabularies(examples, tokenizers, config)
+        return learn_vocabularies(examples, tokenizers, config.data.min_count)
 
     def build_network(self, parts: NetworkParts) -> Network:
         """Return a new encoder-decoder.

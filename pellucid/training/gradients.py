@@ -14,7 +14,7 @@ from pellucid.model.device import autocast
 from pellucid.model.losses import coverage_loss, generated_cross_entropy, symmetric_kl
 from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import Network, require_seq2seq
-from pellucid.tasks.registry import configured_task
+from pellucid.tasks.registry import get_task
 from pellucid.training.scheduled_sampling import unroll_sampled
 
 
@@ -41,7 +41,7 @@ class GradientComputer:
         """
         self.network = network
         self.config = config
-        self.task = configured_task(config)
+        self.task = get_task(config.task)
         self.parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.device = self.parameters[0].device
         self.graph_runner = CUDAGraphRunner(self._compute_for_graph, self.device) if config.cuda_graphs else None

@@ -26,7 +26,7 @@ from pellucid.errors import DivergenceError, NotFiniteError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
 from pellucid.model.device import rng_devices, seed_generators
-from pellucid.tasks.registry import configured_task
+from pellucid.tasks.registry import get_task
 from pellucid.training.events import (
     LOSS_WINDOW,
     Event,
@@ -293,7 +293,7 @@ def _validate(state: TrainingState, num_due: int, over: bool) -> ValidationCompl
         loss = _validation_loss(state)
     references = [(example.target,) for example in state.validation_examples]
     scored = score_traces(traces, references, predictor.tokenizers)
-    task = configured_task(state.config)
+    task = get_task(state.config.task)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
     if not math.isfinite(metrics["loss"]):
         raise divergence_error(state, "the loss on the validation set is not finite")
@@ -334,7 +334,7 @@ def divergence_error(state: TrainingState, reason: str) -> DivergenceError:
 @torch.no_grad()
 def _validation_loss(state: TrainingState) -> float:
     """Return the cross-entropy per target symbol of the validation set, without label smoothing."""
-    network, predictor, task = state.predictor.network, state.predictor, configured_task(state.config)
+    network, predictor, task = state.predictor.network, state.predictor, get_task(state.config.task)
     network.eval()
     encoded = task.convert_examples_to_ids(
         state.validation_examples, predictor.tokenizers, predictor.vocabularies, state.config

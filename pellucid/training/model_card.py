@@ -6,7 +6,7 @@ from typing import Any
 from pellucid.errors import quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
-from pellucid.tasks.registry import configured_task
+from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
 from pellucid.training.loop import TrainingState
 from pellucid.training.run_folder import best_validation
@@ -71,7 +71,7 @@ def _about(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     note = f", {synthetic:,} of them synthetic" if synthetic else ""
     num_examples = state.training_examples.source.num_sequences
     return [
-        f"{configured_task(config).describe_architecture(config)}. "
+        f"{get_task(config.task).describe_architecture(config)}. "
         f"{parameter_count(state.predictor.network):,} parameters.",
         "",
         f"* Trained on {num_examples:,} examples{note}: {progress.samples:,} samples in "
@@ -93,7 +93,7 @@ def _best_scores(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     if best is None:
         return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
     config = state.config
-    return _scores(best, len(state.validation_examples), configured_task(config), config.search.beam_size)
+    return _scores(best, len(state.validation_examples), get_task(config.task), config.search.beam_size)
 
 
 def _scores(best: dict[str, Any], examples: int, task: Task, beam_size: int) -> list[str]:
