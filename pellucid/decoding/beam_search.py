@@ -59,6 +59,7 @@ from pellucid.errors import ArgumentError, NotFiniteError
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import SearchLimits
 from pellucid.model.network import Network
+from pellucid.model.recurrence import length_mask
 
 
 class RequiredSymbols(NamedTuple):
@@ -199,6 +200,15 @@ class Hypothesis(NamedTuple):
     """Search tree of the source, if requested."""
     leaf: int = -1
     """Node of the search tree in which it ends; −1 without a tree, and for an output of no symbols."""
+
+
+def hypothesis_of(output: DecodedOutput) -> Hypothesis:
+    """Return an output as a hypothesis whose score is its log-probability, the sum over its steps.
+
+    Args:
+        output: Decoded output.
+    """
+    return Hypothesis(output, float(output.log_probabilities.sum(dtype=np.float64)))
 
 
 def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str) -> Sequence[list[Hypothesis]]:
@@ -477,7 +487,7 @@ def _initial_beam(inference: Inference, lengths: Int[Tensor, " B"], config: Beam
 def _initial_coverage(output: StepOutput, lengths: Int[Tensor, " B"]) -> Float[np.ndarray, "B 1 S"]:
     """Return the initial coverage: 0 at source positions, 1 beyond the source's end."""
     weights = output.weights
-    outside = torch.arange(weights.shape[1], device=weights.device) >= lengths[:, None]
+    outside = ~length_mask(lengths, weights.shape[1])
     return to_array((outside | (weights.sum(dim=1, keepdim=True) == 0)).to(torch.float32))[:, None]
 
 

@@ -5,8 +5,8 @@ kept for inspection, L attention hops.
 """
 
 import math
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -18,8 +18,8 @@ from pellucid.argument_checks import convert_argument
 from pellucid.config.task_settings import get_task_settings
 from pellucid.data.examples import Example, pair_error
 from pellucid.data.vocabulary import NUM_SPECIAL
-from pellucid.decoding.answers import hypothesis_of
-from pellucid.decoding.beam_search import Hypothesis
+from pellucid.decoding.answers import scored_trace
+from pellucid.decoding.beam_search import Hypothesis, hypothesis_of
 from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import CANDIDATES, DecodedOutput, to_array
@@ -117,7 +117,7 @@ class ClassificationPredictor(Predictor):
         traces = self._decode_batches(chunk, SearchRequest(1, 1, NO_CONSTRAINTS), score_batch)
         scored = zip(traces, examples, symbols, strict=True)
         vocabulary = {*self.vocabularies.target.symbols, self.tokenizers.target.ignored_tag}
-        return [_scored_trace(trace, example.target, target, vocabulary) for (trace,), example, target in scored]
+        return [scored_trace(trace, example.target, target, vocabulary) for (trace,), example, target in scored]
 
     def distributions(self, examples: Iterable[Example]) -> list[Float[np.ndarray, "T W"]]:
         """Return the log-probability of each possible answer.
@@ -265,9 +265,3 @@ def _ranked_hypothesis(candidates: TopAnswers, rank: int, attention: AnswerAtten
 def _identity_weights(answers: int, rows: int) -> Float[np.ndarray, "B T T"]:
     """Return one identity matrix, shared by all rows: each tag attends to its own position."""
     return np.broadcast_to(identity_attention(answers, answers, 0), (rows, answers, answers))
-
-
-def _scored_trace(trace: Trace, text: str, symbols: Sequence[str], vocabulary: Container[str]) -> Trace:
-    """Return the trace of a scored target, with the target's own spelling of symbols outside the vocabulary."""
-    unknown = tuple(position for position, symbol in enumerate(symbols) if symbol not in vocabulary)
-    return replace(trace, target=tuple(symbols), output=text, origin="given", unknown_target=unknown)

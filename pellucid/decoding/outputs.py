@@ -70,6 +70,17 @@ class DecodedOutput(NamedTuple):
     """Attention weights of each hop of a classifier with several; the last are `weights`."""
 
 
+def empty_output() -> DecodedOutput:
+    """Return the output of an empty source, for which no decoder runs: no steps, and no source positions."""
+    return DecodedOutput(
+        ids=np.zeros(0, dtype=np.int64),
+        log_probabilities=np.zeros(0, dtype=np.float32),
+        weights=np.zeros((0, 0), dtype=np.float32),
+        top_ids=np.zeros((0, 0), dtype=np.int64),
+        top_log_probabilities=np.zeros((0, 0), dtype=np.float32),
+    )
+
+
 class BatchOutputs(NamedTuple):
     """Outputs of a batch, padded; fields as in `DecodedOutput`. Entries beyond an output's length are undefined."""
 

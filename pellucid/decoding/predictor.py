@@ -31,11 +31,12 @@ from pellucid.config.validation import reject_unused
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, Vocabularies
-from pellucid.decoding.answers import empty_output, lexicon_answers, make_examples, outputs_to_top_mass
+from pellucid.decoding.answers import lexicon_answers, outputs_to_top_mass
 from pellucid.decoding.beam_search import Hypothesis, check_finite_outputs
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_members, evaluation_modes
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
+from pellucid.decoding.outputs import empty_output
 from pellucid.decoding.preprocessing import (
     InferenceBatch,
     SearchRequest,
@@ -43,6 +44,7 @@ from pellucid.decoding.preprocessing import (
     batched,
     check_minimum,
     encode_source_batch,
+    make_examples,
     max_output_length,
     output_length_limits,
     tokenize_source,

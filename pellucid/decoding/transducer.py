@@ -9,21 +9,21 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
-from pellucid.decoding.answers import hypothesis_of, sampled_traces, scored_trace
-from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, beam_stepwise
+from pellucid.decoding.answers import sampled_traces, scored_trace
+from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, beam_stepwise, hypothesis_of
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_attention import attention_rows, force_attention
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
-from pellucid.decoding.options import DecodingOptions, build_constraints, resolve_prefixes
+from pellucid.decoding.options import DecodingOptions, build_constraints
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import InferenceBatch, SearchRequest, copyable_sources, encode_targets
 from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.decoding.streaming import ExampleChunk
-from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace import END, Trace
 from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
 from pellucid.kernels.backend import ComputationRequest, present_fields, settings_of
 from pellucid.kernels.dispatch import is_basic_search
@@ -178,14 +178,14 @@ class Transducer(Predictor):
         )
         ids = vocabularies.target.ids
         return [
-            scored_trace(traces[0], example.target, target, {*ids, *traces[0].source} if copying else ids)
+            scored_trace(traces[0], example.target, target, {*ids, *traces[0].source} if copying else ids, (END,))
             for traces, example, target in zip(scored, examples, symbols, strict=True)
         ]
 
     def _constraints(self, chunk: ExampleChunk) -> Constraints:
         """Return the constraints of the options, in ids."""
         sources = copyable_sources(chunk.examples, self.tokenizers, self.config)
-        texts = resolve_prefixes(self.options, len(chunk.examples), chunk.prefixes)
+        texts = [self.options.prefix] * len(chunk.examples) if chunk.prefixes is None else chunk.prefixes
         first, max_length = None if chunk.prefixes is None else chunk.first, self.max_length
         constraints = build_constraints(
             self.options, texts, self.tokenizers.target, self.vocabularies.target, sources, first

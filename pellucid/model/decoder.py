@@ -202,10 +202,7 @@ class Decoder(nn.Module, ABC):
         if self.bridge is None:
             zero = memory.states.new_zeros(shape)
             return State(zero, zero if has_cell_state else None, attention_state=attention_state)
-        if self.config.init_hidden == "mean":
-            summary = memory.states.sum(dim=1) / memory.lengths[:, None]
-        else:
-            summary = memory.final.hidden[:, -1]
+        summary = memory.summary("mean" if self.config.init_hidden == "mean" else "final")
         parts = self.bridge(summary).to(summary.dtype).unflatten(-1, (-1, *shape[1:]))
         return State(torch.tanh(parts[:, 0]), parts[:, 1] if has_cell_state else None, attention_state=attention_state)
 

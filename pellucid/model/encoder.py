@@ -21,6 +21,7 @@ from pellucid.model.recurrence import (
     RecurrentLayerOutput,
     draw_mask,
     draw_recurrent_masks,
+    length_mask,
     output_norms,
     run_rnn,
 )
@@ -59,7 +60,7 @@ class Convolutions(nn.Module):
             vectors: Embedded sources.
             lengths: Number of real positions of each row.
         """
-        mask = (torch.arange(vectors.shape[1], device=vectors.device) < lengths[:, None])[:, None]
+        mask = length_mask(lengths, vectors.shape[1])[:, None]
         masked = vectors.transpose(1, 2) * mask
         feature_maps = [torch.relu(layer(nn.functional.pad(masked, _same_padding(layer)))) for layer in self.layers]
         return (torch.cat(feature_maps, dim=1) * mask).transpose(1, 2)
@@ -264,6 +265,5 @@ def _normalized(normalization: nn.Module, states: Float[Tensor, "B S D"], length
     """Return normalized states, still zero beyond each row's length."""
     if isinstance(normalization, nn.Identity):
         return states
-    mask = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
     normalized: Tensor = normalization(states)
-    return normalized * mask[:, :, None]
+    return normalized * length_mask(lengths, states.shape[1])[:, :, None]

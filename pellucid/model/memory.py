@@ -4,14 +4,13 @@ B batch, S source positions, T target positions, R hypotheses of all sources (as
 layers, D memory, H hidden, F attentional state, A attention units, N heads, V vocabulary.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.kernels.types import KernelStepOutput
-from pellucid.model.recurrence import DropoutMasks
+from pellucid.model.recurrence import DropoutMasks, length_mask
 
 
 class State(NamedTuple):
@@ -54,7 +53,15 @@ class Memory(NamedTuple):
 
     def mask(self) -> Bool[Tensor, "B S"]:
         """Return True at real positions, False at padding."""
-        return torch.arange(self.states.shape[1], device=self.states.device) < self.lengths[:, None]
+        return length_mask(self.lengths, self.states.shape[1])
+
+    def summary(self, kind: Literal["final", "mean"]) -> Float[Tensor, "B D"]:
+        """Return one vector for each source: the final state of the top layer, or the mean state over real positions.
+
+        Args:
+            kind: Which of them.
+        """
+        return self.final.hidden[:, -1] if kind == "final" else self.states.sum(dim=1) / self.lengths[:, None]
 
     def attention_mask(self) -> Bool[Tensor, "B S"]:
         """Return True where attention is allowed: at real positions that are not masked."""
@@ -93,7 +100,10 @@ class DecoderKernel(Protocol):
 
 
 class AttentionCache(NamedTuple):
-    """A memory with the keys of attention, which are computed once for each source."""
+    """Inputs of a decoder that are equal at all steps: a memory, the keys of attention, and optional parts.
+
+    `Decoder.build_cache` computes all of them before the first step.
+    """
 
     memory: Memory
     keys: Float[Tensor, "B S A"]

@@ -179,8 +179,5 @@ class Query(nn.Module):
         """
         if self.projection is None:
             return memory.states.new_zeros(len(memory.lengths), self.hidden_size)
-        if self.kind == "mean":
-            summary = memory.states.sum(dim=1) / memory.lengths[:, None]
-        else:
-            summary = memory.final.hidden[:, -1]
+        summary = memory.summary("mean" if self.kind == "mean" else "final")
         return torch.tanh(self.projection(summary).to(summary.dtype))

@@ -165,7 +165,7 @@ def run_rnn_torch(
     for cell in cells[1:]:
         states.append(reverse_sequence(run_forward(cell, reverse_sequence(dense, lengths), masks[1]), lengths))
         last.append(states[1][:, 0])
-    is_real = torch.arange(dense.shape[1], device=dense.device) < lengths[:, None]
+    is_real = length_mask(lengths, dense.shape[1])
     return RecurrentLayerOutput(torch.stack(states, dim=2) * is_real[:, :, None, None], torch.stack(last, dim=1))
 
 
@@ -226,6 +226,16 @@ def _run_stepwise(cell: RecurrentCell, inputs: Float[Tensor, "B S E"], mask: Rec
         state = cell.step(projected, state, mask)
         states.append(state.hidden)
     return torch.stack(states, dim=1)
+
+
+def length_mask(lengths: Int[Tensor, " B"], num_positions: int) -> Bool[Tensor, "B S"]:
+    """Return True at the real positions of each row, False beyond its length.
+
+    Args:
+        lengths: Number of real positions of each row.
+        num_positions: S.
+    """
+    return torch.arange(num_positions, device=lengths.device) < lengths[:, None]
 
 
 def reverse_sequence(values: Int[Tensor, "B S"] | Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Tensor:
