@@ -28,7 +28,7 @@ import pellucid.viewer.server
 from pellucid.cli import main
 from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.errors import InputError
-from pellucid.kernels.loading import load_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 
 load_kernels()
 for subcommand in SUBCOMMANDS:

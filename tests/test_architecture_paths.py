@@ -21,7 +21,7 @@ import json, sys
 from pathlib import Path
 import pellucid
 from pellucid.cli import main
-from pellucid.kernels.loading import load_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 
 load_kernels()  # which calls every kernel
 root, calls = str(Path(pellucid.__file__).parent) + "/", {}
@@ -115,6 +115,15 @@ def test_the_listed_functions_are_called_in_their_order(command: str, backend: B
 def test_each_list_has_steps_of_both_backends(command: str) -> None:
     steps = read_steps(TITLES[command])
     assert len(steps) > 30 and {step.backend for step in steps} == {"", "kernel", "PyTorch"}
+
+
+def test_classes_in_the_picture_exist() -> None:
+    """Labels of the picture in camel case are classes of the package; other labels are packages and plain words."""
+    picture = (ROOT / "docs" / "architecture.svg").read_text("utf-8")
+    labels = set(re.findall(r">((?:[A-Z][a-z]+){2,}|Memory|Trace)<", picture))
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "pellucid").rglob("*.py"))
+    assert labels == {"Memory", "DecoderState", "Trace"}
+    assert [label for label in labels if not re.search(rf"^class {label}\b", sources, re.MULTILINE)] == []
 
 
 def test_other_orders_and_missing_calls_are_found() -> None:

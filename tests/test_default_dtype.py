@@ -21,7 +21,7 @@ from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.inspection.attribution import attribute
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.loading import load_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 
 SOURCES = ["abc", "b", "ca"]
 

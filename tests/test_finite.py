@@ -29,7 +29,7 @@ from pellucid.inspection.score_decomposition import decompose_scores
 from pellucid.inspection.state_space import collect_states
 from pellucid.inspection.states import trace_states
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.loading import load_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.training.checkpoint import parameter_file
 from pellucid.training.run_folder import ENSEMBLE, load
 from pellucid.viewer.handlers import compare_what_if, decode_source

@@ -28,7 +28,7 @@ from pellucid.errors import ConfigError
 from pellucid.kernels import dispatch
 from pellucid.kernels.backend import ANYTHING, Computation, ComputationRequest, present_fields, settings_of
 from pellucid.kernels.dispatch import NUMBA, TORCH, choose_backend, disable_kernels
-from pellucid.kernels.loading import load_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.memory import Memory

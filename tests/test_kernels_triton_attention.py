@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from kernel_cases import SEEDS, SIZES, assert_named_tensors_close, compute_gradients, draw_lengths
 
 from pellucid.kernels.dispatch import MAX_TRITON_POSITIONS, disable_kernels, use_kernel
-from pellucid.kernels.loading import load_triton_kernel
+from pellucid.kernels.kernel_loader import load_triton_kernel
 from pellucid.model import attention
 from pellucid.model.attention import AdditiveAttention
-from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State
+from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderState, Memory
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
@@ -34,7 +34,7 @@ def force_kernel() -> Iterator[None]:
 
 
 def build_cache(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) -> AttentionCache:
-    return AttentionCache(Memory(states, lengths, State(states[:, :1])), keys)
+    return AttentionCache(Memory(states, lengths, DecoderState(states[:, :1])), keys)
 
 
 @needs_triton

@@ -17,7 +17,7 @@ from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.kernels import tensor_functions
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.loading import load_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.network import EncoderDecoder
 
 CASES = list(product(["gru", "lstm"], ["additive", "location", "general"]))
@@ -35,7 +35,7 @@ for module in pkgutil.iter_modules(pellucid.kernels.__path__):
 from pellucid.kernels.adam import adam_kernel
 from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.search import BeamOptions, search_beams_numpy
-from pellucid.kernels.loading import load_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.kernels.types import (
     AttentionInputs, CellLayout, DecoderParameters, Direction, InitialState, OutputLayerParameters, ScoreLayout,
     SearchLimits,

@@ -45,11 +45,11 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
 from pellucid.kernels.compilation import cache_folder
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.loading import load_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.cells import CELLS
 from pellucid.model.device import use_threads
 from pellucid.model.memory import AttentionCache, Memory
-from pellucid.model.network import parameter_count, require_seq2seq
+from pellucid.model.network import parameter_count, require_encoder_decoder
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
 from pellucid.training.loop import TrainingState, fit
@@ -397,7 +397,7 @@ def attach_clock(state: TrainingState, clock: StageClock) -> None:
         clock: Clock that the hooks switch.
     """
     _attach_loader(state, clock)
-    network = require_seq2seq(state.predictor.network)
+    network = require_encoder_decoder(state.predictor.network)
     encoder, decoder = network.encoder, network.decoder
     encoder.register_forward_pre_hook(lambda module, inputs: clock.enter(ENCODER))
     encoder.register_forward_hook(lambda module, inputs, memory: _leave_encoder(clock, memory.states))

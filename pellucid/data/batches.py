@@ -240,7 +240,7 @@ def collate(encoded: EncodedExamples, rows: Int[np.ndarray, " B"]) -> Batch:
     return Batch(*encoded.source.pad(rows), *encoded.target.pad(rows))
 
 
-def sample_batches(
+def bucket_by_length(
     encoded: EncodedExamples, batch_size: int, batch_type: Literal["examples", "tokens"], seed: int, epoch: int
 ) -> list[Int[np.ndarray, " B"]]:
     """Return the rows of each batch of an epoch: every example once, similar lengths within a batch, shuffled order.

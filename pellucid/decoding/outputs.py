@@ -17,7 +17,7 @@ from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.runtime import defer_signals
 from pellucid.kernels.types import InitialState, KernelSearchOutput, SearchLimits
-from pellucid.model.memory import State
+from pellucid.model.memory import DecoderState
 from pellucid.model.requests import request_of
 
 CANDIDATES = 5
@@ -153,7 +153,7 @@ def suppressed_symbols(vocabulary_size: int, device: torch.device | None = None)
     return suppressed
 
 
-def initial_kernel_state(state: State) -> InitialState:
+def initial_kernel_state(state: DecoderState) -> InitialState:
     """Return the initial state of a one-layer decoder for a kernel.
 
     Args:

@@ -31,22 +31,22 @@ from pellucid.config.validation import reject_unused
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, Vocabularies
-from pellucid.decoding.answers import lexicon_answers, outputs_to_top_mass
 from pellucid.decoding.beam_search import Hypothesis, check_finite_outputs
+from pellucid.decoding.derived_traces import lexicon_traces, outputs_to_top_mass
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_members, evaluation_modes
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import empty_output
 from pellucid.decoding.preprocessing import (
-    InferenceBatch,
     SearchRequest,
+    SourceBatch,
     TokenizedSource,
-    batched,
     check_minimum,
-    encode_source_batch,
+    encode_source_chunk,
     make_examples,
     max_output_length,
     output_length_limits,
+    split_into_batches,
     tokenize_source,
 )
 from pellucid.decoding.sampling import SamplingConfig
@@ -555,17 +555,17 @@ class Predictor(ABC):
         self,
         chunk: ExampleChunk,
         request: SearchRequest,
-        decode_batch: Callable[[InferenceBatch], list[list[Hypothesis]]],
+        decode_batch: Callable[[SourceBatch], list[list[Hypothesis]]],
     ) -> list[list[Trace]]:
         """Decode examples batch by batch, except empty sources and those that the lexicon answers."""
         numbered = enumerate(chunk.examples, start=chunk.first + 1)
         tokenized_sources = [
             tokenize_source(example, number, self.tokenizers, self.config.data) for number, example in numbered
         ]
-        tokenized_sources, sources = encode_source_batch(
+        tokenized_sources, sources = encode_source_chunk(
             chunk.examples, tokenized_sources, self.vocabularies, self.tokenizers, self.config
         )
-        traces = lexicon_answers(
+        traces = lexicon_traces(
             tokenized_sources, self.options.lexicon, self.tokenizers, self.vocabularies.target, request
         )
         by_length = np.argsort(sources.lengths, kind="stable").tolist()
@@ -577,7 +577,7 @@ class Predictor(ABC):
             self.evaluation_mode(),
             disable_kernels_unless_worth_loading(len(order) * request.hypotheses, device.type),
         ):
-            for batch_rows in batched(order, sources.lengths, request, size):
+            for batch_rows in split_into_batches(order, sources.lengths, request, size):
                 rows = np.array(batch_rows)
                 source, lengths = sources.pad(rows)
                 batch_sources = [tokenized_sources[row] for row in rows.tolist()]
@@ -586,7 +586,7 @@ class Predictor(ABC):
                 if self._forbids_all(request):
                     check_minimum(batch_sources, limits, rows + chunk.first, self.vocabularies.target, self._copies)
                 positions = torch.tensor([len(tokenized.source) for tokenized in batch_sources], device=device)
-                batch = InferenceBatch(rows, source.to(device), lengths.to(device), limits, positions, chunk.first)
+                batch = SourceBatch(rows, source.to(device), lengths.to(device), limits, positions, chunk.first)
                 for row, hypotheses in zip(
                     rows.tolist(), check_finite_outputs(decode_batch(batch), self.name), strict=True
                 ):
@@ -608,7 +608,7 @@ class Predictor(ABC):
     @cached_property
     def _ranks_by_log_probability(self) -> bool:
         """True if a search ranks outputs by their log-probability alone."""
-        return hypothesis_scorer(self.config.search).plain
+        return hypothesis_scorer(self.config.search).is_log_probability
 
     def _forbids_all(self, request: SearchRequest) -> bool:
         """Return whether every symbol of the vocabulary is forbidden."""
@@ -633,7 +633,7 @@ class Predictor(ABC):
         output = hypothesis.decoded if hypothesis is not None else empty_output()
         ended = bool(len(output.ids)) and int(output.ids[-1]) == EOS
         symbols = tuple(self._named(output.ids, source).tolist())
-        plain = hypothesis is None or self._ranks_by_log_probability
+        is_log_probability = hypothesis is None or self._ranks_by_log_probability
         lattice = None
         if hypothesis is not None and hypothesis.tree is not None:
             names = self._named(hypothesis.tree.ids, source)
@@ -651,7 +651,7 @@ class Predictor(ABC):
             top_symbols=tuple(map(tuple, self._named(output.top_ids, source).tolist())),
             top_log_probabilities=output.top_log_probabilities,
             rank=rank,
-            search_score=None if plain or hypothesis is None else hypothesis.score,
+            search_score=None if is_log_probability or hypothesis is None else hypothesis.score,
             forced=tuple(range(min(prefix_length, len(symbols)))),
             forced_attention=tuple(
                 sorted(row.step for row in self.options.forced_attention if row.step < len(symbols))

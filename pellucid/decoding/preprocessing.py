@@ -69,7 +69,7 @@ class TokenizedSource(NamedTuple):
     """Features whose embeddings are added to every symbol; they have no positions."""
 
 
-class InferenceBatch(NamedTuple):
+class SourceBatch(NamedTuple):
     """One batch to decode."""
 
     rows: Int[np.ndarray, " B"]
@@ -149,7 +149,7 @@ def copyable_sources(
     return list(sources)
 
 
-def encode_source_batch(
+def encode_source_chunk(
     examples: Sequence[Example],
     tokenized: Sequence[TokenizedSource],
     vocabularies: Vocabularies,
@@ -201,7 +201,7 @@ class SearchRequest(NamedTuple):
         return max(1, min(size, MAX_HYPOTHESES // self.hypotheses))
 
 
-def batched(
+def split_into_batches(
     rows: Sequence[int], lengths: Int[np.ndarray, " N"], request: SearchRequest, size: int
 ) -> Iterator[Sequence[int]]:
     """Yield the rows of each batch, in order: at most `request.batch_size(size)`, and fewer for long sources.

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
-from pellucid.decoding.answers import sampled_traces, scored_trace
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, beam_stepwise, hypothesis_of
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
+from pellucid.decoding.derived_traces import sampled_traces, scored_trace
 from pellucid.decoding.forced_attention import attention_rows, force_attention
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
@@ -20,7 +20,7 @@ from pellucid.decoding.inference import Inference, SingleModelInference, encode_
 from pellucid.decoding.options import DecodingOptions, build_constraints
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import InferenceBatch, SearchRequest, copyable_sources, encode_targets
+from pellucid.decoding.preprocessing import SearchRequest, SourceBatch, copyable_sources, encode_targets
 from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import END, Trace
@@ -69,7 +69,7 @@ class Transducer(Predictor):
         """
         return member_inferences[0]
 
-    def initialize(self, batch: InferenceBatch) -> Inference:
+    def initialize(self, batch: SourceBatch) -> Inference:
         """Encode the sources and return one empty hypothesis per source, with the options that change attention.
 
         Args:
@@ -81,7 +81,7 @@ class Transducer(Predictor):
         rows = self.forced_attention_rows(batch)  # checks the masked positions, before they are used
         return force_attention(self._initialize(batch), rows)
 
-    def forced_attention_rows(self, batch: InferenceBatch) -> dict[int, Float[Tensor, " S"]]:
+    def forced_attention_rows(self, batch: SourceBatch) -> dict[int, Float[Tensor, " S"]]:
         """Return the forced attention weights of the options, after checking these and the masked positions.
 
         Args:
@@ -97,7 +97,7 @@ class Transducer(Predictor):
         max_steps = max(self.max_length, self.config.data.max_sequence_length)
         return attention_rows(self.options, batch, self.networks, max_steps)
 
-    def _initialize(self, batch: InferenceBatch) -> Inference:
+    def _initialize(self, batch: SourceBatch) -> Inference:
         """Return the model before its first step, without forced attention."""
         return encode_and_initialize(self.network, batch.source, batch.lengths, self.options.masked)
 
@@ -107,7 +107,7 @@ class Transducer(Predictor):
         score, lattice = hypothesis_scorer(self.config.search), self.options.lattice
         is_basic = is_basic_search(self._request(constraints))
 
-        def search_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def search_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
             """Search one batch.
 
             Args:
@@ -132,7 +132,7 @@ class Transducer(Predictor):
         self._refuse_lattice("sampling")
         constraints = self._constraints(chunk)
 
-        def sample_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def sample_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
             """Sample one batch.
 
             Args:
@@ -162,7 +162,7 @@ class Transducer(Predictor):
         vocabularies, copying = self.vocabularies, self.config.decoder.pointer_generator
         targets = encode_targets(examples, symbols, vocabularies, self.tokenizers, self.config)
 
-        def score_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def score_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
             """Score one batch.
 
             Args:
@@ -207,7 +207,7 @@ class Transducer(Predictor):
         )
         return request_of("search", next(self.network.parameters()), properties)
 
-    def _run_basic_search(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
+    def _run_basic_search(self, batch: SourceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
         """Run a basic search of one batch (`is_basic_search`), in a kernel if one supports it."""
         # A basic search has no length ratios, so that all sources have the same limits.
         limits = LengthLimits(self.config.search.min_length, self.max_length)

@@ -26,7 +26,7 @@ from pellucid.kernels.backend import (
     SupportedValues,
 )
 from pellucid.kernels.compilation import is_filled
-from pellucid.kernels.loading import are_kernels_loaded, load_kernels, load_triton_kernel
+from pellucid.kernels.kernel_loader import are_kernels_loaded, load_kernels, load_triton_kernel
 from pellucid.kernels.types import CELL_LAYOUTS, SCORES
 
 WORTH_LOADING = 500

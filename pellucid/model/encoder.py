@@ -15,7 +15,7 @@ from pellucid.data.vocabulary import UNK
 from pellucid.errors import ArgumentError
 from pellucid.model.cells import RecurrentCell, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
-from pellucid.model.memory import Memory, State
+from pellucid.model.memory import DecoderState, Memory
 from pellucid.model.recurrence import (
     Inputs,
     RecurrentLayerOutput,
@@ -149,7 +149,7 @@ class Encoder(nn.Module):
             states, final = self.forward_layer(layer, inputs, states, lengths)
             inputs = Inputs(self._apply_dropout(states))
             finals.append(final)
-        return Memory(inputs.vectors, lengths, State(torch.stack(finals, dim=1)), source)
+        return Memory(inputs.vectors, lengths, DecoderState(torch.stack(finals, dim=1)), source)
 
     def prepare_inputs(
         self, inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]

@@ -13,7 +13,7 @@ from pellucid.kernels.types import KernelStepOutput
 from pellucid.model.recurrence import DropoutMasks, length_mask
 
 
-class State(NamedTuple):
+class DecoderState(NamedTuple):
     """Recurrent state of all layers between two steps, one row per source or hypothesis."""
 
     hidden: Float[Tensor, "B L H"]
@@ -25,7 +25,7 @@ class State(NamedTuple):
     attention_state: Float[Tensor, "B S"] | None = None
     """The attention weights of the previous step, zero beyond a row's length; None if attention does not read them."""
 
-    def index_select(self, rows: Int[Tensor, " R"]) -> "State":
+    def index_select(self, rows: Int[Tensor, " R"]) -> "DecoderState":
         """Return the state of some rows.
 
         Args:
@@ -34,7 +34,7 @@ class State(NamedTuple):
         cell_state, input_feed, attention_state = (
             None if part is None else part.index_select(0, rows) for part in self[1:]
         )
-        return State(self.hidden.index_select(0, rows), cell_state, input_feed, attention_state)
+        return DecoderState(self.hidden.index_select(0, rows), cell_state, input_feed, attention_state)
 
 
 class Memory(NamedTuple):
@@ -44,7 +44,7 @@ class Memory(NamedTuple):
     """State of the top layer at each source position; zeros beyond a row's length."""
     lengths: Int[Tensor, " B"]
     """Number of positions of each source."""
-    final: State
+    final: DecoderState
     """The final hidden state of each layer, both directions merged; its other fields are None."""
     source: Int[Tensor, "B S"] | None = None
     """The source ids, for decoders with a pointer-generator."""
@@ -161,19 +161,19 @@ class Step(NamedTuple):
 
     logits: Float[Tensor, "R V"]
     """Logits of the next symbols; with a pointer-generator, log-probabilities of V + S symbols."""
-    state: State
+    state: DecoderState
     """State after the step."""
     attention: AttentionOutput
 
 
-class Seq2SeqOutput(NamedTuple):
+class NetworkOutput(NamedTuple):
     """Results of a network for a batch: of all decoder steps over known symbols, or of all answers of a classifier."""
 
     logits: Float[Tensor, "B T V"]
     """Logits of each target position; with a pointer-generator, log-probabilities of V + S symbols."""
     weights: Float[Tensor, "B T S"]
     """Attention weights of each target position; S is 0 for a tagger."""
-    state: State
+    state: DecoderState
     """The decoder state after the last step; without a decoder, the final state of the encoder."""
     heads: Float[Tensor, "B T N S"] | None = None
     """The weights of each head; None for a single head."""

@@ -25,7 +25,7 @@ from pellucid.decoding.ensemble import JoinedPredictors
 from pellucid.decoding.predictor import Predictor
 from pellucid.evaluation.task_metrics import TaskMetrics
 from pellucid.model.losses import cross_entropy
-from pellucid.model.memory import Seq2SeqOutput
+from pellucid.model.memory import NetworkOutput
 from pellucid.model.network import Network, NetworkParts
 from pellucid.tasks.task_view import TaskView
 
@@ -131,21 +131,19 @@ class Task(ABC):
             parts: Encoder, sizes and configuration.
         """
 
-    def loss(
-        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
-    ) -> Float[Tensor, ""]:
+    def loss(self, network: Network, output: NetworkOutput, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
         """Return the loss of a batch, by default the cross-entropy of its targets.
 
         Args:
             network: The network.
-            unrolled: Outputs of the network for the batch.
+            output: Outputs of the network for the batch.
             batch: The batch.
             label_smoothing: Target probability, 0 to 1, that is spread over all symbols.
 
         Returns:
             The mean over target positions, in nats.
         """
-        return cross_entropy(unrolled.logits, batch.target, label_smoothing)
+        return cross_entropy(output.logits, batch.target, label_smoothing)
 
     @abstractmethod
     def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:

@@ -17,8 +17,8 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.model.losses import copying_cross_entropy, cross_entropy
-from pellucid.model.memory import Seq2SeqOutput
-from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, require_seq2seq
+from pellucid.model.memory import NetworkOutput
+from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, require_encoder_decoder
 from pellucid.tasks.task import Task, TaskLabels, describe_encoder
 
 
@@ -61,25 +61,23 @@ class TransductionTask(Task):
         config = parts.config
         return EncoderDecoder(parts.encoder, build_decoder(config.decoder, config.attention, parts.sizes))
 
-    def loss(
-        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
-    ) -> Float[Tensor, ""]:
+    def loss(self, network: Network, output: NetworkOutput, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
         """Return the mean cross-entropy of the targets, in nats per symbol with EOS.
 
         For decoders that copy, it is that of the mixture over vocabulary and copies.
 
         Args:
             network: Network, an encoder-decoder.
-            unrolled: Outputs of the network for the batch.
+            output: Outputs of the network for the batch.
             batch: Batch.
             label_smoothing: Target probability, 0 to 1, that is spread over all symbols of the vocabulary.
 
         Raises:
             InputError: The network is not an encoder-decoder.
         """
-        if require_seq2seq(network).decoder.copying is not None:
-            return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)
-        return cross_entropy(unrolled.logits, batch.target, label_smoothing)
+        if require_encoder_decoder(network).decoder.copying is not None:
+            return copying_cross_entropy(output.logits, batch.target, label_smoothing, network.vocabulary_size)
+        return cross_entropy(output.logits, batch.target, label_smoothing)
 
     def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
         """Return the predictor of a trained encoder-decoder, which searches for the best output.

@@ -18,7 +18,7 @@ import torch
 
 from pellucid.config.settings import Config, Metric, TrainingConfig
 from pellucid.data.batch_loaders import BatchLoader, LoadedBatch, PrefetchLoader, SynchronousLoader, iterate_batches
-from pellucid.data.batches import Batch, EncodedExamples, collate, sample_batches
+from pellucid.data.batches import Batch, EncodedExamples, bucket_by_length, collate
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import PAD
 from pellucid.decoding.predictor import Predictor
@@ -91,7 +91,7 @@ class TrainingState:
         """
         config = self.config.training
         size = config.batch_size or derived_batch_size(self.training_examples.source.num_sequences)
-        return sample_batches(self.training_examples, size, config.batch_type, self.config.seed, epoch)
+        return bucket_by_length(self.training_examples, size, config.batch_type, self.config.seed, epoch)
 
     def load_batch(self, rows: np.ndarray) -> Batch:
         """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare_batch`).

@@ -23,7 +23,7 @@ from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import RunError
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
-from pellucid.kernels.loading import load_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.device import (
     check_gradients,
     check_torch_defaults,
@@ -191,7 +191,7 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
             # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
             load_kernels()  # before the first update, where the training can be interrupted at once
         if state.progress.finished:
-            _conclude(state, folder)
+            _finish_run_folder(state, folder)
             yield TrainingStopped(state.progress)
         else:
             yield from _train_and_save(state, lock, fingerprint, [*reads, *([augmented] if augmented else [])])
@@ -272,26 +272,26 @@ def _train_and_save(
     state: TrainingState, lock: run_folder.FolderLock, fingerprint: str, reads: Sequence[FileRead | DataAugmented]
 ) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each."""
-    callback = CheckpointCallback(state, lock, fingerprint)
+    writer = RunFolderWriter(state, lock, fingerprint)
     if not any(record["event"] == "read" for record in run_folder.read_log(lock.folder)):
-        run_folder.append_log(lock.folder, *map(_read_record, reads))
+        run_folder.append_log(lock.folder, *map(_log_record_of_file, reads))
     try:
         for event in fit(state):
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
-            saved = callback.save_files(event)
+            saved = writer.save_files(event)
             yield event
             yield from saved
     except GeneratorExit:
         # The consumer closed the generator between two events: the state is consistent, and is saved.
-        callback.save_checkpoint()
+        writer.save_checkpoint()
         raise
 
 
-class CheckpointCallback:
-    """Callback that updates the run folder after each event of `fit`: log, snapshots, checkpoint, model, card."""
+class RunFolderWriter:
+    """Writer of a run folder, called with each event of `fit`: log, snapshots, checkpoint, model, card."""
 
     def __init__(self, state: TrainingState, lock: run_folder.FolderLock, fingerprint: str) -> None:
-        """Create the callback; nothing is written yet.
+        """Create the writer; nothing is written yet.
 
         Args:
             state: Training state, read at each write.
@@ -323,11 +323,11 @@ class CheckpointCallback:
             DivergenceError: A number of the checkpoint is not finite.
         """
         saved: list[FileSaved] = []
-        record = _record(event)
+        record = _log_record(event)
         if record or isinstance(event, TrainingStopped):
             self.lock.check()
         if isinstance(event, ValidationCompleted) and self.state.config.training.snapshots:
-            self._remember(event)
+            self._save_snapshot(event)
         if record:
             run_folder.append_log(self.folder, record)
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
@@ -336,10 +336,10 @@ class CheckpointCallback:
             write_atomic(self.folder / run_folder.MODEL, _best_model(self.state))
             saved.append(FileSaved(self.folder / run_folder.MODEL, best=True))
         if isinstance(event, TrainingStopped):
-            _conclude(self.state, self.folder)
+            _finish_run_folder(self.state, self.folder)
         return saved
 
-    def _remember(self, event: ValidationCompleted) -> None:
+    def _save_snapshot(self, event: ValidationCompleted) -> None:
         """Write a snapshot, and thin the earlier ones."""
         progress = event.progress
         with averaged_weights(self.state.average):
@@ -360,7 +360,7 @@ class CheckpointCallback:
         return FileSaved(self.folder / run_folder.TRAINING, best=False)
 
 
-def _conclude(state: TrainingState, folder: Path) -> None:
+def _finish_run_folder(state: TrainingState, folder: Path) -> None:
     """Write the files of a finished run, unless they exist."""
     has_stopped = run_folder.has_stopped(run_folder.read_log(folder))
     if not has_stopped:
@@ -376,7 +376,7 @@ def _conclude(state: TrainingState, folder: Path) -> None:
             raise
 
 
-def _record(event: Event) -> dict[str, Any] | None:
+def _log_record(event: Event) -> dict[str, Any] | None:
     """Return the log record of an event; None for the end and for most updates, whose losses are averaged."""
     fields = _progress_fields(event.progress)
     match event:
@@ -402,7 +402,7 @@ def _progress_fields(progress: Progress) -> dict[str, Any]:
     return {**fields, "seconds": round(progress.seconds, 3)}
 
 
-def _read_record(read: FileRead | DataAugmented) -> dict[str, Any]:
+def _log_record_of_file(read: FileRead | DataAugmented) -> dict[str, Any]:
     """Return the log record of a data file with its bad lines, or of augmentation."""
     if isinstance(read, DataAugmented):
         return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.made}

@@ -24,7 +24,7 @@ from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, RunError, quote
 from pellucid.files import remove_file
-from pellucid.model.network import Network, require_seq2seq
+from pellucid.model.network import Network, require_encoder_decoder
 from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
 
@@ -112,7 +112,7 @@ def load_pretrained(network: Network, config: Config, vocabularies: Vocabularies
         ("target", vocabularies.target, config.decoder),
     ):
         if settings.pretrained:
-            module = network.encoder if side == "source" else require_seq2seq(network).decoder
+            module = network.encoder if side == "source" else require_encoder_decoder(network).decoder
             path, key = Path(settings.pretrained), "encoder" if side == "source" else "decoder"
             vectors = read_vectors(path, vocabulary, module.table.size, f"{key}.embedding_size")
             module.table.load_pretrained(vectors.ids, torch.from_numpy(vectors.values))

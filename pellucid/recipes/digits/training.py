@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pellucid.data.synthetic import NUM_OUTPUTS, DigitSamples, draw_digits, reverse_inputs
 from pellucid.evaluation.alignment import AlignmentAgreement, AlignmentSpans, alignment_agreement
-from pellucid.kernels.loading import load_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.networks import DecoderKind, DigitsArchitecture, SpelledDigitsNetwork

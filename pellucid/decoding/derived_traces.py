@@ -36,7 +36,7 @@ def outputs_to_top_mass(traces: Sequence[Trace], top_mass: float) -> list[Trace]
     ]
 
 
-def lexicon_answers(
+def lexicon_traces(
     sources: Sequence[TokenizedSource],
     lexicon: Lexicon | None,
     tokenizers: Tokenizers,

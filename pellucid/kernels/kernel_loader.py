@@ -71,7 +71,12 @@ def _load_or_compile() -> None:
         mark_filled()
 
 
-PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from pellucid.kernels import loading; loading._call_all_kernels()"
+PROGRAM = """
+import sys
+sys.path[:] = sys.argv[1:]
+from pellucid.kernels import kernel_loader
+kernel_loader._call_all_kernels()
+"""
 
 
 def _compile_in_child() -> None:
