@@ -20,7 +20,7 @@ from pellucid.decoding.outputs import DecodedOutput
 from pellucid.model import cells
 from pellucid.model.attention import ATTENTIONS
 from pellucid.model.decoder import Decoder
-from pellucid.model.network import EncoderDecoder, require_seq2seq
+from pellucid.model.network import EncoderDecoder, require_encoder_decoder
 from pellucid.model.output_layers import OutputLayer
 from pellucid.tasks.registry import build_network
 
@@ -148,7 +148,7 @@ def randomize_parameters(module: nn.Module, seed: int) -> None:
 
 def make_network(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
     """Return a network with random parameters in evaluation mode."""
-    network = require_seq2seq(build_network(config, make_vocabularies())).to(dtype).eval()
+    network = require_encoder_decoder(build_network(config, make_vocabularies())).to(dtype).eval()
     randomize_parameters(network, seed)
     return network
 

@@ -14,7 +14,7 @@ from pellucid.data.vocabulary import EOS, NUM_SPECIAL
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_decoding import score_targets
-from pellucid.decoding.hypothesis_scorer import PLAIN, HypothesisScorer
+from pellucid.decoding.hypothesis_scorer import LOG_PROBABILITY, HypothesisScorer
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.outputs import BatchLengthLimits, DecodedOutput
 from pellucid.model.network import Network
@@ -22,7 +22,7 @@ from pellucid.model.network import Network
 NETWORK_KINDS = [("gru", "additive"), ("lstm", "additive"), ("gru", "location"), ("lstm", "none"), ("gru", "monotonic")]
 SYMBOL_IDS = range(NUM_SPECIAL, VOCABULARY_SIZE)
 HYPOTHESIS_SCORERS = st.one_of(
-    st.just(PLAIN),
+    st.just(LOG_PROBABILITY),
     st.builds(HypothesisScorer, st.just("average"), st.just(0.0), st.sampled_from([0.0, 0.2])),
     st.builds(HypothesisScorer, st.just("gnmt"), st.sampled_from([0.0, 0.6, 1.0, 2.0]), st.sampled_from([0.0, 0.3])),
     st.just(HypothesisScorer("none", 0.0, 0.5)),
@@ -36,7 +36,7 @@ class SearchCase(NamedTuple):
     max_length: int = 4
     beam_size: int = 3
     nbest: int = 1
-    score: HypothesisScorer = PLAIN
+    score: HypothesisScorer = LOG_PROBABILITY
     constraints: Constraints = NO_CONSTRAINTS
     lattice: bool = False
 

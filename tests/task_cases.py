@@ -13,7 +13,7 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor
-from pellucid.tasks.registry import build_network, configured_task
+from pellucid.tasks.registry import build_network, get_task
 from pellucid.training.training_data import TrainingFiles
 
 CLASSIFICATION_TASKS: Sequence[TaskName] = ("tag", "classify", "point")
@@ -70,13 +70,13 @@ def make_task_config(task: TaskName, **settings: Mapping[str, Any]) -> Config:
 
 def learn_task_vocabularies(config: Config, examples: Sequence[Example]) -> Vocabularies:
     """Return the vocabularies that a task learns from examples."""
-    return configured_task(config).learn_vocabularies(examples, build_tokenizers(config.data), config)
+    return get_task(config.task).learn_vocabularies(examples, build_tokenizers(config.data), config)
 
 
 def make_untrained_predictor(config: Config, examples: Sequence[Example]) -> ClassificationPredictor:
     """Return a predictor with an untrained network."""
     vocabularies = learn_task_vocabularies(config, examples)
-    predictor = configured_task(config).build_predictor(
+    predictor = get_task(config.task).build_predictor(
         config, vocabularies, build_network(config, vocabularies).eval(), ""
     )
     assert isinstance(predictor, ClassificationPredictor)

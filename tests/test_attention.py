@@ -34,7 +34,7 @@ from pellucid.model.attention import (
     attend,
     build_attention,
 )
-from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State
+from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderState, Memory
 
 SOFT_SCORES = [score for score in ATTENTION_TYPES if score != "monotonic"]
 """Attention whose weights are a function of memory, query and previous weights; monotonic attention draws random
@@ -71,7 +71,7 @@ def make_case(score: str, lengths: list[int], units: int, seed: int) -> Attentio
     states, final, query, previous_weights = (
         torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes
     )
-    return AttentionCase(attention, Memory(states, torch.tensor(lengths), State(final)), query, previous_weights)
+    return AttentionCase(attention, Memory(states, torch.tensor(lengths), DecoderState(final)), query, previous_weights)
 
 
 CASES = st.builds(make_case, st.sampled_from(SOFT_SCORES), LENGTHS, SIZES, SEEDS)
@@ -159,7 +159,7 @@ def test_weights_are_a_distribution_over_real_positions_and_zero_on_padding(case
 
 
 def test_huge_scores_do_not_overflow() -> None:
-    memory = Memory(torch.eye(3)[None], torch.tensor([2]), State(torch.zeros(1, 1, 3)))
+    memory = Memory(torch.eye(3)[None], torch.tensor([2]), DecoderState(torch.zeros(1, 1, 3)))
     for huge in (1e30, -1e30):
         context, weights, *_ = attend(torch.tensor([[0.0, huge, 1e38]]), memory)
         assert weights.tolist() == [[float(huge < 0), float(huge > 0), 0.0]]
@@ -265,7 +265,7 @@ def test_every_configured_score_is_tested_and_has_its_class() -> None:
 
 def test_additive_keys_contain_the_bias_once() -> None:
     attention = AdditiveAttention(2, 3, 4)
-    memory = Memory(torch.randn(1, 2, 3), torch.tensor([2]), State(torch.zeros(1, 1, 3)))
+    memory = Memory(torch.randn(1, 2, 3), torch.tensor([2]), DecoderState(torch.zeros(1, 1, 3)))
     cache: AttentionCache = attention.build_cache(memory)
     assert_tensors_close(cache.keys, attention.key_projection(memory.states), 1e-6)
     scores = attention.scores(torch.zeros(1, 1, 2), cache.keys)[:, 0]

@@ -28,7 +28,7 @@ from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
 from pellucid.model.attention import AdditiveAttention, MultiHeadAttention
-from pellucid.model.memory import AttentionOutput, Memory, State
+from pellucid.model.memory import AttentionOutput, DecoderState, Memory
 
 H, D, U = 2, 3, 2
 
@@ -38,7 +38,11 @@ def make_attention(heads: int, lengths: list[int], seed: int) -> tuple[MultiHead
     attention = MultiHeadAttention(H, D, heads * U, heads).double()
     randomize_parameters(attention, seed)
     states = torch.randn(len(lengths), max(lengths), D, dtype=torch.float64)
-    return attention, Memory(states, torch.tensor(lengths), State(states[:, :1])), torch.randn(len(lengths), H).double()
+    return (
+        attention,
+        Memory(states, torch.tensor(lengths), DecoderState(states[:, :1])),
+        torch.randn(len(lengths), H).double(),
+    )
 
 
 def single_head(attention: MultiHeadAttention, head: int) -> AdditiveAttention:

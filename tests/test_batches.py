@@ -17,9 +17,9 @@ from pellucid.data.batches import (
     Batch,
     EncodedExamples,
     Ragged,
+    bucket_by_length,
     collate,
     encode_examples,
-    sample_batches,
     to_ragged,
 )
 from pellucid.data.examples import Example
@@ -144,14 +144,14 @@ def test_all_tensors_of_a_batch_move_to_another_device() -> None:
 def test_every_example_is_in_exactly_one_batch_of_an_epoch(
     pairs: list[tuple[int, int]], size: int, unit: Unit, seed: int, epoch: int
 ) -> None:
-    batches = sample_batches(make_encoded(pairs), size, unit, seed, epoch)
+    batches = bucket_by_length(make_encoded(pairs), size, unit, seed, epoch)
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(pairs)))
     assert all(len(rows) for rows in batches)
 
 
 @given(PAIRS, st.integers(1, 40))
 def test_batches_of_examples_are_full_except_the_last_of_each_pool(pairs: list[tuple[int, int]], size: int) -> None:
-    sizes = sorted(len(rows) for rows in sample_batches(make_encoded(pairs), size, "examples", 1, 0))
+    sizes = sorted(len(rows) for rows in bucket_by_length(make_encoded(pairs), size, "examples", 1, 0))
     full, rest = divmod(len(pairs), size)
     assert sizes == ([rest] if rest else []) + [size] * full
 
@@ -160,7 +160,7 @@ def test_batches_of_examples_are_full_except_the_last_of_each_pool(pairs: list[t
 @given(PAIRS, st.integers(1, 200))
 def test_batches_of_tokens_stay_within_the_limit(pairs: list[tuple[int, int]], limit: int) -> None:
     encoded = make_encoded(pairs)
-    for rows in sample_batches(encoded, limit, "tokens", 1, 0):
+    for rows in bucket_by_length(encoded, limit, "tokens", 1, 0):
         batch = collate(encoded, rows)
         assert batch.source.numel() + batch.target.numel() <= limit or len(rows) == 1
 
@@ -175,7 +175,9 @@ def test_batches_of_tokens_are_as_large_as_possible(pairs: list[tuple[int, int]]
             expected.append([pair])
         else:
             expected[-1] = joined
-    actual = [sorted(pairs[row] for row in rows) for rows in sample_batches(make_encoded(pairs), limit, "tokens", 1, 0)]
+    actual = [
+        sorted(pairs[row] for row in rows) for rows in bucket_by_length(make_encoded(pairs), limit, "tokens", 1, 0)
+    ]
     assert sorted(actual) == sorted(expected)
 
 
@@ -184,7 +186,7 @@ def test_lengths_within_a_batch_are_similar(unit: Unit) -> None:
     lengths = np.random.default_rng(1).integers(1, 31, size=(POOL_BATCHES * 8, 2)).tolist()
     encoded = make_encoded([(source, target) for source, target in lengths])
     size = 8 if unit == "examples" else 8 * 40
-    batches = sample_batches(encoded, size, unit, 1, 0)
+    batches = bucket_by_length(encoded, size, unit, 1, 0)
     spans = sorted((encoded.source.lengths[rows].min(), encoded.source.lengths[rows].max()) for rows in batches)
     assert all(longest <= shortest for (_, longest), (shortest, _) in pairwise(spans))
     cells = sum(collate(encoded, rows).source.numel() for rows in batches)
@@ -198,7 +200,7 @@ def test_batch_order_depends_only_on_seed_and_epoch(unit: Unit) -> None:
     size = 4 if unit == "examples" else 4 * 31  # several pools: within one, only equal lengths could be exchanged
 
     def batch_rows(seed: int, epoch: int) -> list[list[int]]:
-        return [rows.tolist() for rows in sample_batches(encoded, size, unit, seed, epoch)]
+        return [rows.tolist() for rows in bucket_by_length(encoded, size, unit, seed, epoch)]
 
     expected = batch_rows(1, 0)
     np.random.seed(3)
@@ -211,7 +213,7 @@ def test_batch_order_depends_only_on_seed_and_epoch(unit: Unit) -> None:
 
 def test_short_and_long_batches_are_shuffled() -> None:
     encoded = make_encoded([(length, 1) for length in range(1, 201)])
-    means = [encoded.source.lengths[rows].mean() for rows in sample_batches(encoded, 4, "examples", 1, 0)]
+    means = [encoded.source.lengths[rows].mean() for rows in bucket_by_length(encoded, 4, "examples", 1, 0)]
     assert means != sorted(means)
     assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.5
 

@@ -36,7 +36,7 @@ from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits, suppressed_symbols, symbol_log_probabilities
-from pellucid.model.memory import AttentionCache, Seq2SeqOutput, State, Step
+from pellucid.model.memory import AttentionCache, DecoderState, NetworkOutput, Step
 from pellucid.model.network import EncoderDecoder
 
 LIMIT = 5
@@ -51,7 +51,7 @@ class Hypothesis(NamedTuple):
 
     score: float
     ids: list[int]
-    state: State
+    state: DecoderState
 
 
 @torch.no_grad()
@@ -188,7 +188,7 @@ def test_every_hypothesis_has_the_scores_and_attention_of_forced_decoding(
             forced_batch = Batch(
                 batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]])
             )
-            unrolled: Seq2SeqOutput = network(forced_batch)
+            unrolled: NetworkOutput = network(forced_batch)
             log_probabilities = symbol_log_probabilities(unrolled.logits, suppressed)[0].detach()
             np.testing.assert_allclose(
                 decoded.log_probabilities, log_probabilities.gather(1, target.T)[:, 0], atol=1e-5
@@ -203,7 +203,7 @@ def test_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch) ->
     sizes: list[tuple[int, int]] = []
     step = network.decoder.step
 
-    def record_sizes(symbols: Tensor, state: State, cache: AttentionCache, override: None = None) -> Step:
+    def record_sizes(symbols: Tensor, state: DecoderState, cache: AttentionCache, override: None = None) -> Step:
         sizes.append((len(symbols), len(cache.keys)))
         return step(symbols, state, cache)
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pellucid.bench import loops, roofline
 from pellucid.bench.roofline import StepShape, StepWork, compute_floor, search_work, training_work
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.model.network import require_seq2seq
+from pellucid.model.network import require_encoder_decoder
 from pellucid.tasks.registry import build_network
 
 
@@ -80,7 +80,7 @@ def test_products_of_a_step_agree_with_the_count_of_pytorch(cell: str, gates: in
 
 
 def test_products_of_encoder_and_keys_agree_with_the_network() -> None:
-    network = require_seq2seq(
+    network = require_encoder_decoder(
         build_network(make_config({"encoder": {"hidden_size": 3}, "decoder": {"hidden_size": 6}}), make_vocabularies())
     )
     cell = network.encoder.forward_cells[0]
@@ -108,7 +108,7 @@ def test_loops_return_the_expected_sums() -> None:
 @pytest.mark.parametrize("has_numba", [True, False])
 def test_rates_are_plausible(has_numba: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_numba:
-        monkeypatch.setattr(roofline, "is_numba_available", lambda: False)
+        monkeypatch.setattr(roofline, "load_kernels", lambda: False)
     measured = roofline.measure_rates(GRU_SHAPE, 0.4)
     assert 1e9 < measured.operations < 1e13
     for seconds in (measured.activation_seconds, measured.energy_seconds, measured.exponential_seconds):

@@ -11,7 +11,7 @@ from command_line import run_pellucid, usage_error_message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.cli.arguments import _argument_specs, argument_error, convert_value, parse_arguments
+from pellucid.cli.arguments import _argument_specs, command_line_error, convert_value, parse_arguments
 from pellucid.errors import InputError
 
 
@@ -79,7 +79,7 @@ def test_valid_arguments_give_no_error(valid_flags: list[str], run_precedes_flag
     flags = [*" ".join(valid_flags).split(), "--out", "a"]
     arguments = ["run", *flags] if run_precedes_flags else [*flags, "run"]
     assert parse_arguments(ExampleArguments, "subcommand", arguments).run == Path("run")
-    assert argument_error(ExampleArguments, "train", arguments) == ""
+    assert command_line_error(ExampleArguments, "train", arguments) == ""
 
 
 NUMBER_FLAGS_OF_SUBCOMMANDS = [

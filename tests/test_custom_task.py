@@ -30,7 +30,9 @@ from torch import Tensor
 from trained_runs import write_pairs
 
 import pellucid
+from pellucid.config import task_settings
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import TaskSettings, reject_feature_prefix, task_names
 from pellucid.config.toml import build_config, load_config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
@@ -44,21 +46,19 @@ from pellucid.evaluation.metrics import ScoredExample, ValidationMetric, wilson_
 from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
 from pellucid.model.attention import build_attention
 from pellucid.model.encoder import Encoder
+from pellucid.model.labeling_networks import LabelingNetwork, Pointer, Query
 from pellucid.model.losses import pointing_cross_entropy
-from pellucid.model.memory import Memory, Seq2SeqOutput
+from pellucid.model.memory import Memory, NetworkOutput
 from pellucid.model.network import Network, NetworkParts
-from pellucid.model.reader import EncoderOnlyModel, Pointer, Query
-from pellucid.tasks import task_settings
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import LabelingTask, TaskLabels
-from pellucid.tasks.task_settings import TaskSettings, reject_feature_prefix, task_names
 from pellucid.training.run_folder import read_log
 from pellucid.viewer.schema import PageContents
 
 browser, open_page, page_errors = chromium.browser, chromium.open_page, chromium.page_errors
 
 
-class SpanNetwork(EncoderOnlyModel):
+class SpanNetwork(LabelingNetwork):
     """Two pointers over one encoder: the first and the last position of the span."""
 
     def __init__(self, encoder: Encoder, pointers: Sequence[Pointer]) -> None:
@@ -69,13 +69,13 @@ class SpanNetwork(EncoderOnlyModel):
     def vocabulary_size(self) -> int:
         return self.first.vocabulary_size
 
-    def answer(self, memory: Memory) -> Seq2SeqOutput:
+    def answer(self, memory: Memory) -> NetworkOutput:
         """Return the predictions of both pointers, concatenated."""
         ends = [pointer.answer(memory) for pointer in (self.first, self.last)]
         logits, weights = (
             torch.cat(parts, dim=1) for parts in zip(*((e.logits, e.weights) for e in ends), strict=True)
         )
-        return Seq2SeqOutput(logits, weights, memory.final)
+        return NetworkOutput(logits, weights, memory.final)
 
 
 def score_spans(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
@@ -132,11 +132,9 @@ class SpanTask(LabelingTask):
 
         return SpanNetwork(parts.encoder, [pointer(), pointer()])
 
-    def loss(
-        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
-    ) -> Float[Tensor, ""]:
+    def loss(self, network: Network, output: NetworkOutput, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
         """Return the mean loss over both ends."""
-        logits, target = unrolled.logits, batch.target
+        logits, target = output.logits, batch.target
         ends = [
             (logits[:, end_index : end_index + 1], target[:, end_index : end_index + 1])
             for end_index in range(target.shape[1])

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.model.decoder import Decoder
-from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State, Step
+from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderState, Memory, Step
 from pellucid.model.network import EncoderDecoder
 
 
@@ -36,7 +36,7 @@ def memory_of(network: EncoderDecoder, batch: Batch) -> Memory:
     return memory
 
 
-def same_states(actual: State, expected: State, tolerance: float = 1e-12) -> None:
+def same_states(actual: DecoderState, expected: DecoderState, tolerance: float = 1e-12) -> None:
     assert_tensors_close(actual.hidden, expected.hidden, tolerance)
     assert (actual.cell_state is None) == (expected.cell_state is None)
     if actual.cell_state is not None and expected.cell_state is not None:
@@ -46,7 +46,9 @@ def same_states(actual: State, expected: State, tolerance: float = 1e-12) -> Non
         assert_tensors_close(actual.attention_state, expected.attention_state, tolerance)
 
 
-def expected_layer_step(decoder: Decoder, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
+def expected_layer_step(
+    decoder: Decoder, inputs: Tensor, layer: int, state: DecoderState
+) -> tuple[Tensor, Tensor | None]:
     """Compute the step of one layer with a PyTorch cell. The first layer has the input [y; c]."""
     layer_cell, context = decoder.cells[layer], decoder.context_projection
     assert context is not None
@@ -62,7 +64,9 @@ def expected_layer_step(decoder: Decoder, inputs: Tensor, layer: int, state: Sta
     return new_state
 
 
-def expected_step(decoder: Decoder, symbols: Tensor, state: State, cache: AttentionCache) -> tuple[Tensor, State]:
+def expected_step(
+    decoder: Decoder, symbols: Tensor, state: DecoderState, cache: AttentionCache
+) -> tuple[Tensor, DecoderState]:
     """Compute c = attention(s of the top layer), the cells in turn, and W [s; c] + b."""
     attention_output: AttentionOutput = decoder.attention(state.hidden[:, -1], cache, state.attention_state)
     inputs = torch.cat([decoder.table.weight[symbols], attention_output.context], dim=1)
@@ -79,7 +83,7 @@ def expected_step(decoder: Decoder, symbols: Tensor, state: State, cache: Attent
     logits = torch.cat(parts[decoder.config.output], dim=1) @ head.weight.T + head.bias
     cells = [cell for _, cell in layers if cell is not None]
     hidden = torch.stack([hidden for hidden, _ in layers], 1)
-    return logits, State(
+    return logits, DecoderState(
         hidden, torch.stack(cells, 1) if cells else None, attention_state=attention_output.attention_state
     )
 
@@ -209,7 +213,7 @@ def test_gradients_through_the_unrolled_decoder_equal_finite_differences(setting
     states, final = memory.states.detach().requires_grad_(), memory.final.hidden.detach().requires_grad_()
 
     def unroll(states: Tensor, final: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-        inputs = Memory(states, memory.lengths, State(final))
+        inputs = Memory(states, memory.lengths, DecoderState(final))
         unrolled = module.unroll(target, module.init_state(inputs), module.build_cache(inputs))
         return unrolled.logits.sum(dim=-1).tanh(), unrolled.weights
 

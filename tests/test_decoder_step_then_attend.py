@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from pellucid.data.batches import Batch
 from pellucid.errors import ConfigError
 from pellucid.model.decoder import StepThenAttend
-from pellucid.model.memory import AttentionCache, State
+from pellucid.model.memory import AttentionCache, DecoderState
 
 
 def expected_layer_step(
-    decoder: StepThenAttend, inputs: Tensor, layer: int, state: State
+    decoder: StepThenAttend, inputs: Tensor, layer: int, state: DecoderState
 ) -> tuple[Tensor, Tensor | None]:
     """Compute the step of one layer with a PyTorch cell. With input feeding, the first layer has the input [y; a]."""
     layer_cell = decoder.cells[layer]
@@ -40,7 +40,7 @@ def expected_layer_step(
 
 
 def expected_step(
-    decoder: StepThenAttend, symbols: Tensor, state: State, cache: AttentionCache
+    decoder: StepThenAttend, symbols: Tensor, state: DecoderState, cache: AttentionCache
 ) -> tuple[Tensor, Tensor]:
     """Return logits W' a + b and attentional vector a = tanh(W [s; c]), with c from the top (residual) cell."""
     inputs = decoder.table.weight[symbols]

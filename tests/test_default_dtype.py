@@ -20,7 +20,8 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.inspection.attribution import attribute
-from pellucid.kernels.dispatch import disable_kernels, is_numba_available
+from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 
 SOURCES = ["abc", "b", "ca"]
 
@@ -77,7 +78,7 @@ def compare(compute: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("kind", [*MODEL_SETTINGS, "ensemble"])
 def test_outputs_and_gradients_of_encoder_decoders_do_not_change(kind: str, plain: bool) -> None:
-    assert is_numba_available()  # the kernels are loaded before the first output
+    assert load_kernels()  # the kernels are loaded before the first output
     if kind == "ensemble":
         model: Any = combine_transducers([make_transducer("gru", seed, double=False) for seed in (3, 4)], ["a", "b"])
     else:

@@ -35,8 +35,8 @@ from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import ConfigError, InputError
 from pellucid.kernels.dispatch import disable_kernels, use_kernel
-from pellucid.model.memory import Memory, Seq2SeqOutput
-from pellucid.model.network import EncoderDecoder, require_seq2seq, shift_right
+from pellucid.model.memory import Memory, NetworkOutput
+from pellucid.model.network import EncoderDecoder, require_encoder_decoder, shift_right
 from pellucid.model.pointer_generator import BY_POSITION, NEVER_COPIED, copied_ids, mix_distributions
 from pellucid.tasks.registry import build_network
 from pellucid.training.run_folder import load
@@ -60,7 +60,7 @@ def build_copy_config(score: str = "additive", cell: str = "gru") -> Config:
 
 
 def build_copy_network(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
-    network = require_seq2seq(build_network(config, VOCABULARIES)).to(dtype).eval()
+    network = require_encoder_decoder(build_network(config, VOCABULARIES)).to(dtype).eval()
     randomize_parameters(network, seed)
     return network
 
@@ -71,8 +71,8 @@ def build_batch(pairs: list[tuple[str, str]], tag: str = "") -> Batch:
     return collate(encoded, torch.arange(len(pairs)).numpy())
 
 
-def run_network(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
-    output: Seq2SeqOutput = network(batch)
+def run_network(network: EncoderDecoder, batch: Batch) -> NetworkOutput:
+    output: NetworkOutput = network(batch)
     return output
 
 

@@ -28,7 +28,8 @@ from pellucid.inspection.replay import build_replays
 from pellucid.inspection.score_decomposition import decompose_scores
 from pellucid.inspection.state_space import collect_states
 from pellucid.inspection.states import trace_states
-from pellucid.kernels.dispatch import disable_kernels, is_numba_available
+from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.training.checkpoint import parameter_file
 from pellucid.training.run_folder import ENSEMBLE, load
 from pellucid.viewer.handlers import compare_what_if, decode_source
@@ -76,7 +77,7 @@ DECODING_METHODS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
 def test_every_decoding_method_names_the_run_in_its_error(tmp_path: Path, method: str, compiled: bool) -> None:
     run = saturate_parameters(copy_task_run().run, tmp_path / "run")
     if compiled:
-        is_numba_available()  # once the kernels are loaded, every search uses them
+        load_kernels()  # once the kernels are loaded, every search uses them
         with pytest.raises(RunError) as caught:
             DECODING_METHODS[method](load(run))
     else:
@@ -92,7 +93,7 @@ def test_outputs_are_finite_or_refused_with_and_without_kernels(tmp_path: Path, 
     names = sorted(safetensors.torch.load((copy_task_run().run / "model.safetensors").read_bytes()))
     scaled = random.choice(names, 1 + seed % 3, replace=False).tolist()
     model = load(scale_parameters(copy_task_run().run, tmp_path / "run", 10.0 ** random.integers(4, 39), scaled))
-    is_numba_available()
+    load_kernels()
     for method, decode in DECODING_METHODS.items():
         for decoder in (decode, disable_kernels_in(decode)):
             try:

@@ -26,8 +26,8 @@ from pellucid.data.vocabulary import EOS
 from pellucid.errors import ConfigError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.losses import coverage_loss, cross_entropy, symmetric_kl
-from pellucid.model.memory import Seq2SeqOutput
-from pellucid.model.network import EncoderDecoder, require_seq2seq
+from pellucid.model.memory import NetworkOutput
+from pellucid.model.network import EncoderDecoder, require_encoder_decoder
 from pellucid.tasks.registry import build_network, get_task
 from pellucid.training.gradients import GradientComputer
 
@@ -48,7 +48,7 @@ def compute_loss_and_gradients(
     config: Config, seed: int, sampling_probability: float = 0.0
 ) -> tuple[float, list[Tensor]]:
     """Return loss and gradients of the same network with the same random numbers."""
-    network = require_seq2seq(build_network(config, make_vocabularies())).train()
+    network = require_encoder_decoder(build_network(config, make_vocabularies())).train()
     torch.manual_seed(seed)
     loss, gradients = GradientComputer(network, config).compute(BATCH, sampling_probability)
     return loss.item(), [each for each in gradients if each is not None]
@@ -97,7 +97,7 @@ def test_coverage_is_added_with_its_weight_with_and_without_copying(
     assert_tensors_close(GradientComputer(network, config).loss(batch), expected)
 
 
-def compute_expected_loss(network: EncoderDecoder, unrolled: Seq2SeqOutput, batch: Batch) -> Tensor:
+def compute_expected_loss(network: EncoderDecoder, unrolled: NetworkOutput, batch: Batch) -> Tensor:
     """Return the loss; with copying it is the mean of the losses of the mixture and of the generator."""
     loss = get_task("transduce").loss(network, unrolled, batch, 0.1)
     if network.decoder.copying is None:
@@ -113,7 +113,7 @@ def test_the_generator_loss_includes_copied_symbols(
     """The generator's logits equal those of a network without copying; its weights have gradients at a gate of zero."""
     config = build_config({"label_smoothing": 0.0}, pointer_generator=True)
     network = make_network(config, 2, torch.float32)
-    generator = require_seq2seq(build_network(build_config({"label_smoothing": 0.0}), make_vocabularies()))
+    generator = require_encoder_decoder(build_network(build_config({"label_smoothing": 0.0}), make_vocabularies()))
     with torch.no_grad():
         generator.load_state_dict(
             {name: value for name, value in network.state_dict().items() if "copying" not in name}
@@ -149,7 +149,7 @@ def test_kernels_have_the_gradient_of_the_attention_weights() -> None:
 @pytest.mark.parametrize("copying", [False, True])
 def test_the_rdrop_term_is_half_of_that_of_the_paper(copying: bool) -> None:
     config = build_config({"rdrop_alpha": 3.0}, 0.4, pointer_generator=copying)
-    network = require_seq2seq(build_network(config, make_vocabularies())).double().train()
+    network = require_encoder_decoder(build_network(config, make_vocabularies())).double().train()
     torch.manual_seed(3)
     loss = GradientComputer(network, config).loss(BATCH)
     torch.manual_seed(3)

@@ -35,7 +35,7 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, PAD, UNK
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import CANDIDATES, LengthLimits, suppressed_symbols, symbol_log_probabilities
-from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, Seq2SeqOutput, State, Step
+from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderState, Memory, NetworkOutput, Step
 from pellucid.model.network import EncoderDecoder
 
 LIMIT = 7
@@ -123,7 +123,7 @@ def test_log_probabilities_equal_those_of_the_unrolled_network(config: Config, b
         target = torch.from_numpy(decoded.ids)[None]
         rows = slice(row, row + 1)
         forced = Batch(batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]]))
-        unrolled: Seq2SeqOutput = network(forced)
+        unrolled: NetworkOutput = network(forced)
         log_probabilities = symbol_log_probabilities(unrolled.logits, suppressed_symbols(network.vocabulary_size))
         expected = log_probabilities[0].gather(1, target.T)[:, 0].detach()
         np.testing.assert_allclose(decoded.log_probabilities, expected, rtol=1e-5, atol=1e-6)
@@ -162,11 +162,11 @@ class ScriptedDecoder:
     def __init__(self) -> None:
         self.batch_sizes: list[int] = []
 
-    def start(self, memory: Memory) -> State:
+    def start(self, memory: Memory) -> DecoderState:
         """Return a state that counts the remaining symbols; rows differ by the lengths of their sources."""
-        return State(memory.lengths[:, None, None].float())
+        return DecoderState(memory.lengths[:, None, None].float())
 
-    def step(self, symbols: Tensor, state: State, cache: AttentionCache, override: None = None) -> Step:
+    def step(self, symbols: Tensor, state: DecoderState, cache: AttentionCache, override: None = None) -> Step:
         remaining = state.hidden[:, 0, 0].tolist()
         inputs = {symbol for symbol, count in zip(symbols.tolist(), remaining, strict=True) if count > 0}
         assert inputs == {NUM_SPECIAL if self.batch_sizes else BOS}
@@ -174,7 +174,7 @@ class ScriptedDecoder:
         best = [NUM_SPECIAL if count > 1 else EOS if count == 1 else NUM_SPECIAL + 1 for count in remaining]
         logits = torch.stack([make_logits(symbol) for symbol in best])
         weights = cache.memory.mask() / cache.memory.lengths[:, None]
-        return Step(logits, State(state.hidden - 1), AttentionOutput(cache.memory.states[:, 0], weights))
+        return Step(logits, DecoderState(state.hidden - 1), AttentionOutput(cache.memory.states[:, 0], weights))
 
 
 def run_scripted_greedy(

@@ -19,14 +19,11 @@ ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
     *("version", "errors", "error_messages", "argument_checks", "file_lock", "files", "worker_pool"),
-    *("config.settings", "config.presets", "tasks.task_settings", "config"),
+    *("config.settings", "config.presets", "config.task_settings", "config"),
     *("data", "kernels", "pair_ngram", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
     *("reporting", "viewer", "api", "tuning", "recipes", "bench", "cli"),
 )
-"""Order of folders and modules: a file imports only from its own folder and from entries before its own.
-
-The settings of the tasks precede the tasks, because they validate configurations.
-"""
+"""Order of folders and modules: a file imports only from its own folder and from entries before its own."""
 DATA_ORDER = (
     *("tokenizers", "lines", "headers", "readers", "examples", "vocabulary", "vectors", "batches"),
     *("extended_vocabulary", "target_vocabularies", "corpus", "batch_loaders", "synthetic"),
@@ -137,7 +134,7 @@ def test_imports_follow_the_order() -> None:
         ("pellucid/decoding/trace.py", "def f():\n  from pellucid.viewer import saving", ":2: imports pellucid.viewer"),
         ("pellucid/training/model_card.py", "from pellucid import __version__", "imports pellucid.__version__"),
         ("pellucid/config/toml.py", "from pellucid.tasks.registry import task_of", "imports pellucid.tasks.registry"),
-        ("pellucid/tasks/task_settings.py", "from pellucid.tasks import tag", "imports pellucid.tasks.tag"),
+        ("pellucid/config/task_settings.py", "from pellucid.tasks import tag", "imports pellucid.tasks.tag"),
     ],
 )
 def test_imports_against_the_order_are_detected(path: str, source: str, fault: str) -> None:

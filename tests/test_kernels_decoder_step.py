@@ -18,7 +18,7 @@ from pellucid.kernels import decoder_step, recurrence, runtime
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.attention import LocationSensitiveAttention
 from pellucid.model.decoder import Decoder
-from pellucid.model.memory import AttentionCache, Memory, State, Step
+from pellucid.model.memory import AttentionCache, DecoderState, Memory, Step
 
 
 def prepare_caches(decoder: Decoder, memory: Memory) -> tuple[AttentionCache, AttentionCache]:
@@ -38,13 +38,13 @@ def collect_results(step: Step) -> dict[str, torch.Tensor]:
     return {"logits": step.logits, "hidden": step.state.hidden, **cell_state, **attention, **attention_state}
 
 
-def draw_state(decoder: Decoder, rows: int, positions: int) -> State:
+def draw_state(decoder: Decoder, rows: int, positions: int) -> DecoderState:
     """Return a random state; attention weights of padding are not zero and must not be read."""
     hidden, cell = torch.randn(2, rows, 1, decoder.config.hidden_size)
     attention_weights = (
         torch.randn(rows, positions) if isinstance(decoder.attention, LocationSensitiveAttention) else None
     )
-    return State(hidden, cell if decoder.config.cell == "lstm" else None, attention_state=attention_weights)
+    return DecoderState(hidden, cell if decoder.config.cell == "lstm" else None, attention_state=attention_weights)
 
 
 @given(st.data(), CELLS, SCORES, SIZES, SEEDS, st.integers(1, 4), st.integers(1, 3))

@@ -22,7 +22,7 @@ from torch import Tensor
 from pellucid.data.batches import Batch
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.outputs import LengthLimits
-from pellucid.kernels import compilation, dispatch
+from pellucid.kernels import compilation, dispatch, kernel_loader
 from pellucid.kernels.backend import ComputationRequest
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.cells import LayerState
@@ -122,9 +122,9 @@ def test_two_processes_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         compiled.append(not compilation.is_filled())
         sleep(0.3)
 
-    monkeypatch.setattr(dispatch, "_compile_in_child", compile_kernels)
-    monkeypatch.setattr(dispatch, "_warm_up", lambda: None)
-    threads = [Thread(target=dispatch._warm_up_once) for _ in range(3)]
+    monkeypatch.setattr(kernel_loader, "_compile_in_child", compile_kernels)
+    monkeypatch.setattr(kernel_loader, "_call_all_kernels", lambda: None)
+    threads = [Thread(target=kernel_loader._load_or_compile) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -135,12 +135,12 @@ def test_two_processes_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_a_changed_kernel_is_compiled_again_with_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
     kernel = tmp_path / "a.nbc"
-    monkeypatch.setattr(dispatch, "_compile_in_child", lambda: kernel.write_bytes(b"right"))
-    monkeypatch.setattr(dispatch, "_warm_up", lambda: None)
-    assert dispatch.is_numba_available.__wrapped__()
+    monkeypatch.setattr(kernel_loader, "_compile_in_child", lambda: kernel.write_bytes(b"right"))
+    monkeypatch.setattr(kernel_loader, "_call_all_kernels", lambda: None)
+    assert kernel_loader.load_kernels.__wrapped__()
     kernel.write_bytes(b"wrong")
     with pytest.warns(UserWarning, match="were damaged; they are compiled again"):
-        assert dispatch.is_numba_available.__wrapped__()
+        assert kernel_loader.load_kernels.__wrapped__()
     assert kernel.read_bytes() == b"right" and not compilation.is_damaged()
 
 
@@ -153,10 +153,10 @@ def test_damaged_kernels_are_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp
         if (tmp_path / "damaged.nbi").exists():
             raise EOFError("Ran out of input")
 
-    monkeypatch.setattr(dispatch, "_warm_up", warm_up)
-    monkeypatch.setattr(dispatch, "_compile_in_child", lambda: None)
+    monkeypatch.setattr(kernel_loader, "_call_all_kernels", warm_up)
+    monkeypatch.setattr(kernel_loader, "_compile_in_child", lambda: None)
     with pytest.warns(UserWarning, match="were damaged; they are compiled again"):
-        assert dispatch.is_numba_available.__wrapped__()
+        assert kernel_loader.load_kernels.__wrapped__()
     assert compilation.is_filled()
 
 
@@ -164,24 +164,24 @@ def test_a_process_loads_kernels_that_a_child_process_compiled(monkeypatch: pyte
     """LSTM kernels compiled in this process round differently from loaded ones, so a resumed run would differ."""
     steps = list[str]()
     monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(dispatch, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(dispatch, "_compile_in_child", lambda: steps.append("compiled by another process"))
-    monkeypatch.setattr(dispatch, "_warm_up", lambda: steps.append("loaded"))
-    assert dispatch.is_numba_available.__wrapped__() and dispatch.is_numba_available.__wrapped__()
+    monkeypatch.setattr(kernel_loader, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(kernel_loader, "_compile_in_child", lambda: steps.append("compiled by another process"))
+    monkeypatch.setattr(kernel_loader, "_call_all_kernels", lambda: steps.append("loaded"))
+    assert kernel_loader.load_kernels.__wrapped__() and kernel_loader.load_kernels.__wrapped__()
     assert steps == ["compiled by another process", "loaded", "loaded"]
 
 
 def test_a_failure_of_the_child_process_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(dispatch, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(dispatch, "is_filled", lambda: False)
+    monkeypatch.setattr(kernel_loader, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(kernel_loader, "is_filled", lambda: False)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.warns(UserWarning, match="everything runs without compiled kernels, slower: exit code 1"):
-        assert not dispatch.is_numba_available.__wrapped__()
+        assert not kernel_loader.load_kernels.__wrapped__()
 
 
 def test_disabled_kernels_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "is_filled", lambda: False)
-    dispatch.is_numba_available.cache_clear()
+    kernel_loader.load_kernels.cache_clear()
     monkeypatch.delenv("PELLUCID_PLAIN", raising=False)
     assert dispatch.will_compile()
     with dispatch.disable_kernels():
@@ -202,10 +202,10 @@ def test_other_errors_than_damage_keep_the_kernels(
     def fail_to_load() -> None:
         raise error
 
-    monkeypatch.setattr(dispatch, "_warm_up", fail_to_load)
-    monkeypatch.setattr(dispatch, "_compile_in_child", lambda: None)
+    monkeypatch.setattr(kernel_loader, "_call_all_kernels", fail_to_load)
+    monkeypatch.setattr(kernel_loader, "_compile_in_child", lambda: None)
     with pytest.warns(UserWarning, match="everything runs without compiled kernels"):
-        assert not dispatch.is_numba_available.__wrapped__()
+        assert not kernel_loader.load_kernels.__wrapped__()
     assert kernel.exists() and compilation.is_filled()
 
 
@@ -219,7 +219,7 @@ def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.Mo
         raise RuntimeError("no such processor\nand more")
 
     monkeypatch.setattr("pellucid.kernels.unroll.warm_up", fail)
-    dispatch.is_numba_available.cache_clear()
+    kernel_loader.load_kernels.cache_clear()
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -234,17 +234,17 @@ def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.Mo
         logits = supported.unroll(symbols, supported.init_state(memory), supported.build_cache(memory)).logits
         torch.autograd.grad(logits.sum(), list(supported.parameters()))
     finally:
-        dispatch.is_numba_available.cache_clear()
+        kernel_loader.load_kernels.cache_clear()
     monkeypatch.undo()
     assert compiled <= set(folder.rglob("*.nbc"))
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_kernels_load_in_any_gradient_mode(context: Callable[[], AbstractContextManager[None]]) -> None:
-    dispatch.is_numba_available.cache_clear()
+    kernel_loader.load_kernels.cache_clear()
     decoder, symbols = build_small_decoder("additive", "gru", 3, 3), torch.ones(1, 2, dtype=torch.int64)
     with context():
-        assert dispatch.is_numba_available()
+        assert kernel_loader.load_kernels()
         memory = build_memory(torch.randn(1, 2, 3), torch.tensor([2]))
         decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory))
 
@@ -272,7 +272,7 @@ def test_decoding_does_not_import_numba() -> None:
 
 def test_inference_loads_kernels_only_for_many_hypotheses(monkeypatch: pytest.MonkeyPatch) -> None:
     def uses_kernels(loaded: int, filled: bool, hypotheses: int, device: str = "cpu") -> bool:
-        monkeypatch.setattr(dispatch.is_numba_available, "cache_info", lambda: SimpleNamespace(currsize=loaded))
+        monkeypatch.setattr(kernel_loader.load_kernels, "cache_info", lambda: SimpleNamespace(currsize=loaded))
         monkeypatch.setattr(dispatch, "is_filled", lambda: filled)
         with dispatch.disable_kernels_unless_worth_loading(hypotheses, device):
             return not dispatch.are_kernels_disabled()

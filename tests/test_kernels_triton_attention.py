@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import SEEDS, SIZES, assert_named_tensors_close, compute_gradients, draw_lengths
 
-from pellucid.kernels.dispatch import MAX_TRITON_POSITIONS, disable_kernels, is_triton_available, use_kernel
+from pellucid.kernels.dispatch import MAX_TRITON_POSITIONS, disable_kernels, use_kernel
+from pellucid.kernels.kernel_loader import load_triton_kernel
 from pellucid.model import attention
 from pellucid.model.attention import AdditiveAttention
-from pellucid.model.memory import AttentionCache, AttentionOutput, Memory, State
+from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderState, Memory
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
@@ -33,7 +34,7 @@ def force_kernel() -> Iterator[None]:
 
 
 def build_cache(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) -> AttentionCache:
-    return AttentionCache(Memory(states, lengths, State(states[:, :1])), keys)
+    return AttentionCache(Memory(states, lengths, DecoderState(states[:, :1])), keys)
 
 
 @needs_triton
@@ -194,15 +195,15 @@ def test_the_kernel_is_not_used_on_a_cpu() -> None:
 def test_without_triton_pytorch_runs_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "pellucid.kernels.triton_attention", raising=False)
-    is_triton_available.cache_clear()
+    load_triton_kernel.cache_clear()
     try:
         with pytest.warns(
             UserWarning, match=r"^attention runs without its kernel for GPUs, slower: .*triton"
         ) as recorded:
-            assert not is_triton_available() and not is_triton_available()
+            assert not load_triton_kernel() and not load_triton_kernel()
         assert len(recorded) == 1
     finally:
-        is_triton_available.cache_clear()
+        load_triton_kernel.cache_clear()
 
 
 @needs_triton

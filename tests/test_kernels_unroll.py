@@ -29,7 +29,7 @@ from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.tensor_functions import unroll_decoder
 from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderParameters
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims
-from pellucid.model.memory import AttentionCache, Memory, State
+from pellucid.model.memory import AttentionCache, DecoderState, Memory
 from pellucid.model.network import build_decoder
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
@@ -50,7 +50,7 @@ def build_small_decoder(score: Score, cell: Cell, size: int, memory_size: int, u
 def build_memory(states: torch.Tensor, lengths: torch.Tensor) -> Memory:
     is_source = (torch.arange(states.shape[1]) < lengths[:, None])[:, :, None]
     states = torch.where(is_source, states, 0.0)
-    return Memory(states, lengths, State(states.mean(dim=1, keepdim=True)))
+    return Memory(states, lengths, DecoderState(states.mean(dim=1, keepdim=True)))
 
 
 @given(st.data(), CELLS, SCORES, SIZES, SEEDS)
@@ -127,7 +127,7 @@ def test_padding_is_never_read(score: Score) -> None:
         cache = cache._replace(keys=keys, memory=memory._replace(states=filled_states))
         initial_state = decoder.init_state(memory)
 
-        def outputs(initial_state: State = initial_state, cache: AttentionCache = cache) -> list[torch.Tensor]:
+        def outputs(initial_state: DecoderState = initial_state, cache: AttentionCache = cache) -> list[torch.Tensor]:
             unrolled = decoder.unroll(symbols, initial_state, cache)
             return [unrolled.logits, unrolled.weights]
 

@@ -16,7 +16,8 @@ from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.kernels import tensor_functions
-from pellucid.kernels.dispatch import disable_kernels, is_numba_available
+from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.network import EncoderDecoder
 
 CASES = list(product(["gru", "lstm"], ["additive", "location", "general"]))
@@ -34,7 +35,7 @@ for module in pkgutil.iter_modules(pellucid.kernels.__path__):
 from pellucid.kernels.adam import adam_kernel
 from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.search import BeamOptions, search_beams_numpy
-from pellucid.kernels.dispatch import is_numba_available
+from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.kernels.types import (
     AttentionInputs, CellLayout, DecoderParameters, Direction, InitialState, OutputLayerParameters, ScoreLayout,
     SearchLimits,
@@ -44,7 +45,7 @@ from pellucid.kernels.recurrence import run_recurrence_numpy
 from pellucid.kernels.search import search_greedily_numpy
 from pellucid.kernels.decoder_step import prepare_decoder_numpy
 
-assert is_numba_available()
+assert load_kernels()
 arguments, results = np.load(sys.argv[1]), {}
 
 def read_struct(kind, prefix):
@@ -148,7 +149,7 @@ def assert_outputs_equal(arrays: dict[str, np.ndarray], prefix: str, expected: l
 
 
 def test_the_kernels_run_on_arrays_without_pytorch(tmp_path: Path) -> None:
-    assert is_numba_available()
+    assert load_kernels()
     source, lengths = make_padded_ids(LENGTHS, 1), torch.tensor(LENGTHS)
     networks = [
         make_network(

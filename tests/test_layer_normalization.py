@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pellucid.config.settings import Cell
 from pellucid.model.cells import LayerState, NormalizedCell, RecurrentCell, cell_class
-from pellucid.model.recurrence import Inputs, output_norms, run_forward, run_rnn
+from pellucid.model.recurrence import Inputs, output_norms, run_cell, run_rnn
 
 
 def build_cell(kind: Cell, sizes: tuple[int, int], seed: int) -> NormalizedCell:
@@ -90,7 +90,7 @@ def test_a_step_equals_the_published_equations(kind: Cell, size: int, units: int
 def test_gradients_equal_finite_differences(kind: Cell) -> None:
     cell = build_cell(kind, (2, 3), 1)
     inputs = torch.randn(2, 3, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda values, *_: run_forward(cell, values), (inputs, *cell.parameters()))
+    assert torch.autograd.gradcheck(lambda values, *_: run_cell(cell, values), (inputs, *cell.parameters()))
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])

@@ -17,7 +17,7 @@ from torch import Tensor
 from trained_runs import make_copy_examples, make_small_config
 
 from pellucid.config.settings import Config, Metric, SearchConfig, TrainingConfig
-from pellucid.data.batches import collate, encode_examples, sample_batches
+from pellucid.data.batches import bucket_by_length, collate, encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import PAD, learn_vocabularies
@@ -274,7 +274,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: flo
     config = make_small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
     session, twin_network = build_session(config), build_session(config).predictor.network
     batch = collate(
-        session.training_examples, sample_batches(session.training_examples, 8, "examples", config.seed, 0)[0]
+        session.training_examples, bucket_by_length(session.training_examples, 8, "examples", config.seed, 0)[0]
     )
     loss = compute_cross_entropy(twin_network(batch).logits, batch.target, 0.2).mean()
     gradients = torch.autograd.grad(loss, list(twin_network.parameters()))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pellucid.model.memory import AttentionCache, DecoderKernel, Memory, State
+from pellucid.model.memory import AttentionCache, DecoderKernel, DecoderState, Memory
 from pellucid.model.recurrence import DropoutMasks
 
 ROWS = st.lists(st.integers(0, 3), max_size=8)
@@ -16,16 +16,16 @@ def make_distinct_values(*shape: int) -> Tensor:
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float64).reshape(shape)
 
 
-def list_tensors(value: State | Memory | AttentionCache) -> list[Tensor | None]:
+def list_tensors(value: DecoderState | Memory | AttentionCache) -> list[Tensor | None]:
     """Return every tensor of a value, in order."""
     tensors: list[Tensor | None] = []
     for part in value:
         assert not isinstance(part, DecoderKernel | DropoutMasks)
-        tensors += list_tensors(part) if isinstance(part, State | Memory) else [part]
+        tensors += list_tensors(part) if isinstance(part, DecoderState | Memory) else [part]
     return tensors
 
 
-def assert_rows_selected(value: State | AttentionCache, rows: list[int]) -> None:
+def assert_rows_selected(value: DecoderState | AttentionCache, rows: list[int]) -> None:
     selected = value.index_select(torch.tensor(rows, dtype=torch.int64))
     assert type(selected) is type(value)
     for old, new in zip(list_tensors(value), list_tensors(selected), strict=True):
@@ -38,7 +38,7 @@ def assert_rows_selected(value: State | AttentionCache, rows: list[int]) -> None
 def test_a_state_selects_rows_of_every_part(rows: list[int], cell: bool, context: bool, attention_state: bool) -> None:
     shapes = ((cell, (4, 2, 3)), (context, (4, 5)), (attention_state, (4, 6)))
     assert_rows_selected(
-        State(
+        DecoderState(
             make_distinct_values(4, 2, 3),
             *(make_distinct_values(*shape) if present else None for present, shape in shapes),
         ),
@@ -48,7 +48,7 @@ def test_a_state_selects_rows_of_every_part(rows: list[int], cell: bool, context
 
 @given(ROWS, st.booleans())
 def test_a_cache_selects_rows_of_every_part(rows: list[int], cell: bool) -> None:
-    final = State(make_distinct_values(4, 1, 3), make_distinct_values(4, 1, 3) if cell else None)
+    final = DecoderState(make_distinct_values(4, 1, 3), make_distinct_values(4, 1, 3) if cell else None)
     memory = Memory(make_distinct_values(4, 6, 3), torch.tensor([6, 1, 4, 2]), final)
     assert_rows_selected(AttentionCache(memory, make_distinct_values(4, 6, 2)), rows)
 
@@ -56,5 +56,5 @@ def test_a_cache_selects_rows_of_every_part(rows: list[int], cell: bool) -> None
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.integers(0, 3))
 def test_the_mask_is_true_at_real_positions(lengths: list[int], padding: int) -> None:
     B, S = len(lengths), max(lengths) + padding
-    memory = Memory(torch.zeros(B, S, 2), torch.tensor(lengths), State(torch.zeros(B, 1, 2)))
+    memory = Memory(torch.zeros(B, S, 2), torch.tensor(lengths), DecoderState(torch.zeros(B, 1, 2)))
     assert memory.mask().tolist() == [[s < length for s in range(S)] for length in lengths]

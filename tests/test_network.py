@@ -33,13 +33,13 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD
 from pellucid.errors import ConfigError
 from pellucid.model.losses import cross_entropy
-from pellucid.model.memory import Memory, Seq2SeqOutput
-from pellucid.model.network import EncoderDecoder, parameter_count, require_seq2seq
+from pellucid.model.memory import Memory, NetworkOutput
+from pellucid.model.network import EncoderDecoder, parameter_count, require_encoder_decoder
 from pellucid.tasks.registry import build_network
 
 
-def run_network(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
-    output: Seq2SeqOutput = network(batch)
+def run_network(network: EncoderDecoder, batch: Batch) -> NetworkOutput:
+    output: NetworkOutput = network(batch)
     return output
 
 
@@ -152,12 +152,12 @@ def have_equal_parameters(one: EncoderDecoder, two: EncoderDecoder) -> bool:
 @given(st.integers(0, 2**32 - 1), SEEDS)
 def test_parameters_depend_on_the_configured_seed_only(seed: int, global_seed: int) -> None:
     config = make_config({"seed": seed, "encoder": {"embedding": "frozen"}})
-    one = require_seq2seq(build_network(config, make_vocabularies()))
+    one = require_encoder_decoder(build_network(config, make_vocabularies()))
     torch.manual_seed(global_seed)
     torch.rand(global_seed % 7)
-    assert have_equal_parameters(one, require_seq2seq(build_network(config, make_vocabularies())))
+    assert have_equal_parameters(one, require_encoder_decoder(build_network(config, make_vocabularies())))
     other = msgspec.structs.replace(config, seed=seed ^ 1)
-    assert not have_equal_parameters(one, require_seq2seq(build_network(other, make_vocabularies())))
+    assert not have_equal_parameters(one, require_encoder_decoder(build_network(other, make_vocabularies())))
 
 
 @given(st.integers(0, 62))
@@ -169,8 +169,8 @@ def test_different_seeds_give_different_parameters(bit: int) -> None:
     except ConfigError:
         return
     assert not have_equal_parameters(
-        require_seq2seq(build_network(one, make_vocabularies())),
-        require_seq2seq(build_network(two, make_vocabularies())),
+        require_encoder_decoder(build_network(one, make_vocabularies())),
+        require_encoder_decoder(build_network(two, make_vocabularies())),
     )
 
 
@@ -178,14 +178,14 @@ def test_building_does_not_change_the_global_generator() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    require_seq2seq(build_network(make_config({}), make_vocabularies()))
+    require_encoder_decoder(build_network(make_config({}), make_vocabularies()))
     assert torch.equal(torch.rand(3), expected)
 
 
 @pytest.mark.parametrize(("column", "rows"), [("", VOCABULARY_SIZE), ("tags", VOCABULARY_SIZE + 4 + 2)])
 def test_features_have_vectors_if_a_column_is_set(column: str, rows: int) -> None:
     config = make_config({"data": {"features_column": column}})
-    network = require_seq2seq(build_network(config, make_vocabularies(features=["V", "PST"])))
+    network = require_encoder_decoder(build_network(config, make_vocabularies(features=["V", "PST"])))
     assert network.encoder.table.weight.shape[0] == rows
     assert network.decoder.table.weight.shape[0] == VOCABULARY_SIZE
 
@@ -205,22 +205,22 @@ def count_parameters_by_formula(config: Config) -> int:
 def test_the_parameter_count_equals_the_formula(cell: str) -> None:
     settings = {"cell": cell, "embedding_size": 3, "hidden_size": 5}
     config = make_config({"encoder": settings, "decoder": {**settings, "hidden_size": 7}, "attention": {"size": 11}})
-    assert parameter_count(require_seq2seq(build_network(config, make_vocabularies()))) == count_parameters_by_formula(
-        config
-    )
+    assert parameter_count(
+        require_encoder_decoder(build_network(config, make_vocabularies()))
+    ) == count_parameters_by_formula(config)
 
 
 @pytest.mark.parametrize("kind", ["frozen", "one-hot"])
 def test_only_trainable_parameters_are_counted(kind: str) -> None:
     def count(side: dict[str, Any]) -> int:
         config = make_config({"encoder": {"embedding_size": VOCABULARY_SIZE, **side}})
-        return parameter_count(require_seq2seq(build_network(config, make_vocabularies())))
+        return parameter_count(require_encoder_decoder(build_network(config, make_vocabularies())))
 
     assert count({}) - count({"embedding": kind}) == VOCABULARY_SIZE * VOCABULARY_SIZE
 
 
 def test_frozen_parameters_are_not_counted() -> None:
-    network = require_seq2seq(build_network(make_config({}), make_vocabularies()))
+    network = require_encoder_decoder(build_network(make_config({}), make_vocabularies()))
     total, decoder = parameter_count(network), parameter_count(network.decoder)
     network.encoder.requires_grad_(False)
     assert parameter_count(network) == decoder < total

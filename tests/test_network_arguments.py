@@ -16,7 +16,7 @@ from pellucid.decoding.outputs import LengthLimits
 from pellucid.errors import ArgumentError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.encoder import check_sources
-from pellucid.model.memory import Seq2SeqOutput
+from pellucid.model.memory import NetworkOutput
 
 LIMITS = LengthLimits(0, 4)
 NETWORK = make_network(make_config({}), 0, torch.float32).eval()
@@ -82,7 +82,7 @@ def test_networks_without_decoder_accept_an_empty_batch(name: TaskName) -> None:
     assert_is_empty(network(empty), network(Batch(SOURCE, LENGTHS, SOURCE[:, :1], LENGTHS)))
 
 
-def assert_is_empty(output: Seq2SeqOutput, expected: Seq2SeqOutput) -> None:
+def assert_is_empty(output: NetworkOutput, expected: NetworkOutput) -> None:
     """Assert that an output has no rows, and otherwise the shapes of another output."""
     for part, other in zip([*output, *output.state], [*expected, *expected.state], strict=True):
         if isinstance(other, torch.Tensor):

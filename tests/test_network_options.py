@@ -31,8 +31,8 @@ from trained_runs import make_copy_examples, train_to_end, write_digit_files
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
 from pellucid.data.batches import Batch
-from pellucid.model.memory import Seq2SeqOutput, State
-from pellucid.model.network import EncoderDecoder, require_seq2seq
+from pellucid.model.memory import DecoderState, NetworkOutput
+from pellucid.model.network import EncoderDecoder, require_encoder_decoder
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
 from pellucid.training.run_folder import load
@@ -64,8 +64,8 @@ ALL_OPTIONS: dict[str, dict[str, Any]] = {
 """Settings with as many options as possible."""
 
 
-def run_network(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
-    output: Seq2SeqOutput = network(batch)
+def run_network(network: EncoderDecoder, batch: Batch) -> NetworkOutput:
+    output: NetworkOutput = network(batch)
     return output
 
 
@@ -233,12 +233,13 @@ def test_a_run_saves_every_option_and_resumes_bit_for_bit(tmp_path: Path) -> Non
 
 def test_parameters_are_a_function_of_the_seed() -> None:
     one, two = (
-        require_seq2seq(build_network(make_config(ALL_OPTIONS), make_vocabularies())).state_dict() for _ in range(2)
+        require_encoder_decoder(build_network(make_config(ALL_OPTIONS), make_vocabularies())).state_dict()
+        for _ in range(2)
     )
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
 def test_the_input_feed_is_reordered_with_the_state() -> None:
     context = torch.arange(3.0)[:, None]
-    selected = State(torch.zeros(3, 1, 1), input_feed=context).index_select(torch.tensor([2, 0])).input_feed
+    selected = DecoderState(torch.zeros(3, 1, 1), input_feed=context).index_select(torch.tensor([2, 0])).input_feed
     assert selected is not None and selected[:, 0].tolist() == [2, 0]

@@ -7,7 +7,6 @@ import pytest
 from pellucid.config.settings import DataConfig
 from pellucid.config.toml import size_preset
 from pellucid.data.examples import Example, read_examples
-from pellucid.data.target_vocabularies import learn_pair_vocabularies
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
@@ -21,7 +20,7 @@ def fit(examples: list[Example]) -> PairNgramPredictor | None:
 
 
 def vocabularies_of(examples: list[Example]) -> Vocabularies:
-    return learn_pair_vocabularies(examples, TOKENIZERS, size_preset("tiny"))
+    return learn_vocabularies(examples, TOKENIZERS, size_preset("tiny").data.min_count)
 
 
 def test_a_substitution_cipher_is_learned() -> None:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from pellucid.config.settings import Cell
 from pellucid.model.cells import CELLS as SPECS
 from pellucid.model.cells import LayerState, RecurrentCell, StackedCells
-from pellucid.model.recurrence import gather_last, reverse_sequence, run_forward
+from pellucid.model.recurrence import gather_last, reverse_sequence, run_cell
 
 
 def sigmoid(x: float) -> float:
@@ -111,7 +111,7 @@ def test_a_whole_sequence_equals_single_steps_and_pytorchs_module(
     B, S, E, H = sizes
     cell = random_cell(kind, E, H, seed)
     inputs, zero = random_tensor(B, S, E, seed=seed), torch.zeros(B, H, dtype=torch.float64)
-    states = run_forward(cell, inputs)
+    states = run_cell(cell, inputs)
     state = LayerState(zero, zero if kind == "lstm" else None)
     for s in range(S):
         state = cell.step(inputs[:, s] @ cell.input_weight.T + cell.input_bias, state)
@@ -132,7 +132,7 @@ def test_gradients_of_the_steps_equal_finite_differences(rows: int) -> None:
 def test_gradients_through_a_sequence_equal_finite_differences(kind: Cell) -> None:
     cell = random_cell(kind, 2, 2, seed=1)
     inputs = random_tensor(2, 3, 2, seed=2).requires_grad_()
-    assert torch.autograd.gradcheck(lambda values, *_: run_forward(cell, values), (inputs, *cell.parameters()))
+    assert torch.autograd.gradcheck(lambda values, *_: run_cell(cell, values), (inputs, *cell.parameters()))
 
 
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=5)

@@ -234,7 +234,7 @@ def test_kernels_are_loaded_before_a_resumed_training_validates(
     first_validation = train_until(files, tmp_path / "undisturbed", config, is_validation)
     assert isinstance(first_validation, ValidationCompleted)
     train_until(files, folder, config, at_update(first_validation.progress.update))
-    monkeypatch.setattr(session_module, "is_numba_available", lambda: order.append("kernels are loaded"))
+    monkeypatch.setattr(session_module, "load_kernels", lambda: order.append("kernels are loaded"))
     for event in train_run(files, folder, config):
         order += ["validation"] * is_validation(event) + ["update"] * isinstance(event, UpdateCompleted)
     assert order[:2] == ["kernels are loaded", "validation"] and order.count("kernels are loaded") == 1

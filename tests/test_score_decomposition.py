@@ -13,7 +13,7 @@ from pellucid.errors import InputError
 from pellucid.inspection.replay import Replay, start_replay
 from pellucid.inspection.score_decomposition import _TraceAttention, decompose_scores, mean_components
 from pellucid.inspection.states import trace_states
-from pellucid.model.network import require_seq2seq
+from pellucid.model.network import require_encoder_decoder
 
 SOURCES = ["abc", "cab", "ab", "bbca", "c", "acacb"]
 PAIRS = [(source, target) for source, target in zip(SOURCES, ["vw", "x", "zzy", "v", "w", "xyz"], strict=True)]
@@ -64,7 +64,7 @@ def test_fractions_equal_those_of_the_component_products() -> None:
         ids = torch.tensor([transducer.vocabularies.source.encode(trace.source)])
         with torch.inference_mode():
             memory = transducer.network.encoder(ids, torch.tensor([ids.shape[1]]))
-            starts.append(require_seq2seq(transducer.network).decoder.init_state(memory).hidden[0, -1].numpy())
+            starts.append(require_encoder_decoder(transducer.network).decoder.init_state(memory).hidden[0, -1].numpy())
     queries = [np.concatenate([start[None], each.decoder[:-1]]) for start, each in zip(starts, states, strict=True)]
     memories = [each.encoder for each in states]
     decoder_inputs = [("begin", *trace.target[:-1]) for trace in traces]

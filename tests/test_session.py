@@ -70,7 +70,7 @@ def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatc
     monkeypatch.setattr(session, "will_compile", lambda: True)
     monkeypatch.setattr(
         session,
-        "is_numba_available",
+        "load_kernels",
         lambda: logged_events.extend(each["event"] for each in read_log(tmp_path / "run")),
     )
     train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1}))

@@ -17,7 +17,7 @@ from trained_runs import copy_run_folder, copy_task_run, digits_run, train_to_en
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import VERSION
 from pellucid.errors import RunError
-from pellucid.model.network import require_seq2seq
+from pellucid.model.network import require_encoder_decoder
 from pellucid.training import snapshots
 from pellucid.training.run_folder import SNAPSHOTS, load, read_log
 from pellucid.training.snapshots import (
@@ -52,7 +52,7 @@ def test_the_best_snapshot_has_the_outputs_and_embeddings_of_the_model() -> None
         assert (trace.output, trace.target, trace.source) == (again.output, again.target, again.source)
         np.testing.assert_allclose(trace.attention, again.attention, atol=1e-3)
         np.testing.assert_allclose(trace.log_probabilities, again.log_probabilities, atol=1e-5)
-    table = require_seq2seq(model.network).decoder.table.weight.detach().numpy()
+    table = require_encoder_decoder(model.network).decoder.table.weight.detach().numpy()
     np.testing.assert_allclose(snapshot.target, table[4:], rtol=1e-3, atol=1e-3)
     assert snapshot.source.shape[0] == len(model.vocabularies.source.symbols)
 

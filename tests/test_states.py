@@ -8,7 +8,7 @@ from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 from pellucid.decoding.ensemble import combine_transducers
 from pellucid.errors import InputError
 from pellucid.inspection.states import trace_states
-from pellucid.model.network import require_seq2seq
+from pellucid.model.network import require_encoder_decoder
 
 GATES = {"gru": ["reset", "update", "candidate"], "lstm": ["input", "forget", "output", "candidate"]}
 
@@ -17,7 +17,7 @@ GATES = {"gru": ["reset", "update", "candidate"], "lstm": ["input", "forget", "o
 def test_states_equal_those_of_the_network(kind: str) -> None:
     transducer = make_transducer(kind)
     traces = make_traces(transducer, PAIRS)
-    result, network = trace_states(transducer, traces), require_seq2seq(transducer.network)
+    result, network = trace_states(transducer, traces), require_encoder_decoder(transducer.network)
     for trace, states in zip(traces, result, strict=True):
         ids = torch.tensor([transducer.vocabularies.source.encode(trace.source)])
         target_ids = transducer.vocabularies.target.encode(trace.target[:-1])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.tasks.task_settings import BUILT_IN
+from pellucid.config.task_settings import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pellucid"
@@ -159,6 +159,10 @@ def test_90_percent_of_functions_are_short() -> None:
     assert percentile_90 <= MAX_LINES_OF_90_PERCENT, f"the 90th percentile is {percentile_90:.0f} lines{format_table()}"
 
 
+TASK_MODULES = ("pellucid/tasks/", "pellucid/config/task_settings.py")
+"""The modules that may name a task, in addition to the default of the setting."""
+
+
 def find_task_names(source: str) -> Iterator[str]:
     """Yield the strings, other than docstrings, that are the name of a task or quote one."""
     tree, name = ast.parse(source), "|".join(BUILT_IN)
@@ -171,7 +175,7 @@ def find_task_names(source: str) -> Iterator[str]:
 
 def test_only_tasks_and_the_default_name_a_task() -> None:
     """TOML files of recipes, tests and documents may name tasks."""
-    others = {path: source for path, source in SOURCES.items() if not path.startswith("pellucid/tasks/")}
+    others = {path: source for path, source in SOURCES.items() if not path.startswith(TASK_MODULES)}
     result = [f"{path}:{violation}" for path, source in others.items() for violation in find_task_names(source)]
     default = SOURCES["pellucid/config/settings.py"].split('DEFAULT_TASK: TaskName = "transduce"')[0].count("\n") + 1
     assert result == [f"pellucid/config/settings.py:{default}: names the task 'transduce'"]
@@ -245,10 +249,7 @@ def test_the_architecture_page_orders_packages_by_imports() -> None:
     packages = [package for package, _ in read_package_table((ROOT / "docs" / "architecture.md").read_text("utf-8"))]
     for position, package in enumerate(packages):
         later = set(packages[position + 1 :]) & set(list_imported_packages(package))
-        allowed = (
-            {"tasks"} if package in ("config", "decoding") else set()
-        )  # the settings of tasks (tasks/task_settings.py)
-        assert later <= allowed, f"{package} imports {later}"
+        assert not later, f"{package} imports {later}"
 
 
 def list_imported_packages(folder: str) -> list[str]:

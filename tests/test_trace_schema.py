@@ -21,6 +21,7 @@ from sample_traces import HOSTILE_SYMBOLS, make_small_trace
 from test_trace import make_empty_trace, make_trace
 
 from pellucid.config.settings import TaskName
+from pellucid.config.task_settings import BUILT_IN
 from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.decoding.trace_schema import (
@@ -37,7 +38,6 @@ from pellucid.decoding.trace_schema import (
     list_array,
 )
 from pellucid.errors import ArgumentError, DataError
-from pellucid.tasks.task_settings import BUILT_IN
 from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.schema import PageTrace
 

@@ -10,7 +10,7 @@ from trained_runs import make_small_config
 from pellucid.config.settings import TaskName
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_tokenizers, learn_vocabularies
-from pellucid.tasks.registry import build_network, configured_task
+from pellucid.tasks.registry import build_network, get_task
 from pellucid.training.training_data import data_warnings
 
 
@@ -25,7 +25,7 @@ def find_data_warnings(
     )
     vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
     network = build_network(config, vocabularies)
-    predictor = configured_task(config).build_predictor(config, vocabularies, network, "")
+    predictor = get_task(config.task).build_predictor(config, vocabularies, network, "")
     return list(data_warnings(predictor, validation_examples))
 
 

@@ -19,8 +19,8 @@ from pellucid.data.batches import encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, learn_vocabularies
 from pellucid.decoding import preprocessing as reading
-from pellucid.decoding.answers import outputs_to_top_mass
 from pellucid.decoding.constraints import NO_CONSTRAINTS
+from pellucid.decoding.derived_traces import outputs_to_top_mass
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.decoding.preprocessing import SearchRequest
@@ -29,7 +29,7 @@ from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, ConstraintError, DataError, InputError
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.model.network import EncoderDecoder, require_seq2seq
+from pellucid.model.network import EncoderDecoder, require_encoder_decoder
 from pellucid.tasks.registry import build_network
 from pellucid.training.loop import TrainingState, fit
 from pellucid.training.optimizer import build_optimizer
@@ -38,7 +38,7 @@ from pellucid.training.optimizer import build_optimizer
 def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: str = "") -> Transducer:
     """Return an untrained transducer of sources from "abc", whose outputs have different lengths."""
     config, known = make_config(settings), make_vocabularies("abc", target, features=features)
-    network = require_seq2seq(build_network(config, known)).double().eval()
+    network = require_encoder_decoder(build_network(config, known)).double().eval()
     randomize_parameters(network, 3)
     return Transducer(config, known, network)
 
@@ -97,7 +97,7 @@ def ending_transducer(float32: bool, copying: bool) -> Transducer:
     """Return an untrained transducer whose outputs end early without a minimum length."""
     transducer = transducer_of({"decoder": {"pointer_generator": copying}})
     with torch.no_grad():
-        output_projection(require_seq2seq(transducer.network).decoder).bias[EOS] += 6.0
+        output_projection(require_encoder_decoder(transducer.network).decoder).bias[EOS] += 6.0
     if float32:
         transducer.network.float()
     return transducer
@@ -212,7 +212,7 @@ def test_the_fields_of_a_trace_are_consistent(texts: list[str]) -> None:
 def test_an_output_is_cut_at_the_maximum_length_and_unfinished() -> None:
     transducer = transducer_of({"search": {"max_length": 3}})
     with torch.no_grad():
-        output_projection(require_seq2seq(transducer.network).decoder).bias[2] = -1e4
+        output_projection(require_encoder_decoder(transducer.network).decoder).bias[2] = -1e4
     trace = transducer.predict(["ab"])[0]
     assert not trace.finished
     assert len(trace.target) == len(trace.output) == 3
@@ -284,11 +284,11 @@ def test_prediction_disables_dropout_and_restores_the_mode(training: bool) -> No
     expected = transducer.predict(["abc"])[0]
     transducer.network.train(training)
     assert_same_trace(transducer.predict(["abc"])[0], expected)
-    assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
+    assert transducer.network.training == require_encoder_decoder(transducer.network).decoder.table.training == training
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(require_seq2seq(transducer.network).decoder, "init_state", lambda memory: 1 / 0)
+        patch.setattr(require_encoder_decoder(transducer.network).decoder, "init_state", lambda memory: 1 / 0)
         transducer.predict(["abc"])
-    assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
+    assert transducer.network.training == require_encoder_decoder(transducer.network).decoder.table.training == training
 
 
 def test_symbols_are_joined_by_the_configured_tokenizer() -> None:
@@ -312,7 +312,7 @@ def test_copying_is_learned_and_attention_is_the_diagonal() -> None:
     )
     pairs, transducer = make_copy_pairs(1200, 1), transducer_of({})
     known = learn_vocabularies(pairs, transducer.tokenizers, 1)
-    transducer = Transducer(config, known, require_seq2seq(build_network(config, known)))
+    transducer = Transducer(config, known, require_encoder_decoder(build_network(config, known)))
     encoded = encode_examples(pairs, transducer.tokenizers, known)
     optimizer = build_optimizer(transducer.network, config.training)
     for _ in fit(TrainingState(transducer, optimizer, encoded, make_copy_pairs(10, 2))):

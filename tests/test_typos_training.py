@@ -22,11 +22,11 @@ from pellucid.recipes.typos.training import (
     rank_positions,
 )
 
-State = tuple[torch.Tensor, torch.Tensor]
+DecoderState = tuple[torch.Tensor, torch.Tensor]
 """Hidden state and cell of one layer for one word."""
 
 
-def step_lstm_cell(weights: list[torch.Tensor], vector: torch.Tensor, state: State) -> State:
+def step_lstm_cell(weights: list[torch.Tensor], vector: torch.Tensor, state: DecoderState) -> DecoderState:
     """Compute TensorFlow's LSTMCell with forget bias one (gates i, j, f, o) from PyTorch's weights (i, f, g, o)."""
     preactivations = weights[0] @ vector + weights[1] @ state[0] + weights[2]
     input_gate, forget_gate, candidate, output_gate = preactivations.chunk(4)
@@ -38,7 +38,7 @@ def test_network_equals_the_equations_of_the_post() -> None:
     torch.manual_seed(1)
     network = WrongLetterNetwork(TypoNetworkSizes(hidden=3, max_length=5))
 
-    def step_layers(module: nn.LSTM, vector: torch.Tensor, states: list[State]) -> torch.Tensor:
+    def step_layers(module: nn.LSTM, vector: torch.Tensor, states: list[DecoderState]) -> torch.Tensor:
         for layer in range(3):
             names = ("weight_ih", "weight_hh", "bias_ih")
             states[layer] = step_lstm_cell(
@@ -48,7 +48,7 @@ def test_network_equals_the_equations_of_the_post() -> None:
         return vector
 
     with torch.no_grad():
-        states: list[State] = [(torch.zeros(3), torch.zeros(3))] * 3
+        states: list[DecoderState] = [(torch.zeros(3), torch.zeros(3))] * 3
         word = encode_words(["cab"], 5)[0]
         assert word.tolist() == [2, 0, 1, PADDING, PADDING]
         outputs = [step_layers(network.encoder, network.embedding.weight[symbol], states) for symbol in word]

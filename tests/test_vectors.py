@@ -17,7 +17,7 @@ from pellucid.data.vectors import PretrainedVectors, read_vectors
 from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.errors import ConfigError, DataError
 from pellucid.files import write_text
-from pellucid.model.network import require_seq2seq
+from pellucid.model.network import require_encoder_decoder
 from pellucid.training.run_folder import load
 from pellucid.training.session import ModelBuilt
 
@@ -102,7 +102,7 @@ def test_a_run_starts_from_pretrained_vectors_and_needs_the_file_once(tmp_path: 
     transducer = load(tmp_path / "run")
     for table, symbols in (
         (transducer.network.encoder.table, transducer.vocabularies.source),
-        (require_seq2seq(transducer.network).decoder.table, transducer.vocabularies.target),
+        (require_encoder_decoder(transducer.network).decoder.table, transducer.vocabularies.target),
     ):
         vector, pretrained = table.weight[symbols.ids["a"]], torch.arange(1.0, 7.0)
         assert torch.equal(vector, pretrained) == (kind == "frozen") and torch.allclose(vector, pretrained, atol=0.5)

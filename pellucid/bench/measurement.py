@@ -44,11 +44,12 @@ from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
 from pellucid.kernels.compilation import cache_folder
-from pellucid.kernels.dispatch import disable_kernels, is_numba_available
+from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.cells import CELLS
 from pellucid.model.device import use_threads
 from pellucid.model.memory import AttentionCache, Memory
-from pellucid.model.network import parameter_count, require_seq2seq
+from pellucid.model.network import parameter_count, require_encoder_decoder
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
 from pellucid.training.loop import TrainingState, fit
@@ -95,7 +96,7 @@ def measure_case(request: BenchRequest) -> BenchResult:
         _step_shape(request, steps),
         timing,
         peak,
-        "plain" if request.plain or not is_numba_available() else first_call,
+        "plain" if request.plain or not load_kernels() else first_call,
     )
 
 
@@ -203,7 +204,7 @@ def _decoding_steps(request: BenchRequest) -> _TimedSteps:
 
     def decode() -> None:
         if not request.plain:
-            is_numba_available()  # loads the kernels, which decoding of a few batches alone would not do
+            load_kernels()  # which decoding of a few batches alone would not do
         traces = state.predictor.trace(next(calls))
         target_length[0] = sum(len(trace.target) for trace in traces) / len(traces)
 
@@ -396,7 +397,7 @@ def attach_clock(state: TrainingState, clock: StageClock) -> None:
         clock: Clock that the hooks switch.
     """
     _attach_loader(state, clock)
-    network = require_seq2seq(state.predictor.network)
+    network = require_encoder_decoder(state.predictor.network)
     encoder, decoder = network.encoder, network.decoder
     encoder.register_forward_pre_hook(lambda module, inputs: clock.enter(ENCODER))
     encoder.register_forward_hook(lambda module, inputs, memory: _leave_encoder(clock, memory.states))

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from pellucid.kernels.dispatch import is_numba_available
+from pellucid.kernels.kernel_loader import load_kernels
 
 FLOAT_BYTES = 4
 """Bytes of a float32 number."""
@@ -293,7 +293,7 @@ def _function_seconds(function: Callable[..., object], compiled: str, seconds: f
 def _compiled_seconds(name: str, seconds: float) -> float:
     """Return the seconds of an evaluation in a compiled loop; without a compiler, of PyTorch's tanh."""
     values, num_passes = torch.linspace(0.5, 1.5, NUM_VALUES), 16
-    if not is_numba_available():
+    if not load_kernels():
         results = torch.empty(NUM_VALUES)
         return _best_seconds(lambda: torch.tanh(values, out=results), seconds) / NUM_VALUES
     from pellucid.bench import loops  # Numba takes a second to import
@@ -304,7 +304,7 @@ def _compiled_seconds(name: str, seconds: float) -> float:
 def _reading_rate(size: float, seconds: float) -> float:
     """Return the bytes per second of repeated reads."""
     values = torch.ones(max(64, round(size / FLOAT_BYTES)))
-    if not is_numba_available():
+    if not load_kernels():
         return values.numel() * FLOAT_BYTES / _best_seconds(values.sum, seconds)
     from pellucid.bench import loops
 

@@ -33,6 +33,9 @@ Train, evaluate and inspect recurrent encoder-decoder models with attention on y
 "pellucid SUBCOMMAND --help-all" all options. Version {__version__}."""
 
 
+OUT_OF_MEMORY = "out of memory; reduce training.batch_size, search.batch_size or size"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; errors of the user are printed, not raised.
 
@@ -107,7 +110,7 @@ def _run_with_exit_code(command_line: list[str]) -> int:
         _abandon_stdout()
         return 141
     except MemoryError:
-        return _report_error("out of memory; reduce training.batch_size, search.batch_size or size")
+        return _report_error(OUT_OF_MEMORY)
     except OSError as error:
         _abandon_stdout()
         file_name = f" {error.filename}" if error.filename else ""
@@ -115,7 +118,7 @@ def _run_with_exit_code(command_line: list[str]) -> int:
     except RuntimeError as error:
         if not any(phrase in str(error) for phrase in ("not enough memory", "can't allocate memory", "out of memory")):
             raise
-        return _report_error("out of memory; reduce training.batch_size, search.batch_size or size")
+        return _report_error(OUT_OF_MEMORY)
 
 
 def _report_error(*lines: str) -> int:

@@ -72,7 +72,7 @@ class ArgumentSpec(NamedTuple):
     """Flags that a flag without its section stands for; empty for all others."""
 
 
-def argument_error(kind: type, verb: str, arguments: Sequence[str], default: object = None) -> str:
+def command_line_error(kind: type, verb: str, arguments: Sequence[str], default: object = None) -> str:
     """Return the first error of a command line.
 
     Args:
@@ -412,7 +412,7 @@ def parse_arguments(
     """
     wants_help, help_hint = HELP_ALL in arguments, f"(pellucid {verb} --help)"
     # Checked here first: tyro's messages are less specific, and it takes ten times as long.
-    if not wants_help and (error := argument_error(kind, verb, arguments, default)):
+    if not wants_help and (error := command_line_error(kind, verb, arguments, default)):
         raise InputError(f"{error} {help_hint}")
     expanded = ["--help"] if wants_help else expand_arguments(kind, arguments)
     defaults: Any = tyro.MISSING_NONPROP if default is None else default

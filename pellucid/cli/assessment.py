@@ -18,6 +18,7 @@ import msgspec
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nbest, decode_samples, read_lexicon
 from pellucid.config.settings import DataConfig, Device, Format
+from pellucid.config.task_settings import check_equal_tasks, get_task_settings
 from pellucid.data.examples import (
     STANDARD_INPUT,
     Example,
@@ -39,7 +40,6 @@ from pellucid.evaluation.assessment import (
     merge_references,
 )
 from pellucid.reporting.tables import short_names
-from pellucid.tasks.task_settings import get_task_settings
 
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
@@ -189,10 +189,11 @@ def _fill_placeholder(path: Path, name: str) -> Path:
 def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons: LexiconCache) -> AssessmentResults:
     """Assess all runs on one group; the settings of the first run determine how the file is read and tokenized."""
     from pellucid.model.device import use_threads
-    from pellucid.tasks.registry import configured_task
+    from pellucid.tasks.registry import get_task
 
     predictors = [_load_predictor(path, options, lexicons) for path in inputs.runs]
-    _check_tasks(inputs.runs, predictors)
+    tasks = (predictor.config.task for predictor in predictors)
+    check_equal_tasks(list(zip(map(str, inputs.runs), tasks, strict=True)))
     data = _data_config(predictors[0].config.data, inputs.file, options)
     reading, groups = _read_pairs(inputs, data, options)
     decoded = _group_examples(reading, [" ".join(filter(None, [inputs.group, group])) for group in groups], options)
@@ -203,7 +204,7 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
         outputs = _decode(predictor, decoded.examples, options)
         results.seconds.append(time.perf_counter() - start_time)
         run_decoded = decoded._replace(outputs=outputs)
-        reference_tokenizers, metrics = predictors[0].tokenizers, configured_task(predictor.config).metrics
+        reference_tokenizers, metrics = predictors[0].tokenizers, get_task(predictor.config.task).metrics
         results.runs.append(
             assess_outputs(path.name, run_decoded, predictor.tokenizers, reference_tokenizers, metrics, options.texts)
         )
@@ -221,16 +222,6 @@ def _load_predictor(path: Path, options: AssessmentOptions, lexicons: LexiconCac
         lexicons[predictor.config.data] = read_lexicon(predictor, options.search)
     _check_options(predictor, options)
     return predictor.with_options(DecodingOptions(lexicon=lexicons[predictor.config.data]))
-
-
-def _check_tasks(paths: Sequence[Path], predictors: "Sequence[Predictor]") -> None:
-    """Raise `InputError` if the runs have different tasks, whose scores cannot be compared."""
-    first, *others = zip(paths, (predictor.config.task for predictor in predictors), strict=True)
-    for path, task in others:
-        if task != first[1]:
-            raise InputError(
-                f"runs of different tasks cannot be compared: {first[0]} is {quote(first[1])}, {path} is {quote(task)}"
-            )
 
 
 def _check_options(predictor: "Predictor", options: AssessmentOptions) -> None:

@@ -160,7 +160,10 @@ def _configure_predictor(predictor: "Predictor", args: PredictArguments) -> "Pre
 
 
 def _examples_decoder(predictor: "Predictor", args: PredictArguments) -> ExamplesDecoder:
-    """Return the decoding function: best output, n best, or samples; `ConfigError` for contradictory options."""
+    """Return the decoding function; `ConfigError` for contradictory options.
+
+    It calls `Predictor.trace` for the best outputs, `Predictor.hypotheses` for n-best lists, or `Predictor.samples`.
+    """
     sampling = sampling_config(args)
     _check_arguments(args)
     if args.lattice and (args.output_format != "jsonl" or sampling is not None):

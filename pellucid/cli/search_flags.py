@@ -1,4 +1,4 @@
-"""Search flags of the subcommands predict and evaluate."""
+"""Search flags of the subcommands predict and evaluate, and types of flags that they share with score."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,7 @@
-"""Input of predict and score in chunks, files of target prefixes, and notes on the input after decoding."""
+"""Input of the subcommands that decode: chunks of lines, files of target prefixes, and notes on the input afterwards.
+
+Also the paths of run folders and texts for the terminal, which other subcommands use as well.
+"""
 
 import sys
 from collections import Counter

@@ -1,5 +1,5 @@
-"""Settings: frozen structs, presets, checks across settings, TOML.
+"""Settings: frozen structs, presets, settings of the tasks, checks across settings, TOML.
 
-Imports: argument_checks, error_messages, errors, files, tasks.
+Imports: argument_checks, error_messages, errors, files.
 Start with: settings.py.
 """

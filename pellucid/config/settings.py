@@ -16,7 +16,7 @@ from pellucid.argument_checks import check_arguments
 
 Size = Literal["tiny", "small", "base", "large"]
 TaskName = Annotated[str, Meta(title="task")]
-"""Name of a task: transduce, tag, classify, point, or one that is registered (tasks/task_settings.py)."""
+"""Name of a task: transduce, tag, classify, point, or one that is registered (config/task_settings.py)."""
 DEFAULT_TASK: TaskName = "transduce"
 Cell = Literal["gru", "lstm"]
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]

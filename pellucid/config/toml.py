@@ -23,11 +23,11 @@ from pellucid.argument_checks import (
 )
 from pellucid.config.presets import PRESETS, SHARED_PRESET
 from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, TaskName
+from pellucid.config.task_settings import get_task_settings, is_task, task_names
 from pellucid.config.validation import check_consistency
 from pellucid.error_messages import describe_value
 from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
 from pellucid.files import MAX_SETTINGS_SIZE, NESTING_ERROR, read_bytes
-from pellucid.tasks.task_settings import get_task_settings, is_task, task_names
 
 MAX_DOTS = 1000
 """Maximum number of dots in a line of TOML: the parser is very slow for keys of many parts."""

@@ -14,8 +14,8 @@ import msgspec
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Config, SearchConfig, memory_size
+from pellucid.config.task_settings import AUTOREGRESSIVE_REQUIREMENT, check_task, get_task_settings
 from pellucid.errors import ConfigError, quote
-from pellucid.tasks.task_settings import AUTOREGRESSIVE_REQUIREMENT, check_task, get_task_settings
 
 MAX_CONVOLUTIONS = 32
 """Maximum number of parallel convolutions."""

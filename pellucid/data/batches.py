@@ -110,11 +110,8 @@ def encode_examples(examples: Sequence[Example], tokenizers: Tokenizers, vocabul
         Source and target ids, in the narrowest unsigned integer types that hold every id. A symbol outside its
         vocabulary is UNK.
     """
-    _, target_dtype = id_dtypes(vocabularies)
-    target = encode_column(
-        [example.target for example in examples], tokenizers.target, vocabularies.target, target_dtype
-    )
-    ends = Ragged(np.full(target.num_sequences, EOS, dtype=target_dtype), np.arange(len(target.offsets)))
+    target = _encode_targets(examples, tokenizers, vocabularies)
+    ends = Ragged(np.full(target.num_sequences, EOS, dtype=target.values.dtype), np.arange(len(target.offsets)))
     return EncodedExamples(encode_sources(examples, tokenizers, vocabularies), _concatenate_rows(target, ends))
 
 
@@ -131,12 +128,15 @@ def encode_labels(examples: Sequence[Example], tokenizers: Tokenizers, vocabular
     Returns:
         Source and target ids of the examples.
     """
-    _, target_dtype = id_dtypes(vocabularies)
-    target = encode_column(
-        [example.target for example in examples], tokenizers.target, vocabularies.target, target_dtype
-    )
+    target = _encode_targets(examples, tokenizers, vocabularies)
     target.values[target.values == UNK] = PAD
     return EncodedExamples(encode_sources(examples, tokenizers, vocabularies), target)
+
+
+def _encode_targets(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> Ragged:
+    """Return the ids of the target symbols alone."""
+    _, target_dtype = id_dtypes(vocabularies)
+    return encode_column([example.target for example in examples], tokenizers.target, vocabularies.target, target_dtype)
 
 
 def encode_sources(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> Ragged:
@@ -240,7 +240,7 @@ def collate(encoded: EncodedExamples, rows: Int[np.ndarray, " B"]) -> Batch:
     return Batch(*encoded.source.pad(rows), *encoded.target.pad(rows))
 
 
-def sample_batches(
+def bucket_by_length(
     encoded: EncodedExamples, batch_size: int, batch_type: Literal["examples", "tokens"], seed: int, epoch: int
 ) -> list[Int[np.ndarray, " B"]]:
     """Return the rows of each batch of an epoch: every example once, similar lengths within a batch, shuffled order.

@@ -1,4 +1,7 @@
-"""Vocabularies of training examples, for each kind of target: sequences, labels, source positions."""
+"""Vocabularies of training examples whose targets are labels or source positions.
+
+`vocabulary.learn_vocabularies` learns those of examples whose targets are sequences.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -9,20 +12,6 @@ from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies, Vocabulary, build_vocabulary, learn_vocabularies, remove_symbol
-
-
-def learn_pair_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
-    """Return the vocabularies of training examples whose targets are sequences.
-
-    Args:
-        examples: The training examples.
-        tokenizers: The tokenizers of the run.
-        config: The configuration, which sets the minimum count of a symbol.
-
-    Raises:
-        DataError: A symbol has a reserved name or is too long.
-    """
-    return learn_vocabularies(examples, tokenizers, config.data.min_count)
 
 
 def learn_label_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
@@ -40,7 +29,7 @@ def learn_label_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers
     """
     target = build_vocabulary((tokenizers.target.split(example.target) for example in examples), 1)
     return msgspec.structs.replace(
-        learn_pair_vocabularies(examples, tokenizers, config),
+        learn_vocabularies(examples, tokenizers, config.data.min_count),
         target=remove_symbol(target, tokenizers.target.ignored_tag),
     )
 
@@ -62,7 +51,7 @@ def learn_position_vocabularies(examples: Sequence[Example], tokenizers: Tokeniz
     target = _position_vocabulary(
         (tokenizers.target.split(example.target) for example in examples), config.data.max_sequence_length
     )
-    return msgspec.structs.replace(learn_pair_vocabularies(examples, tokenizers, config), target=target)
+    return msgspec.structs.replace(learn_vocabularies(examples, tokenizers, config.data.min_count), target=target)
 
 
 def _position_vocabulary(targets: Iterable[Sequence[str]], max_position: int) -> Vocabulary:

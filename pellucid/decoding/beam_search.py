@@ -30,7 +30,7 @@ from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints, DecodePosition
-from pellucid.decoding.hypothesis_scorer import PLAIN, HypothesisScorer
+from pellucid.decoding.hypothesis_scorer import LOG_PROBABILITY, HypothesisScorer
 from pellucid.decoding.inference import Inference, SingleModelInference, StepOutput, encode_and_initialize
 from pellucid.decoding.outputs import (
     SHRINK,
@@ -59,6 +59,7 @@ from pellucid.errors import ArgumentError, NotFiniteError
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import SearchLimits
 from pellucid.model.network import Network
+from pellucid.model.recurrence import length_mask
 
 
 class RequiredSymbols(NamedTuple):
@@ -206,6 +207,15 @@ class Hypothesis(NamedTuple):
     model ranked it."""
 
 
+def hypothesis_of(output: DecodedOutput) -> Hypothesis:
+    """Return an output as a hypothesis whose score is its log-probability, the sum over its steps.
+
+    Args:
+        output: Decoded output.
+    """
+    return Hypothesis(output, float(output.log_probabilities.sum(dtype=np.float64)))
+
+
 def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str) -> Sequence[list[Hypothesis]]:
     """Return the outputs of each source unchanged, after checking that the network computed finite numbers.
 
@@ -264,7 +274,7 @@ def backtrace(
     outputs = empty_outputs(len(flat), len(steps), steps[0].weights.shape[2], steps[0].top_ids.shape[2], heads)
     for t in range(len(steps) - 1, -1, -1):
         rows = (last_steps >= t).nonzero()[0]
-        extensions[rows] = _trace_back(steps[t], outputs, (rows, t), sources[rows], extensions[rows])
+        extensions[rows] = _write_step(steps[t], outputs, (rows, t), sources[rows], extensions[rows])
     trees = [
         _search_tree(steps, source, length) if lattice and ends[source] else None
         for source, length in enumerate(lengths)
@@ -277,7 +287,7 @@ def backtrace(
     return hypotheses
 
 
-def _trace_back(
+def _write_step(
     step: BeamStep,
     outputs: BatchOutputs,
     index: tuple[Int[np.ndarray, " n"], int],
@@ -348,7 +358,7 @@ class BeamConfig(NamedTuple):
     """K, the maximum number of hypotheses per source."""
     nbest: int = 1
     """Maximum number of outputs per source."""
-    score: HypothesisScorer = PLAIN
+    score: HypothesisScorer = LOG_PROBABILITY
     """Score that ranks finished outputs; hypotheses are always pruned by log-probability."""
     constraints: Constraints = NO_CONSTRAINTS
     lattice: bool = False
@@ -482,7 +492,7 @@ def _initial_beam(inference: Inference, lengths: Int[Tensor, " B"], config: Beam
 def _initial_coverage(output: StepOutput, lengths: Int[Tensor, " B"]) -> Float[np.ndarray, "B 1 S"]:
     """Return the initial coverage: 0 at source positions, 1 beyond the source's end."""
     weights = output.weights
-    outside = torch.arange(weights.shape[1], device=weights.device) >= lengths[:, None]
+    outside = ~length_mask(lengths, weights.shape[1])
     return to_array((outside | (weights.sum(dim=1, keepdim=True) == 0)).to(torch.float32))[:, None]
 
 
@@ -538,7 +548,7 @@ def _extend_beam(
             output.logits, masks, beam.cumulative_log_probs, required, num_considered + num_listed
         )
         return extensions, np.isfinite(extensions.cumulative_log_probs)
-    num_allowed = (free_slots if config.score.plain else np.full(len(free_slots), num_considered))[:, None]
+    num_allowed = (free_slots if config.score.is_log_probability else np.full(len(free_slots), num_considered))[:, None]
     extensions = extend_hypotheses(output.logits, masks, beam.cumulative_log_probs, int(num_allowed.max()) + num_listed)
     return extensions, np.isfinite(extensions.cumulative_log_probs) & (np.arange(extensions.ids.shape[1]) < num_allowed)
 

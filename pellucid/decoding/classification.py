@@ -5,8 +5,8 @@ kept for inspection, L attention hops.
 """
 
 import math
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -15,20 +15,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
+from pellucid.config.task_settings import get_task_settings
 from pellucid.data.examples import Example, pair_error
 from pellucid.data.vocabulary import NUM_SPECIAL
-from pellucid.decoding.answers import hypothesis_of
-from pellucid.decoding.beam_search import Hypothesis
+from pellucid.decoding.beam_search import Hypothesis, hypothesis_of
 from pellucid.decoding.constraints import NO_CONSTRAINTS
+from pellucid.decoding.derived_traces import scored_trace
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import CANDIDATES, DecodedOutput, to_array
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import InferenceBatch, SearchRequest
+from pellucid.decoding.preprocessing import SearchRequest, SourceBatch
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.errors import ConfigError, DataError, quote
-from pellucid.model.reader import EncoderOnlyModel
-from pellucid.tasks.task_settings import get_task_settings
+from pellucid.model.labeling_networks import LabelingNetwork
 
 
 class BatchAnswers(NamedTuple):
@@ -104,7 +104,7 @@ class ClassificationPredictor(Predictor):
                 raise DataError(f"pair {number}: {error or 'the source is empty'}")
         symbols = [self.tokenizers.target.split(example.target) for example in examples]
 
-        def score_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def score_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
             """Score one batch.
 
             Args:
@@ -117,7 +117,7 @@ class ClassificationPredictor(Predictor):
         traces = self._decode_batches(chunk, SearchRequest(1, 1, NO_CONSTRAINTS), score_batch)
         scored = zip(traces, examples, symbols, strict=True)
         vocabulary = {*self.vocabularies.target.symbols, self.tokenizers.target.ignored_tag}
-        return [_scored_trace(trace, example.target, target, vocabulary) for (trace,), example, target in scored]
+        return [scored_trace(trace, example.target, target, vocabulary) for (trace,), example, target in scored]
 
     def distributions(self, examples: Iterable[Example]) -> list[Float[np.ndarray, "T W"]]:
         """Return the log-probability of each possible answer.
@@ -139,7 +139,7 @@ class ClassificationPredictor(Predictor):
         size = len(self.vocabularies.target)
         rows = [np.zeros((0, size)) for _ in inputs]
 
-        def store_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def store_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
             """Store the distributions of one batch.
 
             Args:
@@ -156,7 +156,7 @@ class ClassificationPredictor(Predictor):
         self._decode_batches(ExampleChunk(inputs), SearchRequest(1, 1, NO_CONSTRAINTS), store_batch)
         return rows
 
-    def answer_distributions(self, batch: InferenceBatch) -> BatchAnswers:
+    def answer_distributions(self, batch: SourceBatch) -> BatchAnswers:
         """Run all networks on a batch, and return the mean of their probabilities and attention weights.
 
         Args:
@@ -166,7 +166,7 @@ class ClassificationPredictor(Predictor):
         orders = self.members.target_id_maps or (None,)
         members = zip(self.networks, self.member_sources(batch.source), orders, strict=True)
         for network, source, order in members:
-            model = cast(EncoderOnlyModel, network)
+            model = cast(LabelingNetwork, network)
             output = model.answer(model.encoder(source, batch.lengths))
             logits = output.logits if order is None else output.logits[:, :, order]
             logits[:, :, :NUM_SPECIAL] = -torch.inf
@@ -199,7 +199,7 @@ class ClassificationPredictor(Predictor):
             chunk, SearchRequest(nbest, nbest, NO_CONSTRAINTS), lambda batch: self._predict_answers(batch, nbest)
         )
 
-    def _predict_answers(self, batch: InferenceBatch, nbest: int) -> list[list[Hypothesis]]:
+    def _predict_answers(self, batch: SourceBatch, nbest: int) -> list[list[Hypothesis]]:
         """Answer one batch: the most probable tags, or the `nbest` most probable classes or positions."""
         answers = self.answer_distributions(batch)
         top = torch.from_numpy(answers.values).topk(min(max(nbest, CANDIDATES), answers.values.shape[2] - NUM_SPECIAL))
@@ -222,7 +222,7 @@ class ClassificationPredictor(Predictor):
         """True if each source position has its own answer."""
         return get_task_settings(self.config.task).per_position
 
-    def _steps(self, batch: InferenceBatch, answers: BatchAnswers) -> list[int]:
+    def _steps(self, batch: SourceBatch, answers: BatchAnswers) -> list[int]:
         """Return the number of answers of each source of a batch."""
         positions: list[int] = batch.positions.tolist()
         return positions if self._per_position else [answers.values.shape[1]] * len(positions)
@@ -265,9 +265,3 @@ def _ranked_hypothesis(candidates: TopAnswers, rank: int, attention: AnswerAtten
 def _identity_weights(answers: int, rows: int) -> Float[np.ndarray, "B T T"]:
     """Return one identity matrix, shared by all rows: each tag attends to its own position."""
     return np.broadcast_to(identity_attention(answers, answers, 0), (rows, answers, answers))
-
-
-def _scored_trace(trace: Trace, text: str, symbols: Sequence[str], vocabulary: Container[str]) -> Trace:
-    """Return the trace of a scored target, with the target's own spelling of symbols outside the vocabulary."""
-    unknown = tuple(position for position, symbol in enumerate(symbols) if symbol not in vocabulary)
-    return replace(trace, target=tuple(symbols), output=text, origin="given", unknown_target=unknown)

@@ -18,7 +18,7 @@ from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, Sing
 from pellucid.decoding.outputs import LengthLimits, batch_length_limits
 from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import InferenceBatch
+from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.model.network import Network, has_source_features
@@ -57,11 +57,11 @@ class Ensemble(Transducer):
         """
         return self.members.combine(member_inferences)
 
-    def _initialize(self, batch: InferenceBatch) -> EnsembleInference:
+    def _initialize(self, batch: SourceBatch) -> EnsembleInference:
         """Return all members before their first step."""
         return self.members.initialize(batch.source, batch.lengths, self.options.masked)
 
-    def _run_basic_search(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
+    def _run_basic_search(self, batch: SourceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
         """Run a basic search of one batch; each member runs its steps in a kernel if one supports it."""
         limits = LengthLimits(self.config.search.min_length, self.max_length)
         config = BeamConfig(batch_length_limits(limits, len(batch.rows)), beam_size, nbest)

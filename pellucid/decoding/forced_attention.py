@@ -11,10 +11,10 @@ from torch import Tensor
 
 from pellucid.decoding.inference import Inference, StepOutput
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
-from pellucid.decoding.preprocessing import InferenceBatch
+from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.errors import InputError, quote
 from pellucid.model.attention import NoAttention
-from pellucid.model.network import Network, require_seq2seq
+from pellucid.model.network import Network, require_encoder_decoder
 
 
 class ForcedAttentionInference(NamedTuple):
@@ -60,7 +60,7 @@ def force_attention(inference: Inference, rows: dict[int, Float[Tensor, " S"]]) 
 
 
 def attention_rows(
-    options: DecodingOptions, batch: InferenceBatch, networks: tuple[Network, ...], max_steps: int
+    options: DecodingOptions, batch: SourceBatch, networks: tuple[Network, ...], max_steps: int
 ) -> dict[int, Float[Tensor, " S"]]:
     """Return the forced attention weights of each step, set to zero at masked positions and scaled to sum to one.
 
@@ -84,7 +84,7 @@ def attention_rows(
         for forced in options.forced_attention:
             _check_forced_attention(forced, number, length, max_steps)
     if options.masked and all(
-        isinstance(require_seq2seq(network).decoder.attention, NoAttention) for network in networks
+        isinstance(require_encoder_decoder(network).decoder.attention, NoAttention) for network in networks
     ):
         raise InputError("masked: the model has no attention, so no source position can be masked")
     steps = [forced.step for forced in options.forced_attention]

@@ -32,7 +32,7 @@ class HypothesisScorer(NamedTuple):
     """Weight β of the coverage penalty."""
 
     @property
-    def plain(self) -> bool:
+    def is_log_probability(self) -> bool:
         """True without normalization and coverage penalty: the score is the log-probability, which only falls."""
         return self.normalization == "none" and not self.coverage
 
@@ -90,7 +90,7 @@ class HypothesisScorer(NamedTuple):
         return bound
 
 
-PLAIN = HypothesisScorer()
+LOG_PROBABILITY = HypothesisScorer()
 
 
 def hypothesis_scorer(config: SearchConfig) -> HypothesisScorer:

@@ -18,8 +18,8 @@ from pellucid.decoding.outputs import suppressed_symbols
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, RunError
 from pellucid.model.decoder import Decoder
-from pellucid.model.memory import AttentionCache, Memory, State
-from pellucid.model.network import Network, require_seq2seq
+from pellucid.model.memory import AttentionCache, DecoderState, Memory
+from pellucid.model.network import Network, require_encoder_decoder
 
 
 class StepOutput(NamedTuple):
@@ -61,7 +61,7 @@ class SingleModelInference(NamedTuple):
     """Hypotheses of one network: its decoder, their states, and the attention cache of their sources."""
 
     decoder: Decoder
-    state: State
+    state: DecoderState
     cache: AttentionCache
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
@@ -188,7 +188,7 @@ def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[in
         hidden = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
         hidden[:, list(masked)] = True
         memory = memory._replace(masked=hidden)
-    decoder = require_seq2seq(network).decoder
+    decoder = require_encoder_decoder(network).decoder
     return SingleModelInference(decoder, decoder.init_state(memory), decoder.build_cache(memory))
 
 

@@ -76,17 +76,6 @@ Sources = Sequence[tuple[Sequence[str], int]]
 """Symbols of each source, and the number of features at their beginning."""
 
 
-def resolve_prefixes(options: DecodingOptions, num_sources: int, prefixes: Sequence[Prefix] | None) -> Sequence[Prefix]:
-    """Return one target prefix per source: `prefixes` unchanged, or without them the prefix of the options for all.
-
-    Args:
-        options: Options, whose prefix applies to every source.
-        num_sources: Number of sources.
-        prefixes: Target prefix of each source; None for the prefix of the options.
-    """
-    return [options.prefix] * num_sources if prefixes is None else prefixes
-
-
 def build_constraints(
     options: DecodingOptions,
     prefixes: Sequence[Prefix],
@@ -99,7 +88,7 @@ def build_constraints(
 
     Args:
         options: Options for all outputs; `prefix` is not read.
-        prefixes: Prefix of each source's output, as `resolve_prefixes` returns it.
+        prefixes: Prefix of each source's output; `options.prefix` for all, unless each source has its own.
         tokenizer: Tokenizer of targets.
         vocabulary: Target vocabulary.
         sources: Sources of a model that copies, whose prefixes may contain symbols of the source outside the

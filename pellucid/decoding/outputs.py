@@ -1,4 +1,4 @@
-"""Outputs of searches as arrays: ids, log-probabilities, attention weights and candidates.
+"""Outputs of searches as arrays: ids, log-probabilities, attention weights and candidates; selection of extensions.
 
 N outputs (of extensions: k·V), S source positions, T steps, V vocabulary, C candidates kept for inspection, R
 hypotheses, b sources, k hypotheses of each before a step, K after it, M attention heads.
@@ -17,7 +17,7 @@ from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.runtime import defer_signals
 from pellucid.kernels.types import InitialState, KernelSearchOutput, SearchLimits
-from pellucid.model.memory import State
+from pellucid.model.memory import DecoderState
 from pellucid.model.requests import request_of
 
 CANDIDATES = 5
@@ -68,6 +68,17 @@ class DecodedOutput(NamedTuple):
     """Attention weights of each of M heads; None for one head, and for ensembles."""
     hop_weights: Float[np.ndarray, "L S"] | None = None
     """Attention weights of each hop of a classifier with several; the last are `weights`."""
+
+
+def empty_output() -> DecodedOutput:
+    """Return the output of an empty source, for which no decoder runs: no steps, and no source positions."""
+    return DecodedOutput(
+        ids=np.zeros(0, dtype=np.int64),
+        log_probabilities=np.zeros(0, dtype=np.float32),
+        weights=np.zeros((0, 0), dtype=np.float32),
+        top_ids=np.zeros((0, 0), dtype=np.int64),
+        top_log_probabilities=np.zeros((0, 0), dtype=np.float32),
+    )
 
 
 class BatchOutputs(NamedTuple):
@@ -142,7 +153,7 @@ def suppressed_symbols(vocabulary_size: int, device: torch.device | None = None)
     return suppressed
 
 
-def initial_kernel_state(state: State) -> InitialState:
+def initial_kernel_state(state: DecoderState) -> InitialState:
     """Return the initial state of a one-layer decoder for a kernel.
 
     Args:

@@ -1,4 +1,8 @@
-"""Predictor: texts in, traces out, for every task.
+"""Predictor: texts or examples in, traces out, for every task.
+
+Three pairs of methods differ in their input only. `predict`, `nbest` and `sample` take texts, of which they make
+`Example`s; `trace`, `hypotheses` and `samples` take `Example`s. The command line reads examples: `pellucid predict`
+calls `trace`, `hypotheses` with --nbest or --top-mass, and `samples` with --sample; `pellucid score` calls `force`.
 
 Every method that decodes accepts any iterable. For a list it returns a list. For an iterator (a generator, `map`, an
 open file) it returns an iterator of the results in their order, with bounded read-ahead (`streaming`) and bounded
@@ -21,25 +25,28 @@ from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config, SearchConfig, Width
+from pellucid.config.task_settings import get_task_settings
 from pellucid.config.toml import flatten_config, override_settings
 from pellucid.config.validation import reject_unused
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, Vocabularies
-from pellucid.decoding.answers import empty_output, lexicon_answers, make_examples, outputs_to_top_mass
 from pellucid.decoding.beam_search import Hypothesis, check_finite_outputs
+from pellucid.decoding.derived_traces import lexicon_traces, outputs_to_top_mass
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_members, evaluation_modes
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
+from pellucid.decoding.outputs import empty_output
 from pellucid.decoding.preprocessing import (
-    InferenceBatch,
     SearchRequest,
+    SourceBatch,
     TokenizedSource,
-    batched,
     check_minimum,
-    encode_source_batch,
+    encode_source_chunk,
+    make_examples,
     max_output_length,
     output_length_limits,
+    split_into_batches,
     tokenize_source,
 )
 from pellucid.decoding.sampling import SamplingConfig
@@ -49,7 +56,6 @@ from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.device import check_process
 from pellucid.model.network import EncoderDecoder, Network, has_source_features
-from pellucid.tasks.task_settings import get_task_settings
 
 Prefixes = Iterable[Prefix] | None
 """Prefix of each output, as a text or its symbols; None for the prefix of the options."""
@@ -247,7 +253,7 @@ class Predictor(ABC):
     def predict(
         self, sources: Iterable[str], features: Features = None, prefixes: Prefixes = None
     ) -> list[Trace] | Iterator[Trace]:
-        """Return the best output of each source text.
+        """Return the best output of each source text; calls `trace`.
 
         Args:
             sources: Source texts: a list, or an iterator.
@@ -286,7 +292,7 @@ class Predictor(ABC):
     def nbest(
         self, sources: Iterable[str], count: int, features: Features = None, top_mass: float = 1.0
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Return the n-best list of each source text; see `hypotheses`.
+        """Return the n-best list of each source text; calls `hypotheses`.
 
         Args:
             sources: Source texts: a list, or an iterator.
@@ -327,7 +333,7 @@ class Predictor(ABC):
     def sample(
         self, sources: Iterable[str], sampling: SamplingConfig, features: Features = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Sample outputs of each source text; see `samples`, with sources numbered from 0.
+        """Sample outputs of each source text, as `samples` does, with sources numbered from 0.
 
         Args:
             sources: Source texts: a list, or an iterator.
@@ -360,6 +366,8 @@ class Predictor(ABC):
 
     def trace(self, examples: Iterable[Example], prefixes: Prefixes = None) -> list[Trace] | Iterator[Trace]:
         """Return the best output of each example; targets are ignored. Sources of similar length share batches.
+
+        `pellucid predict` calls this method, and so does `predict`, which takes texts.
 
         Args:
             examples: Examples: a list, or an iterator.
@@ -408,6 +416,8 @@ class Predictor(ABC):
         self, examples: Iterable[Example], count: int, top_mass: float = 1.0, prefixes: Prefixes = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
         """Return the n-best list of each example; `Trace.probability` is normalized over the list before it is cut.
+
+        `pellucid predict --nbest` calls this method, and so does `nbest`, which takes texts.
 
         Args:
             examples: Examples; their targets are ignored.
@@ -463,6 +473,7 @@ class Predictor(ABC):
         """Sample outputs of each example from the distribution of an autoregressive model.
 
         A sample depends on the seed, the number of its example and its own number, and not on other examples.
+        `pellucid predict --sample` calls this method.
 
         Args:
             examples: Examples; their targets are ignored.
@@ -546,17 +557,17 @@ class Predictor(ABC):
         self,
         chunk: ExampleChunk,
         request: SearchRequest,
-        decode_batch: Callable[[InferenceBatch], list[list[Hypothesis]]],
+        decode_batch: Callable[[SourceBatch], list[list[Hypothesis]]],
     ) -> list[list[Trace]]:
         """Decode examples batch by batch, except empty sources and those that the lexicon answers."""
         numbered = enumerate(chunk.examples, start=chunk.first + 1)
         tokenized_sources = [
             tokenize_source(example, number, self.tokenizers, self.config.data) for number, example in numbered
         ]
-        tokenized_sources, sources = encode_source_batch(
+        tokenized_sources, sources = encode_source_chunk(
             chunk.examples, tokenized_sources, self.vocabularies, self.tokenizers, self.config
         )
-        traces = lexicon_answers(
+        traces = lexicon_traces(
             tokenized_sources, self.options.lexicon, self.tokenizers, self.vocabularies.target, request
         )
         by_length = np.argsort(sources.lengths, kind="stable").tolist()
@@ -568,7 +579,7 @@ class Predictor(ABC):
             self.evaluation_mode(),
             disable_kernels_unless_worth_loading(len(order) * request.hypotheses, device.type),
         ):
-            for batch_rows in batched(order, sources.lengths, request, size):
+            for batch_rows in split_into_batches(order, sources.lengths, request, size):
                 rows = np.array(batch_rows)
                 source, lengths = sources.pad(rows)
                 batch_sources = [tokenized_sources[row] for row in rows.tolist()]
@@ -577,7 +588,7 @@ class Predictor(ABC):
                 if self._forbids_all(request):
                     check_minimum(batch_sources, limits, rows + chunk.first, self.vocabularies.target, self._copies)
                 positions = torch.tensor([len(tokenized.source) for tokenized in batch_sources], device=device)
-                batch = InferenceBatch(rows, source.to(device), lengths.to(device), limits, positions, chunk.first)
+                batch = SourceBatch(rows, source.to(device), lengths.to(device), limits, positions, chunk.first)
                 for row, hypotheses in zip(
                     rows.tolist(), check_finite_outputs(decode_batch(batch), self.name), strict=True
                 ):
@@ -597,9 +608,9 @@ class Predictor(ABC):
         return self.config.decoder.pointer_generator
 
     @cached_property
-    def _ranked_by_score(self) -> bool:
+    def _ranks_by_log_probability(self) -> bool:
         """True if a search ranks outputs by their log-probability alone."""
-        return hypothesis_scorer(self.config.search).plain
+        return hypothesis_scorer(self.config.search).is_log_probability
 
     def _forbids_all(self, request: SearchRequest) -> bool:
         """Return whether every symbol of the vocabulary is forbidden."""
@@ -625,7 +636,7 @@ class Predictor(ABC):
         ended = bool(len(output.ids)) and int(output.ids[-1]) == EOS
         symbols = tuple(self._named(output.ids, source).tolist())
         pair_ngram_score = None if hypothesis is None else hypothesis.pair_ngram_score
-        plain = hypothesis is None or (self._ranked_by_score and pair_ngram_score is None)
+        is_log_probability = hypothesis is None or (self._ranks_by_log_probability and pair_ngram_score is None)
         lattice = None
         if hypothesis is not None and hypothesis.tree is not None:
             names = self._named(hypothesis.tree.ids, source)
@@ -643,7 +654,7 @@ class Predictor(ABC):
             top_symbols=tuple(map(tuple, self._named(output.top_ids, source).tolist())),
             top_log_probabilities=output.top_log_probabilities,
             rank=rank,
-            search_score=None if plain or hypothesis is None else hypothesis.score,
+            search_score=None if is_log_probability or hypothesis is None else hypothesis.score,
             pair_ngram_score=None if pair_ngram_score is None or np.isinf(pair_ngram_score) else pair_ngram_score,
             forced=tuple(range(min(prefix_length, len(symbols)))),
             forced_attention=tuple(

@@ -1,4 +1,4 @@
-"""Preprocessing: examples to tokenized sources, ids and batches.
+"""Preprocessing: texts to examples, tokenized sources, ids and batches; the length limits of their outputs.
 
 B sources of a batch, S source positions.
 """
@@ -7,7 +7,9 @@ import inspect
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from io import TextIOBase
+from itertools import repeat
 from types import FrameType
 from typing import NamedTuple
 
@@ -16,15 +18,41 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config, DataConfig, SearchConfig
 from pellucid.data.batches import Ragged, encode_sources, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_for_decoder, extend_sources, input_symbols
+from pellucid.data.lines import strip_newline
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies, Vocabulary
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.outputs import BatchLengthLimits
+from pellucid.decoding.streaming import pair_up
 from pellucid.errors import ConfigError, ConstraintError, DataError
+
+
+def make_examples(sources: Iterable[str], features: Iterable[str] | None) -> list[Example] | Iterator[Example]:
+    """Return one example per source, with an empty target: a list, or an iterator if `sources` is an iterator.
+
+    Args:
+        sources: Source texts. The lines of an open text file are read without their ends.
+        features: One features text per source; None for a model without features.
+
+    Raises:
+        ArgumentError: An argument is not an iterable of texts.
+        DataError: The numbers of sources and features differ. An iterator raises either error where it reaches it.
+    """
+    sources = convert_argument("sources", _without_line_ends(sources), Iterable[str])
+    features = convert_argument("features", _without_line_ends(features), Iterable[str] | None)
+    pairs = zip(sources, repeat("")) if features is None else pair_up(sources, features, "features", "features text")
+    examples = (Example(source, "", tags) for source, tags in pairs)
+    return examples if isinstance(sources, Iterator) else list(examples)
+
+
+def _without_line_ends(texts: Iterable[str] | None) -> Iterable[str] | None:
+    """Return the lines of an open text file without their ends; any other argument as it is, checked or not."""
+    return map(strip_newline, texts) if texts is not None and issubclass(type(texts), TextIOBase) else texts
 
 
 class TokenizedSource(NamedTuple):
@@ -42,7 +70,7 @@ class TokenizedSource(NamedTuple):
     """Features whose embeddings are added to every symbol; they have no positions."""
 
 
-class InferenceBatch(NamedTuple):
+class SourceBatch(NamedTuple):
     """One batch to decode."""
 
     rows: Int[np.ndarray, " B"]
@@ -57,7 +85,7 @@ class InferenceBatch(NamedTuple):
     first: int = 0
     """Number of the first example of the chunk among all given ones, from 0."""
 
-    def take(self, rows: Sequence[int]) -> "InferenceBatch":
+    def take(self, rows: Sequence[int]) -> "SourceBatch":
         """Return some sources of the batch, in any order; a source may be repeated.
 
         Args:
@@ -65,7 +93,7 @@ class InferenceBatch(NamedTuple):
         """
         index = torch.tensor(rows, device=self.source.device)
         limits = BatchLengthLimits(self.limits.minimum[rows], self.limits.maximum[rows])
-        return InferenceBatch(
+        return SourceBatch(
             self.rows[rows], self.source[index], self.lengths[index], limits, self.positions[index], self.first
         )
 
@@ -134,7 +162,7 @@ def copyable_sources(
     return list(sources)
 
 
-def encode_source_batch(
+def encode_source_chunk(
     examples: Sequence[Example],
     tokenized: Sequence[TokenizedSource],
     vocabularies: Vocabularies,
@@ -186,7 +214,7 @@ class SearchRequest(NamedTuple):
         return max(1, min(size, MAX_HYPOTHESES // self.hypotheses))
 
 
-def batched(
+def split_into_batches(
     rows: Sequence[int], lengths: Int[np.ndarray, " N"], request: SearchRequest, size: int
 ) -> Iterator[Sequence[int]]:
     """Yield the rows of each batch, in order: at most `request.batch_size(size)`, and fewer for long sources.

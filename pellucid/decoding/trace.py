@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import DEFAULT_TASK, TaskName
+from pellucid.config.task_settings import get_task_settings, is_task, task_names
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, UNK
 from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace_schema import (
@@ -37,7 +38,6 @@ from pellucid.decoding.trace_schema import (
 )
 from pellucid.error_messages import choice_message, describe_value
 from pellucid.errors import ArgumentError, DataError, quote
-from pellucid.tasks.task_settings import get_task_settings, is_task, task_names
 
 
 class TraceDisplay(NamedTuple):

@@ -13,22 +13,22 @@ from pellucid.argument_checks import convert_argument
 from pellucid.data.batches import to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.answers import hypothesis_of, sampled_traces, scored_trace
-from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, beam_stepwise
+from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, beam_stepwise, hypothesis_of
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
+from pellucid.decoding.derived_traces import sampled_traces, scored_trace
 from pellucid.decoding.forced_attention import attention_rows, force_attention
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
-from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints, resolve_prefixes
+from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.decoding.pair_ngram_member import PairNgramMember, TargetIds, missing_outputs, output_ids, rank_by_both
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import InferenceBatch, SearchRequest, copyable_sources, encode_targets
+from pellucid.decoding.preprocessing import SearchRequest, SourceBatch, copyable_sources, encode_targets
 from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.decoding.streaming import ExampleChunk
-from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace import END, Trace
 from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
 from pellucid.kernels.backend import ComputationRequest, present_fields, settings_of
 from pellucid.kernels.dispatch import is_basic_search
@@ -78,7 +78,7 @@ class Transducer(Predictor):
         """
         return member_inferences[0]
 
-    def initialize(self, batch: InferenceBatch) -> Inference:
+    def initialize(self, batch: SourceBatch) -> Inference:
         """Encode the sources and return one empty hypothesis per source, with the options that change attention.
 
         Args:
@@ -90,7 +90,7 @@ class Transducer(Predictor):
         rows = self.forced_attention_rows(batch)  # checks the masked positions, before they are used
         return force_attention(self._initialize(batch), rows)
 
-    def forced_attention_rows(self, batch: InferenceBatch) -> dict[int, Float[Tensor, " S"]]:
+    def forced_attention_rows(self, batch: SourceBatch) -> dict[int, Float[Tensor, " S"]]:
         """Return the forced attention weights of the options, after checking these and the masked positions.
 
         Args:
@@ -106,7 +106,7 @@ class Transducer(Predictor):
         max_steps = max(self.max_length, self.config.data.max_sequence_length)
         return attention_rows(self.options, batch, self.networks, max_steps)
 
-    def _initialize(self, batch: InferenceBatch) -> Inference:
+    def _initialize(self, batch: SourceBatch) -> Inference:
         """Return the model before its first step, without forced attention."""
         return encode_and_initialize(self.network, batch.source, batch.lengths, self.options.masked)
 
@@ -134,7 +134,7 @@ class Transducer(Predictor):
         ranks_by_both = self._ranks_by_both
         num_kept = beam_size if ranks_by_both else min(nbest, beam_size)
 
-        def search_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def search_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
             """Search one batch.
 
             Args:
@@ -164,12 +164,12 @@ class Transducer(Predictor):
         return (
             self.pair_ngram is not None
             and self.config.search.pair_ngram
-            and self._ranked_by_score
+            and self._ranks_by_log_probability
             and not changes_attention
         )
 
     def _rank_by_both(
-        self, batch: InferenceBatch, found: Sequence[Sequence[Hypothesis]], constraints: Constraints, nbest: int
+        self, batch: SourceBatch, found: Sequence[Sequence[Hypothesis]], constraints: Constraints, nbest: int
     ) -> list[list[Hypothesis]]:
         """Return the best outputs of each source by the network and by the pair n-gram model.
 
@@ -196,7 +196,7 @@ class Transducer(Predictor):
             ranked.append(rank_by_both(hypotheses, values, weight, nbest))
         return ranked
 
-    def _score_outputs(self, batch: InferenceBatch, outputs: Sequence[tuple[int, TargetIds]]) -> list[DecodedOutput]:
+    def _score_outputs(self, batch: SourceBatch, outputs: Sequence[tuple[int, TargetIds]]) -> list[DecodedOutput]:
         """Return outputs, given by the row of their source and their target ids, with the network's probabilities."""
         if not outputs:
             return []
@@ -217,7 +217,7 @@ class Transducer(Predictor):
         self._refuse_lattice("sampling")
         constraints = self._constraints(chunk)
 
-        def sample_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def sample_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
             """Sample one batch.
 
             Args:
@@ -247,7 +247,7 @@ class Transducer(Predictor):
         vocabularies, copying = self.vocabularies, self.config.decoder.pointer_generator
         targets = encode_targets(examples, symbols, vocabularies, self.tokenizers, self.config)
 
-        def score_batch(batch: InferenceBatch) -> list[list[Hypothesis]]:
+        def score_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
             """Score one batch.
 
             Args:
@@ -263,14 +263,14 @@ class Transducer(Predictor):
         )
         ids = vocabularies.target.ids
         return [
-            scored_trace(traces[0], example.target, target, {*ids, *traces[0].source} if copying else ids)
+            scored_trace(traces[0], example.target, target, {*ids, *traces[0].source} if copying else ids, (END,))
             for traces, example, target in zip(scored, examples, symbols, strict=True)
         ]
 
     def _constraints(self, chunk: ExampleChunk) -> Constraints:
         """Return the constraints of the options, in ids."""
         sources = copyable_sources(chunk.examples, self.tokenizers, self.config)
-        texts = resolve_prefixes(self.options, len(chunk.examples), chunk.prefixes)
+        texts = [self.options.prefix] * len(chunk.examples) if chunk.prefixes is None else chunk.prefixes
         first, max_length = None if chunk.prefixes is None else chunk.first, self.max_length
         constraints = build_constraints(
             self.options, texts, self.tokenizers.target, self.vocabularies.target, sources, first
@@ -292,7 +292,7 @@ class Transducer(Predictor):
         )
         return request_of("search", next(self.network.parameters()), properties)
 
-    def _run_basic_search(self, batch: InferenceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
+    def _run_basic_search(self, batch: SourceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
         """Run a basic search of one batch (`is_basic_search`), in a kernel if one supports it."""
         # A basic search has no length ratios, so that all sources have the same limits.
         limits = LengthLimits(self.config.search.min_length, self.max_length)

@@ -568,10 +568,7 @@ def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusS
     """
     from sacrebleu.metrics.bleu import BLEU  # the import takes half a second, and only texts need it
 
-    _check_texts(outputs, references)
-    metric = BLEU()
-    score = metric.corpus_score(list(outputs), _sacrebleu_references(references)).score
-    return CorpusScore(float(score), str(metric.get_signature()))
+    return _corpus_score(BLEU(), outputs, references)
 
 
 @check_arguments
@@ -590,8 +587,16 @@ def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusS
     """
     from sacrebleu.metrics.chrf import CHRF
 
+    return _corpus_score(CHRF(), outputs, references)
+
+
+def _corpus_score(
+    metric: Any,  # noqa: ANN401 (a metric of sacrebleu, which is imported late)
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+) -> CorpusScore:
+    """Return the score of all outputs by a metric of sacrebleu, with its signature."""
     _check_texts(outputs, references)
-    metric = CHRF()
     score = metric.corpus_score(list(outputs), _sacrebleu_references(references)).score
     return CorpusScore(float(score), str(metric.get_signature()))
 

@@ -20,7 +20,7 @@ from pellucid.decoding.forced_decoding import score_targets, step_log_probabilit
 from pellucid.decoding.inference import Inference, SingleModelInference, initialize_from_memory
 from pellucid.decoding.outputs import suppressed_symbols, to_array
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import InferenceBatch
+from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.inspection.replay import (
@@ -183,7 +183,7 @@ def _log_probabilities(inference: Inference, target: Int[Tensor, "c T"]) -> Floa
 
 
 def _encode_changed(
-    transducer: Predictor, batch: InferenceBatch, change: Callable[[Float[Tensor, "c S E"]], Float[Tensor, "c S E"]]
+    transducer: Predictor, batch: SourceBatch, change: Callable[[Float[Tensor, "c S E"]], Float[Tensor, "c S E"]]
 ) -> Inference:
     """Return the model over changed embeddings."""
     model = require_transducer(transducer, "transducer")
@@ -200,7 +200,7 @@ def _repeated(replay: Replay, rows: int) -> Replay:
     """Repeat one trace."""
     batch, steps = replay.batch, replay.steps * rows
     source, lengths, positions = batch.source.repeat(rows, 1), batch.lengths.repeat(rows), batch.positions.repeat(rows)
-    repeated = InferenceBatch(batch.rows.repeat(rows), source, lengths, batch.limits, positions)
+    repeated = SourceBatch(batch.rows.repeat(rows), source, lengths, batch.limits, positions)
     return Replay(repeated, replay.target.repeat(rows, 1), steps)
 
 

@@ -24,7 +24,7 @@ from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import build_replays, check_finite, checked_traces, evaluation_context
 from pellucid.model.attention import NoAttention
-from pellucid.model.network import require_seq2seq
+from pellucid.model.network import require_encoder_decoder
 
 Permutations = Annotated[int, Meta(ge=1, le=10_000)]
 """Number of permutations per step; all of them are in memory at the same time."""
@@ -68,7 +68,9 @@ def permute_attention(
         Jain & Wallace 2019, section 4.2.1 and algorithm 1 (100 permutations, median).
     """
     require_transducer(transducer, "transducer")
-    if all(isinstance(require_seq2seq(network).decoder.attention, NoAttention) for network in transducer.networks):
+    if all(
+        isinstance(require_encoder_decoder(network).decoder.attention, NoAttention) for network in transducer.networks
+    ):
         raise ArgumentError("transducer: expected a model with attention, whose weights can be permuted")
     (trace,) = checked_traces(transducer, [trace], "trace")
     generator = np.random.default_rng(seed)

@@ -22,12 +22,12 @@ from pellucid.decoding.forced_attention import ForcedAttentionInference
 from pellucid.decoding.inference import SingleModelInference
 from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import InferenceBatch, encode_source_ids
+from pellucid.decoding.preprocessing import SourceBatch, encode_source_ids
 from pellucid.decoding.trace import UNKNOWN, Trace, checked_fields
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
-from pellucid.model.memory import State, Step
+from pellucid.model.memory import DecoderState, Step
 
 MAX_REPLAY_POSITIONS = 2**15
 """Maximum number of padded source positions in a batch, which bounds the memory of keys and states."""
@@ -95,7 +95,7 @@ class ReplaySize(NamedTuple):
 class Replay(NamedTuple):
     """Batch of traces in ids, whose outputs are decoded again."""
 
-    batch: InferenceBatch
+    batch: SourceBatch
     """Sources; `batch.rows` are the indices of the traces among those given to `build_replays`."""
     target: Int[Tensor, "B T"]
     """Ids of the outputs, with EOS where it was written, padded."""
@@ -153,7 +153,7 @@ def _replay(
     device = next(transducer.network.parameters()).device
     (source, lengths), (target, steps) = (ragged.pad(rows) for ragged in pairs)
     positions, limits = lengths - torch.tensor(added), BatchLengthLimits(np.zeros(len(rows), np.int64), steps.numpy())
-    batch = InferenceBatch(rows, source.to(device), lengths.to(device), limits, positions.to(device))
+    batch = SourceBatch(rows, source.to(device), lengths.to(device), limits, positions.to(device))
     return Replay(batch, target.to(device), steps.tolist())
 
 
@@ -267,7 +267,7 @@ class ReplayStep(NamedTuple):
 
     symbols: Int[Tensor, " B"]
     """Previous symbols, the decoder inputs."""
-    before: State
+    before: DecoderState
     """Decoder state before the step."""
     step: Step
     """Results of the step, with the state after it."""

@@ -30,7 +30,7 @@ from pellucid.inspection.states import layer_outputs
 from pellucid.model.attention import MonotonicAttention, NoAttention
 from pellucid.model.decoder import AttendThenStep
 from pellucid.model.memory import AttentionCache
-from pellucid.model.network import require_seq2seq
+from pellucid.model.network import require_encoder_decoder
 
 
 class ScoreDecomposition(NamedTuple):
@@ -97,7 +97,7 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
         Aitken et al. 2021, "Understanding how encoder-decoder architectures attend", NeurIPS, section 3.
     """
     require_transducer(transducer, "transducer")
-    attention = require_seq2seq(transducer.network).decoder.attention
+    attention = require_encoder_decoder(transducer.network).decoder.attention
     if isinstance(attention, NoAttention | MonotonicAttention):
         raise ArgumentError("transducer: expected a model with attention by a softmax, whose scores can be decomposed")
     sums, total = np.zeros(3), 0.0

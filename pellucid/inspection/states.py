@@ -28,7 +28,7 @@ from pellucid.inspection.replay import (
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.decoder import AttendThenStep, Decoder
 from pellucid.model.encoder import Encoder
-from pellucid.model.recurrence import Inputs, reverse_sequence, run_forward
+from pellucid.model.recurrence import Inputs, reverse_sequence, run_cell
 
 Gates = dict[str, Float[Tensor, "B *steps H"]]
 """Gate activations by name: "encoder forwards update", "decoder forget"; "encoder layer 2 forwards update"."""
@@ -74,7 +74,7 @@ def _row_gates(
 ) -> Gates:
     """Return the gates of one cell along every row."""
     ordered = reverse_sequence(inputs, lengths) if backwards else inputs
-    states = run_forward(cell, ordered)
+    states = run_cell(cell, ordered)
     before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], dim=1)
     flat = gates_of(cell, cell.project(ordered).flatten(0, 1), before.flatten(0, 1))
     gates = {name: values.view(*states.shape[:2], -1) for name, values in flat.items()}

@@ -7,13 +7,10 @@ not list. So a new setting, a new decoding option or a new optional field switch
 decided what the backend does with it; none is ignored silently.
 """
 
-import warnings
 from collections.abc import Callable, Container, Hashable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, lru_cache
 from typing import Any, Literal
-
-from pellucid.errors import abbreviate_reason
 
 Computation = Literal[
     "recurrence",  # recurrent cells over whole sequences
@@ -21,7 +18,7 @@ Computation = Literal[
     "attention",  # of all queries
     "unroll",  # the decoder over known symbols
     "step",  # one decoder step
-    "search",  # the options of a search, with any network
+    "search",  # no computation: the options of a search, which decide whether it is basic (dispatch.is_basic_search)
     "greedy",  # all steps of a greedy search
     "beam",  # all steps of a beam search
     "ranking",  # the best symbols of a step
@@ -84,12 +81,11 @@ class Backend:
     name: str
     """Torch, Numba or Triton."""
     supported_values: Mapping[Computation, SupportedValues] = field(repr=False)
-    is_available: Callable[[], bool] = field(repr=False)
-    """Returns whether this machine can run the backend; the first call may load or compile kernels, and warns where
-    they fail to compile."""
+    load: Callable[[], bool] = field(repr=False)
+    """Loads or compiles the kernels at its first call, and returns whether this machine can run them; warns if not."""
 
     def supports(self, request: ComputationRequest) -> bool:
-        """Return whether the backend lists every property of the request with its value. It may still be unavailable.
+        """Return whether the backend lists every property of the request with its value; loads nothing.
 
         Args:
             request: The computation and its properties.
@@ -175,18 +171,3 @@ def _optional_fields(section: str, value_type: Hashable) -> tuple[tuple[str, str
     else:
         defaults = getattr(value_type, "_field_defaults")  # noqa: B009 (the class is typed as hashable)
     return tuple((name, f"{section}.{name}", default) for name, default in defaults.items())
-
-
-def compiles(warm_up: Callable[[], None], consequence: str) -> bool:
-    """Run the function that compiles kernels; return False, with a warning that gives the reason, if it fails.
-
-    Args:
-        warm_up: Function that compiles the kernels; any exception means that they do not compile.
-        consequence: Beginning of the warning: what happens without the kernels.
-    """
-    try:
-        warm_up()
-    except Exception as error:  # a compiler may fail in any way on an unknown machine
-        warnings.warn(f"{consequence}, slower: {abbreviate_reason(error)}", stacklevel=3)
-        return False
-    return True

@@ -1,21 +1,20 @@
-"""Selection of the backend that computes: availability, supported settings, and the only place that decides.
+"""Selection of the backend that computes: the supported settings, and the only place that compares requests with them.
 
-Each computation is described by a `ComputationRequest`. A compiled backend is selected if it supports every property of
-the request, is available, and is not disabled by `disable_kernels()` or by the environment variable PELLUCID_PLAIN=1.
-Every other request is computed in plain PyTorch, by the reference implementation in model/ and decoding/.
+The modules that compute ask `use_kernel`, in model/, decoding/ and training/, and call the kernel or PyTorch. Each
+computation is described by a `ComputationRequest`. A compiled backend is selected if it supports every property of the
+request, its kernels can be loaded, and it is not disabled by `disable_kernels()` or by the environment variable
+PELLUCID_PLAIN=1. Every other request is computed in plain PyTorch, by the reference implementation in model/ and
+decoding/.
 
 The tables name every setting on which a computation may depend; `ANYTHING` marks settings of which the kernels compute
 all values, or that matter only before or after the kernels.
 """
 
 import os
-import subprocess
-import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import get_args
 
 from pellucid.kernels.backend import (
@@ -25,92 +24,15 @@ from pellucid.kernels.backend import (
     Computation,
     ComputationRequest,
     SupportedValues,
-    compiles,
 )
-from pellucid.kernels.compilation import cache_folder, clear_cache, compile_lock, is_damaged, is_filled, mark_filled
+from pellucid.kernels.compilation import is_filled
+from pellucid.kernels.kernel_loader import are_kernels_loaded, load_kernels, load_triton_kernel
 from pellucid.kernels.types import CELL_LAYOUTS, SCORES
 
 WORTH_LOADING = 500
 """Number of hypotheses from which kernels save more time in a search than loading them takes, approximately."""
 MAX_TRITON_POSITIONS = 8192
 """Largest number of source positions of the kernel for GPUs: one program holds them all."""
-
-
-@cache
-def is_numba_available() -> bool:
-    """Return whether the Numba kernels can be compiled here; if not, warn once with the reason.
-
-    The first call loads the kernels from the disk (about a second) or compiles them (up to a minute).
-    """
-    return compiles(_warm_up_once, "everything runs without compiled kernels")
-
-
-def _warm_up_once() -> None:
-    """Load the kernels from the disk, or compile them in one process while the others wait."""
-    with nullcontext() if is_filled() else compile_lock():
-        _warm_up_from_disk()
-
-
-def _warm_up_from_disk() -> None:
-    """Load the kernels from the disk; compile them first if they are missing or damaged."""
-    filled, damaged = is_filled(), is_damaged()
-    if filled and not damaged:
-        try:
-            _warm_up()
-        except (ImportError, MemoryError, OSError):  # no compiler or no memory: the files are not the cause
-            raise
-        except Exception:  # a damaged file may raise any error in its reader
-            damaged = True
-        else:
-            return
-    if damaged:
-        clear_cache()
-    if cache_folder() is not None:
-        _compile_in_child()
-    _warm_up()
-    if filled:
-        warnings.warn("the compiled kernels on the disk were damaged; they are compiled again", stacklevel=5)
-    mark_filled()
-
-
-PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from pellucid.kernels.dispatch import _warm_up; _warm_up()"
-
-
-def _compile_in_child() -> None:
-    """Compile all kernels in a child process, which stores them on the disk.
-
-    Kernels round differently in the process that compiled them than in one that loads them from the disk. So every
-    process loads them, and a training that is interrupted in its first process resumes to the same bits.
-
-    Raises:
-        RuntimeError: The process failed; the message is the last line of its error output.
-    """
-    command = [sys.executable, "-c", PROGRAM, *sys.path]
-    completed = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
-    if completed.returncode:
-        raise RuntimeError((completed.stderr.strip().splitlines() or [f"exit code {completed.returncode}"])[-1])
-
-
-def _warm_up() -> None:
-    """Load or compile the kernels for the processor."""
-    # Numba takes long to import.
-    from pellucid.kernels import adam, attention, cross_entropy, decoder_step, recurrence, search, unroll
-
-    for module in (recurrence, attention, unroll, decoder_step, search, cross_entropy, adam):
-        module.warm_up()
-
-
-@cache
-def is_triton_available() -> bool:
-    """Return whether Triton is installed and compiles its kernel for this GPU; if not, warn once with the reason."""
-    return compiles(_warm_up_triton, "attention runs without its kernel for GPUs")
-
-
-def _warm_up_triton() -> None:
-    """Compile the kernels for the GPU."""
-    from pellucid.kernels.triton_attention import warm_up  # Triton is an extra
-
-    warm_up()
 
 
 PROCESSOR: SupportedValues = {"device": {"cpu"}, "dtype": {"float32"}, "gradients": ANYTHING}
@@ -207,7 +129,7 @@ NUMBA = Backend(
         "cross_entropy": PROCESSOR,
         "adam": PROCESSOR,
     },
-    lambda: is_numba_available(),
+    load_kernels,
 )
 """The kernels for CPUs."""
 TRITON = Backend(
@@ -225,13 +147,14 @@ TRITON = Backend(
             "memory.masked": {False},
         }
     },
-    lambda: is_triton_available(),
+    load_triton_kernel,
 )
 """The kernel for GPUs: additive attention."""
 TORCH = Backend(
     "Torch", {**dict.fromkeys(get_args(Computation), AllProperties()), "search": BASIC_SEARCH}, lambda: True
 )
-"""The reference, which computes everything. Its basic searches are `greedy` and `beam`."""
+"""The reference in PyTorch, which computes every request. Of the searches it declares only the basic ones, as `NUMBA`
+does; `beam_stepwise` in decoding/ computes all others."""
 
 COMPILED: tuple[Backend, ...] = (TRITON, NUMBA)
 
@@ -249,7 +172,7 @@ def disable_kernels() -> Iterator[None]:
 
 
 def choose_backend(request: ComputationRequest) -> Backend:
-    """Return the backend that computes a request: Triton or Numba if one supports it and is available, else `TORCH`.
+    """Return the backend that computes a request: Triton or Numba if one supports it and can be loaded, else `TORCH`.
 
     The first request that a compiled backend supports loads or compiles its kernels.
 
@@ -257,7 +180,7 @@ def choose_backend(request: ComputationRequest) -> Backend:
         request: The computation and its properties.
     """
     supporting = _first_supporting(request)
-    if supporting is None or are_kernels_disabled() or not supporting.is_available():
+    if supporting is None or are_kernels_disabled() or not supporting.load():
         return TORCH
     return supporting
 
@@ -305,11 +228,11 @@ def disable_kernels_unless_worth_loading(hypotheses: int, device: str) -> Iterat
         hypotheses: Number of hypotheses of the search, over the sources of a chunk.
         device: Type of the device, "cpu" or "cuda".
     """
-    loaded = device != "cpu" or bool(is_numba_available.cache_info().currsize)
+    loaded = device != "cpu" or are_kernels_loaded()
     with nullcontext() if loaded or (hypotheses >= WORTH_LOADING and is_filled()) else disable_kernels():
         yield
 
 
 def will_compile() -> bool:
     """Return whether the next training on a CPU has to compile the kernels first: none are loaded or on the disk."""
-    return not are_kernels_disabled() and not is_numba_available.cache_info().currsize and not is_filled()
+    return not are_kernels_disabled() and not are_kernels_loaded() and not is_filled()

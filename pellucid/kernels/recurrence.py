@@ -77,7 +77,8 @@ def run_recurrence_numpy(
     """Return the states of each direction, run from zero over every row on projected_inputs[symbol] = W x + b.
 
     The first direction runs from a row's first position to its last, the second from its last to its first. No
-    gradients: tensor_functions.py computes them.
+    gradients: tensor_functions.py computes them. This is the entry for programs without PyTorch; a network calls
+    tensor_functions.run_recurrence, which calls `run_groups` for slices of the batch.
 
     Args:
         directions: Projected inputs and parameters of one or two directions of the same size.

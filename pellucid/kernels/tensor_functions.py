@@ -186,11 +186,11 @@ def project_keys(
         bias: Bias of the projection; None for none.
     """
     arguments = memory, weight, weight.new_zeros(0) if bias is None else bias
-    keys: Tensor = _Projected.apply(*arguments)  # type: ignore[no-untyped-call]
+    keys: Tensor = _ProjectKeys.apply(*arguments)  # type: ignore[no-untyped-call]
     return keys
 
 
-class _Projected(torch.autograd.Function):
+class _ProjectKeys(torch.autograd.Function):
     """Forward and backward by the kernels, one slice of the rows per thread."""
 
     @staticmethod
@@ -275,7 +275,7 @@ def unroll_decoder(
     return DecoderTensors(hiddens, contexts, weights, hiddens[:, -1], cells)
 
 
-class _Gradients(NamedTuple):
+class _UnrollTensors(NamedTuple):
     """Gradients of all arguments of the steps except ids and lengths."""
 
     projected_inputs: Tensor
@@ -293,7 +293,7 @@ class _Gradients(NamedTuple):
     initial_weights: Tensor
 
 
-PARAMETERS = _Gradients._fields.index("keys")
+PARAMETERS = _UnrollTensors._fields.index("keys")
 """Number of tensors that are parameters of the decoder; the later ones have one entry per row."""
 
 
@@ -324,7 +324,7 @@ class _Unrolled(torch.autograd.Function):
             score_layout: Layout of the attention score.
             symbols: Row of the projected inputs for each step.
             lengths: Number of source positions of each row.
-            *tensors: The fields of `_Gradients`.
+            *tensors: The fields of `_UnrollTensors`.
         """
         arrays = _arrays(*tensors)
         parameters = DecoderParameters(cell_layout, score_layout, *arrays[:PARAMETERS])
@@ -344,7 +344,9 @@ class _Unrolled(torch.autograd.Function):
             ctx: Context of autograd.
             *grad_outputs: Gradients of the results; None where nothing depends on a result.
         """
-        arguments = _Gradients(*ctx.saved_tensors)  # raises if a parameter was changed in place: the slices hold arrays
+        arguments = _UnrollTensors(
+            *ctx.saved_tensors
+        )  # raises if a parameter was changed in place: the slices hold arrays
         if ctx.slices is None:
             raise RuntimeError(
                 "the backward pass ran already: its buffers are freed, so it runs only once for each forward pass"
@@ -354,15 +356,10 @@ class _Unrolled(torch.autograd.Function):
         gradients = tuple(None if gradient is None else gradient.numpy() for gradient in grad_outputs)
         task = partial(_slice_gradients, ctx.parameters, gradients, memory_gradients)
         slice_gradients = thread_map(task, slices)
-        return None, None, None, None, *map(_joined, _Gradients._fields, zip(*slice_gradients, strict=True))
+        return None, None, None, None, *map(_joined, _UnrollTensors._fields, zip(*slice_gradients, strict=True))
 
 
-def _zero_rows() -> Float[Tensor, "0 0"]:
-    """Return the gradient of a matrix that a score does not have."""
-    return torch.zeros(0, 0, dtype=torch.float32)
-
-
-def _memory_gradients(arguments: _Gradients, scorer: Scorer) -> _MemoryGradientTensors:
+def _memory_gradients(arguments: _UnrollTensors, scorer: Scorer) -> _MemoryGradientTensors:
     """Return uninitialized tensors for the gradients of all rows."""
     keys = torch.empty(arguments.keys.shape, dtype=torch.float32)
     if scorer.layout.adds_key_gradients:
@@ -375,7 +372,7 @@ def _slice_gradients(
     grad_outputs: tuple[np.ndarray | None, ...],
     memory_gradients: _MemoryGradientTensors,
     unrolled: unroll.UnrolledSlice,
-) -> _Gradients:
+) -> _UnrollTensors:
     """Return the gradients of one slice of the rows; those of parameters are products over its steps, summed later."""
     state_gradients, factors = unroll.unroll_slice_backward(
         parameters, grad_outputs, unroll.MemoryGradients(*_arrays(*memory_gradients)), unrolled
@@ -390,7 +387,7 @@ def _slice_gradients(
         torch.mm(buffers[recurrent_buffer_index(layout, gate)].T, states, out=recurrent[gate])
         torch.mm(buffers[gate].T, contexts, out=context[gate])
     projected = unrolled.attention.scorer.layout.projects_query
-    return _Gradients(
+    return _UnrollTensors(
         projected_inputs=torch.from_numpy(factors.projected_inputs),
         bias_n=_bias_n_gradient(layout, buffers),
         recurrent=recurrent.flatten(0, 1),

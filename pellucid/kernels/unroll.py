@@ -153,6 +153,8 @@ def unroll_decoder_numpy(
 ) -> DecoderOutput:
     """Return the results of all decoder steps over known symbols; each step attends from the previous state.
 
+    This is the entry for programs without PyTorch; a network calls tensor_functions.unroll_decoder.
+
     Args:
         parameters: Parameters of a decoder step.
         symbols: Decoder input ids, which are rows of `parameters.projected_inputs`.

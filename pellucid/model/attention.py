@@ -211,7 +211,7 @@ class AdditiveAttention(ScoredAttention):
         Args:
             memory: Encoder output.
         """
-        return _projected(self.key_projection, memory.states)
+        return _project_keys(self.key_projection, memory.states)
 
     def scores(self, query: Float[Tensor, "B K H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B K S"]:
         """Return vᵀ tanh(W q + keys).
@@ -349,10 +349,10 @@ class GeneralAttention(DotProductAttention):
         Args:
             memory: Encoder output.
         """
-        return _projected(self.key_projection, memory.states)
+        return _project_keys(self.key_projection, memory.states)
 
 
-def _projected(projection: nn.Linear, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S A"]:
+def _project_keys(projection: nn.Linear, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S A"]:
     """Return the keys. In training a kernel projects them into the order in which the unrolled decoder reads them."""
     if use_kernel(request_of("keys", states)):
         from pellucid.kernels.tensor_functions import project_keys  # Numba takes a second to import
@@ -403,7 +403,7 @@ class LocationSensitiveAttention(Attention):
         Args:
             memory: Encoder output.
         """
-        return _projected(self.key_projection, memory.states)
+        return _project_keys(self.key_projection, memory.states)
 
     def forward(
         self,

@@ -19,7 +19,15 @@ from pellucid.kernels.types import SCORES, AttentionInputs, DecoderParameters, O
 from pellucid.model.attention import build_attention
 from pellucid.model.cells import CELLS, LayerState, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
-from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderKernel, Memory, Seq2SeqOutput, State, Step
+from pellucid.model.memory import (
+    AttentionCache,
+    AttentionOutput,
+    DecoderKernel,
+    DecoderState,
+    Memory,
+    NetworkOutput,
+    Step,
+)
 from pellucid.model.output_layers import (
     OutputLayer,
     OutputLayerInputs,
@@ -58,11 +66,11 @@ class UnstackedState(NamedTuple):
     attention_state: Float[Tensor, "R S"] | None = None
     input_feed: Float[Tensor, "R F"] | None = None
 
-    def stack(self) -> State:
+    def stack(self) -> DecoderState:
         """Return the state with the layers stacked."""
         cells = [layer.cell_state for layer in self.layers if layer.cell_state is not None]
         hidden = torch.stack([layer.hidden for layer in self.layers], dim=1)
-        return State(hidden, torch.stack(cells, dim=1) if cells else None, self.input_feed, self.attention_state)
+        return DecoderState(hidden, torch.stack(cells, dim=1) if cells else None, self.input_feed, self.attention_state)
 
 
 class DecoderStep(NamedTuple):
@@ -189,7 +197,7 @@ class Decoder(nn.Module, ABC):
         )
         return request_of(computation, cache.keys, properties)
 
-    def init_state(self, memory: Memory) -> State:
+    def init_state(self, memory: Memory) -> DecoderState:
         """Return s_0: zero, or h = tanh(W m + b) and c = W' m + b' from the final or the mean encoder state m.
 
         `DecoderConfig.init_hidden` selects one. m is the final state of the top layer, or the mean over positions.
@@ -201,18 +209,17 @@ class Decoder(nn.Module, ABC):
         attention_state, has_cell_state = self.attention.initial_weights(memory), CELLS[self.config.cell].has_cell_state
         if self.bridge is None:
             zero = memory.states.new_zeros(shape)
-            return State(zero, zero if has_cell_state else None, attention_state=attention_state)
-        if self.config.init_hidden == "mean":
-            summary = memory.states.sum(dim=1) / memory.lengths[:, None]
-        else:
-            summary = memory.final.hidden[:, -1]
+            return DecoderState(zero, zero if has_cell_state else None, attention_state=attention_state)
+        summary = memory.summary("mean" if self.config.init_hidden == "mean" else "final")
         parts = self.bridge(summary).to(summary.dtype).unflatten(-1, (-1, *shape[1:]))
-        return State(torch.tanh(parts[:, 0]), parts[:, 1] if has_cell_state else None, attention_state=attention_state)
+        return DecoderState(
+            torch.tanh(parts[:, 0]), parts[:, 1] if has_cell_state else None, attention_state=attention_state
+        )
 
     def step(
         self,
         symbols: Int[Tensor, " R"],
-        state: State,
+        state: DecoderState,
         cache: AttentionCache,
         override: Float[Tensor, "R S"] | None = None,
     ) -> Step:
@@ -233,7 +240,7 @@ class Decoder(nn.Module, ABC):
         readout = ReadoutInputs(result.output, result.attention.context, result.attention.weights)
         return Step(self.logits(symbols, readout, cache), result.state.stack(), result.attention)
 
-    def unroll(self, symbols: Int[Tensor, "B T"], state: State, cache: AttentionCache) -> Seq2SeqOutput:
+    def unroll(self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: AttentionCache) -> NetworkOutput:
         """Take all steps over known symbols, as in training (teacher forcing).
 
         The projections of the symbols and the logits are computed for all steps at once.
@@ -259,7 +266,7 @@ class Decoder(nn.Module, ABC):
 
     def output_of_steps(
         self, symbols: Int[Tensor, "B T"], readout: ReadoutInputs, cache: AttentionCache, final_state: UnstackedState
-    ) -> Seq2SeqOutput:
+    ) -> NetworkOutput:
         """Apply the output layer to all steps, and return the result of `unroll` without the weights of heads.
 
         Args:
@@ -271,7 +278,7 @@ class Decoder(nn.Module, ABC):
         readout = self._drop_readout(readout, cache.dropout_masks)
         vocabulary_logits = self._vocabulary_logits(readout)
         logits = self.mix_copy(vocabulary_logits, symbols, readout, cache)
-        return Seq2SeqOutput(
+        return NetworkOutput(
             logits, readout.weights, final_state.stack(), generated=None if self.copying is None else vocabulary_logits
         )
 
@@ -405,7 +412,7 @@ class Decoder(nn.Module, ABC):
         return DropoutMasks(cells, outputs, self.table.draw_dropped_tokens(rows))
 
 
-def unstack(state: State) -> UnstackedState:
+def unstack(state: DecoderState) -> UnstackedState:
     """Return a state with one tensor per layer: the inverse of `UnstackedState.stack`.
 
     Args:
@@ -457,7 +464,7 @@ class AttendThenStep(Decoder):
     def step(
         self,
         symbols: Int[Tensor, " R"],
-        state: State,
+        state: DecoderState,
         cache: AttentionCache,
         override: Float[Tensor, "R S"] | None = None,
     ) -> Step:
@@ -476,7 +483,7 @@ class AttendThenStep(Decoder):
             return step._replace(logits=self.mix_copy(step.logits, known_symbols, readout, cache))
         return super().step(symbols, state, cache, override)
 
-    def unroll(self, symbols: Int[Tensor, "B T"], state: State, cache: AttentionCache) -> Seq2SeqOutput:
+    def unroll(self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: AttentionCache) -> NetworkOutput:
         """Take all steps over known symbols; a kernel computes them at once if one supports the request.
 
         Args:
@@ -508,7 +515,9 @@ class AttendThenStep(Decoder):
         layers, output = self.step_layers(preactivations, state.layers, cache.dropout_masks)
         return DecoderStep(UnstackedState(layers, attention.attention_state), attention, output)
 
-    def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, cache: AttentionCache) -> Seq2SeqOutput:
+    def _unroll_compiled(
+        self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: AttentionCache
+    ) -> NetworkOutput:
         """Take all steps by a kernel."""
         from pellucid.kernels.tensor_functions import unroll_decoder  # Numba takes a second to import
 
@@ -546,7 +555,7 @@ def _attention_inputs(cache: AttentionCache) -> AttentionInputs:
     return AttentionInputs(cache.keys, cache.memory.states, cache.memory.lengths)
 
 
-def _step_compiled(symbols: Int[Tensor, " R"], state: State, prepared: DecoderKernel) -> Step:
+def _step_compiled(symbols: Int[Tensor, " R"], state: DecoderState, prepared: DecoderKernel) -> Step:
     """Take one step by a kernel."""
     layer = unstack(state).layers[0]
     result = prepared.step(symbols, layer.hidden, layer.cell_state, state.attention_state)
@@ -579,7 +588,7 @@ class StepThenAttend(Decoder):
         input_size = output_layer_input_size(config.output, config.hidden_size, sizes.memory)
         self.combination = nn.Linear(input_size, config.hidden_size, bias=False)
 
-    def init_state(self, memory: Memory) -> State:
+    def init_state(self, memory: Memory) -> DecoderState:
         """Return s_0 as `Decoder.init_state` does; with input feeding, the attentional state a_0 is zero.
 
         Args:

@@ -15,12 +15,13 @@ from pellucid.data.vocabulary import UNK
 from pellucid.errors import ArgumentError
 from pellucid.model.cells import RecurrentCell, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
-from pellucid.model.memory import Memory, State
+from pellucid.model.memory import DecoderState, Memory
 from pellucid.model.recurrence import (
     Inputs,
     RecurrentLayerOutput,
     draw_mask,
     draw_recurrent_masks,
+    length_mask,
     output_norms,
     run_rnn,
 )
@@ -59,7 +60,7 @@ class Convolutions(nn.Module):
             vectors: Embedded sources.
             lengths: Number of real positions of each row.
         """
-        mask = (torch.arange(vectors.shape[1], device=vectors.device) < lengths[:, None])[:, None]
+        mask = length_mask(lengths, vectors.shape[1])[:, None]
         masked = vectors.transpose(1, 2) * mask
         feature_maps = [torch.relu(layer(nn.functional.pad(masked, _same_padding(layer)))) for layer in self.layers]
         return (torch.cat(feature_maps, dim=1) * mask).transpose(1, 2)
@@ -148,7 +149,7 @@ class Encoder(nn.Module):
             states, final = self.forward_layer(layer, inputs, states, lengths)
             inputs = Inputs(self._apply_dropout(states))
             finals.append(final)
-        return Memory(inputs.vectors, lengths, State(torch.stack(finals, dim=1)), source)
+        return Memory(inputs.vectors, lengths, DecoderState(torch.stack(finals, dim=1)), source)
 
     def prepare_inputs(
         self, inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
@@ -264,6 +265,5 @@ def _normalized(normalization: nn.Module, states: Float[Tensor, "B S D"], length
     """Return normalized states, still zero beyond each row's length."""
     if isinstance(normalization, nn.Identity):
         return states
-    mask = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
     normalized: Tensor = normalization(states)
-    return normalized * mask[:, :, None]
+    return normalized * length_mask(lengths, states.shape[1])[:, :, None]

@@ -52,9 +52,8 @@ def copying_cross_entropy(
         label_smoothing: ε, which is spread over the V symbols.
         vocabulary_size: V.
     """
-    target_log_probabilities = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
     uniform_term = log_probabilities[:, :, :vocabulary_size].mean(dim=2) if label_smoothing else 0.0
-    return -_mean((1 - label_smoothing) * target_log_probabilities + label_smoothing * uniform_term, target)
+    return _smoothed_cross_entropy(log_probabilities, target, label_smoothing, uniform_term)
 
 
 def generated_cross_entropy(
@@ -83,10 +82,9 @@ def pointing_cross_entropy(
         target: Target id of the position, one per source.
         label_smoothing: ε, which is spread over the real positions.
     """
-    target_log_probabilities = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
     is_possible = log_probabilities > -torch.inf
     uniform_term = log_probabilities.masked_fill(~is_possible, 0).sum(dim=2) / is_possible.sum(dim=2)
-    return -_mean((1 - label_smoothing) * target_log_probabilities + label_smoothing * uniform_term, target)
+    return _smoothed_cross_entropy(log_probabilities, target, label_smoothing, uniform_term)
 
 
 def coverage_loss(weights: Float[Tensor, "B T S"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
@@ -122,6 +120,17 @@ def symmetric_kl(
     p, q = first_logits.log_softmax(dim=2), second_logits.log_softmax(dim=2)
     divergence = (p.exp() - q.exp()) * (p.masked_fill(impossible, 0) - q.masked_fill(impossible, 0))
     return _mean(divergence.sum(dim=2), target)
+
+
+def _smoothed_cross_entropy(
+    log_probabilities: Float[Tensor, "B T W"],
+    target: Int[Tensor, "B T"],
+    label_smoothing: float,
+    uniform_term: Float[Tensor, "B T"] | float,
+) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy; label smoothing adds ε times the mean log-probability of the symbols."""
+    target_log_probabilities = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
+    return -_mean((1 - label_smoothing) * target_log_probabilities + label_smoothing * uniform_term, target)
 
 
 def _mean(values: Float[Tensor, "B T"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:

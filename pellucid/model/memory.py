@@ -4,17 +4,16 @@ B batch, S source positions, T target positions, R hypotheses of all sources (as
 layers, D memory, H hidden, F attentional state, A attention units, N heads, V vocabulary.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.kernels.types import KernelStepOutput
-from pellucid.model.recurrence import DropoutMasks
+from pellucid.model.recurrence import DropoutMasks, length_mask
 
 
-class State(NamedTuple):
+class DecoderState(NamedTuple):
     """Recurrent state of all layers between two steps, one row per source or hypothesis."""
 
     hidden: Float[Tensor, "B L H"]
@@ -26,7 +25,7 @@ class State(NamedTuple):
     attention_state: Float[Tensor, "B S"] | None = None
     """The attention weights of the previous step, zero beyond a row's length; None if attention does not read them."""
 
-    def index_select(self, rows: Int[Tensor, " R"]) -> "State":
+    def index_select(self, rows: Int[Tensor, " R"]) -> "DecoderState":
         """Return the state of some rows.
 
         Args:
@@ -35,7 +34,7 @@ class State(NamedTuple):
         cell_state, input_feed, attention_state = (
             None if part is None else part.index_select(0, rows) for part in self[1:]
         )
-        return State(self.hidden.index_select(0, rows), cell_state, input_feed, attention_state)
+        return DecoderState(self.hidden.index_select(0, rows), cell_state, input_feed, attention_state)
 
 
 class Memory(NamedTuple):
@@ -45,7 +44,7 @@ class Memory(NamedTuple):
     """State of the top layer at each source position; zeros beyond a row's length."""
     lengths: Int[Tensor, " B"]
     """Number of positions of each source."""
-    final: State
+    final: DecoderState
     """The final hidden state of each layer, both directions merged; its other fields are None."""
     source: Int[Tensor, "B S"] | None = None
     """The source ids, for decoders with a pointer-generator."""
@@ -54,7 +53,15 @@ class Memory(NamedTuple):
 
     def mask(self) -> Bool[Tensor, "B S"]:
         """Return True at real positions, False at padding."""
-        return torch.arange(self.states.shape[1], device=self.states.device) < self.lengths[:, None]
+        return length_mask(self.lengths, self.states.shape[1])
+
+    def summary(self, kind: Literal["final", "mean"]) -> Float[Tensor, "B D"]:
+        """Return one vector for each source: the final state of the top layer, or the mean state over real positions.
+
+        Args:
+            kind: Which of them.
+        """
+        return self.final.hidden[:, -1] if kind == "final" else self.states.sum(dim=1) / self.lengths[:, None]
 
     def attention_mask(self) -> Bool[Tensor, "B S"]:
         """Return True where attention is allowed: at real positions that are not masked."""
@@ -93,7 +100,10 @@ class DecoderKernel(Protocol):
 
 
 class AttentionCache(NamedTuple):
-    """A memory with the keys of attention, which are computed once for each source."""
+    """Inputs of a decoder that are equal at all steps: a memory, the keys of attention, and optional parts.
+
+    `Decoder.build_cache` computes all of them before the first step.
+    """
 
     memory: Memory
     keys: Float[Tensor, "B S A"]
@@ -151,19 +161,19 @@ class Step(NamedTuple):
 
     logits: Float[Tensor, "R V"]
     """Logits of the next symbols; with a pointer-generator, log-probabilities of V + S symbols."""
-    state: State
+    state: DecoderState
     """State after the step."""
     attention: AttentionOutput
 
 
-class Seq2SeqOutput(NamedTuple):
+class NetworkOutput(NamedTuple):
     """Results of a network for a batch: of all decoder steps over known symbols, or of all answers of a classifier."""
 
     logits: Float[Tensor, "B T V"]
     """Logits of each target position; with a pointer-generator, log-probabilities of V + S symbols."""
     weights: Float[Tensor, "B T S"]
     """Attention weights of each target position; S is 0 for a tagger."""
-    state: State
+    state: DecoderState
     """The decoder state after the last step; without a decoder, the final state of the encoder."""
     heads: Float[Tensor, "B T N S"] | None = None
     """The weights of each head; None for a single head."""

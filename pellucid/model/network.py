@@ -15,7 +15,7 @@ from pellucid.data.vocabulary import BOS, UNK, Vocabularies
 from pellucid.errors import ArgumentError, InputError
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims, StepThenAttend
 from pellucid.model.encoder import Encoder
-from pellucid.model.memory import Seq2SeqOutput
+from pellucid.model.memory import NetworkOutput
 from pellucid.model.pointer_generator import copied_ids
 
 
@@ -37,20 +37,20 @@ class Network(nn.Module, ABC):
         """Return V, the number of target symbols, special ones included."""
 
     @abstractmethod
-    def forward(self, batch: Batch) -> Seq2SeqOutput:
+    def forward(self, batch: Batch) -> NetworkOutput:
         """Return the logits of every output symbol of a batch, as the loss needs them.
 
         Args:
             batch: Sources and targets.
         """
 
-    def _empty_output(self, batch: Batch) -> Seq2SeqOutput:
+    def _empty_output(self, batch: Batch) -> NetworkOutput:
         """Return the output of a batch without rows: that of one row of the same width, without this row."""
         source, target = (ids.new_full((1, max(1, ids.shape[1])), UNK) for ids in (batch.source, batch.target))
         lengths = [ids.new_full((1,), ids.shape[1]) for ids in (source, target)]
         logits, weights, state, *others = self(Batch(source, lengths[0], target, lengths[1]))
         state = state.index_select(target.new_empty(0))
-        return Seq2SeqOutput(logits[:0], weights[:0], state, *(None if part is None else part[:0] for part in others))
+        return NetworkOutput(logits[:0], weights[:0], state, *(None if part is None else part[:0] for part in others))
 
 
 class EncoderDecoder(Network):
@@ -71,7 +71,7 @@ class EncoderDecoder(Network):
         """Return V, the number of target symbols, special ones included."""
         return self.decoder.table.weight.shape[0]
 
-    def forward(self, batch: Batch) -> Seq2SeqOutput:
+    def forward(self, batch: Batch) -> NetworkOutput:
         """Return every target symbol's logits given the source and the true previous symbols (teacher forcing).
 
         Args:
@@ -102,7 +102,7 @@ class EncoderDecoder(Network):
             raise ArgumentError(f"target: expected ids from 0 to {self.vocabulary_size - 1}, got {wrong}")
 
 
-def require_seq2seq(network: Network) -> EncoderDecoder:
+def require_encoder_decoder(network: Network) -> EncoderDecoder:
     """Return the network unchanged if it is an encoder-decoder.
 
     Args:

@@ -160,12 +160,12 @@ def run_rnn_torch(
         masks: Recurrent dropout of each cell; default none.
     """
     dense = inputs.to_dense()
-    states = [run_forward(cells[0], dense, masks[0])]
+    states = [run_cell(cells[0], dense, masks[0])]
     last = [gather_last(states[0], lengths)]
     for cell in cells[1:]:
-        states.append(reverse_sequence(run_forward(cell, reverse_sequence(dense, lengths), masks[1]), lengths))
+        states.append(reverse_sequence(run_cell(cell, reverse_sequence(dense, lengths), masks[1]), lengths))
         last.append(states[1][:, 0])
-    is_real = torch.arange(dense.shape[1], device=dense.device) < lengths[:, None]
+    is_real = length_mask(lengths, dense.shape[1])
     return RecurrentLayerOutput(torch.stack(states, dim=2) * is_real[:, :, None, None], torch.stack(last, dim=1))
 
 
@@ -198,7 +198,7 @@ def run_rnn_numba(
     return RecurrentLayerOutput(*run_recurrence(directions, symbols, lengths))
 
 
-def run_forward(
+def run_cell(
     cell: RecurrentCell, inputs: Float[Tensor, "B S E"], mask: RecurrentMask = NO_DROPOUT
 ) -> Float[Tensor, "B S H"]:
     """Return the hidden states of a cell run from zero over all positions of every row; lengths are ignored.
@@ -220,12 +220,22 @@ def run_forward(
 
 
 def _run_stepwise(cell: RecurrentCell, inputs: Float[Tensor, "B S E"], mask: RecurrentMask) -> Float[Tensor, "B S H"]:
-    """Compute `run_forward` step by step."""
+    """Compute `run_cell` step by step."""
     state, states = cell.initial_state(inputs.new_zeros(len(inputs), cell.hidden_size)), list[Tensor]()
     for projected in cell.project(inputs).unbind(dim=1):
         state = cell.step(projected, state, mask)
         states.append(state.hidden)
     return torch.stack(states, dim=1)
+
+
+def length_mask(lengths: Int[Tensor, " B"], num_positions: int) -> Bool[Tensor, "B S"]:
+    """Return True at the real positions of each row, False beyond its length.
+
+    Args:
+        lengths: Number of real positions of each row.
+        num_positions: S.
+    """
+    return torch.arange(num_positions, device=lengths.device) < lengths[:, None]
 
 
 def reverse_sequence(values: Int[Tensor, "B S"] | Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Tensor:

@@ -22,7 +22,7 @@ from pellucid.model.network import parameter_count
 from pellucid.recipes.experiments import ExperimentSuite, ExperimentTraining, ensemble_name, plan_trainings, read_pairs
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest
-from pellucid.tasks.registry import configured_task
+from pellucid.tasks.registry import get_task
 from pellucid.training.run_folder import load, read_log
 from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.report_parts import ExampleOutput
@@ -403,7 +403,7 @@ def _report_page(suite: LabelSuite, runs: Sequence[LabelRun], additional_parts: 
         introduction=f"{experiments.introduction}\n\nCurves, errors, settings: {first.experiment}, {first.label}.",
         summary=[(f"test {name}", score.text) for name, score in first.scores.test.scores.items()],
         log=first.log,
-        validation_metrics=suite.validation_metrics or configured_task(first.config).metrics.validation_metrics,
+        validation_metrics=suite.validation_metrics or get_task(first.config.task).metrics.validation_metrics,
         errors=first.worst_examples,
         config_toml=to_toml(first.config),
         parts=[*parts, *additional_parts, *tables],

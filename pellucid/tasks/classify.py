@@ -3,13 +3,13 @@
 import msgspec
 
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import CLASSIFY
 from pellucid.evaluation.label_metrics import score_labels
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
+from pellucid.model.labeling_networks import Classifier
 from pellucid.model.network import Network, NetworkParts, build_decoder
-from pellucid.model.reader import Classifier
 from pellucid.tasks.task import LabelingTask, TaskLabels, describe_encoder
-from pellucid.tasks.task_settings import CLASSIFY
 
 
 class ClassificationTask(LabelingTask):

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import POINT
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.target_vocabularies import learn_position_vocabularies
@@ -16,12 +17,11 @@ from pellucid.evaluation.label_metrics import score_positions
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
 from pellucid.model.attention import build_attention
+from pellucid.model.labeling_networks import Pointer, Query
 from pellucid.model.losses import pointing_cross_entropy
-from pellucid.model.memory import Seq2SeqOutput
+from pellucid.model.memory import NetworkOutput
 from pellucid.model.network import Network, NetworkParts
-from pellucid.model.reader import Pointer, Query
 from pellucid.tasks.task import LabelingTask, TaskLabels, describe_encoder
-from pellucid.tasks.task_settings import POINT
 
 
 class PointingTask(LabelingTask):
@@ -88,18 +88,16 @@ class PointingTask(LabelingTask):
         attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
         return Pointer(parts.encoder, query, attention, sizes.vocabulary - NUM_SPECIAL)
 
-    def loss(
-        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
-    ) -> Float[Tensor, ""]:
+    def loss(self, network: Network, output: NetworkOutput, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
         """Return the mean cross-entropy over source positions, in nats per source.
 
         Args:
             network: Not read.
-            unrolled: Outputs of the network for the batch.
+            output: Outputs of the network for the batch.
             batch: Batch.
             label_smoothing: Target probability, 0 to 1, that is spread over all positions of the source.
         """
-        return pointing_cross_entropy(unrolled.logits, batch.target, label_smoothing)
+        return pointing_cross_entropy(output.logits, batch.target, label_smoothing)
 
     def describe_architecture(self, config: Config) -> str:
         """Describe encoder and attention, in a sentence without its full stop.

@@ -1,17 +1,21 @@
-"""Task registry: the task of a configuration, and the network and ensemble that it builds."""
+"""The task of a name or configuration, and the network and ensemble that it builds.
+
+The settings of the tasks, and the list of registered and declared tasks, are in config/task_settings.py.
+"""
 
 from collections.abc import Sequence
 
 import torch
 
 from pellucid.argument_checks import argument_error
+from pellucid.config import task_settings
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.ensemble import join_members
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ConfigError, quote
 from pellucid.model.network import Network, build_parts, seeded
-from pellucid.tasks import classify, point, tag, task_settings, transduce
+from pellucid.tasks import classify, point, tag, transduce
 from pellucid.tasks.task import Task
 
 BUILT_IN: dict[str, Task] = {task.settings.name: task for task in (transduce.TASK, tag.TASK, classify.TASK, point.TASK)}
@@ -63,18 +67,6 @@ def get_task(name: str) -> Task:
     return task
 
 
-def configured_task(config: Config) -> Task:
-    """Return the task that a configuration names.
-
-    Args:
-        config: Configuration.
-
-    Raises:
-        ConfigError: As in `get_task`.
-    """
-    return get_task(config.task)
-
-
 def build_network(config: Config, vocabularies: Vocabularies) -> Network:
     """Return a new network, in training mode, with random parameters from the seed of the configuration.
 
@@ -88,7 +80,7 @@ def build_network(config: Config, vocabularies: Vocabularies) -> Network:
         ConfigError: As in `get_task`.
     """
     with seeded(config.seed):
-        return configured_task(config).build_network(build_parts(config, vocabularies))
+        return get_task(config.task).build_network(build_parts(config, vocabularies))
 
 
 def build_meta_network(config: Config, vocabularies: Vocabularies) -> Network:
@@ -116,4 +108,4 @@ def build_ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Predic
         RunError: There is no model, or two differ in task, target symbols or tokenization (`join_members`).
     """
     joined = join_members(members, names)
-    return configured_task(joined.config).build_ensemble(joined)
+    return get_task(joined.config.task).build_ensemble(joined)

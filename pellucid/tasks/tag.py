@@ -1,14 +1,14 @@
 """Task "tag": one tag for each source symbol."""
 
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import TAG
 from pellucid.evaluation.label_metrics import chunk_metrics_for_log, score_labels
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, tag_rates
+from pellucid.model.labeling_networks import Tagger
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.output_layers import TokenClassificationHead
-from pellucid.model.reader import Tagger
 from pellucid.tasks.task import LabelingTask, TaskLabels, describe_encoder
-from pellucid.tasks.task_settings import TAG
 
 
 class TaggingTask(LabelingTask):

@@ -1,7 +1,7 @@
 """Task: a base class for the kinds of models, with everything that distinguishes them.
 
 Training, evaluation, command line and page call the methods of a task and never ask which task it is. A new task is a
-subclass that is registered with `pellucid.register_task` or declared as an entry point (tasks/task_settings.py).
+subclass that is registered with `pellucid.register_task` or declared as an entry point (config/task_settings.py).
 
 B batch, T target positions, V vocabulary.
 """
@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import TaskSettings
 from pellucid.data.batches import Batch, EncodedExamples, encode_labels
 from pellucid.data.examples import Example
 from pellucid.data.target_vocabularies import learn_label_vocabularies
@@ -24,9 +25,8 @@ from pellucid.decoding.ensemble import JoinedPredictors
 from pellucid.decoding.predictor import Predictor
 from pellucid.evaluation.task_metrics import TaskMetrics
 from pellucid.model.losses import cross_entropy
-from pellucid.model.memory import Seq2SeqOutput
+from pellucid.model.memory import NetworkOutput
 from pellucid.model.network import Network, NetworkParts
-from pellucid.tasks.task_settings import TaskSettings
 from pellucid.tasks.task_view import TaskView
 
 ATTENTION_CAPTION = "Attention shows where the model looked, not why it decided."
@@ -131,21 +131,19 @@ class Task(ABC):
             parts: Encoder, sizes and configuration.
         """
 
-    def loss(
-        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
-    ) -> Float[Tensor, ""]:
+    def loss(self, network: Network, output: NetworkOutput, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
         """Return the loss of a batch, by default the cross-entropy of its targets.
 
         Args:
             network: The network.
-            unrolled: Outputs of the network for the batch.
+            output: Outputs of the network for the batch.
             batch: The batch.
             label_smoothing: Target probability, 0 to 1, that is spread over all symbols.
 
         Returns:
             The mean over target positions, in nats.
         """
-        return cross_entropy(unrolled.logits, batch.target, label_smoothing)
+        return cross_entropy(output.logits, batch.target, label_smoothing)
 
     @abstractmethod
     def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
@@ -223,7 +221,9 @@ class LabelingTask(Task):
 
 
 def describe_encoder(config: Config) -> str:
-    """Describe the encoder: "bidirectional GRU of 1 layer(s) of 16 units per direction", after its convolutions.
+    """Describe the encoder: "bidirectional GRU encoder of 1 layer(s) of 16 units per direction".
+
+    If it has convolutions, they stand first.
 
     Args:
         config: Configuration.
@@ -233,4 +233,4 @@ def describe_encoder(config: Config) -> str:
     before = f"convolutions of {widths} symbols ({encoder.filters} filters each), " if widths else ""
     direction = "bidirectional" if encoder.bidirectional else "unidirectional"
     layers = f"{encoder.num_layers} layer(s) of {encoder.hidden_size} units per direction"
-    return f"{before}{direction} {encoder.cell.upper()} of {layers}"
+    return f"{before}{direction} {encoder.cell.upper()} encoder of {layers}"

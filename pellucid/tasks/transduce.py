@@ -6,21 +6,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import TRANSDUCE
 from pellucid.data.batches import Batch, EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_for_decoder
-from pellucid.data.target_vocabularies import learn_pair_vocabularies
 from pellucid.data.tokenizers import Tokenizers
-from pellucid.data.vocabulary import Vocabularies
+from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.decoding.ensemble import JoinedPredictors, ensemble_of_joined
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.model.losses import copying_cross_entropy, cross_entropy
-from pellucid.model.memory import Seq2SeqOutput
-from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, require_seq2seq
-from pellucid.tasks.task import Task, TaskLabels
-from pellucid.tasks.task_settings import TRANSDUCE
+from pellucid.model.memory import NetworkOutput
+from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, require_encoder_decoder
+from pellucid.tasks.task import Task, TaskLabels, describe_encoder
 
 
 class TransductionTask(Task):
@@ -51,7 +50,7 @@ class TransductionTask(Task):
             tokenizers: Tokenizers of the run.
             config: Configuration.
         """
-        return learn_pair_vocabularies(examples, tokenizers, config)
+        return learn_vocabularies(examples, tokenizers, config.data.min_count)
 
     def build_network(self, parts: NetworkParts) -> Network:
         """Return a new encoder-decoder.
@@ -62,25 +61,23 @@ class TransductionTask(Task):
         config = parts.config
         return EncoderDecoder(parts.encoder, build_decoder(config.decoder, config.attention, parts.sizes))
 
-    def loss(
-        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
-    ) -> Float[Tensor, ""]:
+    def loss(self, network: Network, output: NetworkOutput, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
         """Return the mean cross-entropy of the targets, in nats per symbol with EOS.
 
         For decoders that copy, it is that of the mixture over vocabulary and copies.
 
         Args:
             network: Network, an encoder-decoder.
-            unrolled: Outputs of the network for the batch.
+            output: Outputs of the network for the batch.
             batch: Batch.
             label_smoothing: Target probability, 0 to 1, that is spread over all symbols of the vocabulary.
 
         Raises:
             InputError: The network is not an encoder-decoder.
         """
-        if require_seq2seq(network).decoder.copying is not None:
-            return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)
-        return cross_entropy(unrolled.logits, batch.target, label_smoothing)
+        if require_encoder_decoder(network).decoder.copying is not None:
+            return copying_cross_entropy(output.logits, batch.target, label_smoothing, network.vocabulary_size)
+        return cross_entropy(output.logits, batch.target, label_smoothing)
 
     def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
         """Return the predictor of a trained encoder-decoder, which searches for the best output.
@@ -107,14 +104,11 @@ class TransductionTask(Task):
         Args:
             config: Configuration.
         """
-        encoder, decoder, attention_type = config.encoder, config.decoder, config.attention.type
-        direction = "bidirectional" if encoder.bidirectional else "unidirectional"
+        decoder, attention_type = config.decoder, config.attention.type
         attention = "without attention" if attention_type == "none" else f"with {attention_type} attention"
         return (
-            f"A recurrent encoder-decoder {attention}: {direction} {encoder.cell.upper()} encoder of "
-            f"{encoder.num_layers} layer(s) of {encoder.hidden_size} units per direction, "
-            f"{decoder.cell.upper()} decoder of "
-            f"{decoder.num_layers} layer(s) of {decoder.hidden_size} units"
+            f"A recurrent encoder-decoder {attention}: {describe_encoder(config)}, "
+            f"{decoder.cell.upper()} decoder of {decoder.num_layers} layer(s) of {decoder.hidden_size} units"
         )
 
 

@@ -12,9 +12,9 @@ from pellucid.data.batches import Batch
 from pellucid.kernels.cuda_graphs import CUDAGraphRunner, pad_to_bucket
 from pellucid.model.device import autocast
 from pellucid.model.losses import coverage_loss, generated_cross_entropy, symmetric_kl
-from pellucid.model.memory import Seq2SeqOutput
-from pellucid.model.network import Network, require_seq2seq
-from pellucid.tasks.registry import configured_task
+from pellucid.model.memory import NetworkOutput
+from pellucid.model.network import Network, require_encoder_decoder
+from pellucid.tasks.registry import get_task
 from pellucid.training.scheduled_sampling import unroll_sampled
 
 
@@ -41,7 +41,7 @@ class GradientComputer:
         """
         self.network = network
         self.config = config
-        self.task = configured_task(config)
+        self.task = get_task(config.task)
         self.parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.device = self.parameters[0].device
         self.graph_runner = CUDAGraphRunner(self._compute_for_graph, self.device) if config.cuda_graphs else None
@@ -96,14 +96,14 @@ class GradientComputer:
             divergence = symmetric_kl(output.logits, second_output.logits, batch.target)
             return (loss + self._pass_loss(second_output, batch)) / 2 + weight / 4 * divergence
 
-    def _forward(self, batch: Batch, sampling_probability: float) -> Seq2SeqOutput:
+    def _forward(self, batch: Batch, sampling_probability: float) -> NetworkOutput:
         """Return the unrolled decoder outputs of one pass."""
         if sampling_probability:
-            return unroll_sampled(require_seq2seq(self.network), batch, sampling_probability)
-        unrolled: Seq2SeqOutput = self.network(batch)
+            return unroll_sampled(require_encoder_decoder(self.network), batch, sampling_probability)
+        unrolled: NetworkOutput = self.network(batch)
         return unrolled
 
-    def _pass_loss(self, unrolled: Seq2SeqOutput, batch: Batch) -> Float[Tensor, ""]:
+    def _pass_loss(self, unrolled: NetworkOutput, batch: Batch) -> Float[Tensor, ""]:
         """Return the loss of one pass: cross-entropy with label smoothing, plus the coverage loss.
 
         With copying, the loss is the mean of the losses with and without the copy distribution.

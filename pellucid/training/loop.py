@@ -19,7 +19,7 @@ import torch
 
 from pellucid.config.settings import Config, Metric, TrainingConfig
 from pellucid.data.batch_loaders import BatchLoader, LoadedBatch, PrefetchLoader, SynchronousLoader, iterate_batches
-from pellucid.data.batches import Batch, EncodedExamples, collate, sample_batches
+from pellucid.data.batches import Batch, EncodedExamples, bucket_by_length, collate
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import PAD
 from pellucid.decoding.predictor import Predictor
@@ -27,7 +27,7 @@ from pellucid.errors import DivergenceError, NotFiniteError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
 from pellucid.model.device import rng_devices, seed_generators
-from pellucid.tasks.registry import configured_task
+from pellucid.tasks.registry import get_task
 from pellucid.training.events import (
     LOSS_WINDOW,
     Event,
@@ -96,7 +96,7 @@ class TrainingState:
         """
         config = self.config.training
         size = config.batch_size or derived_batch_size(self.training_examples.source.num_sequences)
-        return sample_batches(self.training_examples, size, config.batch_type, self.config.seed, epoch)
+        return bucket_by_length(self.training_examples, size, config.batch_type, self.config.seed, epoch)
 
     def load_batch(self, rows: np.ndarray) -> Batch:
         """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare_batch`).
@@ -334,7 +334,7 @@ def _validate(state: TrainingState, num_due: int, batches: int) -> ValidationCom
         loss = _validation_loss(state)
     references = [(example.target,) for example in state.validation_examples]
     scored = score_traces(traces, references, predictor.tokenizers)
-    task = configured_task(state.config)
+    task = get_task(state.config.task)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
     if not math.isfinite(metrics["loss"]):
         raise divergence_error(state, "the loss on the validation set is not finite")
@@ -377,7 +377,7 @@ def divergence_error(state: TrainingState, reason: str) -> DivergenceError:
 @torch.no_grad()
 def _validation_loss(state: TrainingState) -> float:
     """Return the cross-entropy per target symbol of the validation set, without label smoothing."""
-    network, predictor, task = state.predictor.network, state.predictor, configured_task(state.config)
+    network, predictor, task = state.predictor.network, state.predictor, get_task(state.config.task)
     network.eval()
     encoded = task.convert_examples_to_ids(
         state.validation_examples, predictor.tokenizers, predictor.vocabularies, state.config

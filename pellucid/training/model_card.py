@@ -6,7 +6,7 @@ from typing import Any
 from pellucid.errors import quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
-from pellucid.tasks.registry import configured_task
+from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
 from pellucid.training.loop import TrainingState
 from pellucid.training.run_folder import PAIR_NGRAM, best_validation
@@ -72,7 +72,7 @@ def _about(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     note = f", {synthetic:,} of them synthetic" if synthetic else ""
     num_examples = state.training_examples.source.num_sequences
     return [
-        f"{configured_task(config).describe_architecture(config)}. "
+        f"{get_task(config.task).describe_architecture(config)}. "
         f"{parameter_count(state.predictor.network):,} parameters.",
         "",
         f"* Trained on {num_examples:,} examples{note}: {progress.samples:,} samples in "
@@ -93,7 +93,8 @@ def _best_scores(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     best = best_validation(log, progress)
     if best is None:
         return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
-    return _scores(best, len(state.validation_examples), configured_task(state.config))
+    config = state.config
+    return _scores(best, len(state.validation_examples), get_task(config.task))
 
 
 def _pair_ngram_scores(log: list[dict[str, Any]]) -> list[str]:
@@ -112,7 +113,7 @@ def _pair_ngram_scores(log: list[dict[str, Any]]) -> list[str]:
 
 
 def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
-    """Return the best validation."""
+    """Return the best validation, whose outputs greedy search found."""
     scores = [
         f"{metric.name} {best[metric.key]:.2f} %" for metric in task.metrics.validation_metrics if metric.key in best
     ]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import get_task_settings
 from pellucid.data.batches import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
@@ -25,7 +26,6 @@ from pellucid.errors import RunError
 from pellucid.files import file_exists
 from pellucid.pair_ngram.pair_ngram import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_encoded_examples
-from pellucid.tasks.task_settings import get_task_settings
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted
 from pellucid.training.pair_ngram_file import SavedPairNgram, load_pair_ngram, save_pair_ngram
 from pellucid.training.run_folder import PAIR_NGRAM, load

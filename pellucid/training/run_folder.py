@@ -55,7 +55,7 @@ from pellucid.tasks.registry import (
     build_ensemble,
     build_meta_network,
     build_network,
-    configured_task,
+    get_task,
 )
 from pellucid.training.checkpoint import check_formats, check_header, load_network, read_progress
 from pellucid.training.events import Progress
@@ -170,7 +170,7 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     network = build_network(config, vocabularies)
     load_network(folder / MODEL, network)
     move_to_device(network, device)
-    predictor = configured_task(config).build_predictor(config, vocabularies, network.eval(), str(folder))
+    predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
     return _with_pair_ngram(predictor, folder)
 
 
@@ -292,7 +292,7 @@ def load_run_vocabularies(folder: str | Path, config: Config) -> Vocabularies:
         vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
     except ConfigError as error:
         raise ConfigError(f"{folder / CONFIG}: {error}") from error
-    if error_text := configured_task(config).vocabulary_error(config, vocabularies):
+    if error_text := get_task(config.task).vocabulary_error(config, vocabularies):
         raise RunError(f"{folder / VOCABULARY}: {error_text}; restore the run's {CONFIG} and {VOCABULARY}")
     return vocabularies
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from pellucid.config.settings import TrainingConfig
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
-from pellucid.model.memory import Seq2SeqOutput
+from pellucid.model.memory import NetworkOutput
 from pellucid.model.network import EncoderDecoder, shift_right
 
 STEEPNESS = 100.0
@@ -49,7 +49,7 @@ def sampling_probability(config: TrainingConfig, passed: float) -> float:
             return end * (first - now) / (first - last)
 
 
-def unroll_sampled(network: EncoderDecoder, batch: Batch, probability: float) -> Seq2SeqOutput:
+def unroll_sampled(network: EncoderDecoder, batch: Batch, probability: float) -> NetworkOutput:
     """Unroll the decoder over targets in which some symbols are replaced by sampled ones.
 
     The first of two passes uses the true symbols, without gradients, and samples ŷ_t ~ p(· | y_<t, x). The second pass

@@ -22,7 +22,8 @@ from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import RunError
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
-from pellucid.kernels.dispatch import are_kernels_disabled, is_numba_available, will_compile
+from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
+from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.device import (
     check_gradients,
     check_torch_defaults,
@@ -33,7 +34,7 @@ from pellucid.model.device import (
 )
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import parameter_count
-from pellucid.tasks.registry import build_meta_network, build_network, configured_task
+from pellucid.tasks.registry import build_meta_network, build_network, get_task
 from pellucid.training import run_folder, snapshots
 from pellucid.training.checkpoint import check_network, network_file, restore_training_state, save_training_state
 from pellucid.training.events import (
@@ -192,10 +193,10 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
             run_folder.append_log(folder, {"event": "compiling"})
         if config.device == "cpu" and not (state.progress.finished or are_kernels_disabled()):
             # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
-            is_numba_available()  # compiles before the first update, where the training can be interrupted at once
+            load_kernels()  # before the first update, where the training can be interrupted at once
         if state.progress.finished:
             yield from _fit_pair_ngram(state, folder)
-            yield from _conclude(state, folder)
+            yield from _finish_run_folder(state, folder)
             yield TrainingStopped(state.progress)
         else:
             yield from _train_and_save(state, lock, fingerprint, [*reads, *([augmented] if augmented else [])])
@@ -216,7 +217,7 @@ def _open_training(
     if not resumed:
         run_folder.initialize_run_folder(folder, config, vocabularies)
     move_to_device(network, find_device(config.device))
-    predictor = configured_task(config).build_predictor(config, vocabularies, network, str(folder))
+    predictor = get_task(config.task).build_predictor(config, vocabularies, network, str(folder))
     state = TrainingState(predictor, build_optimizer(network, config.training), corpus.encoded, validation_examples)
     if resumed:
         restore_training_state(folder / run_folder.TRAINING, state, fingerprint)
@@ -276,30 +277,30 @@ def _train_and_save(
     state: TrainingState, lock: run_folder.FolderLock, fingerprint: str, reads: Sequence[FileRead | DataAugmented]
 ) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each."""
-    callback = CheckpointCallback(state, lock, fingerprint)
+    writer = RunFolderWriter(state, lock, fingerprint)
     if not any(record["event"] == "read" for record in run_folder.read_log(lock.folder)):
-        run_folder.append_log(lock.folder, *map(_read_record, reads))
+        run_folder.append_log(lock.folder, *map(_log_record_of_file, reads))
     yield from _fit_pair_ngram(state, lock.folder)
     try:
         for event in fit(state):
             if isinstance(event, TrainingStopped):
                 lock.check()
-                yield from _conclude(state, lock.folder)
+                yield from _finish_run_folder(state, lock.folder)
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
-            saved = callback.save_files(event)
+            saved = writer.save_files(event)
             yield event
             yield from saved
     except GeneratorExit:
         # The consumer closed the generator between two events: the state is consistent, and is saved.
-        callback.save_checkpoint()
+        writer.save_checkpoint()
         raise
 
 
-class CheckpointCallback:
-    """Callback that updates the run folder after each event of `fit`: log, snapshots, checkpoint, model, card."""
+class RunFolderWriter:
+    """Writer of a run folder, called with each event of `fit`: log, snapshots, checkpoint, model, card."""
 
     def __init__(self, state: TrainingState, lock: run_folder.FolderLock, fingerprint: str) -> None:
-        """Create the callback; nothing is written yet.
+        """Create the writer; nothing is written yet.
 
         Args:
             state: Training state, read at each write.
@@ -330,11 +331,11 @@ class CheckpointCallback:
             DivergenceError: A number of the checkpoint is not finite.
         """
         saved: list[FileSaved] = []
-        record = _record(event)
+        record = _log_record(event)
         if record:
             self.lock.check()
         if isinstance(event, ValidationCompleted) and self.state.config.training.snapshots:
-            self._remember(event)
+            self._save_snapshot(event)
         if record:
             run_folder.append_log(self.folder, record)
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
@@ -344,7 +345,7 @@ class CheckpointCallback:
             saved.append(FileSaved(self.folder / run_folder.MODEL, best=True))
         return saved
 
-    def _remember(self, event: ValidationCompleted) -> None:
+    def _save_snapshot(self, event: ValidationCompleted) -> None:
         """Write a snapshot, and thin the earlier ones."""
         progress = event.progress
         with averaged_weights(self.state.average):
@@ -382,7 +383,7 @@ def _append_once(folder: Path, record: dict[str, Any]) -> None:
         run_folder.append_log(folder, record)
 
 
-def _conclude(state: TrainingState, folder: Path) -> Iterator[PairNgramWeighted]:
+def _finish_run_folder(state: TrainingState, folder: Path) -> Iterator[PairNgramWeighted]:
     """Write the files of a finished run, unless they exist: the end of the log, pair n-gram weight and card.
 
     The file of the training data is removed.
@@ -406,7 +407,7 @@ def _conclude(state: TrainingState, folder: Path) -> Iterator[PairNgramWeighted]
             raise
 
 
-def _record(event: Event) -> dict[str, Any] | None:
+def _log_record(event: Event) -> dict[str, Any] | None:
     """Return the log record of an event; None for the end and for most updates, whose losses are averaged."""
     fields = _progress_fields(event.progress)
     match event:
@@ -432,7 +433,7 @@ def _progress_fields(progress: Progress) -> dict[str, Any]:
     return {**fields, "seconds": round(progress.seconds, 3)}
 
 
-def _read_record(read: FileRead | DataAugmented) -> dict[str, Any]:
+def _log_record_of_file(read: FileRead | DataAugmented) -> dict[str, Any]:
     """Return the log record of a data file with its bad lines, or of augmentation."""
     if isinstance(read, DataAugmented):
         return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.made}

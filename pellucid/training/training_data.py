@@ -24,8 +24,8 @@ from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, RunError, quote
 from pellucid.files import remove_file
-from pellucid.model.network import Network, require_seq2seq
-from pellucid.tasks.registry import configured_task
+from pellucid.model.network import Network, require_encoder_decoder
+from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
 
 
@@ -61,7 +61,7 @@ def data_warnings(predictor: Predictor, validation_examples: Sequence[Example]) 
         Sentences.
     """
     config, target_symbols = predictor.config, frozenset(predictor.vocabularies.target.symbols)
-    if (label := configured_task(config).labels.label) and len(target_symbols) == 1:
+    if (label := get_task(config.task).labels.label) and len(target_symbols) == 1:
         only = quote(next(iter(target_symbols)))
         yield f"every training example has the same {label}, {only}: there is nothing to learn"
     if not config.decoder.pointer_generator:
@@ -112,7 +112,7 @@ def load_pretrained(network: Network, config: Config, vocabularies: Vocabularies
         ("target", vocabularies.target, config.decoder),
     ):
         if settings.pretrained:
-            module = network.encoder if side == "source" else require_seq2seq(network).decoder
+            module = network.encoder if side == "source" else require_encoder_decoder(network).decoder
             path, key = Path(settings.pretrained), "encoder" if side == "source" else "decoder"
             vectors = read_vectors(path, vocabulary, module.table.size, f"{key}.embedding_size")
             module.table.load_pretrained(vectors.ids, torch.from_numpy(vectors.values))
@@ -249,7 +249,7 @@ def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
     """
     if data.corpus is not None:
         return data.corpus
-    tokenizers, task = learn_tokenizers(data.training_examples, config.data), configured_task(config)
+    tokenizers, task = learn_tokenizers(data.training_examples, config.data), get_task(config.task)
     vocabularies = msgspec.structs.replace(
         task.learn_vocabularies(data.training_examples, tokenizers, config), columns=data.columns
     )

@@ -27,7 +27,7 @@ from pellucid.inspection.permutation import permute_attention
 from pellucid.inspection.score_decomposition import decompose_scores
 from pellucid.inspection.state_space import conicity
 from pellucid.inspection.states import trace_states
-from pellucid.tasks.registry import configured_task
+from pellucid.tasks.registry import get_task
 from pellucid.viewer.inputs import ViewedFile, ViewedRun, sample_evenly
 from pellucid.viewer.schema import AccuracyInterval, ConfusionCount, CorpusStatistics, Histogram, Statistic
 
@@ -233,7 +233,7 @@ def assess_run(model: ViewedRun, sources: ViewedFile, traces: Sequence[Trace]) -
     tokenizers, references = model.loaded_predictor.tokenizers, [metadata.references for metadata in sources.metadata]
     decoded = DecodedExamples(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
     return assess_outputs(
-        model.name, decoded, tokenizers, tokenizers, configured_task(model.loaded_predictor.config).metrics
+        model.name, decoded, tokenizers, tokenizers, get_task(model.loaded_predictor.config.task).metrics
     )
 
 

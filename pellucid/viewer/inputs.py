@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from pellucid.config.settings import DataConfig, Device
+from pellucid.config.task_settings import check_equal_tasks
 from pellucid.config.toml import to_toml
 from pellucid.data.examples import (
     Example,
@@ -27,7 +28,7 @@ from pellucid.errors import DataError, InputError, quote
 from pellucid.evaluation.metrics import ScoredExample, worst_examples
 from pellucid.files import file_exists
 from pellucid.model.network import parameter_count
-from pellucid.tasks.registry import configured_task
+from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
 from pellucid.training.run_folder import (
     CONFIG,
@@ -252,7 +253,7 @@ def model_card(model: ViewedRun) -> ModelCard:
         config, facts = load_run_config(model.folder), list[tuple[str, str]]()
     else:
         config, facts = model.predictor.config, _model_sizes(model, model.predictor)
-    task = configured_task(config)
+    task = get_task(config.task)
     all_facts = [
         ("model", task.describe_architecture(config)),
         *facts,
@@ -309,12 +310,7 @@ def check_same_task(models: Sequence[ViewedRun]) -> None:
     Raises:
         InputError: A run has another task than the first.
     """
-    first, *others = [(model.name, _task_name(model)) for model in models]
-    for name, task in others:
-        if task != first[1]:
-            raise InputError(
-                f"runs of different tasks cannot be compared: {first[0]} is {quote(first[1])}, {name} is {quote(task)}"
-            )
+    check_equal_tasks([(model.name, _task_name(model)) for model in models])
 
 
 def _task_name(model: ViewedRun) -> str:

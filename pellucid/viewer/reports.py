@@ -27,7 +27,7 @@ from pellucid.files import write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.reporting.tables import exclusively_right, format_p_value, format_symbol, named_differences, score_rows
-from pellucid.tasks.registry import configured_task, get_task
+from pellucid.tasks.registry import get_task
 from pellucid.training.run_folder import read_log
 from pellucid.version import __version__
 from pellucid.viewer.pages import export_page
@@ -195,7 +195,7 @@ def run_report(folder: Path, scored_run: ScoredRun, title: str, introduction: st
         introduction=f"{introduction}\n\n{drawn_note}",
         summary=_summary(scored_run, stopped[-1] if stopped else None),
         log=log,
-        validation_metrics=configured_task(scored_run.predictor.config).metrics.validation_metrics,
+        validation_metrics=get_task(scored_run.predictor.config.task).metrics.validation_metrics,
         positions=scored_run.evaluation.positions,
         lengths=scored_run.evaluation.lengths,
         examples=[_output(scored_run, index) for index in right + worst],

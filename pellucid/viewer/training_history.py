@@ -14,7 +14,7 @@ from pellucid.config.settings import Config
 from pellucid.decoding.trace_schema import encode_array, encode_json
 from pellucid.files import file_exists
 from pellucid.inspection.state_space import pca, procrustes
-from pellucid.tasks.registry import configured_task
+from pellucid.tasks.registry import get_task
 from pellucid.training.run_folder import (
     LOG,
     MODEL,
@@ -59,7 +59,7 @@ def training_history(folder: Path) -> TrainingHistory | None:
         target_symbols=list(vocabularies.target.symbols[:SYMBOLS]) if vocabularies else [],
         finished=has_stopped(log),
         running=running,
-        loss_unit=configured_task(config).labels.loss_unit,
+        loss_unit=get_task(config.task).labels.loss_unit,
         loss_caption=_loss_caption(config),
     )
 
@@ -73,7 +73,7 @@ def _loss_caption(config: Config) -> str:
         *(["dropout"] if has_dropout else []),
     ]
     definition = (
-        f"Cross-entropy in nats {configured_task(config).labels.loss_unit} on a logarithmic axis: training loss per "
+        f"Cross-entropy in nats {get_task(config.task).labels.loss_unit} on a logarithmic axis: training loss per "
         "batch, validation loss at each validation."
     )
     if not regularizers:

@@ -20,7 +20,7 @@ from pellucid.evaluation.label_metrics import matthews_correlation
 from pellucid.files import make_folder, write_json
 from pellucid.model.cells import Peepholes, PeepholeState, PeepholeStep, late_peephole_step, peephole_step
 from pellucid.model.device import use_threads
-from pellucid.model.memory import Memory, State
+from pellucid.model.memory import DecoderState, Memory
 from pellucid.model.recurrence import reverse_sequence
 from pellucid.recipes.digits.networks import ContextDecoder
 from pellucid.recipes.recipe import RecipeRequest, ReproductionError
@@ -175,7 +175,7 @@ def _encode(weights: Weights, proteins: ProteinProfiles) -> Memory:
     backward = run_masked_lstm(_reverse(features, lengths), lengths, backward_weights)
     states = torch.cat([forward, _reverse(backward, lengths)], dim=2)
     final = torch.cat([forward[:, -1], backward[:, -1]], dim=1)
-    return Memory(states, lengths, State(final[:, None]))
+    return Memory(states, lengths, DecoderState(final[:, None]))
 
 
 def _reverse(values: Float[Tensor, "B S F"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S F"]:

@@ -21,8 +21,8 @@ from pellucid.config.toml import validate_config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.errors import InputError
-from pellucid.model.network import EncoderDecoder, Network, require_seq2seq
-from pellucid.model.reader import Classifier, EncoderOnlyModel, Pointer, Tagger
+from pellucid.model.labeling_networks import Classifier, LabelingNetwork, Pointer, Tagger
+from pellucid.model.network import EncoderDecoder, Network, require_encoder_decoder
 from pellucid.tasks.registry import build_network
 
 
@@ -38,10 +38,10 @@ def make_task_config(config: Config, task: TaskName) -> Config:
     return validate_config(replace(config, task=task, data=data, attention=attention, decoder=decoder))
 
 
-def build_reader(config: Config, seed: int) -> EncoderOnlyModel:
+def build_reader(config: Config, seed: int) -> LabelingNetwork:
     network = build_network(config, make_vocabularies()).double().eval()
     randomize_parameters(network, seed)
-    assert isinstance(network, EncoderOnlyModel)
+    assert isinstance(network, LabelingNetwork)
     return network
 
 
@@ -82,7 +82,7 @@ def test_a_classifier_returns_the_weights_of_its_last_hop(config: Config, batch:
 
 
 def test_each_task_has_its_network() -> None:
-    kinds: dict[TaskName, type[EncoderOnlyModel]] = {"tag": Tagger, "classify": Classifier, "point": Pointer}
+    kinds: dict[TaskName, type[LabelingNetwork]] = {"tag": Tagger, "classify": Classifier, "point": Pointer}
     for task, kind in kinds.items():
         network = build_network(make_task_config(make_config({}), task), make_vocabularies())
         assert isinstance(network, kind) and network.vocabulary_size == NUM_SPECIAL + 5
@@ -94,4 +94,4 @@ def test_encoder_only_networks_are_no_encoder_decoder() -> None:
         assert isinstance(network, Network) and not isinstance(network, EncoderDecoder)
         assert hasattr(network, "decoder") == (task == "classify")
         with pytest.raises(InputError, match=rf"symbol by symbol, which a {type(network).__name__} has not"):
-            require_seq2seq(network)
+            require_encoder_decoder(network)

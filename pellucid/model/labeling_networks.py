@@ -16,15 +16,15 @@ from pellucid.data.vocabulary import BOS, NUM_SPECIAL
 from pellucid.model.attention import Attention
 from pellucid.model.decoder import Decoder
 from pellucid.model.encoder import Encoder
-from pellucid.model.memory import Memory, Seq2SeqOutput
+from pellucid.model.memory import Memory, NetworkOutput
 from pellucid.model.network import Network
 from pellucid.model.output_layers import TokenClassificationHead
 
 
-class EncoderOnlyModel(Network):
+class LabelingNetwork(Network):
     """Base of networks that give all answers at once: no answer depends on another, nor on the targets."""
 
-    def forward(self, batch: Batch) -> Seq2SeqOutput:
+    def forward(self, batch: Batch) -> NetworkOutput:
         """Return the logits of all answers.
 
         Args:
@@ -35,7 +35,7 @@ class EncoderOnlyModel(Network):
         return self.answer(self.encoder(batch.source, batch.source_lengths))
 
     @abstractmethod
-    def answer(self, memory: Memory) -> Seq2SeqOutput:
+    def answer(self, memory: Memory) -> NetworkOutput:
         """Return the logits of all answers over the target vocabulary, and their attention weights if there are any.
 
         Args:
@@ -43,7 +43,7 @@ class EncoderOnlyModel(Network):
         """
 
 
-class Tagger(EncoderOnlyModel):
+class Tagger(LabelingNetwork):
     """logits_s = W h_s + b: each position is tagged from its own state.
 
     References:
@@ -65,17 +65,17 @@ class Tagger(EncoderOnlyModel):
         """Return V, the number of tags, special symbols included."""
         return self.head.projection.out_features
 
-    def answer(self, memory: Memory) -> Seq2SeqOutput:
+    def answer(self, memory: Memory) -> NetworkOutput:
         """Return one answer for each position, without attention weights.
 
         Args:
             memory: Encoder output.
         """
         states = memory.states[:, : int(memory.lengths.max())]
-        return Seq2SeqOutput(self.head(states), states.new_zeros(*states.shape[:2], 0), memory.final)
+        return NetworkOutput(self.head(states), states.new_zeros(*states.shape[:2], 0), memory.final)
 
 
-class Classifier(EncoderOnlyModel):
+class Classifier(LabelingNetwork):
     """A decoder without feedback takes R steps; the class is predicted from the last: logits = W [s_R; c_R] + b.
 
     References:
@@ -99,7 +99,7 @@ class Classifier(EncoderOnlyModel):
         """Return V, the number of classes, special symbols included."""
         return self.decoder.table.weight.shape[0]
 
-    def answer(self, memory: Memory) -> Seq2SeqOutput:
+    def answer(self, memory: Memory) -> NetworkOutput:
         """Return one answer with the weights of the last hop; `hop_weights` holds those of all hops.
 
         Args:
@@ -107,12 +107,12 @@ class Classifier(EncoderOnlyModel):
         """
         symbols = torch.full((len(memory.lengths), self.steps), BOS, device=memory.states.device)
         unrolled = self.decoder.unroll(symbols, self.decoder.init_state(memory), self.decoder.build_cache(memory))
-        return Seq2SeqOutput(
+        return NetworkOutput(
             unrolled.logits[:, -1:], unrolled.weights[:, -1:], unrolled.state, hop_weights=unrolled.weights
         )
 
 
-class Pointer(EncoderOnlyModel):
+class Pointer(LabelingNetwork):
     """p(s) = α_s of one attention step, from q = tanh(W m + b), m the encoder's final or mean state (or q = 0).
 
     References:
@@ -138,7 +138,7 @@ class Pointer(EncoderOnlyModel):
         """Return V, the number of special symbols and positions."""
         return NUM_SPECIAL + self.positions
 
-    def answer(self, memory: Memory) -> Seq2SeqOutput:
+    def answer(self, memory: Memory) -> NetworkOutput:
         """Return log α as logits of the positions, −∞ for the special symbols and beyond a row's length.
 
         A weight that rounds to zero is replaced by the least positive number.
@@ -152,7 +152,7 @@ class Pointer(EncoderOnlyModel):
         least = torch.finfo(attention.weights.dtype).tiny
         log_weights = attention.weights.clamp(min=least).log().masked_fill(~memory.mask(), -torch.inf)
         logits = nn.functional.pad(log_weights, (NUM_SPECIAL, 0), value=-torch.inf)[:, None]
-        return Seq2SeqOutput(logits, attention.weights[:, None], memory.final)
+        return NetworkOutput(logits, attention.weights[:, None], memory.final)
 
 
 class Query(nn.Module):
@@ -179,8 +179,5 @@ class Query(nn.Module):
         """
         if self.projection is None:
             return memory.states.new_zeros(len(memory.lengths), self.hidden_size)
-        if self.kind == "mean":
-            summary = memory.states.sum(dim=1) / memory.lengths[:, None]
-        else:
-            summary = memory.final.hidden[:, -1]
+        summary = memory.summary("mean" if self.kind == "mean" else "final")
         return torch.tanh(self.projection(summary).to(summary.dtype))

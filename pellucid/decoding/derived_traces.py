@@ -1,57 +1,17 @@
-"""Build traces that do not come directly from a search: lexicon entries, scored targets, samples and n-best lists."""
+"""Traces that do not come directly from a search: lexicon entries, scored targets, samples, and cut n-best lists."""
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
-from io import TextIOBase
-from itertools import repeat
 
 import numpy as np
 
-from pellucid.argument_checks import convert_argument
-from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import extended_ids
-from pellucid.data.lines import strip_newline
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabulary
-from pellucid.decoding.beam_search import Hypothesis
 from pellucid.decoding.constraints import Lexicon
-from pellucid.decoding.outputs import DecodedOutput
 from pellucid.decoding.preprocessing import SearchRequest, TokenizedSource
 from pellucid.decoding.sampling import SamplingConfig
-from pellucid.decoding.streaming import pair_up
 from pellucid.decoding.trace import END, Trace
-
-
-def make_examples(sources: Iterable[str], features: Iterable[str] | None) -> list[Example] | Iterator[Example]:
-    """Return one example per source, with an empty target: a list, or an iterator if `sources` is an iterator.
-
-    Args:
-        sources: Source texts. The lines of an open text file are read without their ends.
-        features: One features text per source; None for a model without features.
-
-    Raises:
-        ArgumentError: An argument is not an iterable of texts.
-        DataError: The numbers of sources and features differ. An iterator raises either error where it reaches it.
-    """
-    sources = convert_argument("sources", _without_line_ends(sources), Iterable[str])
-    features = convert_argument("features", _without_line_ends(features), Iterable[str] | None)
-    pairs = zip(sources, repeat("")) if features is None else pair_up(sources, features, "features", "features text")
-    examples = (Example(source, "", tags) for source, tags in pairs)
-    return examples if isinstance(sources, Iterator) else list(examples)
-
-
-def _without_line_ends(texts: Iterable[str] | None) -> Iterable[str] | None:
-    """Return the lines of an open text file without their ends; any other argument as it is, checked or not."""
-    return map(strip_newline, texts) if texts is not None and issubclass(type(texts), TextIOBase) else texts
-
-
-def hypothesis_of(output: DecodedOutput) -> Hypothesis:
-    """Return an output as a hypothesis whose score is its log-probability, the sum over its steps.
-
-    Args:
-        output: Decoded output.
-    """
-    return Hypothesis(output, float(output.log_probabilities.sum(dtype=np.float64)))
 
 
 def outputs_to_top_mass(traces: Sequence[Trace], top_mass: float) -> list[Trace]:
@@ -76,7 +36,7 @@ def outputs_to_top_mass(traces: Sequence[Trace], top_mass: float) -> list[Trace]
     ]
 
 
-def lexicon_answers(
+def lexicon_traces(
     sources: Sequence[TokenizedSource],
     lexicon: Lexicon | None,
     tokenizers: Tokenizers,
@@ -145,7 +105,9 @@ def _draw_uniformly(traces: Sequence[Trace], sampling: SamplingConfig, number: i
     return [replace(trace, probability=1 / len(traces)) for trace in drawn]
 
 
-def scored_trace(trace: Trace, text: str, symbols: Sequence[str], vocabulary: Container[str]) -> Trace:
+def scored_trace(
+    trace: Trace, text: str, symbols: Sequence[str], vocabulary: Container[str], end: Sequence[str] = ()
+) -> Trace:
     """Return the trace of a scored target: a copy with the target's own symbols in place of unknown ones.
 
     Its origin is "given", and `unknown_target` lists the positions of the symbols outside `vocabulary`.
@@ -155,20 +117,10 @@ def scored_trace(trace: Trace, text: str, symbols: Sequence[str], vocabulary: Co
         text: Target text.
         symbols: Target symbols, without `END`.
         vocabulary: Symbols that the model can write.
+        end: Symbols of the trace after those of the target: `END` in a sequence, none in labels.
     """
     unknown = tuple(position for position, symbol in enumerate(symbols) if symbol not in vocabulary)
-    return replace(trace, target=(*symbols, END), output=text, origin="given", unknown_target=unknown)
-
-
-def empty_output() -> DecodedOutput:
-    """Return the output of an empty source, for which no decoder runs: no steps, and no source positions."""
-    return DecodedOutput(
-        ids=np.zeros(0, dtype=np.int64),
-        log_probabilities=np.zeros(0, dtype=np.float32),
-        weights=np.zeros((0, 0), dtype=np.float32),
-        top_ids=np.zeros((0, 0), dtype=np.int64),
-        top_log_probabilities=np.zeros((0, 0), dtype=np.float32),
-    )
+    return replace(trace, target=(*symbols, *end), output=text, origin="given", unknown_target=unknown)
 
 
 def sampled_traces(traces: Sequence[Trace], sampling: SamplingConfig, number: int) -> list[Trace]:

@@ -6,14 +6,14 @@ Tasks of other packages are declared as an entry point of the group `pellucid.ta
 whose object is the task, or registered with `pellucid.register_task`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
 
 from pellucid.config.settings import Config
-from pellucid.errors import ConfigError, quote
+from pellucid.errors import ConfigError, InputError, quote
 
 ENTRY_POINTS = "pellucid.tasks"
 """Group of entry points that declare tasks."""
@@ -38,15 +38,10 @@ class TaskSettings:
     has_ignored_tag: bool = False
     """True if outputs may have symbols that are neither trained nor scored (`data.ignored_tag`)."""
 
-    @property
-    def is_single_answer(self) -> bool:
-        """True if an output is one answer, or a fixed number of them, about the whole source."""
-        return not self.autoregressive and not self.per_position
-
 
 @runtime_checkable
 class RegisteredTask(Protocol):
-    """A task as far as this module needs it, which must not import networks; the base class is `Task` in task.py."""
+    """A task as far as this module needs it, without networks; the base class is `Task` in tasks/task.py."""
 
     @property
     def settings(self) -> TaskSettings:
@@ -144,6 +139,23 @@ def _reject_ignored_tag(config: Config) -> None:
     """Raise `ConfigError` for an ignored tag if the task has none."""
     if config.data.ignored_tag and not get_task_settings(config.task).has_ignored_tag:
         raise ConfigError(f"data.ignored_tag needs task = 'tag', got {quote(config.task)}")
+
+
+def check_equal_tasks(runs: Sequence[tuple[str, str]]) -> None:
+    """Check that all runs have the same task, so that their outputs and scores can be compared.
+
+    Args:
+        runs: Name and task of each run, at least one.
+
+    Raises:
+        InputError: A run has another task than the first.
+    """
+    first, *others = runs
+    for name, task in others:
+        if task != first[1]:
+            raise InputError(
+                f"runs of different tasks cannot be compared: {first[0]} is {quote(first[1])}, {name} is {quote(task)}"
+            )
 
 
 def task_names() -> tuple[str, ...]:

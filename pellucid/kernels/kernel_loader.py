@@ -1,0 +1,110 @@
+"""Loading of the compiled kernels: from the disk, or by compiling them first."""
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache
+
+from pellucid.errors import abbreviate_reason
+from pellucid.kernels.compilation import cache_folder, clear_cache, compile_lock, is_damaged, is_filled, mark_filled
+
+
+@cache
+def load_kernels() -> bool:
+    """Load the kernels for the CPU from the disk (about a second), or compile them (up to a minute).
+
+    Only the first call in a process loads them.
+
+    Returns:
+        Whether they are loaded; if they cannot be compiled here, the first call warns with the reason.
+    """
+    return _try_to_load(_load_or_compile, "everything runs without compiled kernels")
+
+
+@cache
+def load_triton_kernel() -> bool:
+    """Compile the kernel for the GPU with Triton. Only the first call in a process compiles it.
+
+    Returns:
+        Whether it is compiled; if Triton is not installed or fails on this GPU, the first call warns with the reason.
+    """
+    return _try_to_load(_compile_triton_kernel, "attention runs without its kernel for GPUs")
+
+
+def are_kernels_loaded() -> bool:
+    """Return whether this process has loaded the kernels for the CPU, or has tried to."""
+    return bool(load_kernels.cache_info().currsize)
+
+
+def _try_to_load(load: Callable[[], None], consequence: str) -> bool:
+    """Return whether a function loads kernels; if it fails, warn with the consequence and the reason."""
+    try:
+        load()
+    except Exception as error:  # a compiler may fail in any way on an unknown machine
+        warnings.warn(f"{consequence}, slower: {abbreviate_reason(error)}", stacklevel=3)
+        return False
+    return True
+
+
+def _load_or_compile() -> None:
+    """Load the kernels from the disk; if missing or damaged, compile them first, while other processes wait."""
+    with nullcontext() if is_filled() else compile_lock():
+        filled, damaged = is_filled(), is_damaged()
+        if filled and not damaged:
+            try:
+                _call_all_kernels()
+            except (ImportError, MemoryError, OSError):  # no compiler or no memory: the files are not the cause
+                raise
+            except Exception:  # a damaged file may raise any error in its reader
+                damaged = True
+            else:
+                return
+        if damaged:
+            clear_cache()
+        if cache_folder() is not None:
+            _compile_in_child()
+        _call_all_kernels()
+        if filled:
+            warnings.warn("the compiled kernels on the disk were damaged; they are compiled again", stacklevel=4)
+        mark_filled()
+
+
+PROGRAM = """
+import sys
+sys.path[:] = sys.argv[1:]
+from pellucid.kernels import kernel_loader
+kernel_loader._call_all_kernels()
+"""
+
+
+def _compile_in_child() -> None:
+    """Compile all kernels in a child process, which stores them on the disk.
+
+    Kernels round differently in the process that compiled them than in one that loads them from the disk. So every
+    process loads them, and a training that is interrupted in its first process resumes to the same bits.
+
+    Raises:
+        RuntimeError: The process failed; the message is the last line of its error output.
+    """
+    command = [sys.executable, "-c", PROGRAM, *sys.path]
+    completed = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
+    if completed.returncode:
+        raise RuntimeError((completed.stderr.strip().splitlines() or [f"exit code {completed.returncode}"])[-1])
+
+
+def _call_all_kernels() -> None:
+    """Call every kernel for the CPU with small arguments, at which Numba loads it from the disk or compiles it."""
+    # Numba takes long to import.
+    from pellucid.kernels import adam, attention, cross_entropy, decoder_step, recurrence, search, unroll
+
+    for module in (recurrence, attention, unroll, decoder_step, search, cross_entropy, adam):
+        module.warm_up()
+
+
+def _compile_triton_kernel() -> None:
+    """Compile the kernel for the GPU by a call."""
+    from pellucid.kernels.triton_attention import warm_up  # Triton is an extra
+
+    warm_up()
