@@ -10,10 +10,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from pellucid.config.settings import DataConfig
-from pellucid.config.toml import size_preset
 from pellucid.data.examples import Example
-from pellucid.data.target_vocabularies import learn_pair_vocabularies
 from pellucid.data.tokenizers import build_tokenizers
+from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.errors import RunError
 from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
 from pellucid.training.checkpoint import tensor_digest
@@ -21,7 +20,7 @@ from pellucid.training.pair_ngram_file import SavedPairNgram, _signed, load_pair
 
 EXAMPLES = [Example(f"{number:03}", f"{number:03}".replace("1", "xy")) for number in range(150)]
 TOKENIZERS = build_tokenizers(DataConfig())
-VOCABULARIES = learn_pair_vocabularies(EXAMPLES, TOKENIZERS, size_preset("tiny"))
+VOCABULARIES = learn_vocabularies(EXAMPLES, TOKENIZERS, 1)
 
 
 @pytest.fixture(scope="module")

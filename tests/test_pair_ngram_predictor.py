@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from pellucid.config.settings import DataConfig
-from pellucid.config.toml import size_preset
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.tokenizers import build_tokenizers
-from pellucid.data.vocabulary import Vocabularies
+from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
 
 ROMAN = Path(__file__).parents[1] / "examples" / "roman"
@@ -20,7 +19,7 @@ def fit(examples: list[Example]) -> PairNgramPredictor | None:
 
 
 def vocabularies_of(examples: list[Example]) -> Vocabularies:
-    return learn_vocabularies(examples, TOKENIZERS, size_preset("tiny").data.min_count)
+    return learn_vocabularies(examples, TOKENIZERS, 1)
 
 
 def test_a_substitution_cipher_is_learned() -> None:
