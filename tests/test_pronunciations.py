@@ -74,7 +74,7 @@ def test_the_recipe_reports_network_and_pair_ngram_model(
     monkeypatch.setattr(experiments, "_package_folder", lambda suite: dictionary)
     monkeypatch.setattr(transduction_experiments, "run_jobs", run_jobs_serially)
     lines = list(find_recipe("g2p-cmudict")(RecipeRequest(tmp_path / "out", data=tmp_path, only=["1000"])))
-    assert "sequence error rate" in lines[0].lower() and "pair n-gram" in lines[0]
+    assert "WER" in lines[0] and "pair n-gram" in lines[0]
     assert (tmp_path / "out" / "runs" / "1000-seed-1" / "pair_ngram.safetensors").exists()
 
 
