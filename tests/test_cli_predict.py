@@ -95,6 +95,13 @@ def test_empty_input_is_reported() -> None:
     assert predict(stdin="") == (0, "", "pellucid: the input is empty\n")
 
 
+def test_wrong_options_are_refused_without_input() -> None:
+    """Regression test: an unknown symbol was an error only after the first sources were read."""
+    result = predict("--forbid", "?!", stdin="")
+    assert result.code == 2 and result.out == ""
+    assert result.err.startswith("pellucid: forbidden: the model never writes the symbol '?!'")
+
+
 def test_file_and_standard_input_give_the_same_outputs(tmp_path: Path) -> None:
     (tmp_path / "sources.txt").write_text("\n".join(["", *SOURCES, ""]))
     result = predict(tmp_path / "sources.txt")

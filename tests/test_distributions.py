@@ -1,6 +1,7 @@
 """Distributions at each step of a trace, and entropy and divergence compared with their definitions."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 from pellucid.data.vocabulary import EOS, UNK
 from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
+from pellucid.errors import ArgumentError
 from pellucid.inspection.distributions import entropy, kl_divergence, step_distributions
 
 
@@ -73,3 +75,36 @@ def test_zero_probabilities_have_their_limits() -> None:
     assert kl_divergence(certain, other).tolist() == [np.inf] and kl_divergence(certain, certain).tolist() == [0]
     with pytest.raises(ValueError, match=r"^after: expected an array of shape \(1, 2\)"):
         kl_divergence(certain, other[:, :1])
+
+
+@pytest.mark.parametrize(
+    ("logits", "place", "total"),
+    [
+        ([-1.0, -1.0], "", "0.7358"),
+        ([[np.log(0.5), np.log(0.5)], [-0.1, -0.2]], r"\[1\]", "1.724"),
+        ([[[np.log(0.5), np.log(0.5)], [-np.inf, -np.inf]]], r"\[0, 1\]", "0"),
+        (np.zeros((1, 0)), r"\[0\]", "0"),
+    ],
+)
+def test_rows_that_are_no_distribution_are_refused(logits: Any, place: str, total: str) -> None:  # noqa: ANN401
+    """Regression test: logits gave an entropy and a divergence without meaning."""
+    rows = np.array(logits)
+    valid = np.full(rows.shape, -np.log(rows.shape[-1] or 1))
+    message = rf"{place}: expected log-probabilities of a distribution, .* got a sum of {total};"
+    calls: list[tuple[str, tuple[Any, ...]]] = [
+        ("log_probabilities", (entropy, rows)),
+        ("before", (kl_divergence, rows, rows)),
+        *([("after", (kl_divergence, valid, rows))] if rows.size else []),
+    ]
+    for name, (function, *arguments) in calls:
+        with pytest.raises(ArgumentError, match=f"^{name}{message}"):
+            function(*arguments)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_rounded_distributions_are_accepted(dtype: type[np.floating[Any]]) -> None:
+    rows = np.random.default_rng(1).normal(size=(3, 50_000)).astype(np.float64)
+    rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))
+    rounded = rows.astype(dtype)
+    assert entropy(rounded) == pytest.approx(entropy(rows), rel=0.01) and entropy(np.zeros((0, 3))).shape == (0,)
+    assert kl_divergence(rounded, rows) == pytest.approx(np.zeros(3), abs=0.01)

@@ -42,6 +42,7 @@ from pellucid.evaluation.label_metrics import (
     score_positions,
 )
 from pellucid.evaluation.metrics import (
+    ConfidenceInterval,
     ScoredExample,
     bleu,
     bootstrap_ratio,
@@ -57,9 +58,9 @@ from pellucid.evaluation.metrics import (
     wilson_interval,
     worst_examples,
 )
-from pellucid.evaluation.outcomes import check_tables, macro_average, outcome_table, rates_from_sums
+from pellucid.evaluation.outcomes import MeanRates, check_tables, macro_average, outcome_table, rates_from_sums
 from pellucid.evaluation.significance import compare_outcomes
-from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, GroupScores, accuracy_rates, error_rates, tag_rates
 
 ATTENTION = [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]
 TRACE = make_trace("abc", ["x", END], ATTENTION)
@@ -71,6 +72,7 @@ POINTER_TRACES = [make_prediction_trace("point", "ab", ["1"])]
 SPANS = alignment.AlignmentSpans(np.array([[0, 1]]), np.array([[1, 2]]), np.array([[True, True]]))
 ASSESSMENT = assessment(ROWS)
 DECODED = ASSESSMENT.decoded
+GROUP = GroupScores("a", 2, 50.0, ConfidenceInterval(9.0, 91.0), 25.0, ConfidenceInterval(0.0, 50.0))
 
 VALID_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
     alignment.alignment_agreement: {"weights": [ATTENTION], "spans": SPANS},
@@ -129,12 +131,26 @@ VALID_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
     },
     join_assessments: {"parts": [ASSESSMENT]},
     compare_runs: {"a": ASSESSMENT, "b": ASSESSMENT},
+    error_rates: {"row": GROUP},
+    tag_rates: {"row": GROUP},
+    accuracy_rates: {"row": GROUP},
 }
 
 
 @pytest.mark.parametrize(("function", "name"), list_arguments(VALID_ARGUMENTS), ids=function_name)
 def test_an_invalid_argument_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
     assert find_faults(function, VALID_ARGUMENTS[function], name) == []
+
+
+@pytest.mark.parametrize("rates", [error_rates, tag_rates, accuracy_rates])
+def test_rates_refuse_a_row_that_is_no_group_and_no_macro_average(rates: Callable[[Any], Any]) -> None:
+    """Regression test: None raised an `AttributeError`."""
+    interval = GROUP.exact_match_ci95
+    assert len(rates(MeanRates(50.0, interval, 25.0, interval))) == len(rates(GROUP))
+    wrong: list[Any] = [None, b"x", 3, "row", [GROUP], GROUP._replace(exact_match_ci95=None), MeanRates(*[None] * 4)]  # type: ignore[arg-type]
+    for row in wrong:
+        with pytest.raises(ArgumentError, match=r"^row(\.exact_match(_ci95)?)?: expected "):
+            rates(row)
 
 
 def test_methods_refuse_invalid_arguments() -> None:

@@ -4,19 +4,24 @@ import gc
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replace_struct
+from task_cases import make_examples, make_task_config, make_untrained_predictor
 from test_transducer import PLAIN, TAGGED, assert_same_trace, transducer_of
 
+from pellucid.config.settings import SearchConfig
 from pellucid.data.examples import Example
 from pellucid.decoding import preprocessing, streaming
 from pellucid.decoding.constraints import NO_CONSTRAINTS
-from pellucid.decoding.options import DecodingOptions
+from pellucid.decoding.options import DecodingOptions, ForcedAttention
+from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SearchRequest, split_into_batches
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk, chunked, decode_chunks, max_chunk_sources
@@ -117,6 +122,7 @@ def test_recorded_steps_take_no_extra_memory() -> None:
     script = """
 import resource
 from small_networks import make_config, make_vocabularies
+from pellucid.config.settings import SearchConfig
 from pellucid.data.examples import Example
 from pellucid.decoding.transducer import Transducer
 from pellucid.tasks.registry import build_network
@@ -241,6 +247,88 @@ def test_the_first_bad_prefix_of_a_list_is_named() -> None:
         PLAIN.with_options(DecodingOptions(forbidden=("v",))).predict(["a"] * 4, prefixes=["w", "w", "v", "v"])
     with pytest.raises(InputError, match=r"^prefix: the model never writes the symbol '\?'"):
         PLAIN.with_options(DecodingOptions(prefix="?")).predict(["a"])
+
+
+def fail_to_yield() -> Iterator[Any]:
+    """Yield nothing: reading the first item fails the test."""
+    pytest.fail("a source was read")
+    yield None
+
+
+def make_unread_inputs() -> list[Any]:
+    """Return a stream that must not be read, an empty stream and an empty list."""
+    return [fail_to_yield(), iter(()), []]
+
+
+WRONG_OPTIONS: list[tuple[DecodingOptions, str]] = [
+    (DecodingOptions(forbidden=("?",)), r"^forbidden: the model never writes the symbol '\?'"),
+    (DecodingOptions(required=("?",)), r"^required: the model never writes the symbol '\?'"),
+    (DecodingOptions(prefix="v?"), r"^prefix: the model never writes the symbol '\?'"),
+    (DecodingOptions(prefix="v", forbidden=("v",)), "^prefix: the symbol 'v' is forbidden"),
+    (DecodingOptions(prefix="v" * 999), "^the prefix and the required symbols take 999 symbols, but search.max_length"),
+    (DecodingOptions(masked=(-1,)), "^masked: there is no position -1"),
+    (
+        DecodingOptions(forced_attention=(ForcedAttention(0, (0.0,)),)),
+        "^forced_attention: step 0 has no weight above 0",
+    ),
+    (DecodingOptions(forced_attention=(ForcedAttention(-1, (1.0,)),)), "^forced_attention: there is no step -1"),
+    (
+        DecodingOptions(forced_attention=(ForcedAttention(1, (1.0,)), ForcedAttention(1, (1.0,)))),
+        "^forced_attention: step 1 is given twice",
+    ),
+]
+SEARCH_CALLS: dict[str, Callable[[Predictor, Any], object]] = {
+    "predict": lambda model, inputs: model.predict(inputs),
+    "nbest": lambda model, inputs: model.nbest(inputs, 2),
+    "sample": lambda model, inputs: model.sample(inputs, SAMPLING),
+    "trace": lambda model, inputs: model.trace(inputs),
+    "hypotheses": lambda model, inputs: model.hypotheses(inputs, 2),
+    "samples": lambda model, inputs: model.samples(inputs, SAMPLING),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS)
+@pytest.mark.parametrize("method", SEARCH_CALLS)
+def test_wrong_options_are_refused_before_a_source_is_read(method: str, options: DecodingOptions, message: str) -> None:
+    """Regression test: 1,024 sources of a stream were read first, and an empty stream was no error."""
+    model = PLAIN.with_options(options)
+    for inputs in make_unread_inputs():
+        with pytest.raises(InputError, match=message):
+            SEARCH_CALLS[method](model, inputs)
+
+
+def test_options_of_other_operations_are_refused_before_a_source_is_read() -> None:
+    lattice = PLAIN.with_options(DecodingOptions(lattice=True))
+    masked, examples = PLAIN.with_options(DecodingOptions(masked=(-1,))), make_examples("tag", 3, 1)
+    tagger = make_untrained_predictor(make_task_config("tag"), examples)
+    limited = transducer_of({"search": {"max_length": 4, "min_length": 2}})
+    forbidding = limited.with_options(DecodingOptions(forbidden=tuple("vwxyz")))
+    long = replace(PLAIN, config=replace_struct(PLAIN.config, search=SearchConfig(max_length=10**6)))
+    for inputs in make_unread_inputs():
+        calls: list[tuple[Callable[[Any], object], str]] = [
+            (lattice.force, r"^options\.lattice: scoring given targets has no search tree"),
+            (lambda items: lattice.samples(items, SAMPLING), r"^options\.lattice: sampling has no search tree"),
+            (masked.force, "^masked: there is no position -1"),
+            (lambda items: tagger.hypotheses(items, 2), "^count: expected 1, because a model whose task is 'tag'"),
+            (lambda items: tagger.nbest(items, 2), "^count: expected 1, because a model whose task is 'tag'"),
+            (lambda items: tagger.trace(items, []), "^prefixes: expected outputs written symbol by symbol"),
+            (lambda items: tagger.samples(items, SAMPLING), "^samples: expected outputs written symbol by symbol"),
+            (forbidding.predict, "^forbidden: all 5 symbols that the model writes are forbidden, but outputs have at"),
+            (long.predict, r"^search\.max_length: expected at most 1000"),
+            (long.force, r"^search\.max_length: expected at most 1000"),
+        ]
+        for call, message in calls:
+            with pytest.raises(InputError, match=message):
+                call(inputs)
+
+
+def test_a_prefix_that_only_a_source_allows_is_not_refused_early() -> None:
+    copying = transducer_of({"decoder": {"pointer_generator": True}}).with_options(DecodingOptions(prefix="a"))
+    assert [trace.output[0] for trace in copying.predict(iter(["abc", "ba"]))] == ["a", "a"]
+    with pytest.raises(InputError, match=r"^prefix: the model never writes the symbol 'a'"):
+        list(copying.predict(iter(["c"])))
+    replaced = PLAIN.with_options(DecodingOptions(prefix="?"))
+    assert replaced.predict(["abc"], prefixes=["v"])[0].output[0] == "v"  # the prefix of the options is not used
 
 
 def test_an_error_of_the_source_itself_passes_through() -> None:

@@ -20,10 +20,10 @@ from hypothesis.extra import numpy as arrays
 from sample_traces import HOSTILE_SYMBOLS, make_small_trace
 from test_trace import make_empty_trace, make_trace
 
-from pellucid.config.settings import TaskName
+from pellucid.config.settings import DEFAULT_TASK, TaskName
 from pellucid.config.task_settings import BUILT_IN
 from pellucid.decoding.search_tree import SearchTree
-from pellucid.decoding.trace import Trace, identity_attention
+from pellucid.decoding.trace import END, Trace, identity_attention
 from pellucid.decoding.trace_schema import (
     LOG_ZERO,
     VERSION,
@@ -54,6 +54,13 @@ def draw_array(draw: st.DrawFn, shape: tuple[int, ...], elements: st.SearchStrat
     return draw(arrays.arrays(np.float32, shape, elements=elements))
 
 
+def draw_weights(draw: st.DrawFn, shape: tuple[int, ...]) -> np.ndarray:
+    """Draw attention weights of the given shape, whose rows sum to at most one."""
+    weights = draw_array(draw, shape, WEIGHTS)
+    scaled: np.ndarray = weights / np.maximum(weights.sum(axis=-1, keepdims=True, dtype=np.float32), 1)
+    return scaled
+
+
 def index_tuples(count: int) -> st.SearchStrategy[tuple[int, ...]]:
     """Return a strategy of up to three indices below a count."""
     return st.lists(st.integers(0, count - 1), max_size=3).map(tuple) if count else st.just(())
@@ -70,7 +77,7 @@ def lattice_fields(draw: st.DrawFn, positions: int) -> dict[str, Any]:
         scores=draw_array(draw, (nodes,), st.floats(-50, 0, width=32)),
         statuses=tuple(draw(st.lists(st.sampled_from(get_args(NodeStatus)), min_size=nodes, max_size=nodes))),
         attention_rows=np.array(draw(st.lists(st.integers(0, rows - 1), min_size=nodes, max_size=nodes))),
-        attention=draw_array(draw, (rows, positions), WEIGHTS),
+        attention=draw_weights(draw, (rows, positions)),
         leaf=draw(st.integers(-1, nodes - 1)),
     )
 
@@ -87,16 +94,23 @@ def trace_fields(draw: st.DrawFn) -> dict[str, Any]:
     T = S - features if task == "tag" else T  # each source position has a tag
     likely = -np.sort(-draw_array(draw, (T, k), LOG_PROBABILITIES), axis=1)
     heads, hops = draw(st.none() | st.integers(1, 2)), draw(st.none() | st.integers(1, 3))
+    target, finished = draw(st.lists(SYMBOLS, min_size=T, max_size=T)), draw(st.booleans())
+    if task != DEFAULT_TASK:
+        finished = True
+    elif finished and T:
+        target[-1] = END
+    elif features < S:
+        finished = False
     return dict(
         text=draw(SYMBOLS),
         source=tuple(draw(st.lists(SYMBOLS, min_size=S, max_size=S))),
         features=features,
         unknown=draw(index_tuples(S)),
-        target=tuple(draw(st.lists(SYMBOLS, min_size=T, max_size=T))),
+        target=tuple(target),
         output=draw(SYMBOLS),
-        finished=draw(st.booleans()),
+        finished=finished,
         log_probabilities=draw_array(draw, (T,), LOG_PROBABILITIES),
-        attention=np.eye(T, S, features, dtype=np.float32) if task == "tag" else draw_array(draw, (T, S), WEIGHTS),
+        attention=np.eye(T, S, features, dtype=np.float32) if task == "tag" else draw_weights(draw, (T, S)),
         top_symbols=tuple(tuple(draw(st.lists(SYMBOLS, min_size=k, max_size=k))) for _ in range(T)),
         top_log_probabilities=likely,
         origin=draw(st.sampled_from(get_args(Origin))),
@@ -107,10 +121,10 @@ def trace_fields(draw: st.DrawFn) -> dict[str, Any]:
         forced=draw(index_tuples(T)),
         forced_attention=draw(index_tuples(T)),
         lattice=draw(st.none() | lattice_fields(S)),
-        heads=None if heads is None else draw_array(draw, (heads, T, S), WEIGHTS),
+        heads=None if heads is None else draw_weights(draw, (heads, T, S)),
         added=draw(st.lists(SYMBOLS, max_size=2).map(tuple)),
         task=task,
-        hop_weights=None if hops is None else draw_array(draw, (hops, S), WEIGHTS),
+        hop_weights=None if hops is None else draw_weights(draw, (hops, S)),
     )
 
 
@@ -222,6 +236,26 @@ def make_trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
         (make_trace_json(attention=[[1e30] * 3] * 2), "attention: expected weights from 0 to 1"),
         (make_trace_json(attention=[[-1] * 3] * 2), "attention: expected weights from 0 to 1"),
         (make_trace_json(heads=[[[2] * 3] * 2]), "heads: expected weights from 0 to 1"),
+        (
+            make_trace_json(attention=[[0.9] * 3, [0.2, 0.3, 0.5]]),
+            r"^attention\[0\]: expected a row of weights that sums to at most 1, got a sum of 2.7; divide",
+        ),
+        (make_trace_json(attention=[[0.25] * 3, [0.2, 0.4, 0.5]]), r"^attention\[1\]: .* got a sum of 1.1;"),
+        (make_trace_json(heads=[[[0.1] * 3] * 2, [[0.1] * 3, [0.9] * 3]]), r"^heads\[1, 1\]: .* got a sum of 2.7;"),
+        (make_trace_json(hop_weights=[[0.9] * 3]), r"^hop_weights\[0\]: expected a row of weights that sums to at"),
+        (make_trace_json(heads=[]), "^heads: expected the weights of at least one head, got none$"),
+        (make_trace_json(hop_weights=[]), "^hop_weights: expected the weights of at least one hop, got none$"),
+        (
+            make_trace_json(target=["x", "y"]),
+            "^target: expected '⟨end⟩' as the last symbol of a finished output, got 'y'$",
+        ),
+        (
+            make_trace_json(target=[], log_probabilities=[], attention=[], top=[]),
+            "^target: expected '⟨end⟩' as the last symbol of a finished output, got no symbol$",
+        ),
+        (make_trace_json(task="classify", finished=False), "^finished: expected true, as in every trace of the task"),
+        (make_trace_json(score=-1e308)[:-1] + ', "score": -1e999}', "^score: expected the sum of the|out of range"),
+        (make_trace_json(score=5), "^score: expected the sum of the log-probabilities, which is at most 0, got 5"),
         (make_trace_json(probability=2.5), "probability: expected a number from 0 to 1, got 2.5"),
         (make_trace_json(rank=-1), "rank: expected a number from 0 to"),
         (make_trace_json(rank=10**18), "rank: expected a number from 0 to"),
@@ -235,14 +269,15 @@ def test_invalid_traces_are_refused(text: str | bytes, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
+        ("attention", [[0.9] * 3], r"^lattice\.attention\[0\]: expected a row of weights that sums to at most 1"),
         ("parents", [0], "parents that come before their nodes"),
         ("leaf", 1, "a leaf among the nodes"),
         ("attention_rows", [1], "attention_rows that are rows"),
         ("statuses", [], "a parent, a status and a row of attention"),
-        ("attention", [[0.5]], "attention: expected any number of × 3"),
-        ("scores", [], "scores: expected 1 numbers, got 0"),
-        ("scores", [1e9], "scores: expected log-probabilities, which are at most 0"),
-        ("log_probabilities", [1.0], "log_probabilities: expected log-probabilities, which are at most 0"),
+        ("attention", [[0.5]], r"^lattice\.attention: expected any number of × 3"),
+        ("scores", [], r"^lattice\.scores: expected 1 numbers, got 0"),
+        ("scores", [1e9], r"^lattice\.scores: expected log-probabilities, which are at most 0"),
+        ("log_probabilities", [1.0], r"^lattice\.log_probabilities: expected log-probabilities, which are at most 0"),
     ],
 )
 def test_invalid_search_trees_are_refused(name: str, value: object, message: str) -> None:
@@ -279,6 +314,20 @@ def test_the_number_of_empty_rows_is_limited(name: str, rest: list[int], rows: i
         Trace.from_json(make_trace_json(**{**empty_fields, **changes}))
 
 
+def test_rows_that_sum_to_less_than_one_are_read() -> None:
+    """Members of an ensemble with monotonic attention give such rows."""
+    weights = [[0.25, 0.25, 0.0], [0.0, 0.0, 0.0]]
+    assert Trace.from_json(make_trace_json(attention=weights, heads=[weights, weights])).attention.tolist() == weights
+
+
+def test_rows_that_sum_to_more_than_one_are_not_written() -> None:
+    trace = make_trace(attention=np.full((2, 3), 0.9, np.float32))
+    with pytest.raises(
+        ArgumentError, match=r"^trace\.attention\[0\]: expected a row of weights that sums to at most 1"
+    ):
+        trace.to_json()
+
+
 def test_a_record_of_other_types_is_refused() -> None:
     for changes in ({"target": None}, {"source": [1]}, {"rank": "1"}, {"top": 5}, {"text": object()}):
         record = msgspec.structs.replace(make_small_trace().to_record(), **changes)
@@ -294,8 +343,12 @@ def test_every_position_has_one_tag(source: list[str]) -> None:
     message = rf"^target: expected a tag for each of {len(source) - features} source positions, got 2 tags$"
     with pytest.raises(DataError, match=message):
         Trace.from_json(text)
-    fitting = Trace.from_json(make_trace_json(task="tag", source=["V", "a", "b"], features=1, unknown=[]))
+    fitting = Trace.from_json(make_trace_json(task="tag", source=["V", "a", "b"], features=1, unknown=[], attention=[]))
     assert fitting.attention.tolist() == [[0, 1, 0], [0, 0, 1]]
+    for attention, reason in (([[1.0, 0, 0], [0, 1, 0]], "no weights, because"), ([[0.5], []], "an array of numbers")):
+        stored = make_trace_json(task="tag", source=["a", "b"], features=0, unknown=[], attention=attention)
+        with pytest.raises(DataError, match=f"^attention: expected {reason}"):
+            Trace.from_json(stored)
     object.__setattr__(fitting, "source", ("a",))
     object.__setattr__(fitting, "features", 0)
     with pytest.raises(ArgumentError, match=r"^trace\.target: expected a tag for each of 1 source positions, got 2"):
@@ -351,6 +404,7 @@ def test_writing_a_read_trace_gives_the_same_text(values: np.ndarray) -> None:
     trace = replace(
         make_small_trace(),
         target=("a",) * count,
+        finished=False,
         log_probabilities=values,
         attention=np.zeros((count, 3), np.float32),
         top_symbols=((),) * count,
@@ -366,7 +420,7 @@ def test_pickling_does_not_change_the_written_trace() -> None:
     for compact in (False, True):
         for trace in (
             make_small_trace(),
-            replace(make_small_trace(), origin="sample", task="classify", finished=False),
+            replace(make_small_trace(), origin="sample", task="classify"),
         ):
             assert pickle.loads(pickle.dumps(trace)).to_json(compact) == trace.to_json(compact)
 

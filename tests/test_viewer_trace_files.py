@@ -69,6 +69,7 @@ def test_too_long_trace_is_refused_for_pictures(
         task=task,
         source=("s",) * positions,
         target=("t",) * steps,
+        finished=task == "tag",
         log_probabilities=np.zeros(steps, np.float32),
         attention=identity_attention(steps, positions, 0),
         top_symbols=((),) * steps,
@@ -135,7 +136,7 @@ def test_small_weights_are_scaled_by_row() -> None:
 
 
 def test_tikz_picture_of_a_tagger_has_tags(tmp_path: Path) -> None:
-    trace = replace(make_trace(["a", "b_"], ["X", "Y"], [[1, 0], [0, 1]], [1.0, 0.5]), task="tag")
+    trace = replace(make_trace(["a", "b_"], ["X", "Y"], [[1, 0], [0, 1]], [1.0, 0.5]), task="tag", finished=True)
     for suffix in TRACE_SUFFIXES:
         trace.save(tmp_path / f"a{suffix}")
     assert "← output" not in (tmp_path / "a.svg").read_text("utf-8")

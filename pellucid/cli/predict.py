@@ -109,6 +109,7 @@ def main(arguments: list[str]) -> int:
     use_threads(predictor.config.threads)
     decode_examples, has_several = _examples_decoder(predictor, args), _has_several_outputs(args)
     prefixes = None if args.prefixes is None else PrefixFile(args.prefixes, predictor)
+    decode_examples([], 0, None if prefixes is None else [])  # refuses wrong options before standard input is read
     notes, data = DecodingNotes(args.require), predictor.config.data
     line_number = num_decoded = 0  # lines, and the sources among them
     num_outputs = args.nbest or args.sample or predictor.config.search.beam_size

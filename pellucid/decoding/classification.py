@@ -189,12 +189,16 @@ class ClassificationPredictor(Predictor):
         )
         return BatchAnswers(to_array(mean), attention, hops)
 
-    def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
-        """Return the most probable answers of each example; prefixes and several taggings raise `ConfigError`."""
-        if chunk.prefixes is not None:
+    def _check_search(self, nbest: int, own_prefixes: bool) -> None:
+        """Raise `ConfigError` for prefixes and several taggings."""
+        super()._check_search(nbest, own_prefixes)
+        if own_prefixes:
             raise self.unsupported_error("prefixes")
         if nbest > 1 and self._per_position:
             raise self._single("one tagging; its traces hold the candidates of each tag")
+
+    def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
+        """Return the most probable answers of each example."""
         return self._decode_batches(
             chunk, SearchRequest(nbest, nbest, NO_CONSTRAINTS), lambda batch: self._predict_answers(batch, nbest)
         )

@@ -79,10 +79,32 @@ def attention_rows(
             attention to mask; or forced weights belong to a step that does not exist, are given twice for a step, are
             not as many as a source has positions, or are all zero outside masked positions.
     """
+    check_attention_options(options, networks, max_steps)
     for number, length in zip((batch.rows + batch.first + 1).tolist(), batch.positions.tolist(), strict=True):
         _check_masked(options.masked, number, length)
         for forced in options.forced_attention:
-            _check_forced_attention(forced, number, length, max_steps)
+            _check_forced_attention(forced, number, length)
+    like, columns = next(networks[0].parameters()), batch.source.shape[1]
+    return {
+        forced.step: _normalized_row(forced, options.masked, columns).to(like) for forced in options.forced_attention
+    }
+
+
+def check_attention_options(options: DecodingOptions, networks: tuple[Network, ...], max_steps: int) -> None:
+    """Check forced attention weights and masked positions without a source.
+
+    Args:
+        options: Forced attention weights and masked positions.
+        networks: Networks that decode together.
+        max_steps: Maximum output length; steps 0 to `max_steps` exist.
+
+    Raises:
+        InputError: A masked position is negative, or no network has an attention to mask; or forced weights belong to a
+            step that does not exist, are given twice for a step, or are all zero outside masked positions.
+    """
+    negative = next((position for position in options.masked if position < 0), None)
+    if negative is not None:
+        raise InputError(f"masked: there is no position {quote(negative)}: the first one is 0")
     if options.masked and all(
         isinstance(require_encoder_decoder(network).decoder.attention, NoAttention) for network in networks
     ):
@@ -91,10 +113,17 @@ def attention_rows(
     repeated = next((step for step in steps if steps.count(step) > 1), None)
     if repeated is not None:
         raise InputError(f"forced_attention: step {repeated} is given twice")
-    like, columns = next(networks[0].parameters()), batch.source.shape[1]
-    return {
-        forced.step: _normalized_row(forced, options.masked, columns).to(like) for forced in options.forced_attention
-    }
+    masked = {*options.masked}
+    for forced in options.forced_attention:
+        if not 0 <= forced.step <= max_steps:
+            raise InputError(
+                f"forced_attention: there is no step {quote(forced.step)}: an output has 0 to {max_steps} at most"
+            )
+        if not any(weight > 0 for position, weight in enumerate(forced.weights) if position not in masked):
+            where = " outside masked positions" if masked else ""
+            raise InputError(
+                f"forced_attention: step {forced.step} has no weight above 0{where}: expected one at least"
+            )
 
 
 def _check_masked(masked: tuple[int, ...], number: int, length: int) -> None:
@@ -106,12 +135,8 @@ def _check_masked(masked: tuple[int, ...], number: int, length: int) -> None:
         raise InputError(f"masked: all {length} positions of source {number} are masked; leave one at least")
 
 
-def _check_forced_attention(forced: ForcedAttention, number: int, length: int, max_steps: int) -> None:
+def _check_forced_attention(forced: ForcedAttention, number: int, length: int) -> None:
     """Check that a row fits its source."""
-    if not 0 <= forced.step <= max_steps:
-        raise InputError(
-            f"forced_attention: there is no step {quote(forced.step)}: an output has 0 to {max_steps} at most"
-        )
     weights = len(forced.weights)
     if weights != length:
         raise InputError(
@@ -124,8 +149,5 @@ def _normalized_row(forced: ForcedAttention, masked: tuple[int, ...], columns: i
     row = torch.zeros(columns, dtype=torch.float64)
     row[: len(forced.weights)] = torch.tensor(forced.weights, dtype=torch.float64)
     row[list(masked)] = 0
-    if not row.any():
-        where = " outside masked positions" if masked else ""
-        raise InputError(f"forced_attention: step {forced.step} has no weight above 0{where}: expected one at least")
     row = row / row.max()
     return row / row.sum()

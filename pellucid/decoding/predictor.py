@@ -6,8 +6,9 @@ calls `trace`, `hypotheses` with --nbest or --top-mass, and `samples` with --sam
 
 Every method that decodes accepts any iterable. For a list it returns a list. For an iterator (a generator, `map`, an
 open file) it returns an iterator of the results in their order, with bounded read-ahead (`streaming`) and bounded
-memory. An invalid argument raises one `ArgumentError` that names it; in a stream, an error of an item is raised when
-the item is reached, after the results before it.
+memory. An invalid argument raises one `ArgumentError` that names it, and options that fit no source are refused before
+the first source is read; in a stream, an error of an item is raised when the item is reached, after the results before
+it.
 """
 
 from abc import ABC, abstractmethod
@@ -32,6 +33,7 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, Vocabularies
 from pellucid.decoding.beam_search import Hypothesis, check_finite_outputs
+from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.derived_traces import lexicon_traces, outputs_to_top_mass
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_members, evaluation_modes
@@ -194,6 +196,26 @@ class Predictor(ABC):
     def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:
         """Sample outputs of each example; `ConfigError` for a predictor that cannot."""
         raise self.unsupported_error("samples")
+
+    def _check_search(self, nbest: int, own_prefixes: bool) -> None:
+        """Check the options of a search before the first source is read.
+
+        Args:
+            nbest: Maximum number of outputs per source.
+            own_prefixes: True if each output has its own prefix, in place of that of the options.
+
+        Raises:
+            InputError: The task or the model does not support an option, or a length limit is too large.
+        """
+        max_output_length(self.config.search, self.vocabularies)
+
+    def _check_sampling(self, own_prefixes: bool) -> None:
+        """Check the options of sampling before the first source is read; see `_check_search`."""
+        self._check_search(1, own_prefixes)
+
+    def _check_scoring(self) -> None:
+        """Check the options of forced decoding before the first source is read; see `_check_search`."""
+        max_output_length(self.config.search, self.vocabularies)
 
     def unsupported_error(self, argument: str) -> ConfigError:
         """Return the error for an operation that only autoregressive tasks support; the caller raises it.
@@ -388,6 +410,7 @@ class Predictor(ABC):
                 ensemble copy from the source; or a forked process cannot use the GPU.
             InputError: Forced attention weights or masked positions do not fit a source or the model.
         """
+        self._check_search(1, prefixes is not None)
         return self._check_and_decode(
             lambda chunk: [traces[0] for traces in self._search_chunk(chunk, 1)], examples, prefixes
         )
@@ -436,6 +459,7 @@ class Predictor(ABC):
         """
         nbest: int = convert_argument("count", count, Width)
         mass: float = convert_argument("top_mass", top_mass, Probability)
+        self._check_search(nbest, prefixes is not None)
 
         def decode_chunk(chunk: ExampleChunk) -> list[list[Trace]]:
             """Decode the n-best lists of some examples.
@@ -499,6 +523,7 @@ class Predictor(ABC):
         if not self.autoregressive:
             raise self.unsupported_error(method)
         number: int = convert_argument("first", first, SourceNumber)
+        self._check_sampling(prefixes is not None)
         return self._check_and_decode(
             lambda chunk: self._sample_chunk(chunk, config), examples, prefixes, config.samples, number
         )
@@ -537,6 +562,7 @@ class Predictor(ABC):
                 does not fit its source (tags, positions).
             InputError: As in `trace` otherwise; also if the options request a search tree (`ConfigError`).
         """
+        self._check_scoring()
         return self._check_and_decode(self._score_chunk, examples)
 
     def _check_and_decode(
@@ -585,7 +611,7 @@ class Predictor(ABC):
                 batch_sources = [tokenized_sources[row] for row in rows.tolist()]
                 constraints = request.constraints.take(rows)
                 limits = output_length_limits(batch_sources, self.config.search, self.max_length, constraints)
-                if self._forbids_all(request):
+                if self._forbids_all(request.constraints):
                     check_minimum(batch_sources, limits, rows + chunk.first, self.vocabularies.target, self._copies)
                 positions = torch.tensor([len(tokenized.source) for tokenized in batch_sources], device=device)
                 batch = SourceBatch(rows, source.to(device), lengths.to(device), limits, positions, chunk.first)
@@ -612,9 +638,9 @@ class Predictor(ABC):
         """True if a search ranks outputs by their log-probability alone."""
         return hypothesis_scorer(self.config.search).is_log_probability
 
-    def _forbids_all(self, request: SearchRequest) -> bool:
+    def _forbids_all(self, constraints: Constraints) -> bool:
         """Return whether every symbol of the vocabulary is forbidden."""
-        return len(np.unique(request.constraints.forbidden)) == len(self.vocabularies.target.symbols)
+        return len(np.unique(constraints.forbidden)) == len(self.vocabularies.target.symbols)
 
     @cached_property
     def _names(self) -> np.ndarray:

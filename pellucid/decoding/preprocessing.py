@@ -358,15 +358,28 @@ def output_length_limits(
     needed = np.zeros(len(sources), np.int64)
     if constraints.any:
         needed = np.array([constraints.min_length(row) for row in range(len(sources))])
-    if (needed > max_length).any():
-        raise ConstraintError(
-            f"the prefix and the required symbols take {needed.max()} symbols, but search.max_length is {max_length}"
-        )
+    check_room(int(needed.max(initial=0)), max_length)
     maximum = np.maximum(maximum, needed)
     if (minimum > maximum).any():
         message = "the minimum output length of some sources exceeds the maximum: the maximum is used"
         warnings.warn(message, stacklevel=_caller_level(inspect.currentframe()))
     return BatchLengthLimits(np.minimum(minimum, maximum), maximum)
+
+
+def check_room(needed: int, max_length: int) -> None:
+    """Check that the maximum length has room for the prefix and the required symbols.
+
+    Args:
+        needed: Number of symbols that an output needs.
+        max_length: Maximum output length of the model.
+
+    Raises:
+        ConstraintError: It has not.
+    """
+    if needed > max_length:
+        raise ConstraintError(
+            f"the prefix and the required symbols take {needed} symbols, but search.max_length is {max_length}"
+        )
 
 
 def _caller_level(frame: FrameType | None) -> int:
@@ -401,7 +414,18 @@ def check_minimum(
     for source, minimum, number in zip(sources, limits.minimum.tolist(), numbers.tolist(), strict=True):
         copyable = copies and any(symbol not in vocabulary.ids for symbol in source.source[source.features :])
         if minimum > 0 and not copyable:
-            raise ConstraintError(
-                f"forbidden: all {len(vocabulary.symbols)} symbols that the model writes are forbidden, but the output "
-                f"of source {number + 1} has at least {minimum} (search.min_length, search.min_length_ratio)"
-            )
+            raise ConstraintError(forbids_all_message(vocabulary, f"the output of source {number + 1} has", minimum))
+
+
+def forbids_all_message(vocabulary: Vocabulary, outputs: str, minimum: int) -> str:
+    """Return the message for a minimum length without a symbol that an output may contain.
+
+    Args:
+        vocabulary: Target vocabulary.
+        outputs: Outputs that have the minimum length, with a verb: "outputs have".
+        minimum: Minimum length.
+    """
+    return (
+        f"forbidden: all {len(vocabulary.symbols)} symbols that the model writes are forbidden, but {outputs} at least "
+        f"{minimum} (search.min_length, search.min_length_ratio)"
+    )

@@ -95,9 +95,9 @@ class SearchTree:
 
         Raises:
             DataError: The fields do not agree in length, an array is malformed, a parent does not come before its node,
-                an index is out of range, or a log-probability or weight is.
+                an index is out of range, or a log-probability or weight is. The message begins with "lattice".
         """
-        nodes, attention = len(record.symbols), decode_field(record, "attention", (None, positions))
+        nodes, attention = len(record.symbols), _decode_array(record, "attention", (None, positions))
         rows, indexed_parents = range(len(attention)), enumerate(record.parents)
         if not nodes == len(record.parents) == len(record.statuses) == len(record.attention_rows):
             raise DataError(f"lattice: expected a parent, a status and a row of attention for each of {nodes} symbols")
@@ -110,10 +110,18 @@ class SearchTree:
         return cls(
             symbols=tuple(record.symbols),
             parents=np.array(record.parents, np.int64),
-            log_probabilities=decode_field(record, "log_probabilities", (nodes,)),
-            scores=decode_field(record, "scores", (nodes,)),
+            log_probabilities=_decode_array(record, "log_probabilities", (nodes,)),
+            scores=_decode_array(record, "scores", (nodes,)),
             statuses=tuple(record.statuses),
             attention_rows=np.array(record.attention_rows, np.int64),
             attention=attention,
             leaf=record.leaf,
         )
+
+
+def _decode_array(record: LatticeRecord, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+    """Return an array of a record; errors name its place in the trace."""
+    try:
+        return decode_field(record, name, shape)
+    except DataError as error:
+        raise DataError(f"lattice.{error}") from None

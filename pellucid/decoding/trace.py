@@ -25,8 +25,10 @@ from pellucid.decoding.trace_schema import (
     TraceRecord,
     check_log_probabilities,
     check_types,
+    decode_array,
     decode_field,
     decode_record,
+    describe_row_sum,
     encode_array,
     encode_json,
     finite_log_probabilities,
@@ -258,10 +260,9 @@ class Trace:
         """Return the trace of a record whose fields have the right types."""
         T, S = len(record.target), len(record.source)
         _check_record(record)
-        if error := _tags_error(record.task, S - record.features, T):
+        if error := _target_error(record.task, record.finished, S - record.features, record.target):
             raise DataError(error)
         log_probabilities = decode_field(record, "log_probabilities", (T,))
-        per_position = get_task_settings(record.task).per_position
         symbols, values = _padded_candidates(record)
         return cls(
             text=record.text,
@@ -272,9 +273,7 @@ class Trace:
             output=record.output,
             finished=record.finished,
             log_probabilities=restore_log_probabilities(log_probabilities),
-            attention=(
-                identity_attention(T, S, record.features) if per_position else decode_field(record, "attention", (T, S))
-            ),
+            attention=_decode_attention(record),
             top_symbols=symbols,
             top_log_probabilities=values,
             origin=record.origin,
@@ -286,10 +285,10 @@ class Trace:
             forced=tuple(record.forced),
             forced_attention=tuple(record.forced_attention),
             lattice=None if record.lattice is None else SearchTree.from_record(record.lattice, S),
-            heads=None if record.heads is None else decode_field(record, "heads", (None, T, S)),
+            heads=_decode_parts(record, "heads", (None, T, S)),
             added=tuple(record.added),
             task=record.task,
-            hop_weights=None if record.hop_weights is None else decode_field(record, "hop_weights", (None, S)),
+            hop_weights=_decode_parts(record, "hop_weights", (None, S)),
         )
 
     def _top(self) -> list[list[tuple[str, float]]]:
@@ -402,7 +401,7 @@ def _checked_fields(trace: Trace) -> Trace:
     if len(top) != T or len({*map(len, top)}) > 1:
         raise ArgumentError(f"top_symbols: expected as many symbols for each of {T} steps, the length of target")
     _check_numbers(plain)
-    if error := _tags_error(plain["task"], S - plain["features"], T):
+    if error := _target_error(plain["task"], plain["finished"], S - plain["features"], plain["target"]):
         raise ArgumentError(error)
     _check_log_probabilities("log_probabilities", trace.log_probabilities, (T,))
     _check_log_probabilities("top_log_probabilities", trace.top_log_probabilities, (T, len(top[0]) if T else None))
@@ -413,6 +412,8 @@ def _checked_fields(trace: Trace) -> Trace:
         if getattr(trace, name) is not None:
             _check_array(name, getattr(trace, name), shape)
             _check_weights(name, getattr(trace, name))
+            if not len(getattr(trace, name)):
+                raise ArgumentError(_parts_error(name))
     return replace(trace, **plain)
 
 
@@ -475,17 +476,54 @@ def _check_log_probabilities(name: str, values: object, shape: tuple[int | None,
 
 
 def _check_weights(name: str, weights: Float[np.ndarray, "..."]) -> None:
-    """Raise `ArgumentError` unless all weights are numbers from 0 to 1, within `ROUNDING`."""
+    """Raise `ArgumentError` unless all weights are numbers from 0 to 1, and rows sum to at most 1, within rounding."""
     outside = ~((weights >= 0) & (weights <= 1 + ROUNDING))
     if outside.any():
         raise ArgumentError(f"{name}: expected weights from 0 to 1, got {_first_of(weights, outside)}")
+    if reason := describe_row_sum(weights):
+        raise ArgumentError(f"{name}{reason}")
 
 
-def _tags_error(task: TaskName, positions: int, tags: int) -> str:
-    """Return what is wrong with the number of tags of a trace; "" if nothing is, and for other tasks."""
-    if not get_task_settings(task).per_position or tags == positions:
-        return ""
-    return f"target: expected a tag for each of {positions} source positions, got {tags} tags"
+def _target_error(task: TaskName, finished: bool, positions: int, target: Sequence[str]) -> str:
+    """Return what is wrong with the number of tags, or with the end of an output; "" if nothing is."""
+    settings = get_task_settings(task)
+    if settings.per_position and len(target) != positions:
+        return f"target: expected a tag for each of {positions} source positions, got {len(target)} tags"
+    if not settings.autoregressive and not finished:
+        return f"finished: expected true, as in every trace of the task {quote(task)}, got false"
+    if settings.autoregressive and finished and (target or positions) and tuple(target[-1:]) != (END,):
+        last = quote(target[-1]) if target else "no symbol"
+        return f"target: expected {quote(END)} as the last symbol of a finished output, got {last}"
+    return ""
+
+
+def _decode_attention(record: TraceRecord) -> Float[np.ndarray, "T S"]:
+    """Return the attention weights of a record, which stores none for tags."""
+    shape = len(record.target), len(record.source)
+    if not get_task_settings(record.task).per_position:
+        return decode_field(record, "attention", shape)
+    try:
+        stored = decode_array(record.attention)
+    except DataError as error:
+        raise DataError(f"attention: {error}") from None
+    if stored.size:
+        raise DataError("attention: expected no weights, because each tag attends to its own position")
+    return identity_attention(*shape, record.features)
+
+
+def _decode_parts(record: TraceRecord, name: str, shape: tuple[int | None, ...]) -> np.ndarray | None:
+    """Return the weights of each head or hop of a record, or None; `DataError` for an array without any."""
+    if getattr(record, name) is None:
+        return None
+    values = decode_field(record, name, shape)
+    if not len(values):
+        raise DataError(_parts_error(name))
+    return values
+
+
+def _parts_error(name: str) -> str:
+    """Return the message about an array of weights without heads or hops."""
+    return f"{name}: expected the weights of at least one {'head' if name == 'heads' else 'hop'}, got none"
 
 
 def _first_of(values: np.ndarray, mask: np.ndarray) -> str:
@@ -541,8 +579,6 @@ def _check_record(record: TraceRecord) -> None:
         raise DataError(f"top: expected candidates of {steps} steps, the length of target, got {len(record.top)}")
     if not 0 <= record.rank <= MAX_RANK:
         raise DataError(f"rank: expected a number from 0 to {MAX_RANK}, got {quote(record.rank)}")
-    if record.probability is not None and not 0 <= record.probability <= 1 + ROUNDING:
-        raise DataError(f"probability: expected a number from 0 to 1, got {record.probability}")
     _check_scores(record)
     for name, indices, count in (
         ("unknown", record.unknown, positions),
@@ -555,7 +591,11 @@ def _check_record(record: TraceRecord) -> None:
 
 
 def _check_scores(record: TraceRecord) -> None:
-    """Raise `DataError` for a score that is not finite."""
+    """Check the scores of a record; `DataError` for the first that is not finite or out of range."""
+    if not -math.inf < record.score <= ROUNDING * max(1, len(record.target)):  # false for NaN
+        raise DataError(f"score: expected the sum of the log-probabilities, which is at most 0, got {record.score}")
+    if record.probability is not None and not 0 <= record.probability <= 1 + ROUNDING:
+        raise DataError(f"probability: expected a number from 0 to 1, got {record.probability}")
     for name, score in (("search_score", record.search_score), ("pair_ngram_score", record.pair_ngram_score)):
         if not math.isfinite(score or 0.0):
             raise DataError(f"{name}: expected a finite number, got {score}")

@@ -27,6 +27,9 @@ LOG_ZERO = -1e9
 """Value written for a log-probability of −∞, which JSON lacks."""
 ROUNDING = 1e-3
 """Tolerance for probabilities above 1 and log-probabilities above 0."""
+SUM_TOLERANCE = 0.01
+"""Amount by which the sum of a row of weights may exceed 1, for weights in half precision. Weights rounded to
+`DECIMALS`, as in JSON, may exceed it by half a unit of the last decimal for each position."""
 MAX_CANDIDATES = 64
 """Maximum number of candidates per step that a reader accepts: all steps use the memory of the longest list."""
 MAX_EMPTY_ROWS = 1024
@@ -200,7 +203,7 @@ def decode_field(record: TraceRecord | LatticeRecord, name: str, shape: tuple[in
 
     Raises:
         DataError: The field is not an array of this shape, or holds a log-probability above 0 (`log_probabilities`,
-            `scores`) or a weight outside 0 to 1 (any other field).
+            `scores`); or (any other field) a weight outside 0 to 1, or a row of weights that sums to more than 1.
     """
     try:
         values = decode_array(getattr(record, name), shape)
@@ -212,7 +215,31 @@ def decode_field(record: TraceRecord | LatticeRecord, name: str, shape: tuple[in
             raise DataError("expected weights from 0 to 1")
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
+    if name not in ("log_probabilities", "scores") and (reason := describe_row_sum(values)):
+        raise DataError(f"{name}{reason}")
     return values
+
+
+def describe_row_sum(weights: Float[np.ndarray, "*T S"]) -> str:
+    """Return the index and the sum of the first row of weights that sums to more than 1, except for rounding.
+
+    Rows may sum to less: those of members of an ensemble whose scans of monotonic attention have ended, for example.
+
+    Args:
+        weights: Attention weights, one row for each step.
+
+    Returns:
+        The end of a message, which follows the name of the array; "" if there is no such row.
+    """
+    sums = np.asarray(weights.sum(axis=-1, dtype=np.float64))
+    above = sums > 1 + SUM_TOLERANCE + weights.shape[-1] * 0.5 * 10**-DECIMALS
+    if not above.any():
+        return ""
+    index = tuple(int(axis[0]) for axis in np.nonzero(above))
+    return (
+        f"[{', '.join(map(str, index))}]: expected a row of weights that sums to at most 1, got a sum of "
+        f"{sums[index]:.4g}; divide the row by its sum"
+    )
 
 
 def check_log_probabilities(values: Float[np.ndarray, "..."]) -> None:

@@ -16,7 +16,7 @@ from pellucid.data.vocabulary import EOS
 from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, beam_stepwise, hypothesis_of
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.derived_traces import sampled_traces, scored_trace
-from pellucid.decoding.forced_attention import attention_rows, force_attention
+from pellucid.decoding.forced_attention import attention_rows, check_attention_options, force_attention
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
@@ -25,7 +25,14 @@ from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constra
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.decoding.pair_ngram_member import PairNgramMember, TargetIds, missing_outputs, output_ids, rank_by_both
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import SearchRequest, SourceBatch, copyable_sources, encode_targets
+from pellucid.decoding.preprocessing import (
+    SearchRequest,
+    SourceBatch,
+    check_room,
+    copyable_sources,
+    encode_targets,
+    forbids_all_message,
+)
 from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import END, Trace
@@ -60,7 +67,7 @@ class Transducer(Predictor):
             )
 
     def with_options(self, options: DecodingOptions) -> "Transducer":
-        """Return a predictor with other options. Options that do not fit raise `InputError` in decoding, not here.
+        """Return a predictor with other options. Options that do not fit raise `InputError` when a method decodes.
 
         Args:
             options: Options for all outputs, which replace those of this predictor.
@@ -103,12 +110,50 @@ class Transducer(Predictor):
             InputError: Forced attention weights or masked positions do not fit a source or the model
                 (`attention_rows`).
         """
-        max_steps = max(self.max_length, self.config.data.max_sequence_length)
-        return attention_rows(self.options, batch, self.networks, max_steps)
+        return attention_rows(self.options, batch, self.networks, self._max_steps)
 
     def _initialize(self, batch: SourceBatch) -> Inference:
         """Return the model before its first step, without forced attention."""
         return encode_and_initialize(self.network, batch.source, batch.lengths, self.options.masked)
+
+    def _check_search(self, nbest: int, own_prefixes: bool) -> None:
+        """Check the options of a search."""
+        self._check_constraints(own_prefixes)
+        self._check_attention_options()
+
+    def _check_sampling(self, own_prefixes: bool) -> None:
+        """Check the options of sampling."""
+        self._refuse_lattice("sampling")
+        super()._check_sampling(own_prefixes)
+
+    def _check_scoring(self) -> None:
+        """Check the options of forced decoding."""
+        self._refuse_lattice("scoring given targets")
+        self._check_attention_options()
+
+    def _check_attention_options(self) -> None:
+        """Raise `InputError` for forced attention and masked positions that fit no source or not the model."""
+        check_attention_options(self.options, self.networks, self._max_steps)
+
+    def _check_constraints(self, own_prefixes: bool) -> None:
+        """Raise `InputError` for constraints and length limits that no output can satisfy, whatever its source is."""
+        max_length, copies = self.max_length, self._copies
+        if self.options is NO_OPTIONS:
+            return
+        tokenizer, vocabulary = self.tokenizers.target, self.vocabularies.target
+        prefix = () if own_prefixes else tuple(tokenizer.split(self.options.prefix))
+        # A model that copies can write the symbols of a source, which are not known yet.
+        known = [prefix] if prefix and not copies else []
+        constraints = build_constraints(self.options, known, tokenizer, vocabulary, [] if copies else None)
+        check_room(len(prefix) + len({*self.options.required} - {*prefix}), max_length)
+        minimum = min(self.config.search.min_length, max_length)
+        if minimum and not copies and self._forbids_all(constraints):
+            raise ConstraintError(forbids_all_message(vocabulary, "outputs have", minimum))
+
+    @property
+    def _max_steps(self) -> int:
+        """Maximum number of symbols of an output, decoded or given."""
+        return max(self.max_length, self.config.data.max_sequence_length)
 
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example."""
@@ -214,7 +259,6 @@ class Transducer(Predictor):
 
     def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:
         """Sample outputs of each example."""
-        self._refuse_lattice("sampling")
         constraints = self._constraints(chunk)
 
         def sample_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
@@ -232,13 +276,12 @@ class Transducer(Predictor):
 
     def _score_chunk(self, chunk: ExampleChunk) -> list[Trace]:
         """Score the targets of examples."""
-        self._refuse_lattice("scoring given targets")
         examples = chunk.examples
         for number, example in enumerate(examples, start=chunk.first + 1):
             if not self.tokenizers.source.split(example.source):
                 raise DataError(f"source {number} is empty: its target cannot be scored")
         symbols = [self.tokenizers.target.split(example.target) for example in examples]
-        max_length = max(self.max_length, self.config.data.max_sequence_length)
+        max_length = self._max_steps
         for number, target_symbols in enumerate(symbols, start=chunk.first + 1):
             if len(target_symbols) > max_length:
                 raise DataError(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pellucid.argument_checks import check_arguments
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, ValidationMetric
@@ -83,11 +84,15 @@ class TaskMetrics:
         return self.labels is None
 
 
+@check_arguments
 def error_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
     """Return the sequence error rate (percentage of wrong outputs) and the symbol error rate of sequences.
 
     Args:
         row: Rates of a group, or the macro average.
+
+    Raises:
+        ArgumentError: The argument is neither.
     """
     errors = NamedRate("symbol_error_rate", "symbol error rate", row.symbol_error_rate, row.symbol_error_rate_ci95)
     return [
@@ -96,21 +101,29 @@ def error_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
     ]
 
 
+@check_arguments
 def tag_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
     """Return the tag accuracy, and the sequence accuracy: the percentage of outputs whose tags are all correct.
 
     Args:
         row: Rates of a group, or the macro average.
+
+    Raises:
+        ArgumentError: The argument is neither.
     """
     accuracy = NamedRate("accuracy", "tag accuracy", 100 - row.symbol_error_rate, row.symbol_error_rate_ci95.complement)
     return [accuracy, NamedRate("exact_match", "sequence accuracy", row.exact_match, row.exact_match_ci95)]
 
 
+@check_arguments
 def accuracy_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
     """Return the accuracy of classes or positions: the percentage of correct outputs.
 
     Args:
         row: Rates of a group, or the macro average.
+
+    Raises:
+        ArgumentError: The argument is neither.
     """
     return [NamedRate("accuracy", "accuracy", row.exact_match, row.exact_match_ci95)]
 

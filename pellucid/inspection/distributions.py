@@ -19,7 +19,11 @@ from pellucid.decoding.outputs import suppressed_symbols, to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
+from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import build_replays, check_log_probabilities, evaluation_context, examples_of
+
+SUM_TOLERANCE = 0.01
+"""Amount by which the sum of the probabilities of a row may differ from 1, for numbers in half precision."""
 
 
 @check_arguments
@@ -84,12 +88,13 @@ def entropy(
         The entropy of each distribution, at least 0.
 
     Raises:
-        ArgumentError: A number is NaN or above 0 (except for rounding).
+        ArgumentError: A number is NaN or above 0, or the probabilities of a row do not sum to one (except for
+            rounding).
 
     References:
         Shannon 1948, "A mathematical theory of communication", section 6.
     """
-    probabilities = np.exp(log_probabilities)
+    probabilities = _probabilities("log_probabilities", log_probabilities)
     terms = np.where(probabilities > 0, probabilities * np.where(probabilities > 0, log_probabilities, 0), 0)
     bits: Float[np.ndarray, "*shape"] = np.asarray(np.maximum(-terms.sum(axis=-1) / np.log(2), 0) + 0.0)
     return bits
@@ -112,15 +117,32 @@ def kl_divergence(
         The divergence of each pair of distributions, at least 0.
 
     Raises:
-        ArgumentError: The shapes differ, or a number is NaN or above 0 (except for rounding).
+        ArgumentError: The shapes differ; a number is NaN or above 0, or the probabilities of a row do not sum to one
+            (except for rounding).
 
     References:
         Kullback & Leibler 1951, "On information and sufficiency", section 2.
     """
-    probabilities = np.exp(before)
+    probabilities = _probabilities("before", before)
+    _probabilities("after", after)
     support = probabilities > 0
     ratios = np.subtract(before, after, out=np.zeros_like(before), where=support)
     bits: Float[np.ndarray, "*shape"] = np.asarray(
         np.maximum((probabilities * ratios).sum(axis=-1) / np.log(2), 0) + 0.0
     )
     return bits
+
+
+def _probabilities(name: str, log_probabilities: Float[np.ndarray, "*shape V"]) -> Float[np.ndarray, "*shape V"]:
+    """Return the probabilities; raise `ArgumentError` for the first row that does not sum to one."""
+    probabilities: Float[np.ndarray, "*shape V"] = np.exp(log_probabilities)
+    sums = np.asarray(probabilities.sum(axis=-1, dtype=np.float64))
+    wrong = np.abs(sums - 1) > SUM_TOLERANCE
+    if wrong.any():
+        index = tuple(int(axis[0]) for axis in np.nonzero(wrong)) if sums.ndim else ()
+        place = f"[{', '.join(map(str, index))}]" if index else ""
+        raise ArgumentError(
+            f"{name}{place}: expected log-probabilities of a distribution, which sum to 1 as probabilities, got a sum "
+            f"of {sums[index]:.4g}; subtract the logarithm of the sum"
+        )
+    return probabilities
