@@ -15,7 +15,13 @@ from pellucid.errors import ArgumentError
 from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.decoder_step import prepare_decoder_numpy
 from pellucid.kernels.recurrence import run_recurrence_numpy
-from pellucid.kernels.search import BeamOptions, search_beams_numpy, search_greedily_numpy
+from pellucid.kernels.search import (
+    BeamOptions,
+    rank_extensions,
+    rank_symbols,
+    search_beams_numpy,
+    search_greedily_numpy,
+)
 from pellucid.kernels.types import (
     ADDITIVE,
     GRU,
@@ -57,6 +63,7 @@ OUTPUT_LAYER = OutputLayerParameters(ones(V, H), ones(0, D), ones(V))
 LIMITS = SearchLimits(np.zeros(V, np.bool_), 0, 3, 4)
 DECODER, LOCATED = make_decoder(), make_decoder(LOCATION_SENSITIVE)
 HIDDEN = ones(B, H)
+LOGITS, SCORES = ones(2 * B, V), ones(B, 2)
 START, OPTIONS = InitialState(HIDDEN, None, None), BeamOptions(2, 2)
 
 
@@ -93,7 +100,21 @@ def search(
     search_greedily_numpy(decoder, first, limits)
 
 
+def rank(
+    *,
+    logits: Any = LOGITS,  # noqa: ANN401
+    suppressed: Any = LIMITS.suppressed,  # noqa: ANN401
+    scores: Any = SCORES,  # noqa: ANN401
+    counts: tuple[int, int] = (4, 3),
+) -> None:
+    """Rank symbols, and extensions of three sources with two hypotheses each."""
+    inspect.unwrap(rank_extensions)(logits, suppressed, scores, counts, False)
+    inspect.unwrap(rank_symbols)(logits, suppressed, counts[0])
+
+
 def test_valid_arguments_are_accepted() -> None:
+    rank()
+    rank(counts=(V, 2 * V))
     run_recurrence()
     unroll()
     unroll(parameters=LOCATED, weights=ones(B, S))
@@ -102,6 +123,22 @@ def test_valid_arguments_are_accepted() -> None:
 
 
 INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
+    (rank, {"logits": ones(V)}, "logits: expected an array R × V, got shape (9,)"),
+    (rank, {"suppressed": np.zeros(V + 1, np.bool_)}, "suppressed: expected an array of shape (9,), got (10,)"),
+    (rank, {"counts": (0, 1)}, "count: expected 1 to 9, the number of symbols, got 0"),
+    (rank, {"counts": (V + 1, 1)}, "count: expected 1 to 9, the number of symbols, got 10"),
+    (rank, {"counts": (1, 0)}, "counts: expected 1 to 18 extensions of a source, got 0"),
+    (rank, {"counts": (1, 2 * V + 1)}, "counts: expected 1 to 18 extensions of a source, got 19"),
+    (rank, {"scores": ones(B, 3)}, "cumulative_log_probs: expected an array b × k of 6 hypotheses, the rows of logits"),
+    (rank, {"scores": ones(2 * B)}, "cumulative_log_probs: expected an array b × k of 6 hypotheses, the rows of"),
+    *(
+        (
+            unroll,
+            {"parameters": LOCATED._replace(filters=ones(*shape)), "weights": ones(B, S)},
+            f"parameters.filters: expected at least one filter of an odd number of positions, got shape {shape}",
+        )
+        for shape in ((2, 0), (2, 4), (0, 3), (6,))
+    ),
     (run_recurrence, {"symbols": SYMBOLS + 1}, "symbols: expected whole numbers from 0 to 8, got 9"),
     (run_recurrence, {"symbols": SYMBOLS - V}, "symbols: expected whole numbers from 0 to 8, got -1"),
     (run_recurrence, {"symbols": SYMBOLS[:0], "lengths": LENGTHS[:0]}, "symbols: expected at least one row"),
@@ -167,6 +204,14 @@ INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
     (search, {"options": BeamOptions(0, 0)}, "options: expected 1 <= nbest <= beam_size, got 0 and 0"),
     (search, {"options": BeamOptions(2, 3)}, "options: expected 1 <= nbest <= beam_size, got 3 and 2"),
 ]
+
+
+@pytest.mark.parametrize("function", [rank_symbols, rank_extensions])
+def test_ranking_symbols_is_checked_before_compiled_code_reads_memory(function: Callable[..., Any]) -> None:
+    """Regression test: more candidates than symbols gave ids and log-probabilities of foreign memory."""
+    arguments = (10,) if function is rank_symbols else (SCORES, (10, 1), False)
+    with pytest.raises(ArgumentError, match=r"^count: expected 1 to 9, the number of symbols, got 10$"):
+        inspect.unwrap(function)(LOGITS, LIMITS.suppressed, *arguments)
 
 
 @pytest.mark.parametrize(("function", "arguments", "message"), INVALID)

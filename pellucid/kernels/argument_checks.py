@@ -125,9 +125,18 @@ def check_decoder(parameters: DecoderParameters, inputs: AttentionInputs) -> Non
         check_shape("parameters.query", parameters.query, (units, size))
         check_shape("parameters.energy", parameters.energy, (units,))
     if score.reads_weights:
+        _check_filters(parameters.filters)
         check_shape("parameters.location", parameters.location, (units, len(parameters.filters)))
     check_shape("inputs.keys", inputs.keys, (rows, positions, units))
     check_lengths(inputs.lengths, rows, positions)
+
+
+def _check_filters(filters: np.ndarray) -> None:
+    """Raise `ArgumentError` unless each location filter covers an odd number of positions, with one in the middle."""
+    if filters.ndim != 2 or not len(filters) or filters.shape[1] % 2 == 0:
+        raise ArgumentError(
+            f"parameters.filters: expected at least one filter of an odd number of positions, got shape {filters.shape}"
+        )
 
 
 def _source_shape(memory: np.ndarray) -> tuple[int, int, int]:
@@ -204,3 +213,36 @@ def check_limits(limits: SearchLimits, symbols: int) -> None:
         raise ArgumentError(f"limits: expected lengths of at least 0, got {limits.min_length} and {limits.max_length}")
     if not 1 <= limits.num_candidates <= symbols:
         raise ArgumentError(f"limits.num_candidates: expected 1 to {symbols}, got {limits.num_candidates}")
+
+
+def check_ranking(logits: np.ndarray, suppressed: np.ndarray, num_recorded: int) -> None:
+    """Raise `ArgumentError` for logits whose symbols cannot be ranked, or for too many candidates.
+
+    Args:
+        logits: Logits of each hypothesis.
+        suppressed: Suppressed symbols.
+        num_recorded: C, the number of recorded candidates.
+    """
+    if logits.ndim != 2:
+        raise ArgumentError(f"logits: expected an array R × V, got shape {logits.shape}")
+    symbols = logits.shape[1]
+    check_shape("suppressed", suppressed, (symbols,))
+    if not 1 <= num_recorded <= symbols:
+        raise ArgumentError(f"count: expected 1 to {symbols}, the number of symbols, got {num_recorded}")
+
+
+def check_extensions(logits: np.ndarray, cumulative_log_probs: np.ndarray, num_extensions: int) -> None:
+    """Raise `ArgumentError` for hypotheses that do not fit their logits, or for too many extensions.
+
+    Args:
+        logits: Logits of each hypothesis, R × V.
+        cumulative_log_probs: Sum of the log-probabilities of each hypothesis.
+        num_extensions: K, the number of extensions of each source.
+    """
+    shape = cumulative_log_probs.shape
+    if len(shape) != 2 or shape[0] * shape[1] != len(logits) or not shape[1]:
+        expected = f"an array b × k of {len(logits)} hypotheses, the rows of logits"
+        raise ArgumentError(f"cumulative_log_probs: expected {expected}, got shape {shape}")
+    if not 1 <= num_extensions <= shape[1] * logits.shape[1]:
+        expected = f"1 to {shape[1] * logits.shape[1]} extensions of a source"
+        raise ArgumentError(f"counts: expected {expected}, got {num_extensions}")

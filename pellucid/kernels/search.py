@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.errors import ArgumentError
-from pellucid.kernels.argument_checks import check_initial_state, check_limits
+from pellucid.kernels.argument_checks import check_extensions, check_initial_state, check_limits, check_ranking
 from pellucid.kernels.arithmetic import ZERO, Flat, exp, max_value
 from pellucid.kernels.compilation import njit
 from pellucid.kernels.decoder_step import (
@@ -46,7 +46,6 @@ Settings = TypeVar("Settings")
 Output = TypeVar("Output")
 
 
-@njit
 def rank_symbols(
     logits: Float[np.ndarray, "R V"], suppressed: Bool[np.ndarray, " V"], count: int
 ) -> tuple[Int[np.ndarray, "R C"], Float[np.ndarray, "R C"]]:
@@ -57,8 +56,20 @@ def rank_symbols(
     Args:
         logits: Logits of each hypothesis.
         suppressed: Symbols that have probability zero, that is the log-probability −∞.
-        count: C, at most V.
+        count: C, from 1 to V.
+
+    Raises:
+        ArgumentError: The shapes do not fit each other, or the count is out of range.
     """
+    check_ranking(logits, suppressed, count)
+    return _rank_symbols(logits, suppressed, count)
+
+
+@njit
+def _rank_symbols(
+    logits: Float[np.ndarray, "R V"], suppressed: Bool[np.ndarray, " V"], count: int
+) -> tuple[Int[np.ndarray, "R C"], Float[np.ndarray, "R C"]]:
+    """Return `rank_symbols` of arguments that fit."""
     ids, values = np.zeros((logits.shape[0], count), np.int64), np.empty((logits.shape[0], count), np.float32)
     log_probabilities = _log_probabilities(logits, suppressed)
     for row in range(logits.shape[0]):
@@ -66,7 +77,6 @@ def rank_symbols(
     return ids, values
 
 
-@njit
 def rank_extensions(
     logits: Float[np.ndarray, "R V"],
     suppressed: Bool[np.ndarray, " V"],
@@ -89,16 +99,39 @@ def rank_extensions(
         logits: Logits of each hypothesis.
         suppressed: Symbols that have probability zero.
         cumulative_log_probs: Sum of the log-probabilities of each hypothesis.
-        counts: C, at most V, and K, at most k·V.
+        counts: C, from 1 to V, and K, from 1 to k·V.
         is_early: True before the minimum length: EOS keeps its probability, but an extension by it has −∞.
 
     Returns:
         Candidate ids and their log-probabilities; numbers of the extensions in descending order of
         their cumulative log-probabilities, log-probabilities of their symbols, and the cumulative ones.
+
+    Raises:
+        ArgumentError: The shapes do not fit each other, or a count is out of range.
     """
+    check_ranking(logits, suppressed, counts[0])
+    check_extensions(logits, cumulative_log_probs, counts[1])
+    return _rank_extensions(logits, suppressed, cumulative_log_probs, counts, is_early)
+
+
+@njit
+def _rank_extensions(
+    logits: Float[np.ndarray, "R V"],
+    suppressed: Bool[np.ndarray, " V"],
+    cumulative_log_probs: Float[np.ndarray, "b k"],
+    counts: tuple[int, int],
+    is_early: bool,
+) -> tuple[
+    Int[np.ndarray, "R C"],
+    Float[np.ndarray, "R C"],
+    Int[np.ndarray, "b K"],
+    Float[np.ndarray, "b K"],
+    Float[np.ndarray, "b K"],
+]:
+    """Return `rank_extensions` of arguments that fit."""
     (sources, beam_size), vocabulary, (num_recorded, width) = cumulative_log_probs.shape, logits.shape[1], counts
     num_extensions = min(width + 1 if is_early else width, vocabulary)
-    ids, values = rank_symbols(logits, suppressed, max(num_recorded, num_extensions))
+    ids, values = _rank_symbols(logits, suppressed, max(num_recorded, num_extensions))
     numbers, log_probabilities = np.zeros((sources, width), np.int64), np.empty((sources, width), np.float32)
     best_log_probs, indices = np.empty((sources, width), np.float32), np.empty(width, np.int64)
     extended_log_probs = np.empty(beam_size * num_extensions, np.float32)
@@ -274,7 +307,7 @@ def greedy_steps(
         hidden, cell_state, _, attn_weights, logits = step(
             parameters, output_layer, running, symbols, SearchState(hidden, cell_state, attention_state)
         )
-        ids, values = rank_symbols(logits, limits.suppressed, limits.num_candidates)
+        ids, values = _rank_symbols(logits, limits.suppressed, limits.num_candidates)
         symbols, log_probabilities = _choose_symbols(ids, values, length < limits.min_length)
         records.append(GreedyStep(rows, attn_weights, ids, values, symbols, log_probabilities))
         is_finished = symbols == EOS
@@ -409,7 +442,7 @@ def beam_steps(
             parameters, output_layer, active_attention, symbols, SearchState(hidden, cell_state, attention_state)
         )
         width = min(open_slots[active].max(), cumulative_log_probs.shape[1] * logits.shape[1])
-        ids, values, numbers, log_probabilities, extended_log_probs = rank_extensions(
+        ids, values, numbers, log_probabilities, extended_log_probs = _rank_extensions(
             logits, limits.suppressed, cumulative_log_probs, (limits.num_candidates, width), length < limits.min_length
         )
         parents, extension_ids = numbers // logits.shape[1], numbers % logits.shape[1]
