@@ -181,7 +181,7 @@ def test_switches_of_all_subcommands_are_enumerated() -> None:
 def test_switches_may_stand_before_and_between_positional_arguments(subcommand: str) -> None:
     values = positional_values(subcommand)
     for switch in SWITCHES[subcommand]:
-        expected = parse_arguments(ARGUMENT_CLASSES[subcommand], subcommand, [*values, switch])
+        expected: object = parse_arguments(ARGUMENT_CLASSES[subcommand], subcommand, [*values, switch])
         for place in range(len(values)):
             arguments = [*values[:place], switch, *values[place:]]
             assert parse_arguments(ARGUMENT_CLASSES[subcommand], subcommand, arguments) == expected, arguments
@@ -203,5 +203,5 @@ def test_switches_of_a_training_may_stand_before_its_file(subcommand: str, negat
 def test_flag_with_a_value_may_stand_between_paths() -> None:
     for subcommand, flags in (("predict", ["-k", "3"]), ("score", ["--device", "cpu"]), ("look", ["--width", "50"])):
         kind = ARGUMENT_CLASSES[subcommand]
-        expected = parse_arguments(kind, subcommand, ["a", "b", "c", *flags])
+        expected: object = parse_arguments(kind, subcommand, ["a", "b", "c", *flags])
         assert parse_arguments(kind, subcommand, ["a", "b", *flags, "c"]) == expected

@@ -272,6 +272,7 @@ def _train_and_save(
 ) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each."""
     callback = CheckpointCallback(state, lock, fingerprint)
+    lock.check()
     if not any(record["event"] == "read" for record in run_folder.read_log(lock.folder)):
         run_folder.append_log(lock.folder, *map(_read_record, reads))
     try:
