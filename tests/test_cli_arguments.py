@@ -10,8 +10,20 @@ import tyro
 from command_line import run_pellucid, usage_error_message
 from hypothesis import given
 from hypothesis import strategies as st
+from test_cli_help import parse_settings
 
-from pellucid.cli.arguments import _argument_specs, command_line_error, convert_value, parse_arguments
+from pellucid.cli.arguments import (
+    _argument_specs,
+    command_line_error,
+    convert_value,
+    known_flags,
+    negated_flag,
+    parse_arguments,
+)
+from pellucid.cli.completion import ARGUMENT_CLASSES
+from pellucid.cli.subcommands import SUBCOMMANDS
+from pellucid.config.settings import Header
+from pellucid.config.toml import setting_choices
 from pellucid.errors import InputError
 
 
@@ -133,3 +145,63 @@ def test_number_out_of_bounds_is_an_error(tmp_path: Path, arguments: tuple[str, 
         run_pellucid("tune", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", *arguments)
     )
     assert message.startswith(f"{expected} ")
+
+
+def positional_values(subcommand: str) -> list[str]:
+    """Return values of all positional arguments of a subcommand, two for a list."""
+    specs = [spec for spec in _argument_specs(ARGUMENT_CLASSES[subcommand], "--", None) if not spec.flagged]
+    values = [[str(choice) for choice in setting_choices(spec.kind)] or ["one", "two"] for spec in specs]
+    return [
+        value for spec, pair in zip(specs, values, strict=True) for value in pair[: 2 if spec.values == "any" else 1]
+    ]
+
+
+SWITCHES = {
+    subcommand: [
+        name
+        for flag in known_flags(ARGUMENT_CLASSES[subcommand]).values()
+        if flag.values == "none" or flag.kind == Header
+        for name in (flag.name, negated_flag(flag.name))
+    ]
+    for subcommand in SUBCOMMANDS
+}
+"""Flags without a value of each subcommand, and their negations."""
+
+
+def test_switches_of_all_subcommands_are_enumerated() -> None:
+    tested = {"train", "tune", "predict", "score", "evaluate", "look", "bench"}
+    assert {subcommand for subcommand, switches in SWITCHES.items() if switches} == tested
+    assert set(SUBCOMMANDS) - tested == {"recipe", "completion"}
+    assert {"--terminal", "--no-open", "--header", "--no-header"} <= set(SWITCHES["look"])
+
+
+@pytest.mark.parametrize(
+    "subcommand", [name for name in SUBCOMMANDS if SWITCHES[name] and name not in ("train", "tune")]
+)
+def test_switches_may_stand_before_and_between_positional_arguments(subcommand: str) -> None:
+    values = positional_values(subcommand)
+    for switch in SWITCHES[subcommand]:
+        expected: object = parse_arguments(ARGUMENT_CLASSES[subcommand], subcommand, [*values, switch])
+        for place in range(len(values)):
+            arguments = [*values[:place], switch, *values[place:]]
+            assert parse_arguments(ARGUMENT_CLASSES[subcommand], subcommand, arguments) == expected, arguments
+        assert parse_arguments(ARGUMENT_CLASSES[subcommand], subcommand, [switch, "--", *values]) == expected
+
+
+@pytest.mark.parametrize("subcommand", ["train", "tune"])
+@pytest.mark.parametrize("negated", [False, True])
+def test_switches_of_a_training_may_stand_before_its_file(subcommand: str, negated: bool) -> None:
+    switches = SWITCHES[subcommand][negated::2]
+    flags = ["--valid", "b.tsv", "--run", "c"]
+    (value,) = positional_values(subcommand)
+    assert len(switches) > 10
+    expected = parse_settings([value, *flags, *switches], subcommand)
+    assert expected == parse_settings([*flags, *switches, value], subcommand)
+    assert expected == parse_settings([*switches, "--", value, *flags], subcommand)
+
+
+def test_flag_with_a_value_may_stand_between_paths() -> None:
+    for subcommand, flags in (("predict", ["-k", "3"]), ("score", ["--device", "cpu"]), ("look", ["--width", "50"])):
+        kind = ARGUMENT_CLASSES[subcommand]
+        expected: object = parse_arguments(kind, subcommand, ["a", "b", "c", *flags])
+        assert parse_arguments(kind, subcommand, ["a", "b", *flags, "c"]) == expected

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,10 @@ from pellucid.training.training_data import TrainingData, TrainingFiles, read_fi
 from pellucid.viewer.report_schema import ReportTable
 
 pytest.importorskip("optuna")
+
+from pellucid.tuning.search import HyperparameterSearch, StudyFinished, StudyRequest, resolve_config, tune
+from pellucid.tuning.space import ChoiceDimension, SearchSpace
+
 SPACE = """
 [encoder]
 dropout = { choices = [0.0, 0.2] }
@@ -116,6 +121,35 @@ def test_finished_search_repeats_no_trial_and_can_be_extended(
     result = run_pellucid(*tune_command(copy_task_run(), out, 5))
     assert result.code == 0 and "4 ended, 0 to resume; 5 trials in total" in result.err
     assert len(read_trials(out)) == 5 and read_trials(out)[:4] == read_trials(finished_search[0])
+
+
+def test_temporary_files_of_killed_trials_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are removed when a search resumes, and at its end: a killed trial is tried again in another folder."""
+    trained, trial = copy_task_run(), tmp_path / "out" / "trials" / "0000"
+    space = SearchSpace((ChoiceDimension("encoder.dropout", (0.0, 0.2)),), ())
+    config, _ = resolve_config(trained.config, trained.files)
+    request = StudyRequest(trained.files, tmp_path / "out", config, space, 1, 0.0, 1, "none")
+    names = (".training.safetensors.abcdefgh.tmp", "snapshots/.000001-00000005.safetensors.abcdefgh.tmp")
+    temporaries, foreign = [trial / name for name in names], trial / ".notes.txt.abcdefgh.tmp"
+    num_calls = 0
+
+    def write_temporaries() -> None:
+        (trial / "snapshots").mkdir(parents=True, exist_ok=True)
+        for path in (*temporaries, foreign):
+            path.write_bytes(b"part")
+
+    def start_and_kill_trial(search: HyperparameterSearch) -> Iterator[None]:
+        nonlocal num_calls
+        num_calls += 1
+        assert not any(path.exists() for path in temporaries)
+        write_temporaries()
+        yield None
+
+    monkeypatch.setattr(HyperparameterSearch, "events", start_and_kill_trial)
+    for expected_calls in (1, 2):
+        assert isinstance(list(tune(request))[-1], StudyFinished) and num_calls == expected_calls
+        assert foreign.exists() and not any(path.exists() for path in temporaries)
+        write_temporaries()  # by a search that was killed together with its trial
 
 
 def test_same_seed_gives_the_same_trials(finished_search: tuple[Path, str, str], tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Training of ensembles: runs of one configuration with several seeds, in parallel."""
 
+import os
+import re
 import shutil
 from functools import cache
 from pathlib import Path
@@ -171,6 +173,22 @@ def test_a_member_killed_at_its_first_validation_resumes_without_leftovers(
     for name in ("seed-1", "seed-2", "seed-3"):
         assert_runs_identical(run / name, ensemble[0] / name)
     assert member_folders(run) == [run / name for name in ("seed-1", "seed-2", "seed-3")]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX renames a folder with open files")
+def test_a_folder_replaced_by_a_file_ends_an_ensemble_with_one_message(tmp_path: Path) -> None:
+    files, run = write_copy_files(tmp_path), tmp_path / "run"
+    config = make_small_config({"epochs": 100000, "eval_interval": 1})
+    command = ["train", files.train, "--valid", files.valid, "--run", run, *training_flags(config)]
+    with start_command(*command, "--ensemble", 2, "--jobs", 2) as process:
+        wait_until(lambda: all((run / name / "model.safetensors").exists() for name in ("seed-1", "seed-2")), process)
+        run.rename(tmp_path / "moved")
+        run.touch()
+        message = usage_error_message(wait_for_exit(process))
+    assert re.search(
+        rf"{run}/seed-[12] was removed, moved or replaced during training; nothing more is written", message
+    )
+    assert run.read_bytes() == b""
 
 
 def test_two_trainings_of_one_ensemble_at_once_are_refused(ensemble: tuple[Path, str]) -> None:

@@ -1,5 +1,6 @@
 """A training writes a run folder; a refused training leaves the folder unchanged."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -309,3 +310,49 @@ def test_a_training_writes_nothing_after_its_folder_is_removed_or_replaced(tmp_p
     with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
         list(events)
     assert (read_folder_state(folder) if folder.exists() else None) == before
+
+
+def replace_folder(path: Path, replacement: str) -> None:
+    """Move a folder away and put something else in its place."""
+    path.rename(path.with_name("moved"))
+    if replacement == "file":
+        path.touch()
+    elif replacement == "link to itself":
+        path.symlink_to(path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="symbolic links require a privilege")
+@pytest.mark.parametrize("first_event", [ModelBuilt, FileSaved])
+@pytest.mark.parametrize("replaced", ["run", "parent"])
+@pytest.mark.parametrize("replacement", ["file", "link to itself", "nothing"])
+def test_a_folder_replaced_by_a_file_is_reported_as_replaced(
+    tmp_path: Path, first_event: type, replaced: str, replacement: str
+) -> None:
+    files, parent = write_copy_files(tmp_path / "data"), tmp_path / "parent"
+    events = session.train_run(files, parent / "run", make_small_config({"epochs": 6}))
+    assert any(isinstance(event, first_event) for event in events)
+    replace_folder(parent / "run" if replaced == "run" else parent, replacement)
+    with pytest.raises(RunError) as caught:
+        list(events)
+    assert str(caught.value) == (
+        f"{parent / 'run'} was removed, moved or replaced during training; nothing more is written to it"
+    )
+
+
+@pytest.mark.parametrize("code", ["EACCES", "EPERM", "ESTALE", "ENOTDIR", "ELOOP"])
+def test_a_lock_that_is_out_of_reach_is_reported_as_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    def raise_os_error(path: Path) -> os.stat_result:
+        raise OSError(getattr(errno, error_name), "no access", str(path))
+
+    error_name = code
+    with lock_run_folder(tmp_path / "run") as lock:
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "stat", raise_os_error)
+            with pytest.raises(RunError, match="run was removed, moved or replaced during training"):
+                lock.check()
+            error_name = "EIO"
+            with pytest.raises(RunError, match=r"^cannot read .*run/\.lock: no access$"):
+                lock.check()
+        lock.check()

@@ -94,7 +94,8 @@ def command_line_error(kind: type, verb: str, arguments: Sequence[str], default:
         flag_text, value = _split_argument(argument, flags)
         flag, _ = _find_flag(flag_text, flags)
         if flag is None and (not argument.startswith("--") or argument == "--"):
-            positionals.append(argument)
+            if argument != "--":
+                positionals.append(argument)
             continue
         if flag is None:
             raise UnknownFlagError(flag_text, verb, flags)
@@ -103,7 +104,7 @@ def command_line_error(kind: type, verb: str, arguments: Sequence[str], default:
             return error
         given_flags |= {flag.name, *flag.targets}
     specs = list(_argument_specs(kind, "--", default))
-    unknown_flag = next((word for word in positionals if word.startswith("-") and word not in ("-", "--")), None)
+    unknown_flag = next((word for word in positionals if word.startswith("-") and word != "-"), None)
     if unknown_flag is not None:
         raise UnknownFlagError(unknown_flag.partition("=")[0], verb, flags)
     return _positional_error(specs, positionals) or _required_error(specs, given_flags, positionals)
@@ -129,20 +130,23 @@ def expand_arguments(kind: type, arguments: Sequence[str]) -> list[str]:
     """Return the command line in the form that tyro reads.
 
     A letter becomes its flag (-e becomes --training.epochs), a flag without section the flag or flags with it, and
-    --header or --no-header gets an explicit value. If one flag sets both encoder and decoder, its two flags come first,
-    so that --encoder.* and --decoder.* override them.
+    --header or --no-header gets an explicit value. Positional arguments come first, because tyro does not accept flags
+    between them. If one flag sets both encoder and decoder, its two flags come before the other flags, so that
+    --encoder.* and --decoder.* override them. The separator -- is left out.
 
     Args:
         kind: Dataclass of the arguments.
         arguments: Command line of the subcommand.
     """
     flags, expanded, shared, remaining = known_flags(kind), list[str](), list[str](), list(arguments)
+    positionals = list[str]()
     while remaining:
         argument = remaining.pop(0)
         flag_text, value = _split_argument(argument, flags)
         flag, negated = _find_flag(flag_text, flags)
         if flag is None:
-            expanded.append(argument)
+            if argument != "--":
+                (expanded if argument.startswith("--") else positionals).append(argument)
             continue
         names = flag.targets or (flag.name,)
         if flag.kind == Header and value is None:
@@ -154,7 +158,7 @@ def expand_arguments(kind: type, arguments: Sequence[str]) -> list[str]:
             (shared if len(names) > 1 else expanded).extend(
                 [written if value is None else f"{written}={value}", *values]
             )
-    return [*shared, *expanded]
+    return [*positionals, *shared, *expanded]
 
 
 def negated_flag(name: str) -> str:

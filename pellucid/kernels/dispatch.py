@@ -100,6 +100,7 @@ BASIC_SEARCH: SupportedValues = {
     "search.length_normalization": {"none"},
     "search.length_penalty_alpha": ANYTHING,  # of the normalization
     "search.coverage_penalty": {0.0},
+    "search.pair_ngram": ANYTHING,
     "search.batch_size": ANYTHING,
     "options.prefix": ANYTHING,  # the constraints contain it
     "options.forbidden": ANYTHING,

@@ -17,6 +17,7 @@ import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from errno import EACCES, ELOOP, ENOENT, ENOTDIR, EPERM, ESTALE
 from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple, overload
 
@@ -46,6 +47,7 @@ from pellucid.files import (
     remove_file,
     remove_temporaries,
     unexpected_files,
+    wrap_os_errors,
     write_atomic,
     write_text,
 )
@@ -81,6 +83,9 @@ ENSEMBLE = "ensemble.json"
 MAX_MEMBERS = 1000
 MAX_NAME = 255
 """Maximum size of a folder name, in bytes, as on most systems."""
+MOVED_ERRORS = (ENOENT, ENOTDIR, EACCES, EPERM, ELOOP, ESTALE)
+"""Error codes of a path that no longer leads to the locked folder: a parent was removed, or replaced by a file, by a
+folder of another user or by a link to itself, or is on a network drive that was unmounted."""
 FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, PAIR_NGRAM, LOG, CARD, SNAPSHOTS)
 
 
@@ -413,7 +418,7 @@ class FolderLock(NamedTuple):
         """Check that the path still leads to the locked folder; to be called before each write.
 
         Raises:
-            RunError: The folder was removed, moved or replaced.
+            RunError: The folder or a parent was removed, moved or replaced, or cannot be read.
         """
         if not _is_at(self.file, self.folder / LOCK):
             raise RunError(
@@ -453,11 +458,18 @@ def lock_run_folder(folder: Path, file_names: Container[str] = FILES) -> Iterato
 
 
 def _is_at(file: IO[bytes], path: Path) -> bool:
-    """Return whether an open file is still at this path."""
+    """Return whether an open file is still at this path; False also if a parent of the path is no accessible folder.
+
+    Raises:
+        RunError: This cannot be determined because of another system error.
+    """
     try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
+        with wrap_os_errors("read", path):
+            return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except RunError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in MOVED_ERRORS:
+            return False
+        raise
 
 
 def _remove_lock(file: IO[bytes], folder: Path, new_folders: Sequence[Path]) -> None:

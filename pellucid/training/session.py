@@ -278,6 +278,7 @@ def _train_and_save(
 ) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each."""
     writer = RunFolderWriter(state, lock, fingerprint)
+    lock.check()
     if not any(record["event"] == "read" for record in run_folder.read_log(lock.folder)):
         run_folder.append_log(lock.folder, *map(_log_record_of_file, reads))
     yield from _fit_pair_ngram(state, lock.folder)

@@ -29,7 +29,7 @@ from pellucid.inspection.distributions import entropy, step_distributions
 from pellucid.model.embedding import Embedding
 from pellucid.model.network import EncoderDecoder
 from pellucid.training.checkpoint import open_tensors
-from pellucid.training.run_folder import SNAPSHOTS
+from pellucid.training.run_folder import FILES, SNAPSHOTS
 
 FORMAT: Literal[2] = 2
 NAME = re.compile(r"[0-9]+-[0-9]+\.safetensors")
@@ -110,6 +110,19 @@ def save_snapshot(folder: Path, predictor: Predictor, traces: Sequence[Trace], n
     make_folder(folder / SNAPSHOTS)
     path = folder / SNAPSHOTS / f"{number.validation:06}-{number.update:08}.safetensors"
     write_atomic(path, safetensors.numpy.save(tensors, {"snapshot": encode_json(notes).decode("utf-8")}))
+
+
+def remove_run_temporaries(folder: Path) -> None:
+    """Remove the temporary files that a killed training left in a run folder and its snapshots.
+
+    Args:
+        folder: Run folder, to which no training writes; it need not exist.
+
+    Raises:
+        RunError: A file cannot be removed.
+    """
+    remove_temporaries(folder, FILES.__contains__)
+    remove_temporaries(folder / SNAPSHOTS, NAME.fullmatch)
 
 
 def remove_later_snapshots(folder: Path, update: int) -> None:

@@ -37,6 +37,7 @@ from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
 from pellucid.training.events import UpdateCompleted, ValidationCompleted
 from pellucid.training.loop import derived_epochs
 from pellucid.training.session import RunEvent
+from pellucid.training.snapshots import remove_run_temporaries
 from pellucid.training.training_data import FileRead, TrainingFiles, read_files, resolve_auto_settings
 from pellucid.tuning.journal import JOURNAL
 from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_space, initial_values
@@ -257,6 +258,7 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
     _check_folder(request.out)
     with run_folder.lock_run_folder(request.out, STUDY_FILES):
         search = HyperparameterSearch(request)
+        search.remove_temporaries()
         yield StudyOpened(
             describe_space(request.space), len(search.study.ended_trials()), len(search.waiting), search.num_retried
         )
@@ -266,6 +268,7 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
             except BaseException:
                 shutdown(search.pool)
                 raise
+        search.remove_temporaries()
         yield StudyFinished(search.study, len(search.study.open))
 
 
@@ -492,6 +495,19 @@ class HyperparameterSearch:
                         remove_file(self.folder(trial.number) / name)
         config = self.config(best.values) if best else None
         write_results(self.request.out, self.request.config.training.metric, self.study, config)
+
+    def remove_temporaries(self) -> None:
+        """Remove temporary files of killed processes from the folders of all trials; no trial may be running.
+
+        A killed trial is tried again under a new number, so no training opens its folder again.
+
+        Raises:
+            RunError: A folder of a trial, or its folder of snapshots, is a symbolic link, or a file cannot be removed.
+        """
+        for folder in map(self.folder, range(self.study.num_trials)):
+            run_folder.refuse_links([folder, folder / run_folder.SNAPSHOTS])
+            if not run_folder.in_use(folder):
+                remove_run_temporaries(folder)
 
     def check_failures(self) -> None:
         """Stop the search if at least `MAX_INITIAL_FAILURES` trials have ended and all of them have failed."""

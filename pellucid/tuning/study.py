@@ -311,6 +311,11 @@ class TuningStudy:
                 self.study.enqueue_trial(dict(values))
 
     @property
+    def num_trials(self) -> int:
+        """Number of all trials, also of repeated and waiting ones; they are numbered from 0."""
+        return len(self.study.get_trials(deepcopy=False))
+
+    @property
     def num_started(self) -> int:
         """Number of started trials; repeated trials count once."""
         return sum(trial.state != TrialState.WAITING for trial in self._latest_trials())
