@@ -89,7 +89,12 @@ class Decoder(nn.Module, ABC):
 
     Each stacked cell reads the output of the one below: y_l = LN(h_l), with residuals y_l = y_{l−1} + LN(h_l) (Wu et
     al. 2016, section 3.1). LN is present if outputs are normalized. Dropout is applied to the y that is read, not to
-    the sum.
+    the sum. Attention uses the top layer: the query is its previous state h in attend-then-step, and its output y in
+    step-then-attend.
+
+    References:
+        Query from the top layer: Luong et al. 2015, section 3 ("the hidden state h_t at the top layer of a stacking
+        LSTM"). Wu et al. 2016, section 3, attend from the bottom layer instead and feed the context to all layers.
     """
 
     def __init__(
@@ -245,8 +250,9 @@ class Decoder(nn.Module, ABC):
         """
         symbols = self.oov_to_unk(symbols)
         current, attentions, outputs = unstack(state), list[AttentionOutput](), list[Tensor]()
-        for projected in self.project_symbols(symbols, cache.dropout_masks).unbind(dim=1):
-            result = self.forward_step(projected, current, cache, None)
+        layer_masks = self.draw_layer_masks(symbols, cache)
+        for step, projected in enumerate(self.project_symbols(symbols, cache.dropout_masks).unbind(dim=1)):
+            result = self.forward_step(projected, current, _with_step_masks(cache, layer_masks, step), None)
             current = result.state
             attentions.append(result.attention)
             outputs.append(result.output)
@@ -370,6 +376,26 @@ class Decoder(nn.Module, ABC):
         mask = masks.outputs[layer]
         return outputs * (mask if outputs.dim() == mask.dim() else mask[:, None])
 
+    def draw_layer_masks(
+        self, symbols: Int[Tensor, "B T"], cache: AttentionCache
+    ) -> Float[Tensor, "layers B *steps H"] | None:
+        """Return the dropout masks of the outputs that the next layer reads; None without dropout or upper layers.
+
+        They are drawn for all steps at once, so that kernels and PyTorch drop the same numbers. There is one step if a
+        mask holds for a whole sequence.
+
+        Args:
+            symbols: Symbols fed back.
+            cache: Memory, keys and the masks that are the same at all steps.
+        """
+        config, masks = self.config, cache.dropout_masks
+        num_read = config.num_layers - 1
+        if masks is None or not num_read or not config.dropout:
+            return None
+        if masks.outputs:
+            return torch.stack(masks.outputs[:num_read]).unsqueeze(2)
+        return draw_mask(cache.memory.states, (num_read, *symbols.shape, config.hidden_size), config.dropout)
+
     def _drop_readout(self, readout: ReadoutInputs, masks: DropoutMasks | None) -> ReadoutInputs:
         """Return the inputs of the output layer, in training with dropout of the top layer's outputs."""
         return readout._replace(outputs=self.apply_dropout(readout.outputs, self.config.num_layers - 1, masks))
@@ -403,6 +429,16 @@ class Decoder(nn.Module, ABC):
         shape = (rows, config.hidden_size)
         outputs = tuple(draw_mask(memory.states, shape, config.dropout) for _ in range(layers))
         return DropoutMasks(cells, outputs, self.table.draw_dropped_tokens(rows))
+
+
+def _with_step_masks(
+    cache: AttentionCache, layer_masks: Float[Tensor, "layers B *steps H"] | None, step: int
+) -> AttentionCache:
+    """Return the cache with the dropout masks of one step, as `Decoder.draw_layer_masks` returns them for all."""
+    if layer_masks is None or cache.dropout_masks is None:
+        return cache
+    step_masks = layer_masks[:, :, min(step, layer_masks.shape[2] - 1)].unbind()
+    return cache._replace(dropout_masks=cache.dropout_masks._replace(outputs=step_masks))
 
 
 def unstack(state: State) -> UnstackedState:
