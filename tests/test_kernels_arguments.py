@@ -62,7 +62,17 @@ INPUTS = AttentionInputs(ones(B, S, A), ones(B, S, D), LENGTHS)
 OUTPUT_LAYER = OutputLayerParameters(ones(V, H), ones(0, D), ones(V))
 LIMITS = SearchLimits(np.zeros(V, np.bool_), 0, 3, 4)
 DECODER, LOCATED = make_decoder(), make_decoder(LOCATION_SENSITIVE)
-HIDDEN = ones(B, H)
+HIDDEN = ones(B, 1, H)
+DEEP = DECODER._replace(
+    upper_inputs=ones(2, 3 * H, H),
+    upper_biases=ones(2, 3 * H),
+    upper_bias_n=ones(2, H),
+    upper_recurrent=ones(2, 3 * H, H),
+    norm_weights=ones(3, H),
+    norm_biases=ones(3, H),
+)
+"""Parameters of three layers."""
+DEEP_START = InitialState(ones(B, 3, H), None, None)
 LOGITS, SCORES = ones(2 * B, V), ones(B, 2)
 START, OPTIONS = InitialState(HIDDEN, None, None), BeamOptions(2, 2)
 
@@ -120,6 +130,8 @@ def test_valid_arguments_are_accepted() -> None:
     unroll(parameters=LOCATED, weights=ones(B, S))
     search()
     search(limits=LIMITS._replace(min_length=5))
+    unroll(parameters=DEEP, hidden=DEEP_START.hidden)
+    search(parameters=DEEP, first=DEEP_START)
 
 
 INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
@@ -155,7 +167,23 @@ INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
     ),
     (unroll, {"symbols": SYMBOLS[:, :T] + 1}, "symbols: expected whole numbers from 0 to 8, got 9"),
     (unroll, {"symbols": SYMBOLS[:2]}, "symbols: expected an array of shape (3, 5), got (2, 5)"),
-    (unroll, {"hidden": ones(B, H + 1)}, "hidden: expected an array of shape (3, 2), got (3, 3)"),
+    (unroll, {"hidden": ones(B, 1, H + 1)}, "hidden: expected an array of shape (3, 1, 2), got (3, 1, 3)"),
+    (unroll, {"hidden": ones(B, 2, H)}, "hidden: expected an array of shape (3, 1, 2), got (3, 2, 2)"),
+    (unroll, {"parameters": DEEP}, "hidden: expected an array of shape (3, 3, 2), got (3, 1, 2)"),
+    *(
+        (
+            unroll,
+            {"parameters": DEEP._replace(**dict[str, Any]({name: ones(1)})), "hidden": DEEP_START.hidden},
+            f"parameters.{name}: expected an array of shape",
+        )
+        for name in ("upper_biases", "upper_bias_n", "upper_recurrent", "norm_weights", "norm_biases")
+    ),
+    (
+        unroll,
+        {"parameters": DEEP._replace(upper_inputs=ones(2, 3 * H, H + 1)), "hidden": DEEP_START.hidden},
+        "parameters.upper_inputs: expected an array of shape (2, 6, 2), got (2, 6, 3)",
+    ),
+    (search, {"parameters": DEEP}, "hidden: expected an array of shape (3, 3, 2), got (3, 1, 2)"),
     (unroll, {"inputs": INPUTS._replace(lengths=LENGTHS + 1)}, "lengths: expected whole numbers from 1 to 5, got 6"),
     (unroll, {"inputs": INPUTS._replace(memory=ones(B, S, D - 1))}, "parameters.context: expected an array of shape"),
     (unroll, {"inputs": INPUTS._replace(keys=ones(B, S, A + 1))}, "inputs.keys: expected an array of shape (3, 5, 7)"),
@@ -178,7 +206,7 @@ INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
                 context=ones(4 * H, D),
             )
         },
-        "cell_state: expected an array of shape (3, 2), got None",
+        "cell_state: expected an array of shape (3, 1, 2), got None",
     ),
     (
         search,
@@ -197,7 +225,11 @@ INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
     ),
     (search, {"inputs": INPUTS._replace(lengths=LENGTHS - 1)}, "lengths: expected whole numbers from 1 to 5, got 0"),
     (search, {"inputs": INPUTS._replace(memory=ones(0, S, D))}, "inputs.memory: expected an array B × S × D that is"),
-    (search, {"first": InitialState(ones(B - 1, H), None, None)}, "hidden: expected an array of shape (3, 2), got (2,"),
+    (
+        search,
+        {"first": InitialState(ones(B - 1, 1, H), None, None)},
+        "hidden: expected an array of shape (3, 1, 2), got (2,",
+    ),
     (search, {"limits": LIMITS._replace(suppressed=np.zeros(2, np.bool_))}, "limits.suppressed: expected an array of"),
     (search, {"limits": LIMITS._replace(num_candidates=V + 1)}, "limits.num_candidates: expected 1 to 9, got 10"),
     (search, {"limits": LIMITS._replace(max_length=-1)}, "limits: expected lengths of at least 0, got 0 and -1"),

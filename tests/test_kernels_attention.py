@@ -1,5 +1,7 @@
 """Kernels of attention keys and of location-sensitive attention, compared with PyTorch and double precision."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -58,8 +60,9 @@ def compute_keys_and_gradients(
 
 def build_location_scorer(energy: np.ndarray, projection: np.ndarray, filters: np.ndarray) -> Scorer:
     """Return a location-sensitive scorer with these parameters in single precision."""
-    parameters = [array.astype(np.float32) for array in (energy, projection, filters)]
-    return scorer_of(DecoderParameters(LSTM, LOCATION_SENSITIVE, *[np.empty((0, 0), np.float32)] * 5, *parameters))
+    parameters: Any = [array.astype(np.float32) for array in (energy, projection, filters)]
+    empty: Any = [np.empty((0, 0), np.float32)] * 5
+    return scorer_of(DecoderParameters(LSTM, LOCATION_SENSITIVE, *empty, *parameters))
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 4), st.integers(0, 60), SEEDS)

@@ -42,7 +42,7 @@ NORMALIZED_TOLERANCE = 2e-3
 
 # Values of the settings that are neither literals nor booleans. A new such setting needs its values here.
 SETTING_VALUES: dict[str, tuple[Hashable, ...]] = {
-    "num_layers": (1, 2),
+    "num_layers": (1, 2, 3),
     "dropout": (0.0, 0.5),
     "embedding_dropout": (0.0, 0.5),
     "recurrent_dropout": (0.0, 0.5),
@@ -193,7 +193,10 @@ def search_rows() -> list[Row]:
             "decoder.order",
         )
     }
-    layers = {name: factors()[name] for name in ("decoder.num_layers", "decoder.layer_normalization", "decoder.output")}
+    layers = {
+        name: factors()[name]
+        for name in ("decoder.num_layers", "decoder.residual", "decoder.layer_normalization", "decoder.output")
+    }
     search: dict[str, Any] = collect_values("search", SearchConfig, SEARCH_VALUES)
     all_values = {**network, **layers, **search, **OPTION_VALUES}
     without_options: dict[str, Any] = {
@@ -275,7 +278,7 @@ def test_rows_contain_every_valid_pair_of_values() -> None:
             row = {one: pair[0], other: pair[1]}
             if tuple(row.items()) not in contained:
                 assert not is_valid(row), row
-    assert len(network_rows()) < 100 and len(search_rows()) < 100  # few, to limit the time of the test
+    assert len(network_rows()) < 120 and len(search_rows()) < 120  # few, to limit the time of the test
 
 
 def test_an_update_equals_the_reference_in_double_precision() -> None:

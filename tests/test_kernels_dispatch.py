@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given, settings, strategies
 from kernel_cases import CELLS, SEEDS, assert_named_tensors_close, run_with_and_without_kernels
 from small_networks import batches, make_config, make_network
 from test_kernels_unroll import build_memory, build_small_decoder
@@ -54,18 +54,18 @@ def pytorch_steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return steps
 
 
-def build_network(cell: str, side_settings: dict[str, Any], seed: int) -> Network:
+def build_network(cell: str, side_settings: dict[str, Any], seed: int, layers: int = 1) -> Network:
     network_settings = {
         "encoder": {"cell": cell, "num_layers": 2, **side_settings},
-        "decoder": {"cell": cell, "tie_embeddings": True, **side_settings},
+        "decoder": {"cell": cell, "num_layers": layers, "tie_embeddings": True, **side_settings},
     }
     return make_network(make_config(network_settings), seed, torch.float32)
 
 
-@given(batches(), CELLS, SEEDS)
-@settings(max_examples=15, deadline=None)
-def test_a_training_update_equals_pytorch(batch: Batch, cell: str, seed: int) -> None:
-    network = build_network(cell, {"dropout": 0.4, **SUPPORTED_SETTINGS}, seed).train()
+@given(batches(), CELLS, SEEDS, strategies.integers(1, 3))
+@settings(max_examples=25, deadline=None)
+def test_a_training_update_equals_pytorch(batch: Batch, cell: str, seed: int, layers: int) -> None:
+    network = build_network(cell, {"dropout": 0.4, **SUPPORTED_SETTINGS}, seed, layers).train()
 
     def outputs() -> list[torch.Tensor]:
         unrolled = network(batch)
@@ -75,22 +75,26 @@ def test_a_training_update_equals_pytorch(batch: Batch, cell: str, seed: int) ->
     assert_named_tensors_close(*run_with_and_without_kernels(network, outputs, {}, seed), tolerance=1e-3)
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_an_update_takes_no_step_in_pytorch(
-    cell: str, pytorch_steps: list[str], monkeypatch: pytest.MonkeyPatch
+    cell: str, layers: int, pytorch_steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("PyTorch computed the recurrence")
 
-    network = build_network(cell, {"dropout": 0.4, **SUPPORTED_SETTINGS}, 1).train()
+    network = build_network(cell, {"dropout": 0.4, **SUPPORTED_SETTINGS}, 1, layers).train()
     monkeypatch.setattr("pellucid.model.recurrence.run_rnn_torch", refuse)
     network(Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 2]]), torch.tensor([2])))
     assert pytorch_steps == []
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_tied_embeddings_are_decoded_by_kernels(cell: str, pytorch_steps: list[str]) -> None:
-    network = build_network(cell, {"recurrent_dropout": 0.3, "embedding_dropout": 0.3}, 1)
+def test_tied_embeddings_are_decoded_by_kernels(cell: str, layers: int, pytorch_steps: list[str]) -> None:
+    normalization = "outputs" if layers > 1 else "none"
+    side_settings = {"recurrent_dropout": 0.3, "embedding_dropout": 0.3, "layer_normalization": normalization}
+    network = build_network(cell, side_settings, 1, layers)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
     actual = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
     assert pytorch_steps == []
@@ -104,6 +108,7 @@ def test_tied_embeddings_are_decoded_by_kernels(cell: str, pytorch_steps: list[s
 @pytest.mark.parametrize("kind", ["outputs", "cells"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_unsupported_layer_normalization_decodes_in_pytorch(kind: str, cell: str, pytorch_steps: list[str]) -> None:
+    """That of the outputs is decoded in PyTorch in a decoder of one layer only."""
     network = build_network(cell, {"layer_normalization": kind}, 1)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
     actual = beam(network, source, lengths, LengthLimits(0, 4), 2, 1)

@@ -27,7 +27,7 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.kernels import runtime
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.tensor_functions import unroll_decoder
-from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderParameters
+from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderParameters, InitialState
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims
 from pellucid.model.memory import AttentionCache, DecoderState, Memory
 from pellucid.model.network import build_decoder
@@ -41,8 +41,24 @@ Score = Literal["additive", "location", "dot", "scaled-dot", "general", "none"]
 SCORES: st.SearchStrategy[Score] = st.sampled_from(["additive", "location", "location", "dot", "scaled-dot", "general"])
 
 
-def build_small_decoder(score: Score, cell: Cell, size: int, memory_size: int, units: int = 3) -> Decoder:
-    config = DecoderConfig(cell=cell, hidden_size=size, embedding_size=4, dropout=0.25)
+LAYERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "num_layers": st.integers(1, 3),
+        "residual": st.booleans(),
+        "layer_normalization": st.sampled_from(["none", "none", "outputs"]),
+    }
+)
+
+
+def build_small_decoder(
+    score: Score,
+    cell: Cell,
+    size: int,
+    memory_size: int,
+    units: int = 3,
+    **settings: Any,  # noqa: ANN401
+) -> Decoder:
+    config = DecoderConfig(cell=cell, hidden_size=size, embedding_size=4, dropout=0.25, **settings)
     attention = AttentionConfig(type=score, size=units, filters=size, filter_radius=units // 2)
     return build_decoder(config, attention, DecoderDims(memory_size, 6))
 
@@ -53,14 +69,16 @@ def build_memory(states: torch.Tensor, lengths: torch.Tensor) -> Memory:
     return Memory(states, lengths, DecoderState(states.mean(dim=1, keepdim=True)))
 
 
-@given(st.data(), CELLS, SCORES, SIZES, SEEDS)
-@settings(max_examples=80, deadline=None)
-def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Score, size: int, seed: int) -> None:
-    """Outputs, weights, final state and gradients agree, for queries of all sizes and with dropout."""
+@given(st.data(), CELLS, SCORES, SIZES, SEEDS, LAYERS, st.sampled_from(["step", "sequence"]))
+@settings(max_examples=120, deadline=None)
+def test_unrolled_steps_equal_pytorch(
+    data: st.DataObject, cell: Cell, score: Score, size: int, seed: int, layers: dict[str, Any], mask: str
+) -> None:
+    """Outputs, weights, final state and gradients agree, for queries of all sizes, all depths and with dropout."""
     rows, positions, steps = (data.draw(st.integers(1, maximum)) for maximum in (5, 40, 6))
     memory_size = size if score in ("dot", "scaled-dot") else data.draw(SIZES)
     torch.manual_seed(seed)
-    decoder = build_small_decoder(score, cell, size, memory_size, data.draw(SIZES)).train()
+    decoder = build_small_decoder(score, cell, size, memory_size, data.draw(SIZES), dropout_mask=mask, **layers).train()
     lengths = draw_lengths(data, rows, positions)
     states = torch.randn(positions, rows, memory_size, requires_grad=True)
     symbols = torch.randint(0, 6, (steps, rows)).T
@@ -71,8 +89,10 @@ def test_unrolled_steps_equal_pytorch(data: st.DataObject, cell: Cell, score: Sc
         last = [unrolled.state.hidden] + ([] if unrolled.state.cell_state is None else [unrolled.state.cell_state])
         return [unrolled.logits, unrolled.weights, *last]
 
+    # Layer normalization divides by the deviation of a state's units and so enlarges rounding errors.
+    tolerance = 2e-5 if layers["layer_normalization"] == "none" else 2e-3
     assert_named_tensors_close(
-        *run_with_and_without_kernels(decoder, outputs, {"states": states}, seed), tolerance=2e-5
+        *run_with_and_without_kernels(decoder, outputs, {"states": states}, seed), tolerance=tolerance
     )
 
 
@@ -91,7 +111,10 @@ def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -
         attention_inputs = AttentionInputs(keys, torch.zeros(2, 5, 1), lengths)
         return [
             unroll_decoder(
-                parameters, torch.ones(2, 1, dtype=torch.int64), attention_inputs, torch.ones(2, 1), None
+                parameters,
+                torch.ones(2, 1, dtype=torch.int64),
+                attention_inputs,
+                InitialState(torch.ones(2, 1, 1), None, None),
             ).weights
         ]
 
@@ -111,10 +134,11 @@ def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -
     torch.testing.assert_close(actual["output 0"].double(), expected[0].detach(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("score", ["additive", "location", "dot"])
-def test_padding_is_never_read(score: Score) -> None:
+def test_padding_is_never_read(score: Score, layers: int) -> None:
     torch.manual_seed(0)
-    decoder, lengths = build_small_decoder(score, "lstm", 3, 3).eval(), torch.tensor([2, 4])
+    decoder, lengths = build_small_decoder(score, "lstm", 3, 3, num_layers=layers).eval(), torch.tensor([2, 4])
     symbols = torch.randint(0, 6, (2, 3))
     states = build_memory(torch.randn(2, 4, 3), lengths).states
     results = []
@@ -136,17 +160,23 @@ def test_padding_is_never_read(score: Score) -> None:
     assert (results[0]["output 1"][0, :, 2:] == 0).all()
 
 
-@pytest.mark.parametrize("score", ["additive", "location"])
-def test_the_number_of_threads_does_not_change_results(monkeypatch: pytest.MonkeyPatch, score: Score) -> None:
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("score", ["additive", "location", "general"])
+def test_the_number_of_threads_does_not_change_results(
+    monkeypatch: pytest.MonkeyPatch, score: Score, layers: int
+) -> None:
     monkeypatch.setattr(runtime, "MIN_ROWS", 1)
     torch.manual_seed(0)
-    decoder, lengths = build_small_decoder(score, "lstm", 5, 4).eval(), torch.tensor([2, 6, 3, 1, 5])
+    depth: dict[str, Any] = {"num_layers": layers, "residual": True, "layer_normalization": "outputs"}
+    decoder = build_small_decoder(score, "lstm", 5, 4, **depth).train()
+    lengths = torch.tensor([2, 6, 3, 1, 5])
     states, symbols = torch.randn(5, 6, 4, requires_grad=True), torch.randint(0, 6, (5, 4))
 
     def outputs() -> list[torch.Tensor]:
         memory = build_memory(states, lengths)
         unrolled = decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory))
-        return [unrolled.logits, unrolled.weights]
+        assert unrolled.state.cell_state is not None
+        return [unrolled.logits, unrolled.weights, unrolled.state.hidden, unrolled.state.cell_state]
 
     results, threads = [], torch.get_num_threads()
     for count in (1, 2, 9):
@@ -155,17 +185,17 @@ def test_the_number_of_threads_does_not_change_results(monkeypatch: pytest.Monke
             results.append(compute_gradients(outputs, {**dict(decoder.named_parameters()), "states": states}, 0))
         finally:
             torch.set_num_threads(threads)
-    assert_named_tensors_close(results[1], results[0], 1e-6)
-    assert_named_tensors_close(results[2], results[0], 1e-6)
+    assert_named_tensors_close(results[1], results[0], 2e-6)
+    assert_named_tensors_close(results[2], results[0], 2e-6)
 
 
-def iterate_losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
+def iterate_losses(cell: Cell, score: Score, dropout: float, layers: int) -> Iterator[float]:
     torch.set_num_threads(1)
     training = {"batch_size": 8, "epochs": 4}
     config_dict: dict[str, Any] = {"size": "tiny", "attention": {"type": score, "size": 8}, "training": training}
     for side in ("encoder", "decoder"):
         sizes = {"hidden_size": 6 if side == "encoder" else 12, "embedding_size": 6}
-        config_dict[side] = {"cell": cell, "dropout": dropout, **sizes}
+        config_dict[side] = {"cell": cell, "dropout": dropout, "num_layers": layers, "residual": layers > 1, **sizes}
     config = build_config(config_dict, origin="test")
     examples = make_copy_examples(40, seed=1)
     tokenizers = build_tokenizers(config.data)
@@ -178,11 +208,20 @@ def iterate_losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-@pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("gru", "location"), ("lstm", "general")])
-def test_training_losses_equal_pytorch(cell: Cell, score: Score, dropout: float) -> None:
-    fused = list(iterate_losses(cell, score, dropout))
+@pytest.mark.parametrize(
+    ("cell", "score", "layers"),
+    [
+        ("gru", "additive", 1),
+        ("gru", "location", 1),
+        ("lstm", "general", 1),
+        ("gru", "additive", 3),
+        ("lstm", "dot", 2),
+    ],
+)
+def test_training_losses_equal_pytorch(cell: Cell, score: Score, layers: int, dropout: float) -> None:
+    fused = list(iterate_losses(cell, score, dropout, layers))
     with disable_kernels():
-        assert fused == pytest.approx(list(iterate_losses(cell, score, dropout)), rel=1e-4)
+        assert fused == pytest.approx(list(iterate_losses(cell, score, dropout, layers)), rel=1e-4)
     assert len(fused) == 20
 
 
@@ -192,11 +231,11 @@ def test_unsupported_decoders_run_in_pytorch(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(AttendThenStep, "_unroll_compiled", refuse)
     lengths, symbols = torch.tensor([2]), torch.ones(1, 2, dtype=torch.int64)
-    stacked = DecoderConfig(cell="gru", hidden_size=3, embedding_size=4, dropout=0.0, num_layers=2)
+    normalized = DecoderConfig(cell="gru", hidden_size=3, embedding_size=4, dropout=0.0, layer_normalization="cells")
     supported = build_small_decoder("additive", "gru", 3, 3)
     unsupported = [
         build_small_decoder("none", "gru", 3, 3),
-        build_decoder(stacked, AttentionConfig(size=3), DecoderDims(3, 6)),
+        build_decoder(normalized, AttentionConfig(size=3), DecoderDims(3, 6)),
         supported.double(),
     ]
     for decoder in unsupported:

@@ -20,7 +20,8 @@ from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.network import EncoderDecoder
 
-CASES = list(product(["gru", "lstm"], ["additive", "location", "general"]))
+CASES = list(product(["gru", "lstm"], ["additive", "location", "general"], [1, 3]))
+"""Cell, attention score and number of decoder layers."""
 LENGTHS, LIMITS, BEAM_SIZE = [5, 2, 6, 3], LengthLimits(1, 7), 3
 PROGRAM = """
 import pkgutil, sys
@@ -54,6 +55,7 @@ def read_struct(kind, prefix):
         arrays[0] = CellLayout(*map(int, arrays[0]))
     if kind is DecoderParameters:
         arrays[1] = ScoreLayout(int(arrays[1][0]), *map(bool, arrays[1][1:]))
+        arrays[-1] = bool(arrays[-1])
     return kind(*arrays)
 
 for case in range(int(sys.argv[2])):
@@ -76,7 +78,8 @@ for case in range(int(sys.argv[2])):
     symbols = np.ascontiguousarray(greedy_outputs.ids[:, :2])
     unrolled = unroll_decoder_numpy(parameters, symbols, inputs, *initial_state)
     stepped = decoder.step(symbols[:, 0], *initial_state)
-    np.testing.assert_allclose(unrolled.hidden[:, 0], stepped[0], rtol=1e-4, atol=1e-5)
+    first_steps = np.stack([unrolled.hidden[:, 0], *unrolled.upper_hidden[:, :, 0]], axis=1)
+    np.testing.assert_allclose(first_steps, stepped.hidden, rtol=1e-4, atol=1e-5)
 
 logits, gradient = np.zeros((2, 4), np.float32), np.ones(3, np.float32)
 loss, changes = cross_entropy_and_gradient(logits, np.array([1, 2]), 0, np.float32(0))
@@ -153,11 +156,17 @@ def test_the_kernels_run_on_arrays_without_pytorch(tmp_path: Path) -> None:
     source, lengths = make_padded_ids(LENGTHS, 1), torch.tensor(LENGTHS)
     networks = [
         make_network(
-            make_config({"encoder": {"cell": cell}, "decoder": {"cell": cell}, "attention": {"type": score}}),
+            make_config(
+                {
+                    "encoder": {"cell": cell},
+                    "decoder": {"cell": cell, "num_layers": layers, "residual": layers > 1},
+                    "attention": {"type": score},
+                }
+            ),
             seed,
             torch.float32,
         )
-        for seed, (cell, score) in enumerate(CASES)
+        for seed, (cell, score, layers) in enumerate(CASES)
     ]
     arguments: dict[str, Any] = {}
     for case, network in enumerate(networks):

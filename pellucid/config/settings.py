@@ -181,7 +181,7 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     hidden_size: Count
     """Hidden units of each layer."""
     num_layers: Layers = 1
-    """Number of stacked layers."""
+    """Number of stacked layers. Attention uses the state of the top layer (Luong et al. 2015, section 3)."""
     num_hops: Width = 1
     """Number of decoder steps of task = "classify", each with attention; other tasks ignore it."""
     init_hidden: Literal["zero", "final", "mean"] = "final"

@@ -154,14 +154,12 @@ def suppressed_symbols(vocabulary_size: int, device: torch.device | None = None)
 
 
 def initial_kernel_state(state: DecoderState) -> InitialState:
-    """Return the initial state of a one-layer decoder for a kernel.
+    """Return the initial state of a decoder for a kernel.
 
     Args:
         state: Decoder state.
     """
-    return InitialState(
-        state.hidden[:, 0], None if state.cell_state is None else state.cell_state[:, 0], state.attention_state
-    )
+    return InitialState(state.hidden, state.cell_state, state.attention_state)
 
 
 def search_limits(vocabulary_size: int, limits: LengthLimits) -> SearchLimits:

@@ -127,6 +127,7 @@ def check_decoder(parameters: DecoderParameters, inputs: AttentionInputs) -> Non
     if score.reads_weights:
         _check_filters(parameters.filters)
         check_shape("parameters.location", parameters.location, (units, len(parameters.filters)))
+    _check_upper_layers(parameters, gates, size)
     check_shape("inputs.keys", inputs.keys, (rows, positions, units))
     check_lengths(inputs.lengths, rows, positions)
 
@@ -137,6 +138,20 @@ def _check_filters(filters: np.ndarray) -> None:
         raise ArgumentError(
             f"parameters.filters: expected at least one filter of an odd number of positions, got shape {filters.shape}"
         )
+
+
+def _check_upper_layers(parameters: DecoderParameters, gates: int, size: int) -> None:
+    """Raise `ArgumentError` unless the parameters of the layers above the first fit those of the first."""
+    num_upper = len(parameters.upper_inputs)
+    if num_upper:
+        bias_size = _bias_size(parameters.cell_layout, size)
+        check_shape("parameters.upper_inputs", parameters.upper_inputs, (num_upper, gates, size))
+        check_shape("parameters.upper_biases", parameters.upper_biases, (num_upper, gates))
+        check_shape("parameters.upper_bias_n", parameters.upper_bias_n, (num_upper, bias_size))
+        check_shape("parameters.upper_recurrent", parameters.upper_recurrent, (num_upper, gates, size))
+    if len(parameters.norm_weights):
+        check_shape("parameters.norm_weights", parameters.norm_weights, (num_upper + 1, size))
+        check_shape("parameters.norm_biases", parameters.norm_biases, (num_upper + 1, size))
 
 
 def _source_shape(memory: np.ndarray) -> tuple[int, int, int]:
@@ -156,27 +171,27 @@ def check_state(parameters: DecoderParameters, first: InitialState, rows: int, p
         rows: B.
         positions: S.
     """
-    size = parameters.recurrent.shape[-1]
-    check_initial_state(parameters.cell_layout, parameters.score_layout.reads_weights, first, (rows, positions, size))
+    shape = rows, len(parameters.upper_inputs) + 1, parameters.recurrent.shape[-1]
+    read_positions = positions if parameters.score_layout.reads_weights else None
+    check_initial_state(parameters.cell_layout, read_positions, first, shape)
 
 
 def check_initial_state(
-    layout: CellLayout, reads_weights: bool, first: InitialState, shape: tuple[int, int, int]
+    layout: CellLayout, positions: int | None, first: InitialState, shape: tuple[int, int, int]
 ) -> None:
     """Raise `ArgumentError` unless the state before the first step has one row per source.
 
     Args:
         layout: Layout of the cell.
-        reads_weights: Whether the attention score reads the weights of the previous step.
+        positions: S if the attention score reads the weights of the previous step; None if it does not.
         first: The state.
-        shape: B, S and H.
+        shape: B, L and H.
     """
-    rows, positions, size = shape
-    check_shape("hidden", first.hidden, (rows, size))
+    check_shape("hidden", first.hidden, shape)
     if layout.states == 2:
-        check_shape("cell_state", first.cell_state, (rows, size))
-    if reads_weights:
-        check_shape("attention_state", first.attention_state, (rows, positions))
+        check_shape("cell_state", first.cell_state, shape)
+    if positions is not None:
+        check_shape("attention_state", first.attention_state, (shape[0], positions))
 
 
 def check_output_layer(parameters: DecoderParameters, output_layer: OutputLayerParameters, memory_size: int) -> None:

@@ -1,7 +1,7 @@
 """One decoder step of all hypotheses of a search: attend from the previous state, then step the cell; no gradients.
 
 B sources, b of them running, R hypotheses (a multiple of b), S source positions, A units of the keys, D memory,
-H hidden, V vocabulary, C as many as R where the cell has a cell state, else 0.
+H hidden, L layers, V vocabulary, C as many as R where the cell has a cell state, else 0.
 """
 
 from functools import partial
@@ -22,9 +22,10 @@ from pellucid.kernels.attention import (
     project_queries,
     scorer_of,
 )
-from pellucid.kernels.cells import cell_forward
+from pellucid.kernels.cells import GateBuffers, cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
 from pellucid.kernels.runtime import concat_rows, contiguous, defer_signals, num_slices, split_rows, thread_map
+from pellucid.kernels.stacked_layers import UpperCells, layer_output, upper_preactivations
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     GRU,
@@ -51,12 +52,12 @@ class SearchAttention(NamedTuple):
 
 
 class SearchState(NamedTuple):
-    """State of the hypotheses before a step, as contiguous arrays."""
+    """State of the hypotheses before a step, as contiguous arrays, layers first."""
 
-    hidden: Float[np.ndarray, "R H"]
-    cell_state: Float[np.ndarray, "C H"]
+    hidden: Float[np.ndarray, "L R H"]
+    cell_state: Float[np.ndarray, "L C H"]
     """Cell state; without rows where the cell has none."""
-    attention_state: Float[np.ndarray, "L S"]
+    attention_state: Float[np.ndarray, "N S"]
     """Attention weights of the previous step; without rows unless the score is location-sensitive."""
 
     def slice_rows(self, rows: slice) -> "SearchState":
@@ -65,7 +66,8 @@ class SearchState(NamedTuple):
         Args:
             rows: Slice of the rows.
         """
-        return SearchState(self.hidden[rows], self.cell_state[rows], self.attention_state[rows])
+        hidden, cell_state = (contiguous(array[:, rows]) for array in (self.hidden, self.cell_state))
+        return SearchState(hidden, cell_state, self.attention_state[rows])
 
 
 class TransposedOutputLayer(NamedTuple):
@@ -94,8 +96,8 @@ class PreparedDecoder(NamedTuple):
     def step(
         self,
         symbols: Int[np.ndarray, " R"],
-        hidden: Float[np.ndarray, "R H"],
-        cell_state: Float[np.ndarray, "R H"] | None,
+        hidden: Float[np.ndarray, "R L H"],
+        cell_state: Float[np.ndarray, "R L H"] | None,
         attention_state: Float[np.ndarray, "R S"] | None = None,
     ) -> KernelStepOutput:
         """Return states, contexts, attention weights and logits of one step of all hypotheses.
@@ -117,7 +119,8 @@ class PreparedDecoder(NamedTuple):
         task = partial(_step_rows, self, contiguous(symbols), state)
         running = len(self.attention.rows)
         parts = thread_map(task, split_rows(running, min(running, num_slices(len(hidden)))))
-        return KernelStepOutput(*(concat_rows(arrays) for arrays in zip(*parts, strict=True)))
+        rows_first = ((part[0].swapaxes(0, 1), part[1].swapaxes(0, 1), *part[2:]) for part in parts)
+        return KernelStepOutput(*(concat_rows(arrays) for arrays in zip(*rows_first, strict=True)))
 
 
 def prepare_decoder_numpy(
@@ -146,13 +149,17 @@ def prepare_decoder_numpy(
 
 
 def search_state(first: InitialState) -> SearchState:
-    """Return the state before the first step as contiguous arrays; absent parts become arrays without rows.
+    """Return the state before the first step as contiguous arrays, layers first; absent parts have no rows.
 
     Args:
         first: Initial state.
     """
-    hidden, weights = contiguous(first.hidden), first.attention_state
-    cell_state = hidden[:0] if first.cell_state is None else contiguous(first.cell_state)
+    hidden, weights = contiguous(first.hidden.swapaxes(0, 1)), first.attention_state
+    cell_state = (
+        np.empty((len(hidden), 0, hidden.shape[2]), np.float32)
+        if first.cell_state is None
+        else contiguous(first.cell_state.swapaxes(0, 1))
+    )
     return SearchState(hidden, cell_state, NO_ROWS if weights is None else contiguous(weights))
 
 
@@ -160,7 +167,7 @@ def _step_rows(
     decoder: PreparedDecoder, symbols: Int[np.ndarray, " R"], state: SearchState, running_rows: slice
 ) -> tuple[np.ndarray, ...]:
     """Take the step of a slice of the running sources."""
-    attention, beam_size = decoder.attention, len(state.hidden) // len(decoder.attention.rows)
+    attention, beam_size = decoder.attention, len(symbols) // len(decoder.attention.rows)
     rows = slice(running_rows.start * beam_size, running_rows.stop * beam_size)
     running = attention._replace(rows=attention.rows[running_rows])
     return step(decoder.parameters, decoder.output_layer, running, symbols[rows], state.slice_rows(rows))
@@ -174,42 +181,79 @@ def step(
     symbols: Int[np.ndarray, " R"],
     state: SearchState,
 ) -> tuple[
-    Float[np.ndarray, "R H"],
-    Float[np.ndarray, "C H"],
+    Float[np.ndarray, "L R H"],
+    Float[np.ndarray, "L C H"],
     Float[np.ndarray, "R D"],
     Float[np.ndarray, "R S"],
     Float[np.ndarray, "R V"],
+    Float[np.ndarray, "R H"],
 ]:
     """Take one step of all hypotheses, in the calling thread.
 
     Args:
-        parameters: Parameters of the cell.
+        parameters: Parameters of the cells.
         output_layer: Parameters of the output layer.
         attention: Attention score, keys and memory.
         symbols: Previous symbol of each hypothesis.
         state: State before the step.
 
     Returns:
-        h', c' (without rows where the cell has none), contexts, attention weights and logits.
+        h', c' (without rows where the cell has none), contexts, attention weights, logits, and the top layer's output.
     """
-    (before, cell_state, attention_state), scorer = state, attention.scorer
-    rows = before.shape[0]
-    after, cell_after = np.empty(before.shape, np.float32), np.empty(cell_state.shape, np.float32)
+    (hidden, cell_state, attention_state), scorer = state, attention.scorer
+    before, query_state, rows = hidden[0], hidden[hidden.shape[0] - 1], hidden.shape[1]
+    after, cell_after = np.empty(hidden.shape, np.float32), np.empty(cell_state.shape, np.float32)
     contexts = np.empty((rows, attention.memory.shape[2]), np.float32)
     attn_weights = np.zeros((rows, attention.memory.shape[1]), np.float32)
     location = location_buffers(scorer, attention.memory.shape[1])
     if scorer.layout.projects_query:
         queries = np.empty((rows, attention.keys.shape[1]), np.float32)
-        project_queries(scorer, before, queries)
+        project_queries(scorer, query_state, queries)
         attend_hypotheses(attention, queries, attention_state, location, attn_weights, contexts)
     else:
-        attend_hypotheses(attention, before, attention_state, location, attn_weights, contexts)
+        attend_hypotheses(attention, query_state, attention_state, location, attn_weights, contexts)
     buffers = np.empty((parameters.layout.buffers, before.size), np.float32)
     compute_preactivations(parameters, symbols, contexts, before, buffers, 0)
     cell_forward(
-        parameters.layout, buffers, 0, (before.ravel(), cell_state.ravel()), (after.ravel(), cell_after.ravel())
+        parameters.layout,
+        buffers,
+        0,
+        (before.ravel(), cell_state[0].ravel()),
+        (after[0].ravel(), cell_after[0].ravel()),
     )
-    return after, cell_after, contexts, attn_weights, logits_of(output_layer, after, contexts)
+    outputs = after[0]
+    if hidden.shape[0] > 1 or parameters.upper.norm_weights.shape[0] > 0:
+        outputs = np.empty(before.shape, np.float32)
+        _step_upper_layers(parameters.upper, state, (after, cell_after), buffers, outputs)
+    return after, cell_after, contexts, attn_weights, logits_of(output_layer, outputs, contexts), outputs
+
+
+@njit_no_refcount
+def _step_upper_layers(
+    cells: UpperCells,
+    state: SearchState,
+    after: tuple[Float[np.ndarray, "L R H"], Float[np.ndarray, "L C H"]],
+    buffers: GateBuffers,
+    outputs: Float[np.ndarray, "R H"],
+) -> None:
+    """Take the step of the layers above the first, and write the output of the top layer.
+
+    Args:
+        cells: Parameters of the layers.
+        state: State before the step.
+        after: h' and c' of all layers; those of the first layer are given.
+        buffers: Scratch memory for the gates of one layer.
+        outputs: Output of the top layer.
+    """
+    hidden_after, cell_after = after
+    layer_output(cells, 0, hidden_after[0], outputs)
+    for layer in range(1, hidden_after.shape[0]):
+        before, cell_before = state.hidden[layer], state.cell_state[layer]
+        upper_preactivations(cells, layer - 1, outputs, before, buffers, 0)
+        states_before = before.reshape(-1), cell_before.reshape(-1)
+        states_after = hidden_after[layer].reshape(-1), cell_after[layer].reshape(-1)
+        cell_forward(cells.layout, buffers, 0, states_before, states_after)
+        layer_output(cells, layer, hidden_after[layer], outputs)
 
 
 @njit_no_refcount
@@ -264,20 +308,20 @@ def _mean(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> Non
 
 @njit
 def logits_of(
-    output_layer: TransposedOutputLayer, hidden: Float[np.ndarray, "R H"], contexts: Float[np.ndarray, "R D"]
+    output_layer: TransposedOutputLayer, outputs: Float[np.ndarray, "R H"], contexts: Float[np.ndarray, "R D"]
 ) -> Float[np.ndarray, "R V"]:
-    """Return the logits W_h h + W_c c + b of all hypotheses.
+    """Return the logits W_h y + W_c c + b of all hypotheses.
 
     Args:
         output_layer: Parameters of the output layer.
-        hidden: h, after the step.
+        outputs: Output y of the top layer, after the step.
         contexts: c.
     """
-    logits = np.empty((hidden.shape[0], output_layer.bias.shape[0]), np.float32)
-    for row in range(hidden.shape[0]):
+    logits = np.empty((outputs.shape[0], output_layer.bias.shape[0]), np.float32)
+    for row in range(outputs.shape[0]):
         logits[row] = output_layer.bias
     if output_layer.state.shape[1] > 0:
-        gemm_add(hidden, output_layer.state, logits)
+        gemm_add(outputs, output_layer.state, logits)
     if output_layer.context.shape[1] > 0:
         gemm_add(contexts, output_layer.context, logits)
     return logits
@@ -291,4 +335,4 @@ def warm_up() -> None:
         OutputLayerParameters(square, square, square[0]),
         AttentionInputs(square[None], square[None], one),
     )
-    prepare_decoder_numpy(parameters, output_layer, inputs).step(one, square, None)
+    prepare_decoder_numpy(parameters, output_layer, inputs).step(one, square[None], None)

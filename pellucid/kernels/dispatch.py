@@ -49,7 +49,7 @@ DECODER: SupportedValues = {
     "decoder.cell_kind": {"recurrent"},
     "decoder.output_layer_kind": {"linear", "tied"},
     "decoder.hidden_size": ANYTHING,
-    "decoder.num_layers": {1},
+    "decoder.num_layers": ANYTHING,
     "decoder.num_hops": ANYTHING,
     "decoder.init_hidden": ANYTHING,
     "decoder.embedding": ANYTHING,
@@ -61,8 +61,9 @@ DECODER: SupportedValues = {
     "decoder.embedding_dropout": ANYTHING,
     "decoder.recurrent_dropout": ANYTHING,  # the masks show what is dropped
     "decoder.recurrent_dropout_on": ANYTHING,
-    "decoder.layer_normalization": {"none"},
-    "decoder.residual": ANYTHING,  # of the layers above the first
+    "decoder.layer_normalization": {"none", "outputs"},
+    "decoder.is_normalized_single_layer": ANYTHING,
+    "decoder.residual": ANYTHING,
     "decoder.pretrained": ANYTHING,
     "decoder.pointer_generator": ANYTHING,  # from the logits and the weights of a step
     "attention.kind": SCORES,
@@ -73,17 +74,22 @@ DECODER: SupportedValues = {
     "attention.num_heads": {1},
     "memory.source": ANYTHING,
     "memory.masked": {False},
-    "masks.outputs": ANYTHING,  # applied to the outputs after all steps
+    "masks.outputs": ANYTHING,
     "masks.dropped_tokens": ANYTHING,  # applied to the symbols before all steps
     **RECURRENT_MASK,
 }
-STEP: SupportedValues = {**ANSWERED, **DECODER, "training": {False}}
+STEP: SupportedValues = {
+    **ANSWERED,
+    **DECODER,
+    "training": {False},
+    # The kernels could: PyTorch computes it, so that the outputs of such networks do not change in the last bits.
+    "decoder.is_normalized_single_layer": {False},
+}
 ALL_STEPS: SupportedValues = {**STEP, "decoder.pointer_generator": {False}}
 UNROLL: SupportedValues = {
     **PROCESSOR,
     **DECODER,
     "training": ANYTHING,
-    "decoder.layer_normalization": {"none", "outputs"},  # applied to the outputs after all steps; no step reads them
 }
 
 BASIC_SEARCH: SupportedValues = {

@@ -3,8 +3,8 @@
 The rules are those of decoding/greedy.py and decoding/beam_search.py.
 
 N sources, b of them active, k hypotheses of each before a step, K after it (the width of a step), R = b·k hypotheses,
-S source positions, T steps, V vocabulary, C candidates recorded for inspection, H hidden, W twice the beam size: the
-most hypotheses that a source finishes.
+S source positions, T steps, V vocabulary, C candidates recorded for inspection, L layers, H hidden, W twice the beam
+size: the most hypotheses that a source finishes.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.errors import ArgumentError
 from pellucid.kernels.argument_checks import check_extensions, check_initial_state, check_limits, check_ranking
-from pellucid.kernels.arithmetic import ZERO, Flat, exp, max_value
+from pellucid.kernels.arithmetic import ZERO, Flat, copy_, exp, max_value
 from pellucid.kernels.compilation import njit
 from pellucid.kernels.decoder_step import (
     PreparedDecoder,
@@ -211,6 +211,18 @@ def _select_sources(attention: SearchAttention, indices: Int[np.ndarray, " R"]) 
 
 
 @njit
+def _select_rows(states: Float[np.ndarray, "L R H"], rows: Int[np.ndarray, " r"]) -> Float[np.ndarray, "L r H"]:
+    """Return the states of some hypotheses in the order of `rows`; an array without hypotheses is returned itself."""
+    if states.shape[1] == 0:
+        return states
+    selected = np.empty((states.shape[0], rows.shape[0], states.shape[2]), np.float32)
+    for layer in range(states.shape[0]):
+        for index in range(rows.shape[0]):
+            copy_(selected[layer, index], states[layer, rows[index]])
+    return selected
+
+
+@njit
 def _empty_output(shape: tuple[int, int], positions: int, candidates: int) -> KernelSearchOutput:
     """Return a result to be filled, of zeros.
 
@@ -263,8 +275,9 @@ def search_greedily_numpy(
 def _check_search(decoder: PreparedDecoder, first: InitialState, limits: SearchLimits) -> None:
     """Raise `ArgumentError` unless the state and the limits of a search fit the decoder."""
     attention, parameters = decoder.attention, decoder.parameters
-    shape = len(attention.rows), attention.memory.shape[1], parameters.recurrent.shape[2]
-    check_initial_state(parameters.layout, attention.scorer.layout.reads_weights, first, shape)
+    shape = len(attention.rows), len(parameters.upper.inputs) + 1, parameters.recurrent.shape[2]
+    positions = attention.memory.shape[1] if attention.scorer.layout.reads_weights else None
+    check_initial_state(parameters.layout, positions, first, shape)
     check_limits(limits, len(decoder.output_layer.bias))
 
 
@@ -293,18 +306,18 @@ def greedy_steps(
     An output ends with EOS, or is cut after `limits.max_length` symbols; EOS may follow these as one more step.
 
     Args:
-        parameters: Parameters of the cell.
+        parameters: Parameters of the cells.
         output_layer: Parameters of the output layer.
         attention: Attention score, keys and memory.
         start: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
     """
-    rows, (hidden, cell_state, attention_state) = np.arange(start.hidden.shape[0]), start
+    rows, (hidden, cell_state, attention_state) = np.arange(start.hidden.shape[1]), start
     symbols, steps = np.full(rows.shape[0], BOS), np.zeros(rows.shape[0], np.int64)
     records = []
     for length in range(limits.max_length + 1):
         running = _select_sources(attention, rows)
-        hidden, cell_state, _, attn_weights, logits = step(
+        hidden, cell_state, _, attn_weights, logits, _ = step(
             parameters, output_layer, running, symbols, SearchState(hidden, cell_state, attention_state)
         )
         ids, values = _rank_symbols(logits, limits.suppressed, limits.num_candidates)
@@ -318,8 +331,8 @@ def greedy_steps(
             unfinished = np.flatnonzero(~is_finished)
             if unfinished.shape[0] == 0:
                 break
-            rows, symbols, hidden = rows[unfinished], symbols[unfinished], hidden[unfinished]
-            cell_state = cell_state[unfinished] if cell_state.shape[0] else cell_state
+            rows, symbols = rows[unfinished], symbols[unfinished]
+            hidden, cell_state = _select_rows(hidden, unfinished), _select_rows(cell_state, unfinished)
             attn_weights = attn_weights[unfinished] if attention_state.shape[0] else attn_weights
         attention_state = attn_weights if attention_state.shape[0] else attention_state
     return _stack_steps(records, steps)
@@ -427,18 +440,18 @@ def beam_steps(
     """Take steps for one slice of the sources until no hypothesis can still be among the best outputs, in one thread.
 
     Args:
-        parameters: Parameters of the cell.
+        parameters: Parameters of the cells.
         output_layer: Parameters of the output layer.
         attention: Attention score, keys and memory.
         start: State before the first step.
         settings: Limits and options of the search.
     """
-    (limits, options), (hidden, cell_state, attention_state), count = settings, start, start.hidden.shape[0]
+    (limits, options), (hidden, cell_state, attention_state), count = settings, start, start.hidden.shape[1]
     active, cumulative_log_probs, symbols = np.arange(count), np.zeros((count, 1), np.float32), np.full(count, BOS)
     open_slots, finished, steps = np.full(count, options.beam_size), _empty_finished(count, 2 * options.beam_size), []
     for length in range(limits.max_length + 1):
         active_attention = _select_sources(attention, active)
-        hidden, cell_state, _, attn_weights, logits = step(
+        hidden, cell_state, _, attn_weights, logits, _ = step(
             parameters, output_layer, active_attention, symbols, SearchState(hidden, cell_state, attention_state)
         )
         width = min(open_slots[active].max(), cumulative_log_probs.shape[1] * logits.shape[1])
@@ -463,8 +476,7 @@ def beam_steps(
             extended_log_probs[is_active],
             extension_ids[is_active].ravel(),
         )
-        hidden = hidden[parent_rows]
-        cell_state = cell_state[parent_rows] if cell_state.shape[0] else cell_state
+        hidden, cell_state = _select_rows(hidden, parent_rows), _select_rows(cell_state, parent_rows)
         attention_state = attn_weights[parent_rows] if attention_state.shape[0] else attention_state
     return _trace_outputs(steps, finished, options.nbest)
 
@@ -608,7 +620,7 @@ def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
         AttentionInputs(square[None], square[None], one),
     )
     limits = SearchLimits(np.zeros(4, np.bool_), 0, 1, 1)
-    return prepare_decoder_numpy(parameters, output_layer, inputs), InitialState(square, None, None), limits
+    return prepare_decoder_numpy(parameters, output_layer, inputs), InitialState(square[None], None, None), limits
 
 
 def warm_up() -> None:

@@ -4,8 +4,9 @@ The other modules of the CPU kernels take NumPy arrays. A function that exists f
 arrays: `search_beams` is here, `search_beams_numpy` in search.py. The suffix marks the functions for use without
 PyTorch; some functions here call parts of them instead.
 
-B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, V
-rows of projected inputs or symbols, R hypotheses of a search.
+B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, L
+layers of the decoder, U = L − 1 layers above the first, V rows of projected inputs or symbols, R hypotheses of a
+search.
 """
 
 from functools import partial, reduce
@@ -31,6 +32,7 @@ from pellucid.kernels.recurrence import (
     run_groups,
 )
 from pellucid.kernels.runtime import defer_signals, thread_map
+from pellucid.kernels.stacked_layers import UpperTape
 from pellucid.kernels.types import (
     AttentionInputs,
     CellLayout,
@@ -161,11 +163,31 @@ def _run_group_backward(
     )
     layout, size = direction_weights.layout, direction_weights.recurrent.shape[1]
     factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
-    weight, before = torch.empty(layout.gates * size, size, dtype=torch.float32), torch.from_numpy(tape.before)
-    for gate in range(layout.gates):
-        buffer = factors[recurrent_buffer_index(layout, gate)]
-        torch.mm(buffer.T, before, out=weight[gate * size : (gate + 1) * size])
+    weight = _recurrent_gradient(layout, factors, torch.from_numpy(tape.before))
     return torch.from_numpy(projected_inputs), weight, _bias_n_gradient(layout, factors)
+
+
+def _recurrent_gradient(
+    layout: CellLayout, buffers: Float[Tensor, "P M H"], before: Float[Tensor, "M H"]
+) -> Float[Tensor, "G H"]:
+    """Return the gradient of U from those of the preactivations and the states before the steps."""
+    size = before.shape[1]
+    weight = torch.empty(layout.gates * size, size, dtype=torch.float32)
+    for gate in range(layout.gates):
+        buffer = buffers[recurrent_buffer_index(layout, gate)]
+        torch.mm(buffer.T, before, out=weight[gate * size : (gate + 1) * size])
+    return weight
+
+
+def _input_gradient(
+    layout: CellLayout, buffers: Float[Tensor, "P M H"], inputs: Float[Tensor, "M D"]
+) -> Float[Tensor, "G D"]:
+    """Return the gradient of input weights from those of the preactivations and the inputs."""
+    size = buffers.shape[2]
+    weight = torch.empty(layout.gates * size, inputs.shape[1], dtype=torch.float32)
+    for gate in range(layout.gates):
+        torch.mm(buffers[gate].T, inputs, out=weight[gate * size : (gate + 1) * size])
+    return weight
 
 
 def _bias_n_gradient(layout: CellLayout, buffers: Float[Tensor, "P M H"]) -> Float[Tensor, " C"]:
@@ -227,52 +249,69 @@ def _projection(tensors: tuple[Tensor, ...]) -> KeyProjection:
 
 
 class DecoderTensors(NamedTuple):
-    """Hidden states, contexts and attention weights of all steps, the last hidden state, and the last cell state.
+    """Hidden states, contexts and attention weights of all steps, and the last cell state.
 
     `cell_state` has no rows where the decoder's cell has no cell state.
     """
 
     hidden: Float[Tensor, "B T H"]
+    """Hidden states of the first layer."""
     contexts: Float[Tensor, "B T D"]
     weights: Float[Tensor, "B T S"]
-    last: Float[Tensor, "B H"]
-    cell_state: Float[Tensor, "C H"]
+    cell_state: Float[Tensor, "C L H"]
+    upper_hidden: Float[Tensor, "U B T H"]
+    """Hidden states of the layers above the first."""
 
 
 def unroll_decoder(
     parameters: DecoderParameters,
     symbols: Int[Tensor, "B T"],
     inputs: AttentionInputs,
-    hidden: Float[Tensor, "B H"],
-    cell_state: Float[Tensor, "B H"] | None,
-    initial_weights: Float[Tensor, "B S"] | None = None,
+    first: InitialState,
+    masks: Float[Tensor, "U B K H"] | None = None,
 ) -> DecoderTensors:
     """Return the results of all decoder steps over known symbols; each step attends from the previous state.
 
-    Gradients flow to all floating-point arguments. The backward pass runs once: a second one raises RuntimeError.
+    Gradients flow to all floating-point arguments but the masks. The backward pass runs once: a second one raises
+    RuntimeError.
 
     Args:
         parameters: Parameters of a decoder step.
         symbols: Decoder input ids, which are rows of `parameters.projected_inputs`.
         inputs: Keys, memory and lengths of the sources, one per row of `symbols`.
-        hidden: Initial h.
-        cell_state: Initial c; None where the cell has none.
-        initial_weights: Attention weights before the first step; only the location-sensitive score reads them.
+        first: State before the first step, one row per source.
+        masks: Dropout masks of the outputs that each layer above the first reads: of all steps, or of one step that all
+            share; default none.
 
     Raises:
-        AssertionError: The score is location-sensitive and `initial_weights` is None.
+        AssertionError: The score is location-sensitive and `first.attention_state` is None.
     """
+    hidden, cell_state, initial_weights = first
     has_weights = not parameters.score_layout.reads_weights or initial_weights is not None
     assert has_weights, "a location-sensitive score needs the initial weights"
     start = hidden[:0] if cell_state is None else cell_state
     weights_before = hidden.new_empty(0, 0) if initial_weights is None else initial_weights
     parameter_tensors = (
-        torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in parameters[2:]
+        torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in parameters[2:-1]
     )
     tensors = [*parameter_tensors, inputs.keys, inputs.memory, hidden, start, weights_before]
-    results = _Unrolled.apply(parameters.cell_layout, parameters.score_layout, symbols, inputs.lengths, *tensors)  # type: ignore[no-untyped-call]
-    hiddens, contexts, weights, cells = results
-    return DecoderTensors(hiddens, contexts, weights, hiddens[:, -1], cells)
+    settings = _DecoderSettings(parameters.cell_layout, parameters.score_layout, parameters.residual)
+    results = _Unrolled.apply(settings, symbols, inputs.lengths, masks, *tensors)  # type: ignore[no-untyped-call]
+    return DecoderTensors(*results)
+
+
+class _DecoderSettings(NamedTuple):
+    """Fields of `DecoderParameters` that are not tensors."""
+
+    cell_layout: CellLayout
+    score_layout: ScoreLayout
+    residual: bool
+
+
+def _decoder_parameters(settings: _DecoderSettings, arrays: Any) -> DecoderParameters:  # noqa: ANN401 (a sequence)
+    """Return the parameters of a decoder from its settings, and from its arrays in the order of the fields."""
+    parameters = DecoderParameters(settings.cell_layout, settings.score_layout, *arrays)
+    return parameters._replace(residual=settings.residual)
 
 
 class _UnrollTensors(NamedTuple):
@@ -286,6 +325,12 @@ class _UnrollTensors(NamedTuple):
     energy: Tensor
     location: Tensor
     filters: Tensor
+    upper_inputs: Tensor
+    upper_biases: Tensor
+    upper_bias_n: Tensor
+    upper_recurrent: Tensor
+    norm_weights: Tensor
+    norm_biases: Tensor
     keys: Tensor
     memory: Tensor
     hidden: Tensor
@@ -310,26 +355,28 @@ class _Unrolled(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401
-        cell_layout: CellLayout,
-        score_layout: ScoreLayout,
+        settings: _DecoderSettings,
         symbols: Tensor,
         lengths: Tensor,
+        masks: Tensor | None,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        """Return hidden states, contexts and weights of all steps, and the last cell state.
+        """Return the fields of `DecoderTensors`.
 
         Args:
             ctx: Context of autograd.
-            cell_layout: Layout of the cell.
-            score_layout: Layout of the attention score.
+            settings: Layouts of the cells and of the attention score, and residual connections.
             symbols: Row of the projected inputs for each step.
             lengths: Number of source positions of each row.
+            masks: Dropout masks between the layers; None for none.
             *tensors: The fields of `_UnrollTensors`.
         """
         arrays = _arrays(*tensors)
-        parameters = DecoderParameters(cell_layout, score_layout, *arrays[:PARAMETERS])
+        parameters = _decoder_parameters(settings, arrays[:PARAMETERS])
         ctx.parameters, ctx.scorer = unroll.cell_parameters(parameters), scorer_of(parameters)
         start = unroll.UnrollInputs(*arrays[PARAMETERS:])
+        if masks is not None:
+            start = start._replace(masks=masks.numpy())
         ctx.slices = unroll.unroll_slices(ctx.parameters, ctx.scorer, start, symbols.numpy(), lengths.numpy())
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
@@ -381,29 +428,58 @@ def _slice_gradients(
     buffers = torch.from_numpy(unrolled.tape.buffers).view(layout.buffers, -1, size)
     contexts = torch.from_numpy(unrolled.tape.contexts).flatten(0, 1)
     states = torch.from_numpy(unrolled.tape.hidden[:-1]).flatten(0, 1)
-    recurrent = torch.empty(layout.gates, size, size, dtype=torch.float32)
-    context = torch.empty(layout.gates, size, contexts.shape[1], dtype=torch.float32)
-    for gate in range(layout.gates):
-        torch.mm(buffers[recurrent_buffer_index(layout, gate)].T, states, out=recurrent[gate])
-        torch.mm(buffers[gate].T, contexts, out=context[gate])
+    query_states = torch.from_numpy(unroll.query_states(unrolled.tape)).flatten(0, 1)
     projected = unrolled.attention.scorer.layout.projects_query
+    upper = state_gradients.upper
     return _UnrollTensors(
         projected_inputs=torch.from_numpy(factors.projected_inputs),
         bias_n=_bias_n_gradient(layout, buffers),
-        recurrent=recurrent.flatten(0, 1),
-        context=context.flatten(0, 1),
-        query=torch.from_numpy(factors.queries).flatten(0, 1).T @ states
+        recurrent=_recurrent_gradient(layout, buffers, states),
+        context=_input_gradient(layout, buffers, contexts),
+        query=torch.from_numpy(factors.queries).flatten(0, 1).T @ query_states
         if projected
         else torch.zeros(0, 0, dtype=torch.float32),
         energy=torch.from_numpy(scorer.energy),
         location=torch.from_numpy(scorer.location),
         filters=torch.from_numpy(scorer.filters),
+        **_upper_layer_gradients(layout, unrolled.tape.upper),
+        norm_weights=torch.from_numpy(upper.norm_weights),
+        norm_biases=torch.from_numpy(upper.norm_biases),
         keys=memory_gradients.keys,
         memory=memory_gradients.memory,
-        hidden=torch.from_numpy(state_gradients.hidden[0]),
-        cell_state=torch.from_numpy(state_gradients.cell_state),
+        hidden=_stack_layers(state_gradients.hidden[0], upper.hidden[:, 0]),
+        cell_state=_stack_layers(state_gradients.cell_state, upper.cell_state),
         initial_weights=torch.from_numpy(scorer.initial_weights),
     )
+
+
+def _upper_layer_gradients(layout: CellLayout, tape: UpperTape) -> dict[str, Tensor]:
+    """Return the gradients of the parameters of the layers above the first, stacked, by their names."""
+    if not len(tape.hidden):
+        empty = torch.zeros(0, 0, dtype=torch.float32)
+        return {
+            "upper_inputs": empty[None, :0],
+            "upper_biases": empty,
+            "upper_bias_n": empty,
+            "upper_recurrent": empty[None, :0],
+        }
+    size = tape.hidden.shape[3]
+    layers = [torch.from_numpy(array).view(layout.buffers, -1, size) for array in tape.buffers]
+    inputs = (torch.from_numpy(array).flatten(0, 1) for array in tape.inputs)
+    states = (torch.from_numpy(array[:-1]).flatten(0, 1) for array in tape.hidden)
+    return {
+        "upper_inputs": torch.stack([_input_gradient(layout, *pair) for pair in zip(layers, inputs, strict=True)]),
+        "upper_biases": torch.stack([buffers[: layout.gates].sum(dim=1).flatten() for buffers in layers]),
+        "upper_bias_n": torch.stack([_bias_n_gradient(layout, buffers) for buffers in layers]),
+        "upper_recurrent": torch.stack(
+            [_recurrent_gradient(layout, *pair) for pair in zip(layers, states, strict=True)]
+        ),
+    }
+
+
+def _stack_layers(first: Float[np.ndarray, "C H"], upper: Float[np.ndarray, "U C H"]) -> Float[Tensor, "C L H"]:
+    """Return the gradients of the state of all layers, rows first."""
+    return torch.from_numpy(np.stack([first, *upper], axis=1))
 
 
 def _joined(name: str, gradients: tuple[Tensor, ...]) -> Tensor:
@@ -437,8 +513,8 @@ class NumbaDecoder(NamedTuple):
     def step(
         self,
         symbols: Int[Tensor, " R"],
-        hidden: Float[Tensor, "R H"],
-        cell_state: Float[Tensor, "R H"] | None,
+        hidden: Float[Tensor, "R L H"],
+        cell_state: Float[Tensor, "R L H"] | None,
         attention_state: Float[Tensor, "R S"] | None = None,
     ) -> KernelStepOutput:
         """Return states, contexts, attention weights and logits of one step of all hypotheses, without gradients.
@@ -470,7 +546,8 @@ def prepare_decoder(
         output_layer: Parameters of the output layer.
         inputs: Keys, memory and lengths of the sources.
     """
-    weights = DecoderParameters(parameters.cell_layout, parameters.score_layout, *_arrays(*parameters[2:]))
+    settings = _DecoderSettings(parameters.cell_layout, parameters.score_layout, parameters.residual)
+    weights = _decoder_parameters(settings, _arrays(*parameters[2:-1]))
     return NumbaDecoder(
         decoder_step.prepare_decoder_numpy(
             weights, OutputLayerParameters(*_arrays(*output_layer)), AttentionInputs(*_arrays(*inputs))

@@ -4,8 +4,9 @@ Neither Numba nor PyTorch is needed to import this module. Kernels take and retu
 PyTorch's tensors in the same fields.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G numbers of all gates
-(Q gates times H), V symbols, T steps, N and M as many or 0 (in `KernelSearchOutput`, N outputs), F filters, C as many
-as there are cells or biases, 0 where the cell has none (in `KernelSearchOutput`, candidates of a step).
+(Q gates times H), L layers of the decoder, U = L − 1 layers above the first, V symbols, T steps, N and M as many or 0
+(in `KernelSearchOutput`, N outputs), F filters, C as many as there are cells or biases, 0 where the cell has none (in
+`KernelSearchOutput`, candidates of a step).
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,8 @@ Array = Any
 """An array, or a tensor."""
 NO_ROWS = np.empty((0, 0), np.float32)
 NO_UNITS = np.empty(0, np.float32)
-"""Empty arrays in place of the parameters that a score does not have."""
+NO_LAYERS = np.empty((0, 0, 0), np.float32)
+"""Empty arrays in place of the parameters that a score or a decoder does not have."""
 
 
 class CellLayout(NamedTuple):
@@ -83,7 +85,10 @@ class Direction(NamedTuple):
 
 
 class DecoderParameters(NamedTuple):
-    """Parameters of one decoder step: those of the cell and of the attention score.
+    """Parameters of one decoder step: those of the cells and of the attention score.
+
+    Each layer above the first reads the output of the one below: the hidden state, with layer normalization if there
+    is one, and with residuals added to the output of the layer below it. Attention reads the top layer's hidden state.
 
     Additive score: e = energyᵀ tanh(query h + key). Location-sensitive: e = energyᵀ tanh(query h + key + location f),
     where f are the filters over the attention weights of the previous step. Dot products: e = h · key.
@@ -103,10 +108,23 @@ class DecoderParameters(NamedTuple):
     energy: Float[Array, " N"] = NO_UNITS
     location: Float[Array, "N F"] = NO_ROWS
     filters: Float[Array, "F N"] = NO_ROWS
+    upper_inputs: Float[Array, "U G H"] = NO_LAYERS
+    """W of each layer above the first."""
+    upper_biases: Float[Array, "U G"] = NO_ROWS
+    """b of each layer above the first: every bias except `upper_bias_n`."""
+    upper_bias_n: Float[Array, "U C"] = NO_ROWS
+    """`bias_n` of each layer above the first."""
+    upper_recurrent: Float[Array, "U G H"] = NO_LAYERS
+    """U of each layer above the first."""
+    norm_weights: Float[Array, "N H"] = NO_ROWS
+    """Weight of the layer normalization of every layer's output; without rows if there is none."""
+    norm_biases: Float[Array, "N H"] = NO_ROWS
+    residual: bool = False
+    """Whether the output of the layer below is added to that of each layer above the first."""
 
 
 class OutputLayerParameters(NamedTuple):
-    """Parameters of the logits W_h h + W_c c + b, where h is the new hidden state and c the context.
+    """Parameters of the logits W_h y + W_c c + b, where y is the output of the top layer and c the context.
 
     The matrix of an input that the output layer does not read has no rows.
     """
@@ -130,8 +148,8 @@ class AttentionInputs(NamedTuple):
 class InitialState(NamedTuple):
     """State before the first step of a search, one row per source."""
 
-    hidden: Float[Array, "N H"]
-    cell_state: Float[Array, "N H"] | None
+    hidden: Float[Array, "N L H"]
+    cell_state: Float[Array, "N L H"] | None
     """Cell state of an LSTM; None where the cell has none."""
     attention_state: Float[Array, "N S"] | None
     """Attention weights before the first step; None unless the score is location-sensitive."""
@@ -171,8 +189,10 @@ class KernelStepOutput(NamedTuple):
     `cell_state` has no rows where the cell has no cell state.
     """
 
-    hidden: Float[Array, "R H"]
-    cell_state: Float[Array, "C H"]
+    hidden: Float[Array, "R L H"]
+    cell_state: Float[Array, "C L H"]
     contexts: Float[Array, "R D"]
     weights: Float[Array, "R S"]
     logits: Float[Array, "R V"]
+    outputs: Float[Array, "R H"]
+    """Output y of the top layer, which the output layer reads."""

@@ -1,9 +1,9 @@
 """Decoder steps over known symbols, forward and backward, spread over threads: attend from the state, then step.
 
-B rows, T steps, S source positions, A units of the query, D memory, H hidden, P buffers of a step, Q gates, G = Q·H, V
-target symbols, F = T·B·H, T1 = T + 1. Training uses it (teacher forcing). Gradients of matrices are products over all
-steps and are computed by the caller, tensor_functions.py; the steps store the factors in place of the values of
-the forward pass.
+B rows, T steps, S source positions, A units of the query, D memory, H hidden, L layers, U = L − 1 layers above the
+first, P buffers of a step, Q gates, G = Q·H, V target symbols, F = T·B·H, T1 = T + 1. Training uses it (teacher
+forcing). Gradients of matrices are products over all steps and are computed by the caller, tensor_functions.py; the
+steps store the factors in place of the values of the forward pass.
 """
 
 from functools import partial
@@ -40,6 +40,14 @@ from pellucid.kernels.recurrence import (
     scatter_add,
 )
 from pellucid.kernels.runtime import concat_rows, contiguous, num_slices, split_rows, thread_map
+from pellucid.kernels.stacked_layers import (
+    UpperCells,
+    UpperGradients,
+    UpperTape,
+    upper_cells,
+    upper_layers_backward,
+    upper_layers_forward,
+)
 from pellucid.kernels.types import (
     DOT_PRODUCT,
     GRU,
@@ -50,9 +58,15 @@ from pellucid.kernels.types import (
     InitialState,
 )
 
+NO_MASKS = np.empty((0, 0, 0, 0), np.float32)
+"""Dropout masks of a decoder without dropout between its layers."""
+
 
 class CellParameters(NamedTuple):
-    """Parameters of the decoder's cell, gate by gate; those ending in `_t` are transposed, for the forward pass."""
+    """Parameters of the decoder's cells, gate by gate; those ending in `_t` are transposed, for the forward pass.
+
+    All but `upper` are those of the first layer.
+    """
 
     layout: CellLayout
     projected_inputs: Float[np.ndarray, "V G"]
@@ -65,10 +79,15 @@ class CellParameters(NamedTuple):
     """C of each gate, the weights of the context."""
     recurrent_t: Float[np.ndarray, "Q H H"]
     context_t: Float[np.ndarray, "Q D H"]
+    upper: UpperCells
+    """Parameters of the layers above the first."""
 
 
 class DecoderTape(NamedTuple):
-    """Results of the steps, and values for the backward pass. The states begin with the initial one."""
+    """Results of the steps, and values for the backward pass. The states begin with the initial one.
+
+    States and buffers are those of the first layer; `upper` holds those of the others.
+    """
 
     hidden: Float[np.ndarray, "T1 B H"]
     cell_state: Float[np.ndarray, "T1 C H"]
@@ -77,6 +96,7 @@ class DecoderTape(NamedTuple):
     contexts: Float[np.ndarray, "T B D"]
     weights: Float[np.ndarray, "B T S"]
     buffers: GateBuffers
+    upper: UpperTape
 
 
 class OutputGradients(NamedTuple):
@@ -90,6 +110,8 @@ class OutputGradients(NamedTuple):
     """Gradients of the contexts from the output layer; the backward pass adds those from the cell."""
     weights: Float[np.ndarray, "B T S"]
     """Without rows if nothing depends on the weights."""
+    upper: UpperGradients
+    """Gradients of the states of the layers above the first."""
 
 
 class StepGradients(NamedTuple):
@@ -110,20 +132,25 @@ class DecoderOutput(NamedTuple):
     """
 
     hidden: Float[np.ndarray, "B T H"]
+    """Hidden states of the first layer."""
     contexts: Float[np.ndarray, "B T D"]
     weights: Float[np.ndarray, "B T S"]
-    cell_state: Float[np.ndarray, "C H"]
+    cell_state: Float[np.ndarray, "C L H"]
+    upper_hidden: Float[np.ndarray, "U B T H"]
+    """Hidden states of the layers above the first."""
 
 
 class UnrollInputs(NamedTuple):
-    """Keys and memory of all rows, and the state before the first step. Gradients flow to all of them."""
+    """Keys and memory of all rows, and the state before the first step. Gradients flow to all of them but the masks."""
 
     keys: Float[np.ndarray, "B S A"]
     memory: Float[np.ndarray, "B S D"]
-    hidden: Float[np.ndarray, "B H"]
-    cell_state: Float[np.ndarray, "C H"]
-    initial_weights: Float[np.ndarray, "L S"]
+    hidden: Float[np.ndarray, "B L H"]
+    cell_state: Float[np.ndarray, "C L H"]
+    initial_weights: Float[np.ndarray, "N S"]
     """Attention weights before the first step; without rows unless the score is location-sensitive."""
+    masks: Float[np.ndarray, "M B K H"] = NO_MASKS
+    """Dropout masks of the outputs that the upper layers read, as `UpperTape.masks`."""
 
 
 class MemoryGradients(NamedTuple):
@@ -147,12 +174,13 @@ def unroll_decoder_numpy(
     parameters: DecoderParameters,
     symbols: Int[np.ndarray, "B T"],
     inputs: AttentionInputs,
-    hidden: Float[np.ndarray, "B H"],
-    cell_state: Float[np.ndarray, "B H"] | None,
+    hidden: Float[np.ndarray, "B L H"],
+    cell_state: Float[np.ndarray, "B L H"] | None,
     initial_weights: Float[np.ndarray, "B S"] | None = None,
 ) -> DecoderOutput:
     """Return the results of all decoder steps over known symbols; each step attends from the previous state.
 
+    There is no dropout.
     This is the entry for programs without PyTorch; a network calls tensor_functions.unroll_decoder.
 
     Args:
@@ -194,7 +222,7 @@ def unroll_slices(
     """Run the decoder over known symbols with one slice of the batch per thread; return the slices in their order.
 
     Args:
-        parameters: Parameters of the cell.
+        parameters: Parameters of the cells.
         scorer: Attention score.
         start: Keys, memory and initial state.
         symbols: Decoder input ids, which are rows of `parameters.projected_inputs`. The kernels read memory by
@@ -212,16 +240,19 @@ def join_slices(unrolled: list[UnrolledSlice]) -> DecoderOutput:
         unrolled: Slices of the batch in the order of their rows, as `unroll_slices` returns them.
     """
     tapes = [each.tape for each in unrolled]
+    cell_states = [np.stack([tape.cell_state[-1], *tape.upper.cell_state[:, -1]], axis=1) for tape in tapes]
+    upper_hidden = [tape.upper.hidden[:, 1:].swapaxes(1, 2) for tape in tapes]
     return DecoderOutput(
         contiguous(concat_rows([tape.hidden[1:].swapaxes(0, 1) for tape in tapes])),
         concat_rows([tape.contexts.swapaxes(0, 1) for tape in tapes]),
         concat_rows([tape.weights for tape in tapes]),
-        concat_rows([tape.cell_state[-1] for tape in tapes]),
+        concat_rows(cell_states),
+        contiguous(upper_hidden[0] if len(tapes) == 1 else np.concatenate(upper_hidden, axis=1)),
     )
 
 
 def cell_parameters(parameters: DecoderParameters) -> CellParameters:
-    """Return the parameters of the cell as contiguous arrays, gate by gate.
+    """Return the parameters of the cells as contiguous arrays, gate by gate.
 
     Args:
         parameters: Parameters of a decoder step.
@@ -230,7 +261,13 @@ def cell_parameters(parameters: DecoderParameters) -> CellParameters:
     size = recurrent.shape[1]
     transposed = by_gate_t(recurrent), by_gate_t(context, size)
     return CellParameters(
-        parameters.cell_layout, projected_inputs, bias, by_gate(recurrent), by_gate(context, size), *transposed
+        parameters.cell_layout,
+        projected_inputs,
+        bias,
+        by_gate(recurrent),
+        by_gate(context, size),
+        *transposed,
+        upper_cells(parameters),
     )
 
 
@@ -243,14 +280,17 @@ def _unroll_slice(
     rows: slice,
 ) -> UnrolledSlice:
     """Take all steps of one slice of the rows."""
-    memory, hidden, cell_state, initial_weights = (contiguous(array[rows]) for array in start[1:])
+    memory, initial_weights = (contiguous(array[rows]) for array in (start.memory, start.initial_weights))
+    hidden, cell_state = (contiguous(array[rows].swapaxes(0, 1)) for array in (start.hidden, start.cell_state))
+    masks = contiguous(start.masks[:, rows])
     part_lengths = lengths[rows]
     keys = prepare_keys(start.keys[rows], part_lengths, scorer.layout)
     attention = UnrollAttention(
         scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights
     )
     steps = np.ascontiguousarray(symbols[rows].T)
-    return UnrolledSlice(rows, steps, attention, unroll_forward(parameters, steps, attention, hidden, cell_state))
+    tape = unroll_forward(parameters, steps, attention, (hidden, cell_state), masks)
+    return UnrolledSlice(rows, steps, attention, tape)
 
 
 def unroll_slice_backward(
@@ -264,29 +304,52 @@ def unroll_slice_backward(
     The slice's tape is overwritten, so this runs once.
 
     Args:
-        parameters: Parameters of the cell.
+        parameters: Parameters of the cells.
         grad_outputs: Gradients of the fields of `DecoderOutput`, for all rows; None where nothing depends on a field.
         memory_gradients: Output: gradients of keys and memory, of which the rows of this slice are written.
         unrolled: The slice.
     """
     tape, hidden = unrolled.tape, np.zeros_like(unrolled.tape.hidden)
-    row_gradients = [None if gradient is None else gradient[unrolled.rows] for gradient in grad_outputs]
+    row_gradients = [None if gradient is None else gradient[unrolled.rows] for gradient in grad_outputs[:4]]
     contexts, cell_state = np.zeros_like(tape.contexts), np.zeros_like(tape.cell_state[0])
     for gradient, array in ((row_gradients[0], hidden[1:]), (row_gradients[1], contexts)):
         if gradient is not None:
             array[:] = gradient.swapaxes(0, 1)
+    upper = _upper_gradients(parameters.upper, tape.upper)
     if row_gradients[3] is not None:
-        cell_state[:] = row_gradients[3]
+        cell_state[:], upper.cell_state[:] = row_gradients[3][:, 0], row_gradients[3][:, 1:].swapaxes(0, 1)
+    if grad_outputs[4] is not None:
+        upper.hidden[:, 1:] = grad_outputs[4][:, unrolled.rows].swapaxes(1, 2)
     weights_gradient = np.zeros((0, 0, 0), np.float32) if row_gradients[2] is None else contiguous(row_gradients[2])
-    output_gradients = OutputGradients(hidden, cell_state, contexts, weights_gradient)
+    output_gradients = OutputGradients(hidden, cell_state, contexts, weights_gradient, upper)
     keys, memory = memory_gradients.keys[unrolled.rows], memory_gradients.memory[unrolled.rows]
     adds_key_gradients = unrolled.attention.scorer.layout.adds_key_gradients
     ordered = keys.transpose(0, 2, 1) if adds_key_gradients else np.empty((0, 0, 0), np.float32)
     factors = unroll_backward(parameters, unrolled.symbols, unrolled.attention, tape, output_gradients, ordered)
     sum_over_steps(tape.weights, contexts, memory)
     if not adds_key_gradients:
-        sum_over_steps(factors.energies, tape.hidden[:-1], keys)
+        sum_over_steps(factors.energies, query_states(tape), keys)
     return output_gradients, factors
+
+
+def query_states(tape: DecoderTape) -> Float[np.ndarray, "T B H"]:
+    """Return the hidden states of the top layer before each step, from which the queries are projected.
+
+    Args:
+        tape: Results of the steps.
+    """
+    return (tape.upper.hidden[-1] if len(tape.upper.hidden) else tape.hidden)[:-1]
+
+
+def _upper_gradients(cells: UpperCells, tape: UpperTape) -> UpperGradients:
+    """Return gradients of zero of the layers above the first."""
+    return UpperGradients(
+        np.zeros_like(tape.hidden),
+        np.zeros_like(tape.cell_state[:, 0]),
+        np.zeros_like(cells.norm_weights),
+        np.zeros_like(cells.norm_biases),
+        np.empty_like(tape.outputs),
+    )
 
 
 @njit_no_refcount
@@ -309,28 +372,40 @@ def unroll_forward(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
-    hidden: Float[np.ndarray, "B H"],
-    cell_state: Float[np.ndarray, "C H"],
+    start: tuple[Float[np.ndarray, "L B H"], Float[np.ndarray, "L C H"]],
+    masks: Float[np.ndarray, "M B K H"],
 ) -> DecoderTape:
     """Take all steps of one slice of the batch in the calling thread; return their results.
 
     Args:
-        parameters: Parameters of the cell.
+        parameters: Parameters of the cells.
         symbols: Row of the projected inputs for each step.
         attention: Attention score, keys and memory.
-        hidden: Initial h.
-        cell_state: Initial c; without rows where the cell has none.
+        start: Initial h and c of each layer; c is without rows where the cell has none.
+        masks: Dropout masks of the outputs that the upper layers read, as `UpperTape.masks`.
     """
-    count, (rows, size), scorer = symbols.shape[0], hidden.shape, attention.scorer
+    (hidden, cell_state), scorer = start, attention.scorer
+    count, (num_layers, rows, size) = symbols.shape[0], hidden.shape
     hiddens = np.empty((count + 1, rows, size), np.float32)
-    cells = np.empty((count + 1, cell_state.shape[0], size), np.float32)
-    hiddens[0], cells[0] = hidden, cell_state
+    cells = np.empty((count + 1, cell_state.shape[1], size), np.float32)
+    hiddens[0], cells[0] = hidden[0], cell_state[0]
+    num_upper = num_layers - 1
+    upper = UpperTape(
+        np.empty((num_upper, count + 1, rows, size), np.float32),
+        np.empty((num_upper, count + 1, cell_state.shape[1], size), np.float32),
+        np.empty((num_upper, count, rows, size), np.float32),
+        np.empty((num_upper, parameters.layout.buffers, count * rows * size), np.float32),
+        masks,
+        np.empty((rows if num_upper else 0, size), np.float32),
+    )
+    for layer in range(num_upper):
+        upper.hidden[layer, 0], upper.cell_state[layer, 0] = hidden[layer + 1], cell_state[layer + 1]
     num_projected = count if scorer.layout.projects_query else 0
     queries = np.empty((num_projected, rows, attention.keys.shape[1]), np.float32)
     contexts = np.empty((count, rows, attention.memory.shape[1]), np.float32)
     attn_weights = np.zeros((rows, count, attention.memory.shape[2]), np.float32)
     buffers = np.empty((parameters.layout.buffers, count * rows * size), np.float32)
-    tape = DecoderTape(hiddens, cells, queries, contexts, attn_weights, buffers)
+    tape = DecoderTape(hiddens, cells, queries, contexts, attn_weights, buffers, upper)
     _unroll_steps(parameters, symbols, attention, tape, location_buffers(scorer, attention.memory.shape[2]))
     return tape
 
@@ -344,17 +419,23 @@ def _unroll_steps(
     buffers: LocationBuffers,
 ) -> None:
     """Take the steps of `unroll_forward` from the initial state, which is on the tape."""
+    num_upper = parameters.upper.inputs.shape[0]
     for step in range(symbols.shape[0]):
-        query = tape.hidden[step]
+        top = tape.hidden[step]
+        if num_upper > 0:
+            top = tape.upper.hidden[num_upper - 1, step]
+        query = top
         if attention.scorer.layout.projects_query:
             query = tape.queries[step]
-            project_queries(attention.scorer, tape.hidden[step], query)
+            project_queries(attention.scorer, top, query)
         attention_forward(attention, query, step, buffers, tape.weights, tape.contexts[step])
         first = step * tape.hidden[0].size
         compute_preactivations(parameters, symbols[step], tape.contexts[step], tape.hidden[step], tape.buffers, first)
         before = tape.hidden[step].reshape(-1), tape.cell_state[step].reshape(-1)
         after = tape.hidden[step + 1].reshape(-1), tape.cell_state[step + 1].reshape(-1)
         cell_forward(parameters.layout, tape.buffers, first, before, after)
+        if num_upper > 0:
+            upper_layers_forward(parameters.upper, tape.upper, tape.hidden[step + 1], step)
 
 
 @njit_no_refcount
@@ -366,10 +447,10 @@ def compute_preactivations(
     buffers: GateBuffers,
     first: int,
 ) -> None:
-    """Compute the preactivations of all gates: W x + b, C c and U h, as `cells.cell_forward` reads them.
+    """Compute the preactivations of the first layer's gates: W x + b, C c and U h, as `cells.cell_forward` reads them.
 
     Args:
-        parameters: Parameters of the cell.
+        parameters: Parameters of the cells.
         symbols: Row of the projected inputs for each row.
         contexts: c.
         before: h, before the step.
@@ -395,7 +476,7 @@ def unroll_backward(
     """Take the backward pass through all steps; gradients of the preactivations replace `tape.buffers`.
 
     Args:
-        parameters: Parameters of the cell.
+        parameters: Parameters of the cells.
         symbols: Row of the projected inputs for each step.
         attention: Attention score, keys and memory.
         tape: Results of `unroll_forward`, overwritten.
@@ -434,18 +515,25 @@ def _unroll_steps_backward(
 ) -> None:
     """Take the steps of `unroll_backward`."""
     (tape, output_gradients), projected = steps, attention.scorer.layout.projects_query
+    num_upper = parameters.upper.inputs.shape[0]
     for step in range(symbols.shape[0] - 1, -1, -1):
+        top, top_gradient = tape.hidden[step], output_gradients.hidden[step]
+        if num_upper > 0:
+            first_layer = tape.hidden[step + 1], output_gradients.hidden[step + 1]
+            upper_layers_backward(parameters.upper, tape.upper, output_gradients.upper, first_layer, step)
+            top = tape.upper.hidden[num_upper - 1, step]
+            top_gradient = output_gradients.upper.hidden[num_upper - 1, step]
         _step_backward(parameters, symbols[step], steps, gradients.projected_inputs, step)
         query_gradient = gradients.queries[step if projected else 0]
         attention_gradients = AttentionGradients(
             output_gradients.contexts[step], output_gradients.weights, gradients.energies, query_gradient
         )
-        queries = tape.queries[step] if projected else tape.hidden[step]
+        queries = tape.queries[step] if projected else top
         attention_backward(attention, attention_gradients, gradients.scorer, step, (queries, tape.weights), buffers)
         if projected:
-            gemm_add(query_gradient, attention.scorer.query, output_gradients.hidden[step])
+            gemm_add(query_gradient, attention.scorer.query, top_gradient)
         else:
-            add_(output_gradients.hidden[step].reshape(-1), query_gradient.reshape(-1))
+            add_(top_gradient.reshape(-1), query_gradient.reshape(-1))
 
 
 @njit_no_refcount
@@ -456,7 +544,10 @@ def _step_backward(
     projected_inputs: Float[np.ndarray, "V G"],
     step: int,
 ) -> None:
-    """Compute the gradients of a step's contexts, previous states and projected inputs from those of its states."""
+    """Compute the gradients of a step's contexts, previous states and projected inputs from those of its states.
+
+    Only the first layer's states are read.
+    """
     (tape, output_gradients), layout = steps, parameters.layout
     hidden, first = output_gradients.hidden[step + 1], step * tape.hidden[0].size
     before = tape.hidden[step].reshape(-1), tape.cell_state[step].reshape(-1)
@@ -474,10 +565,10 @@ def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example forward and backward."""
     one, single, empty = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32), np.zeros((3, 1), np.float32)
     parameters = DecoderParameters(GRU, DOT_PRODUCT, np.zeros((2, 3), np.float32), single[0], empty, empty)
-    start = UnrollInputs(single[None], single[None], single, single[:0], NO_ROWS)
+    start = UnrollInputs(single[None], single[None], single[None], single[None][:0], NO_ROWS)
     arrays, scorer = cell_parameters(parameters), scorer_of(parameters)
     (unrolled,) = unroll_slices(arrays, scorer, start, one, one[0])
     whole = MemoryGradients(single[None].copy(), single[None].copy())
-    unroll_slice_backward(arrays, (join_slices([unrolled]).hidden, None, None, None), whole, unrolled)
+    unroll_slice_backward(arrays, (join_slices([unrolled]).hidden, None, None, None, None), whole, unrolled)
     exp_2x(single[None])
     positions_innermost(single[None], one[0], True)

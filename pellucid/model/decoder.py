@@ -5,6 +5,7 @@ of the first cell besides the symbol, G all gates (3H or 4H), V vocabulary.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, cast
 
 import torch
@@ -15,14 +16,20 @@ from pellucid.config.settings import AttentionConfig, DecoderConfig
 from pellucid.data.vocabulary import UNK
 from pellucid.kernels.backend import Computation, ComputationRequest, present_fields, settings_of
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import SCORES, AttentionInputs, DecoderParameters, OutputLayerParameters
+from pellucid.kernels.types import (
+    SCORES,
+    AttentionInputs,
+    DecoderParameters,
+    InitialState,
+    KernelStepOutput,
+    OutputLayerParameters,
+)
 from pellucid.model.attention import build_attention
 from pellucid.model.cells import CELLS, LayerState, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
 from pellucid.model.memory import (
     AttentionCache,
     AttentionOutput,
-    DecoderKernel,
     DecoderState,
     Memory,
     NetworkOutput,
@@ -97,7 +104,12 @@ class Decoder(nn.Module, ABC):
 
     Each stacked cell reads the output of the one below: y_l = LN(h_l), with residuals y_l = y_{l−1} + LN(h_l) (Wu et
     al. 2016, section 3.1). LN is present if outputs are normalized. Dropout is applied to the y that is read, not to
-    the sum.
+    the sum. Attention uses the top layer: the query is its previous state h in attend-then-step, and its output y in
+    step-then-attend.
+
+    References:
+        Query from the top layer: Luong et al. 2015, section 3 ("the hidden state h_t at the top layer of a stacking
+        LSTM"). Wu et al. 2016, section 3, attend from the bottom layer instead and feed the context to all layers.
     """
 
     def __init__(
@@ -182,12 +194,14 @@ class Decoder(nn.Module, ABC):
             computation: Kind of computation.
             cache: Memory and keys.
         """
-        masks = cache.dropout_masks or NO_MASKS
+        masks, config = cache.dropout_masks or NO_MASKS, self.config
+        is_normalized_single_layer = config.num_layers == 1 and config.layer_normalization == "outputs"
         properties = (
             ("training", self.training),
             ("decoder.kind", kind_of(self)),
             *(("decoder.cell_kind", kind_of(cell)) for cell in self.cells),
             ("decoder.output_layer_kind", kind_of(self.head)),
+            ("decoder.is_normalized_single_layer", is_normalized_single_layer),
             ("attention.kind", kind_of(self.attention)),
             *settings_of("decoder", self.config),
             *settings_of("attention", self.attention_config),
@@ -252,8 +266,10 @@ class Decoder(nn.Module, ABC):
         """
         symbols = self.oov_to_unk(symbols)
         current, attentions, outputs = unstack(state), list[AttentionOutput](), list[Tensor]()
-        for projected in self.project_symbols(symbols, cache.dropout_masks).unbind(dim=1):
-            result = self.forward_step(projected, current, cache, None)
+        all_projected = self.project_symbols(symbols, cache.dropout_masks)
+        layer_masks = self.draw_layer_masks(symbols, cache)
+        for step, projected in enumerate(all_projected.unbind(dim=1)):
+            result = self.forward_step(projected, current, _with_step_masks(cache, layer_masks, step), None)
             current = result.state
             attentions.append(result.attention)
             outputs.append(result.output)
@@ -377,6 +393,26 @@ class Decoder(nn.Module, ABC):
         mask = masks.outputs[layer]
         return outputs * (mask if outputs.dim() == mask.dim() else mask[:, None])
 
+    def draw_layer_masks(
+        self, symbols: Int[Tensor, "B T"], cache: AttentionCache
+    ) -> Float[Tensor, "layers B *steps H"] | None:
+        """Return the dropout masks of the outputs that the next layer reads; None without dropout or upper layers.
+
+        They are drawn for all steps at once, so that kernels and PyTorch drop the same numbers. There is one step if a
+        mask holds for a whole sequence.
+
+        Args:
+            symbols: Symbols fed back.
+            cache: Memory, keys and the masks that are the same at all steps.
+        """
+        config, masks = self.config, cache.dropout_masks
+        num_read = config.num_layers - 1
+        if masks is None or not num_read or not config.dropout:
+            return None
+        if masks.outputs:
+            return torch.stack(masks.outputs[:num_read]).unsqueeze(2)
+        return draw_mask(cache.memory.states, (num_read, *symbols.shape, config.hidden_size), config.dropout)
+
     def _drop_readout(self, readout: ReadoutInputs, masks: DropoutMasks | None) -> ReadoutInputs:
         """Return the inputs of the output layer, in training with dropout of the top layer's outputs."""
         return readout._replace(outputs=self.apply_dropout(readout.outputs, self.config.num_layers - 1, masks))
@@ -410,6 +446,16 @@ class Decoder(nn.Module, ABC):
         shape = (rows, config.hidden_size)
         outputs = tuple(draw_mask(memory.states, shape, config.dropout) for _ in range(layers))
         return DropoutMasks(cells, outputs, self.table.draw_dropped_tokens(rows))
+
+
+def _with_step_masks(
+    cache: AttentionCache, layer_masks: Float[Tensor, "layers B *steps H"] | None, step: int
+) -> AttentionCache:
+    """Return the cache with the dropout masks of one step, as `Decoder.draw_layer_masks` returns them for all."""
+    if layer_masks is None or cache.dropout_masks is None:
+        return cache
+    step_masks = layer_masks[:, :, min(step, layer_masks.shape[2] - 1)].unbind()
+    return cache._replace(dropout_masks=cache.dropout_masks._replace(outputs=step_masks))
 
 
 def unstack(state: DecoderState) -> UnstackedState:
@@ -457,6 +503,7 @@ class AttendThenStep(Decoder):
         from pellucid.kernels.tensor_functions import prepare_decoder  # Numba takes a second to import
 
         weights = self._kernel_weights(self.table.vectors(), cache.dropout_masks)
+        weights = self._with_norms(weights, self.config.num_layers)
         return cache._replace(
             kernel=prepare_decoder(weights, self._output_layer_parameters(), _attention_inputs(cache))
         )
@@ -478,9 +525,9 @@ class AttendThenStep(Decoder):
         """
         if cache.kernel is not None and override is None and not self.training:
             known_symbols = self.oov_to_unk(symbols)
-            step = _step_compiled(known_symbols, state, cache.kernel)
-            readout = ReadoutInputs(step.state.hidden[:, -1], step.attention.context, step.attention.weights)
-            return step._replace(logits=self.mix_copy(step.logits, known_symbols, readout, cache))
+            result = cache.kernel.step(known_symbols, state.hidden, state.cell_state, state.attention_state)
+            readout = ReadoutInputs(result.outputs, result.contexts, result.weights)
+            return _compiled_step(result, state, self.mix_copy(result.logits, known_symbols, readout, cache))
         return super().step(symbols, state, cache, override)
 
     def unroll(self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: AttentionCache) -> NetworkOutput:
@@ -522,24 +569,57 @@ class AttendThenStep(Decoder):
         from pellucid.kernels.tensor_functions import unroll_decoder  # Numba takes a second to import
 
         symbols = self.oov_to_unk(symbols)
-        inputs, start = self.embed(symbols, cache.dropout_masks), unstack(state).layers[0]
+        inputs, layer_masks = self.embed(symbols, cache.dropout_masks), self.draw_layer_masks(symbols, cache)
         weights = self._kernel_weights(inputs.vectors, cache.dropout_masks)
-        ids = cast(Tensor, inputs.symbols)
-        arguments = _attention_inputs(cache), start.hidden, start.cell_state, state.attention_state
-        results = unroll_decoder(weights, ids, *arguments)
-        layer = LayerState(results.last, None if start.cell_state is None else results.cell_state)
-        final_state = UnstackedState([layer], None if state.attention_state is None else results.weights[:, -1])
-        readout = ReadoutInputs(self.normalizations[0](results.hidden), results.contexts, results.weights)
+        # The output of the top layer is normalized after all steps.
+        weights = self._with_norms(weights, self.config.num_layers - 1)
+        first = InitialState(state.hidden, state.cell_state, state.attention_state)
+        results = unroll_decoder(weights, cast(Tensor, inputs.symbols), _attention_inputs(cache), first, layer_masks)
+        hidden = [results.hidden, *results.upper_hidden.unbind()]
+        cells = [None] * len(hidden) if state.cell_state is None else results.cell_state.unbind(dim=1)
+        layers = [LayerState(states[:, -1], cell) for states, cell in zip(hidden, cells, strict=True)]
+        final_state = UnstackedState(layers, None if state.attention_state is None else results.weights[:, -1])
+        readout = ReadoutInputs(self._top_output(hidden), results.contexts, results.weights)
         return self.output_of_steps(symbols, readout, cache, final_state)
 
+    def _top_output(self, hidden: list[Float[Tensor, "B T H"]]) -> Float[Tensor, "B T H"]:
+        """Return the output of the top layer from the hidden states of all layers."""
+        if not self.config.residual:
+            top: Tensor = self.normalizations[-1](hidden[-1])
+            return top
+        output: Tensor = self.normalizations[0](hidden[0])
+        for layer in range(1, len(hidden)):
+            output = output + self.normalizations[layer](hidden[layer])
+        return output
+
     def _kernel_weights(self, vectors: Float[Tensor, "N E"], masks: DropoutMasks | None) -> DecoderParameters:
-        """Return the parameters that a kernel reads: projected embeddings, and weights of cell and attention."""
+        """Return the parameters that a kernel reads: projected embeddings, and weights of cells and attention."""
         cell, score = self.cells[0], SCORES[kind_of(self.attention)]
         projected_inputs = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
-        dropped = None if masks is None else masks.cells[0].weight
-        recurrent = cell.hidden_weight if dropped is None else dropped
-        cell_weights = projected_inputs, cell.bias_n(), recurrent, self.context_projection.weight
-        return DecoderParameters(cell.layout, score, *cell_weights, *self.attention.score_params())
+        recurrent = [
+            each.hidden_weight if mask is None or mask.weight is None else mask.weight
+            for each, mask in zip(self.cells, (None,) * len(self.cells) if masks is None else masks.cells, strict=True)
+        ]
+        cell_weights = projected_inputs, cell.bias_n(), recurrent[0], self.context_projection.weight
+        parameters = DecoderParameters(cell.layout, score, *cell_weights, *self.attention.score_params())
+        upper = [self.cells[layer] for layer in range(1, len(self.cells))]
+        if not upper:
+            return parameters
+        return parameters._replace(
+            upper_inputs=torch.stack([each.input_weight for each in upper]),
+            upper_biases=torch.stack([each.added_bias() for each in upper]),
+            upper_bias_n=torch.stack([each.bias_n() for each in upper]),
+            upper_recurrent=torch.stack(recurrent[1:]),
+            residual=self.config.residual,
+        )
+
+    def _with_norms(self, parameters: DecoderParameters, layers: int) -> DecoderParameters:
+        """Return the parameters of a kernel with those of the layer normalization of the first layers, if any."""
+        if self.config.layer_normalization != "outputs" or not layers:
+            return parameters
+        norms = cast(Iterable[nn.LayerNorm], self.normalizations[:layers])
+        weights, biases = zip(*((norm.weight, norm.bias) for norm in norms), strict=True)
+        return parameters._replace(norm_weights=torch.stack(weights), norm_biases=torch.stack(biases))
 
     def _output_layer_parameters(self) -> OutputLayerParameters:
         """Return the parameters of the output layer as a kernel reads them."""
@@ -555,14 +635,12 @@ def _attention_inputs(cache: AttentionCache) -> AttentionInputs:
     return AttentionInputs(cache.keys, cache.memory.states, cache.memory.lengths)
 
 
-def _step_compiled(symbols: Int[Tensor, " R"], state: DecoderState, prepared: DecoderKernel) -> Step:
-    """Take one step by a kernel."""
-    layer = unstack(state).layers[0]
-    result = prepared.step(symbols, layer.hidden, layer.cell_state, state.attention_state)
-    new_layer = LayerState(result.hidden, None if layer.cell_state is None else result.cell_state)
-    weights = None if state.attention_state is None else result.weights
-    attention = AttentionOutput(result.contexts, result.weights, weights)
-    return Step(result.logits, UnstackedState([new_layer], weights).stack(), attention)
+def _compiled_step(result: KernelStepOutput, before: DecoderState, logits: Float[Tensor, "R W"]) -> Step:
+    """Return the results of a step that a kernel took from a state, with these logits."""
+    cell_state = None if before.cell_state is None else result.cell_state
+    weights = None if before.attention_state is None else result.weights
+    state = DecoderState(result.hidden, cell_state, attention_state=weights)
+    return Step(logits, state, AttentionOutput(result.contexts, result.weights, weights))
 
 
 class StepThenAttend(Decoder):

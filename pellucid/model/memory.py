@@ -85,16 +85,16 @@ class DecoderKernel(Protocol):
     def step(
         self,
         symbols: Int[Tensor, " R"],
-        hidden: Float[Tensor, "R H"],
-        cell_state: Float[Tensor, "R H"] | None,
+        hidden: Float[Tensor, "R L H"],
+        cell_state: Float[Tensor, "R L H"] | None,
         attention_state: Float[Tensor, "R S"] | None = None,
     ) -> KernelStepOutput:
         """Take one step of all hypotheses; the hypotheses of a source are consecutive.
 
         Args:
             symbols: Symbol fed back, for each hypothesis.
-            hidden: h of each hypothesis.
-            cell_state: c of each hypothesis; None if the cell has none.
+            hidden: h of each hypothesis and layer.
+            cell_state: c of each hypothesis and layer; None if the cell has none.
             attention_state: Attention weights of the previous step; None if the score does not read them.
         """
 
