@@ -83,6 +83,7 @@ export interface Trace {
   origin: "given" | "lexicon" | "sample" | "search";
   probability: number | null;
   search_score: number | null;
+  pair_ngram_score: number | null;
   task: string;
   heads: number[][][] | EncodedArray | null;
   hop_weights: number[][] | EncodedArray | null;
