@@ -27,8 +27,6 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     probability: null,
     search_score: null,
     pair_ngram_score: null,
-    pair_ngram_score: null,
-    pair_ngram_score: null,
     unknown_target: [],
     forced: [],
     forced_attention: [],
