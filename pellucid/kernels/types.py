@@ -117,7 +117,8 @@ class DecoderParameters(NamedTuple):
     upper_recurrent: Float[Array, "U G H"] = NO_LAYERS
     """U of each layer above the first."""
     norm_weights: Float[Array, "N H"] = NO_ROWS
-    """Weight of the layer normalization of every layer's output; without rows if there is none."""
+    """Weight of the layer normalization of every layer's output; without rows if there is none. Unrolled steps do not
+    read that of the top layer, whose output is normalized after all steps."""
     norm_biases: Float[Array, "N H"] = NO_ROWS
     residual: bool = False
     """Whether the output of the layer below is added to that of each layer above the first."""
