@@ -28,6 +28,8 @@ NESTING_ERROR = "it is nested too deeply"
 Decoded = TypeVar("Decoded")
 MAX_GROWTH = 2**20
 """Maximum number of bytes by which a file may grow between the checks of its size and its content."""
+HASH_BLOCK = 2**18
+"""Number of bytes that are hashed at once."""
 BUSY_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between the attempts to replace or remove a file, 1.88 in all. Windows refuses both while another process has
 the file open, which a viewer, a virus scanner or an indexer does for a moment."""
@@ -345,8 +347,11 @@ def has_digest(path: Path, digest: FileDigest) -> bool:
 
 def _digest(file: IO[bytes]) -> FileDigest:
     """Return the size and the checksum of an open file, which is read to its end."""
-    checksum = hashlib.file_digest(file, "sha256").hexdigest()
-    return FileDigest(file.tell(), checksum)
+    checksum, size = hashlib.sha256(), 0
+    while block := file.read(HASH_BLOCK):
+        checksum.update(block)
+        size += len(block)
+    return FileDigest(size, checksum.hexdigest())
 
 
 def file_exists(path: Path) -> bool:
