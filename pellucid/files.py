@@ -1,5 +1,6 @@
 """File access: atomic writes, reads with a maximum size, and system errors as messages of one sentence."""
 
+import hashlib
 import json
 import os
 import re
@@ -10,7 +11,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EISDIR, ELOOP
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TypeVar
+from typing import IO, Any, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,6 +28,8 @@ NESTING_ERROR = "it is nested too deeply"
 Decoded = TypeVar("Decoded")
 MAX_GROWTH = 2**20
 """Maximum number of bytes by which a file may grow between the checks of its size and its content."""
+HASH_BLOCK = 2**18
+"""Number of bytes that are hashed at once."""
 BUSY_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between the attempts to replace or remove a file, 1.88 in all. Windows refuses both while another process has
 the file open, which a viewer, a virus scanner or an indexer does for a moment."""
@@ -302,6 +305,53 @@ def read_bytes(
     if max(size, len(content)) > limit:
         raise kind(f"{path} is too large: it has more than {limit:,} bytes")
     return content
+
+
+class FileDigest(NamedTuple):
+    """Size and checksum of the content of a file."""
+
+    size: int
+    """Size in bytes."""
+    sha256: str
+    """SHA-256 in hexadecimal."""
+
+
+def digest_file(path: Path) -> FileDigest | None:
+    """Return the size and the checksum of a regular file, read in bounded memory.
+
+    Args:
+        path: The file; None for a file of another kind, such as a pipe, and for one that cannot be read.
+    """
+    if not os.path.isfile(path):  # a pipe that is opened and closed is lost for its reader
+        return None
+    with suppress(RunError), open_regular(path) as file:
+        return _digest(file)
+    return None
+
+
+def has_digest(path: Path, digest: FileDigest) -> bool:
+    """Return whether a regular file has this content, read in bounded memory; a file of another size is not read.
+
+    Any path is accepted. Empty files are not: virtual files have size 0, and their content might make a reader wait.
+
+    Args:
+        path: The file, which need not exist.
+        digest: Size and checksum of the expected content.
+    """
+    if not os.path.isfile(path):
+        return False
+    with suppress(RunError), open_regular(path) as file:
+        return 0 < os.fstat(file.fileno()).st_size == digest.size and _digest(file) == digest
+    return False
+
+
+def _digest(file: IO[bytes]) -> FileDigest:
+    """Return the size and the checksum of an open file, which is read to its end."""
+    checksum, size = hashlib.sha256(), 0
+    while block := file.read(HASH_BLOCK):
+        checksum.update(block)
+        size += len(block)
+    return FileDigest(size, checksum.hexdigest())
 
 
 def file_exists(path: Path) -> bool:

@@ -17,6 +17,7 @@ from command_line import CommandResult, build_command, build_environment, run_pe
 from page_data import make_interrupted_run, make_run_without_model
 from trained_runs import copy_run_folder, digits_run, read_folder_state
 
+from pellucid.cli.look import LookArguments, _assemble_page
 from pellucid.config.toml import load_config, to_toml
 from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.training.run_folder import CONFIG, load
@@ -61,8 +62,33 @@ def test_terminal_shows_the_validation_file_by_default(tmp_path: Path) -> None:
     run = copy_run_folder(digits_run().run, tmp_path / "run")
     (run / "log.jsonl").unlink()
     assert usage_error_message(run_pellucid("look", run, "--terminal")) == (
-        f"{run}: its log names no validation file, or the file is no longer there: give a FILE"
+        f"{run}: its log names no validation file; give a FILE"
     )
+
+
+def test_file_that_the_log_of_another_person_names_is_not_shown(tmp_path: Path) -> None:
+    run, private = copy_run_folder(digits_run().run, tmp_path / "run"), tmp_path / "private.txt"
+    private.write_text("my secret\nnine\n")
+    log = (run / "log.jsonl").read_text("utf-8")
+    (run / "log.jsonl").write_text(log.replace(str(digits_run().files.valid), str(private)), "utf-8")
+    for flags in (("--terminal",), ("--export", tmp_path / "a.html"), ("--export", tmp_path / "a.json")):
+        result = run_pellucid("look", run, *flags)
+        assert usage_error_message(result) == (
+            f"{run}: {str(private)!r} is not, or no longer, the validation file of this run: it is missing, or its "
+            "SHA-256 is not the one in the log; give a FILE"
+        )
+        assert result.out == ""
+    assert not [path for path in tmp_path.iterdir() if path.suffix in (".html", ".json")]
+    assert "nine →" in run_pellucid("look", run, "--terminal", private).out
+
+
+def test_page_is_served_without_a_validation_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = copy_run_folder(digits_run().run, tmp_path / "run")
+    (run / "log.jsonl").unlink()
+    page = _assemble_page(LookArguments((run,)), served=True)
+    assert page.contents.examples == []
+    expected = f"pellucid: the page has no examples: {run}: its log names no validation file; give a FILE\n"
+    assert capsys.readouterr().err == expected
 
 
 @pytest.mark.parametrize(("flag", "name"), [("--max-examples", "--max-examples"), ("--beam-size", "beam_size")])
@@ -224,8 +250,8 @@ def test_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
     assert "show one run: give one RUN" in usage_error_message(look(digits_run().run, "--terminal"))
     run = copy_run_folder(digits_run().run, tmp_path / "run")
     (run / "log.jsonl").unlink()
-    assert "pellucid look RUN FILE --export page.html" in usage_error_message(
-        run_pellucid("look", run, "--export", tmp_path / "a.html")
+    assert usage_error_message(run_pellucid("look", run, "--export", tmp_path / "a.html")) == (
+        f"{run}: its log names no validation file; give a FILE"
     )
 
 

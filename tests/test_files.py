@@ -1,7 +1,9 @@
+import hashlib
 import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,7 +13,10 @@ import pytest
 from pellucid import files
 from pellucid.errors import DataError, InputError, RunError
 from pellucid.files import (
+    FileDigest,
+    digest_file,
     has_content,
+    has_digest,
     make_folder,
     open_atomic,
     os_error_text,
@@ -202,6 +207,30 @@ def test_file_written_in_parts_is_renamed_at_the_end(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="mine"), open_atomic(tmp_path / "a.bin") as file:
         raise ValueError("mine")
     assert (tmp_path / "a.bin").read_bytes() == b"new" and file_names(tmp_path) == ["a.bin"]
+
+
+def test_files_are_hashed_in_bounded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"abc")
+    assert digest_file(path) == FileDigest(3, hashlib.sha256(b"abc").hexdigest())
+    size = 64 * 2**20
+    os.truncate(path, size)
+    digest = digest_file(path)
+    assert digest == FileDigest(size, hashlib.sha256(b"abc" + bytes(size - 3)).hexdigest())
+    tracemalloc.start()
+    assert digest is not None and has_digest(path, digest) and not has_digest(path, digest._replace(sha256="0" * 64))
+    assert tracemalloc.get_traced_memory()[1] < 2 * 2**20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["none", "folder", "folder/none", "a.bin/none", "a\0b", "x" * 5000, "empty"])
+def test_no_other_path_has_a_digest(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a.bin").write_bytes(b"abc")
+    (tmp_path / "empty").touch()
+    empty = FileDigest(0, hashlib.sha256(b"").hexdigest())
+    assert digest_file(tmp_path / name) == (empty if name == "empty" else None)
+    assert not has_digest(tmp_path / name, empty)
 
 
 def test_remove_file_removes_leftover_temporaries(tmp_path: Path) -> None:

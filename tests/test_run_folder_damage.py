@@ -453,6 +453,8 @@ DAMAGED_LINES = [
     '{"event":"stopped","update":1,"update":2,"samples":1,"epoch":1,"seconds":1}',
     '{"event":"read","path":5,"examples":1,"blank_lines":0,"bad_lines":[]}',
     '{"event":"read","path":"a","examples":"many","blank_lines":0,"bad_lines":[]}',
+    '{"event":"read","path":"a","sha256":5,"examples":1,"blank_lines":0,"bad_lines":[]}',
+    '{"event":"read","path":"a","size":"5","examples":1,"blank_lines":0,"bad_lines":[]}',
     '{"event":"compiling","validation":"x"}',
     '{"event":"stopped","update":1,"validation":"x","samples":1,"epoch":1,"seconds":1}',
     '{"event":"stopped","update":1e400,"samples":1,"epoch":1,"seconds":1}',
@@ -509,8 +511,11 @@ def test_a_log_without_the_best_validation_is_reported_on_resume(run: Path) -> N
 def test_a_log_with_an_impossible_file_name_is_read(run: Path) -> None:
     for name in (LONG_NAME, "a\0b"):
         line = {"event": "read", "path": name, "examples": 1, "blank_lines": 0, "bad_lines": []}
+        line |= {"size": 1, "sha256": "0" * 64}
         (run / "log.jsonl").write_text(f"{json.dumps(line)}\n" * 2, "utf-8")
-        assert len(read_log(run)) == 2 and find_validation_file(run) is None
+        message = error_message(lambda: find_validation_file(run))
+        assert len(read_log(run)) == 2 and "is not, or no longer, the validation file of this run" in message
+        assert len(message) < 1500
 
 
 @pytest.mark.parametrize(

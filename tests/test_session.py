@@ -1,6 +1,7 @@
 """A training writes a run folder; a refused training leaves the folder unchanged."""
 
 import errno
+import hashlib
 import os
 import shutil
 import subprocess
@@ -77,6 +78,36 @@ def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatc
     train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1}))
     assert logged_events == ["compiling"]
     assert [each["event"] for each in read_log(tmp_path / "run")][:4] == ["compiling", "read", "read", "started"]
+
+
+def test_the_log_has_the_checksums_of_the_data_files(tmp_path: Path) -> None:
+    pairs, targets = write_copy_files(tmp_path), tmp_path / "dev.target.txt"
+    lines = [example.source for example in make_copy_examples(10, seed=2)]
+    (tmp_path / "train.txt").write_text("".join(f"{line}\n" for line in "abcd"))
+    (tmp_path / "dev.txt").write_text("".join(f"{line}\n" for line in lines))
+    targets.write_text("".join(f"{line}\r\n" for line in lines), newline="")
+    parallel = TrainingFiles(tmp_path / "train.txt", tmp_path / "dev.txt", tmp_path / "train.txt", targets)
+    for name, files in (("pairs", pairs), ("parallel", parallel)):
+        train_to_end(files, tmp_path / name, make_small_config({"epochs": 1}))
+        records = [record for record in read_log(tmp_path / name) if record["event"] == "read"]
+        expected = [(files.train, files.train_target), (files.valid, files.valid_target)]
+        for record, (path, target) in zip(records, expected, strict=True):
+            for prefix, file in (("", path), ("target_", target)):
+                content = None if file is None else file.read_bytes()
+                size, checksum = record.get(f"{prefix}size"), record.get(f"{prefix}sha256")
+                assert size == (None if content is None else len(content))
+                assert checksum == (None if content is None else hashlib.sha256(content).hexdigest())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="named pipes")
+def test_the_log_has_no_checksum_of_a_pipe(tmp_path: Path) -> None:
+    files, pipe = write_copy_files(tmp_path), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(pipe.write_bytes, files.valid.read_bytes())
+        train_to_end(files._replace(valid=pipe), tmp_path / "run", make_small_config({"epochs": 1}))
+    train, valid = (record for record in read_log(tmp_path / "run") if record["event"] == "read")
+    assert {"size", "sha256"} <= set(train) and not {"size", "sha256"} & set(valid)
 
 
 def test_a_second_thread_may_not_train(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """The page contents are assembled from runs and a file."""
 
+import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,10 +17,12 @@ from pellucid.data.synthetic import spell_digits
 from pellucid.decoding.trace_schema import decode_array
 from pellucid.errors import DataError, RunError
 from pellucid.evaluation.confusion import align_symbols
+from pellucid.files import digest_file
 from pellucid.training.run_folder import load, lock_run_folder, read_log
 from pellucid.training.training_data import TrainingFiles
+from pellucid.viewer import inputs
 from pellucid.viewer import page_contents as contents_module
-from pellucid.viewer.inputs import find_validation_file, open_run, read_example_file
+from pellucid.viewer.inputs import ValidationFileError, find_validation_file, open_run, read_example_file
 from pellucid.viewer.page_contents import assemble_page, paired_outcomes
 from pellucid.viewer.schema import PageContents
 from pellucid.viewer.training_history import training_history
@@ -204,9 +209,70 @@ def test_validation_file_is_found(tmp_path: Path) -> None:
     assert find_validation_file(trained.run) == (trained.files.valid, None)
     (trained.files.valid).rename(tmp_path / "away")
     try:
-        assert find_validation_file(trained.run) is None
+        assert "is not, or no longer, the validation file" in validation_file_error(trained.run)
     finally:
         (tmp_path / "away").rename(trained.files.valid)
+
+
+def test_only_a_file_with_the_recorded_checksum_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of another person may name any file of the user."""
+    run, private = copy_run_folder(digits_run().run, tmp_path / "run"), tmp_path / "private.tsv"
+    other = f"{run}: {str(private)!r} is not, or no longer, the validation file of this run: it is missing, or its "
+    other += "SHA-256 is not the one in the log; give a FILE"
+    content = digits_run().files.valid.read_bytes()
+    private.write_bytes(content.swapcase())
+    for key in ("sha256", "size"):
+        change_validation_record(run, {"path": str(private), key: None})
+        assert validation_file_error(run) == (
+            f"{run}: its log has no SHA-256 of the validation file {str(private)!r}, which is therefore not opened; "
+            "give a FILE"
+        )
+        change_validation_record(run, {"path": str(private), key: {"sha256": "0" * 64, "size": len(content) - 1}[key]})
+        assert validation_file_error(run) == other
+    digest = digest_file(digits_run().files.valid)
+    assert digest is not None
+    change_validation_record(run, {"path": str(private), **digest._asdict()})
+    assert validation_file_error(run) == other
+    private.write_bytes(content)
+    assert find_validation_file(run) == (private, None)
+    private.write_bytes(content + b"\n")
+    assert validation_file_error(run) == other
+    change_validation_record(run, {"size": len(content) + 1})
+    assert validation_file_error(run) == other
+    monkeypatch.setattr(inputs, "MAX_FILE_SIZE", len(content))
+    assert validation_file_error(run).startswith(f"{run}: the validation file {str(private)!r} has more than ")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="named pipes and links")
+def test_special_and_large_files_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copy_run_folder(digits_run().run, tmp_path / "run")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 3 * 2**30)  # a sparse file
+    (tmp_path / "link").symlink_to(tmp_path / "link")
+    monkeypatch.setattr("pellucid.files._digest", lambda file: pytest.fail(f"{file.name} is read"))
+    for name in ("pipe", "large", "link", "none", "", "run"):
+        change_validation_record(run, {"path": str(tmp_path / name)})
+        assert "is not, or no longer, the validation file" in validation_file_error(run)
+    change_validation_record(run, {"path": "/proc/self/maps", "size": 0})
+    assert "is not, or no longer, the validation file" in validation_file_error(run)
+
+
+def validation_file_error(run: Path) -> str:
+    """Return the message about a run without a validation file that may be opened."""
+    with pytest.raises(ValidationFileError) as caught:
+        find_validation_file(run)
+    return str(caught.value)
+
+
+def change_validation_record(run: Path, changes: Mapping[str, object]) -> None:
+    """Change keys of the log record of the validation file; the value None removes a key."""
+    records = read_log(run)
+    index = [number for number, record in enumerate(records) if record["event"] == "read"][1]
+    records[index] = {key: value for key, value in {**records[index], **changes}.items() if value is not None}
+    (run / "log.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
 
 
 def test_parallel_validation_files_are_found(tmp_path: Path) -> None:
@@ -224,11 +290,11 @@ def test_parallel_validation_files_are_found(tmp_path: Path) -> None:
     assert files.valid_target is not None
     content = files.valid_target.read_bytes()
     files.valid_target.write_bytes(b"")
-    assert find_validation_file(model.folder) is None
+    assert repr(str(files.valid_target)) in validation_file_error(model.folder)
     files.valid_target.write_bytes(content)
     assert read_example_file(files.valid, model.loaded_predictor.config.data, files.valid_target).has_targets
     (tmp_path / "dev.1").unlink()
-    assert find_validation_file(model.folder) is None
+    assert repr(str(files.valid_target)) in validation_file_error(model.folder)
 
 
 def test_spelled_digits_have_a_gold_alignment() -> None:

@@ -49,13 +49,11 @@ def load_page(runs: Sequence[Path], file: Path | None = None, beam_size: int | N
         beam_size: Beam size; None for that of each run.
 
     Raises:
-        FileNotFoundError: The validation file of the first run does not exist.
+        ValidationFileError: The validation file of the first run is missing or has changed.
     """
     models = [open_run(run, run.name, "cpu", beam_size) for run in runs]
-    files = (file, None) if file else find_validation_file(models[0].folder)
-    if files is None:
-        raise FileNotFoundError(f"{runs[0]}: the validation file of this run does not exist; train the run again")
-    examples = read_example_file(files[0], models[0].loaded_predictor.config.data, files[1])
+    path, target = (file, None) if file else find_validation_file(models[0].folder)
+    examples = read_example_file(path, models[0].loaded_predictor.config.data, target)
     return assemble_page(models, [examples], MAX_EXAMPLES, served=True)
 
 

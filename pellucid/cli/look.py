@@ -46,7 +46,7 @@ class LookArguments:
 
     paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN... [FILE|-]")]
     """Run folders, then a file of pairs or sources. The first run is shown and compared with the others. - is standard
-    input, shown in the terminal. Default of FILE: the validation file of the first run."""
+    input, shown in the terminal. Default of FILE: the validation file of the first run, if its content is unchanged."""
     export: Path | None = None
     """Write a file instead of starting a server: the page as .html (works offline), or the first example as .png, .svg,
     .json or .tex."""
@@ -179,16 +179,11 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
     check_same_task(models)
     if models[0].predictor is not None:
         use_threads(models[0].predictor.config.threads)
-    sources = _read_examples(args, models[0])
+    sources = _read_examples(args, models[0], served)
     if sources or not served:
         missing = [model.folder for model in models if model.predictor is None]
         if missing:  # told before any example is decoded
             raise missing_model_error(missing[0])
-    if not sources and not served:
-        raise InputError(
-            f"{_missing_file_text(args.runs[0])}; an exported page requires a file of pairs or sources: "
-            "pellucid look RUN FILE --export page.html"
-        )
     for each in sources:
         print_message(f"decoding {len(each.examples):,} examples of {each.name}")
         if each.note:
@@ -197,10 +192,18 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
     return assemble_page(models, sources, max_examples, served, pending_file=args.file.name if args.file else "")
 
 
-def _read_examples(args: LookArguments, model: "ViewedRun") -> "list[ViewedFile]":
-    """Read FILE, or the validation file of the run; empty if there is neither, or no model yet."""
+def _read_examples(args: LookArguments, model: "ViewedRun", served: bool) -> "list[ViewedFile]":
+    """Read FILE, or the validation file of the run.
+
+    Empty if there is no model yet; for a served page, also without FILE and validation file, with a message.
+    """
     from pellucid.training.run_folder import load_run_config
-    from pellucid.viewer.inputs import find_validation_file, read_example_file, sources_without_targets
+    from pellucid.viewer.inputs import (
+        ValidationFileError,
+        find_validation_file,
+        read_example_file,
+        sources_without_targets,
+    )
 
     if model.predictor is None:
         if args.file and args.file != STDIN_PATH:
@@ -210,8 +213,14 @@ def _read_examples(args: LookArguments, model: "ViewedRun") -> "list[ViewedFile]
     data = _data_config(args, model.predictor.config.data)
     if args.file == STDIN_PATH:
         return [sources_without_targets(STANDARD_INPUT, _standard_input(args, data), data)]
-    file_pair = (args.file, args.target) if args.file else find_validation_file(model.folder)
-    return [read_example_file(file_pair[0], data, file_pair[1])] if file_pair else []
+    try:
+        file, target = (args.file, args.target) if args.file else find_validation_file(model.folder)
+    except ValidationFileError as error:
+        if not served:
+            raise
+        print_message(f"the page has no examples: {error}")
+        return []
+    return [read_example_file(file, data, target)]
 
 
 def _data_config(args: LookArguments, trained: DataConfig) -> DataConfig:
@@ -257,19 +266,12 @@ def _decode_first(args: LookArguments, limit: int) -> "tuple[list[Trace], int]":
     return predictor.trace(examples), num_remaining
 
 
-def _missing_file_text(run: Path) -> str:
-    """Return the reason that no FILE was found for a run."""
-    return f"{run}: its log names no validation file, or the file is no longer there"
-
-
 def _validation_examples(args: LookArguments, data: DataConfig, limit: int) -> tuple[list[Example], int]:
     """Return the first examples of the validation file of the run, and the number of remaining ones."""
     from pellucid.viewer.inputs import find_validation_file, read_example_file
 
-    file_pair = find_validation_file(args.runs[0])
-    if file_pair is None:
-        raise InputError(f"{_missing_file_text(args.runs[0])}: give a FILE")
-    examples = read_example_file(file_pair[0], data, file_pair[1]).examples
+    file, target = find_validation_file(args.runs[0])
+    examples = read_example_file(file, data, target).examples
     return examples[:limit], max(0, len(examples) - limit)
 
 

@@ -43,6 +43,12 @@ class ReadRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="read"):
     """Description of each bad line, which is skipped."""
     target: str | None = None
     """Separate file of the targets; None if `path` holds pairs."""
+    size: Count | None = None
+    """Size of `path` in bytes; None if it was no regular file."""
+    sha256: str | None = None
+    """SHA-256 of the bytes of `path` in hexadecimal, without which no later command opens the file."""
+    target_size: Count | None = None
+    target_sha256: str | None = None
 
 
 class AugmentedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="augmented"):

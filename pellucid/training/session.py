@@ -439,8 +439,11 @@ def _log_record_of_file(read: FileRead | DataAugmented) -> dict[str, Any]:
     if isinstance(read, DataAugmented):
         return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.made}
     fields = {"examples": read.examples, "blank_lines": read.blank, "bad_lines": [str(line) for line in read.bad]}
+    digest = {} if read.digest is None else read.digest._asdict()
+    if read.target_digest is not None:
+        digest |= {f"target_{key}": value for key, value in read.target_digest._asdict().items()}
     target = {"target": str(read.target)} if read.target else {}
-    return {"event": "read", "path": str(read.path), **target, **fields}
+    return {"event": "read", "path": str(read.path), **target, **digest, **fields}
 
 
 def _fingerprint(description: tuple[Config, Vocabularies, Sequence[Example]], encoded: EncodedExamples) -> str:

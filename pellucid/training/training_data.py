@@ -23,7 +23,7 @@ from pellucid.data.vectors import read_vectors
 from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, RunError, quote
-from pellucid.files import remove_file
+from pellucid.files import FileDigest, digest_file, remove_file
 from pellucid.model.network import Network, require_encoder_decoder
 from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
@@ -149,6 +149,10 @@ class FileRead(NamedTuple):
     """Remark about the file for the user, such as examples shared with the training file; empty if there is none."""
     target: Path | None = None
     """Separate file of the targets; None if `path` holds pairs."""
+    digest: FileDigest | None = None
+    """Size and checksum of the file; None if it is no regular file."""
+    target_digest: FileDigest | None = None
+    """Size and checksum of the separate file of the targets."""
 
 
 class TrainingData(NamedTuple):
@@ -183,7 +187,8 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path | Non
             lines are skipped), a first line is clearly a header, or both files hold the same set of examples.
         ConfigError: The configured columns are not valid.
     """
-    key, corpus, note = _corpus_key(files, config), None, ""
+    digests = [None if path is None else digest_file(path) for path in files]
+    key, corpus, note = _corpus_key(files, config, digests), None, ""
     if key and corpus_path is not None and corpus_path.exists():
         try:
             corpus = map_corpus(corpus_path, key, bool(config.features_column))
@@ -204,9 +209,11 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path | Non
     count = len(training_examples) if corpus is None else corpus.encoded.source.num_sequences
     header = _header_note(training_examples, validation_examples, files, config) if corpus is None else ""
     ignored = column_note(files.train, config, files.train_target) if corpus is None else ""
+    train_note, (train, valid, train_target, valid_target) = "; ".join(filter(None, [note, header, ignored])), digests
+    num_valid, bad_valid, blank_valid = len(validation_examples), valid_file.bad, valid_file.blank
     reads = (
-        FileRead(files.train, count, bad, blank, "; ".join(filter(None, [note, header, ignored])), files.train_target),
-        FileRead(files.valid, len(validation_examples), valid_file.bad, valid_file.blank, overlap, files.valid_target),
+        FileRead(files.train, count, bad, blank, train_note, files.train_target, train, train_target),
+        FileRead(files.valid, num_valid, bad_valid, blank_valid, overlap, files.valid_target, valid, valid_target),
     )
     columns = count_columns(files.train, config) if corpus is None and not files.train_target else 0
     return TrainingData(
@@ -301,24 +308,22 @@ def _header_note(
     return note or header_note(training_examples)
 
 
-def _corpus_key(files: TrainingFiles, config: DataConfig) -> str:
+def _corpus_key(files: TrainingFiles, config: DataConfig, digests: Sequence[FileDigest | None] | None = None) -> str:
     """Return a hash of everything that determines the corpus: version, settings, file names and contents.
 
-    Empty for a pipe, which can be read only once, and for unreadable files.
+    Empty for a pipe, which can be read only once, and for unreadable files. The contents are read if their checksums
+    are not given.
     """
-    digest = hashlib.sha256(msgspec.json.encode((__version__, unicodedata.unidata_version, config)))
-    for path in files:
-        digest.update(b"\0" if path is None else os.fsencode(path) + b"\0")
+    key = hashlib.sha256(msgspec.json.encode((__version__, unicodedata.unidata_version, config)))
+    for index, path in enumerate(files):
         if path is None:
+            key.update(b"\0")
             continue
-        if not os.path.isfile(path):
+        digest = digest_file(path) if digests is None else digests[index]
+        if digest is None:
             return ""
-        try:
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError:
-            return ""
-    return digest.hexdigest()
+        key.update(os.fsencode(path) + b"\0" + bytes.fromhex(digest.sha256))
+    return key.hexdigest()
 
 
 def _count_shared(

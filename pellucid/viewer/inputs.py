@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from os.path import getsize, isfile, realpath
+from os.path import realpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +24,9 @@ from pellucid.data.examples import (
 from pellucid.data.headers import header_note
 from pellucid.data.readers import BadLine
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import DataError, InputError, quote
+from pellucid.errors import DataError, InputError, RunError, quote
 from pellucid.evaluation.metrics import ScoredExample, worst_examples
-from pellucid.files import file_exists
+from pellucid.files import MAX_FILE_SIZE, FileDigest, file_exists, has_digest
 from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
@@ -205,37 +205,62 @@ def run_names(folders: Sequence[Path]) -> list[str]:
     return [f"{name} ({count + 1})" if count else name for name, count in zip(names, repetitions, strict=True)]
 
 
-def find_validation_file(run: Path) -> tuple[Path, Path | None] | None:
+MAX_SHOWN_PATH = 1000
+"""Maximum length of a path of a log in a message, in characters."""
+
+
+class ValidationFileError(RunError):
+    """A run whose log names no validation file that may be opened; the message asks for a FILE."""
+
+
+def find_validation_file(run: Path) -> tuple[Path, Path | None]:
     """Return the validation data that the log of a run names; for an ensemble, that of its first member.
+
+    The log of another person may name any file of the user. Only a file whose content had the same size and checksum in
+    the training is returned.
 
     Args:
         run: Run folder, or folder of an ensemble.
 
     Returns:
-        File of pairs and None, or file of sources and file of targets. None if the log names none, or one of them is
-        missing, empty, or not a regular file.
+        File of pairs and None, or file of sources and file of targets.
 
     Raises:
+        ValidationFileError: The log names no validation file, or has no checksum of it; or the file is missing, is no
+            regular file, is empty, has another content, or has more than `MAX_FILE_SIZE` bytes.
         RunError: The log or the list of members cannot be read.
         ConfigError: The configuration of the run is not valid.
     """
     folder = member_folders(run)[0]
     file_records = [record for record in read_log(folder) if record["event"] == "read"]
-    if len(file_records) < 2:
-        return None
-    path, target = Path(str(file_records[1].get("path", ""))), file_records[1].get("target")
-    if target is None and load_run_config(folder).data.input_format == "text":
-        return None
-    target_path = None if target is None else Path(str(target))
-    return (path, target_path) if all(map(_is_filled_file, filter(None, (path, target_path)))) else None
+    record = file_records[1] if len(file_records) > 1 else {}
+    if "path" not in record or ("target" not in record and load_run_config(folder).data.input_format == "text"):
+        raise ValidationFileError(f"{run}: its log names no validation file; give a FILE")
+    _check_recorded_file(run, record, "path", "")
+    if "target" in record:
+        _check_recorded_file(run, record, "target", "target_")
+    return Path(record["path"]), Path(record["target"]) if "target" in record else None
 
 
-def _is_filled_file(path: Path) -> bool:
-    """Return whether a path is a regular file that is not empty.
-
-    Any name is accepted, because the log is untrusted. Virtual files, whose size is 0, might make a reader wait.
-    """
-    return isfile(path) and getsize(path) > 0
+def _check_recorded_file(run: Path, record: dict[str, Any], key: str, prefix: str) -> None:
+    """Raise `ValidationFileError` unless a file of a log record has the recorded size and checksum."""
+    name, size, checksum = (
+        quote(record[key], MAX_SHOWN_PATH),
+        record.get(f"{prefix}size"),
+        record.get(f"{prefix}sha256"),
+    )
+    if size is None or checksum is None:
+        reason = f"its log has no SHA-256 of the validation file {name}, which is therefore not opened"
+    elif size > MAX_FILE_SIZE:
+        reason = f"the validation file {name} has more than {MAX_FILE_SIZE:,} bytes"
+    elif has_digest(Path(record[key]), FileDigest(size, checksum)):
+        return
+    else:
+        reason = (
+            f"{name} is not, or no longer, the validation file of this run: it is missing, or its SHA-256 is not the "
+            "one in the log"
+        )
+    raise ValidationFileError(f"{run}: {reason}; give a FILE")
 
 
 def model_card(model: ViewedRun) -> ModelCard:
