@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.pair_ngram.alignment import (
-    GraphoneDistribution,
-    GraphoneKeys,
-    SymbolPairs,
-    align_pairs,
-    alignable_rows,
-    estimate_graphones,
-)
+from pellucid.pair_ngram.alignment import GraphoneDistribution, align_pairs, alignable_rows, estimate_graphones
+from pellucid.pair_ngram.types import GraphoneKeys, SymbolPairs
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 NUMBERING = GraphoneKeys(source_size=3, target_size=2, target_chunk=2)

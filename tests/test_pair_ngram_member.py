@@ -1,6 +1,6 @@
 """decoding/pair_ngram_member.py and its use in searches: candidates of both models, ranked by both scores."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -23,10 +23,13 @@ from pellucid.decoding.pair_ngram_member import (
     best_are_right,
     choose_weight,
     finite_scores,
+    interpolate,
     rank_by_both,
 )
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
+from pellucid.errors import ArgumentError
+from pellucid.pair_ngram.pair_ngram import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
 from pellucid.training.run_folder import load
 
@@ -75,6 +78,12 @@ def make_hypothesis(score: float) -> Hypothesis:
 def test_missing_alignments_are_below_all_others() -> None:
     assert finite_scores(np.array([-3.0, -np.inf, -5.0])).tolist() == [-3.0, -5.0 - ALIGNMENT_PENALTY, -5.0]
     assert finite_scores(np.array([-np.inf, -np.inf])).tolist() == [0.0, 0.0]
+
+
+def test_outputs_of_probability_zero_come_last() -> None:
+    for weight in (0.0, 0.5, 1.0):
+        scores = interpolate(np.array([-np.inf, -2.0]), np.array([-1.0, -30.0]), weight)
+        assert scores[0] == -np.inf and np.isfinite(scores[1])
 
 
 def test_hypotheses_are_ranked_by_the_interpolated_score() -> None:
@@ -221,3 +230,44 @@ def test_a_search_tree_is_shared_by_all_outputs(
             assert trace.lattice is not None
             path = [trace.lattice.symbols[node] for node in trace.lattice.path()]
             assert path == list(trace.target) or trace.lattice.leaf == -1
+
+
+def check_fields(original: Transducer | PairNgram, **changes: object) -> None:
+    """Check the fields of a copy with changes, whose types no constructor has seen."""
+    copy = object.__new__(type(original))
+    for field in fields(original):
+        object.__setattr__(copy, field.name, changes.get(field.name, getattr(original, field.name)))
+    copy.__post_init__()
+
+
+@pytest.mark.parametrize("value", [1.5, b"12", "1984", PairNgramMember(1, 0.5), PairNgramMember(None, 0.5)])  # type: ignore[arg-type]
+def test_other_types_are_refused(transducer: Transducer, value: object) -> None:
+    with pytest.raises(ArgumentError, match=r"^pair_ngram"):
+        check_fields(transducer, pair_ngram=value)
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan"), "0.5"])
+def test_weights_out_of_range_are_refused(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, weight: float
+) -> None:
+    with pytest.raises(ArgumentError, match=r"^pair_ngram\.weight"):
+        with_weight(transducer, pair_ngram, weight)
+
+
+def test_models_of_other_arrays_are_refused(pair_ngram: PairNgramPredictor) -> None:
+    model = pair_ngram.model
+    for changes in (
+        {"graphones": model.graphones[::-1]},
+        {"graphones": model.graphones.astype(np.int32)},
+        {"graphones": None},
+        {"numbering": (1, 2)},
+        {"model": None},
+        {"model": model.model._replace(token=model.model.token[:-1])},
+        {"model": model.model._replace(suffix=model.model.suffix + 1)},
+        {"model": model.model._replace(backoff=model.model.backoff + np.float32(np.nan))},
+    ):
+        with pytest.raises(ArgumentError):
+            check_fields(model, **changes)
+    for source, count in (([-1], 1), ([1], 0), ([1], 2000)):
+        with pytest.raises(ArgumentError):
+            model.nbest(source, count)

@@ -11,7 +11,8 @@ from test_pair_ngram_alignment import key_of, list_alignments, to_pairs
 from test_pair_ngram_model import probability
 
 from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
-from pellucid.pair_ngram.search import SearchSettings, search_outputs
+from pellucid.pair_ngram.search import search_outputs
+from pellucid.pair_ngram.types import SearchSettings
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 EXAMPLES = st.lists(

@@ -137,6 +137,7 @@ EXCEPTIONS = {
     "config.toml.build_config": "reports wrong settings as ConfigError, which test_argument_checks.py calls",
     "config.toml.is_section": "accepts any type",
     "config.toml.setting_choices": "accepts any type",
+    "config.task_settings": "reads checked configurations; `pellucid.register_task` checks its argument",
     "config.validation.reject_unused": "`keys` may be any collection, also a set",
     "data.batch_loaders": "prepares batches of encoded examples, for the training loop",
     "data.batches": "encodes examples for the training loop and for prediction, which check them",

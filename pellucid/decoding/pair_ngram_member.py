@@ -10,10 +10,11 @@ B sources, K candidates.
 """
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from msgspec import Meta
 
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding.beam_search import Hypothesis
@@ -27,6 +28,7 @@ ALIGNMENT_PENALTY = 10.0
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(15))
 """Weights from which the best is chosen: 0 to 0.7."""
 
+Weight = Annotated[float, Meta(ge=0.0, le=1.0)]
 TargetIds = tuple[int, ...]
 """Target ids of an output, without EOS."""
 
@@ -35,7 +37,7 @@ class PairNgramMember(NamedTuple):
     """A pair n-gram model that takes part in predictions."""
 
     model: PairNgram
-    weight: float
+    weight: Weight
     """Weight w of its scores, 0 to 1; that of the network is 1 − w."""
 
 
@@ -59,15 +61,15 @@ class CandidateScores(NamedTuple):
 def interpolate(
     network: Float[np.ndarray, " K"], pair_ngram: Float[np.ndarray, " K"], weight: float
 ) -> Float[np.ndarray, " K"]:
-    """Return (1 − w) log p_network + w log p_pair.
+    """Return (1 − w) log p_network + w log p_pair; −∞ where the network gives probability 0.
 
     Args:
-        network: Log-probabilities by the network.
+        network: Log-probabilities by the network; −∞ is one.
         pair_ngram: Log-probabilities by the pair n-gram model; finite.
         weight: Weight w of the pair n-gram model.
     """
-    scores: Float[np.ndarray, " K"] = (1 - weight) * network + weight * pair_ngram
-    return scores
+    finite = np.where(np.isneginf(network), 0.0, network)
+    return np.where(np.isneginf(network), -np.inf, (1 - weight) * finite + weight * pair_ngram)
 
 
 def finite_scores(scores: Float[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
@@ -104,7 +106,7 @@ def missing_outputs(
     """
     return [
         output.target
-        for output in model.nbest(source, NUM_OUTPUTS)
+        for output in model.search(source, NUM_OUTPUTS)
         if output.target not in found and limits.minimum <= len(output.target) <= limits.maximum
     ]
 

@@ -148,6 +148,11 @@ class Predictor(ABC):
         return get_task_settings(self.config.task).autoregressive
 
     @property
+    def pair_ngram_weight(self) -> float:
+        """Weight of a pair n-gram model in the ranking of outputs, 0 to 1; 0 for networks alone."""
+        return 0.0
+
+    @property
     def is_ensemble(self) -> bool:
         """True for an ensemble, also for one of a single member."""
         return bool(self.members.networks)

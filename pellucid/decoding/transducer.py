@@ -61,6 +61,7 @@ class Transducer(Predictor):
     def __post_init__(self) -> None:
         """Check the types of the fields, and that there are no members, which only an `Ensemble` has."""
         super().__post_init__()
+        convert_argument("pair_ngram", self.pair_ngram, PairNgramMember | None)
         if self.members.networks and not self.combines_networks:
             raise ArgumentError(
                 "members: a Transducer has one network, the field `network`; pellucid.load([...]) makes an Ensemble"
@@ -199,6 +200,11 @@ class Transducer(Predictor):
         return self._decode_batches(chunk, SearchRequest(beam_size, nbest, constraints), search_batch)
 
     @property
+    def pair_ngram_weight(self) -> float:
+        """Weight of the pair n-gram model in the ranking of outputs, 0 to 1; 0 if it takes no part."""
+        return self.pair_ngram.weight if self.pair_ngram is not None and self._ranks_by_both else 0.0
+
+    @property
     def _ranks_by_both(self) -> bool:
         """True if a pair n-gram model takes part in searches.
 
@@ -234,7 +240,7 @@ class Transducer(Predictor):
             ]
             added += [(row, target) for target in outputs]
             candidates.append(list(hypotheses))
-            scores.append([model.score(source, target) for target in [*targets, *outputs]])
+            scores.append([model.log_probability(source, target) for target in [*targets, *outputs]])
         for (row, _), output in zip(added, self._score_outputs(batch, added), strict=True):
             candidates[row].append(hypothesis_of(output)._replace(tree=found[row][0].tree))
         for hypotheses, values in zip(candidates, scores, strict=True):

@@ -1,5 +1,5 @@
 """Pair n-gram models of sources and targets, without a network: alignment, smoothing, search.
 
-Imports: data, kernels.
+Imports: argument_checks, config, data, errors, kernels.
 Start with: pair_ngram.py.
 """

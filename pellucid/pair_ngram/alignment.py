@@ -14,9 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pellucid.kernels.compilation import njit
+from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneKeys, SymbolPairs
 
-SOURCE_CHUNK = 2
-"""Maximum number of source symbols of a graphone."""
 MAX_EDGES = 8_000_000
 """Maximum number of edges of the lattices from which probabilities are estimated; they take 12 bytes each, and three
 times as much while the graphones are counted. Beyond it a random sample of the examples is used."""
@@ -26,36 +25,6 @@ MISSING_PENALTY = 3.0
 """A graphone that is not kept has the lowest log-probability of those kept, minus this."""
 SEED = 1
 """Seed of the sample."""
-
-
-class SymbolPairs(NamedTuple):
-    """Sources and targets of examples, as ids in one array each."""
-
-    source: Int[np.ndarray, " source_ids"]
-    source_offsets: Int[np.ndarray, " N+1"]
-    target: Int[np.ndarray, " target_ids"]
-    target_offsets: Int[np.ndarray, " N+1"]
-
-
-class GraphoneKeys(NamedTuple):
-    """Numbering of all possible graphones.
-
-    The key of a graphone is k_s·(V_t + 1)^M + k_t, where k_s and k_t are the ids of its source and target chunk, plus
-    one, as digits in the bases V_s + 1 and V_t + 1. Graphones with the same source chunk have successive keys.
-    """
-
-    source_size: int
-    """V_s, number of source ids."""
-    target_size: int
-    """V_t, number of target ids."""
-    target_chunk: int
-    """M, maximum number of target symbols of a graphone."""
-
-    @property
-    def fits(self) -> bool:
-        """True if every key is an integer of 63 bits."""
-        num_keys: int = (self.source_size + 1) ** SOURCE_CHUNK * (self.target_size + 1) ** self.target_chunk
-        return num_keys < 2**63
 
 
 class GraphoneDistribution(NamedTuple):

@@ -11,21 +11,18 @@ References:
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
+from msgspec import Meta
 
-from pellucid.data.vocabulary import UNK
-from pellucid.pair_ngram.alignment import (
-    GraphoneKeys,
-    SymbolPairs,
-    align_pairs,
-    alignable_rows,
-    estimate_graphones,
-)
+from pellucid.argument_checks import argument_error, check_arguments, convert_argument
+from pellucid.config.settings import Width
+from pellucid.data.vocabulary import NUM_SPECIAL, UNK
+from pellucid.errors import ArgumentError
 from pellucid.pair_ngram.ngram_model import NgramModel, fit_ngram_model
-from pellucid.pair_ngram.search import GraphoneTable, SearchSettings, search_outputs
+from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneKeys, GraphoneTable, SearchSettings, SymbolPairs
 
 ORDER = 8
 """Default order of the n-gram model, in graphones."""
@@ -33,6 +30,11 @@ TARGET_CHUNKS = (2, 3, 4)
 """Candidates for the maximum number of target symbols of a graphone."""
 MIN_ALIGNED = 0.99
 """Share of the examples that must have an alignment for a candidate to be chosen, unless it is the last."""
+MAX_CHUNK_GRAPHONES = 20_000
+"""Maximum number of graphones with the same source symbols, which bounds time and memory of a search."""
+ROUNDING = 1e-3
+"""Tolerance of logarithms of probabilities, which are at most 0."""
+SymbolId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 BEAM_SIZE, MARGIN = 64, 10.0
 """Hypotheses per source position, and the greatest difference to the best log-probability there."""
 
@@ -50,6 +52,9 @@ class PairOutput(NamedTuple):
 class PairNgram:
     """A pair n-gram model.
 
+    Raises:
+        ArgumentError: A field has a wrong type, or its contents do not fit the other fields.
+
     Attributes:
         numbering: Numbering of the graphones.
         graphones: Keys of the graphones in ascending order. Token g of `model` is graphone g; the two tokens after them
@@ -60,6 +65,21 @@ class PairNgram:
     numbering: GraphoneKeys
     graphones: Int[np.ndarray, " G"]
     model: NgramModel
+
+    def __post_init__(self) -> None:
+        """Check types and contents, so that no search leaves the arrays or goes around in them."""
+        numbering: GraphoneKeys = convert_argument("numbering", self.numbering, GraphoneKeys)
+        object.__setattr__(self, "numbering", numbering)
+        if not isinstance(self.model, NgramModel):
+            raise argument_error("model", "an NgramModel", self.model)
+        kinds = dict(zip(NgramModel._fields, (np.int32, np.float32, np.float32, np.int32, np.int32), strict=True))
+        arrays: dict[str, tuple[object, Any]] = {"graphones": (self.graphones, np.int64)}
+        arrays |= {f"model.{name}": (getattr(self.model, name), kind) for name, kind in kinds.items()}
+        for name, (values, kind) in arrays.items():
+            if not isinstance(values, np.ndarray) or values.dtype != kind or values.ndim != 1 or not len(values):
+                raise argument_error(name, f"a one-dimensional array of {np.dtype(kind)}", values)
+        if error := _structure_error(self):
+            raise ArgumentError(error)
 
     @cached_property
     def table(self) -> GraphoneTable:
@@ -74,14 +94,30 @@ class PairNgram:
             chunks, np.append(first, size), target, lengths, self.numbering.source_size, begin, size + 1, lowest
         )
 
-    def nbest(self, source: Sequence[int], count: int, beam_size: int = BEAM_SIZE) -> list[PairOutput]:
+    @check_arguments
+    def nbest(self, source: Sequence[SymbolId], count: Width, beam_size: Width = BEAM_SIZE) -> list[PairOutput]:
         """Return the most probable outputs of a source, the best first; fewer than `count` if the beam holds fewer.
+
+        Args:
+            source: Source ids.
+            count: Maximum number of outputs, 1 to 1,024.
+            beam_size: Hypotheses per source position, 1 to 1,024.
+
+        Raises:
+            ArgumentError: An argument has a wrong type or is out of range.
+        """
+        return self.search(source, count, beam_size)
+
+    def search(self, source: Sequence[int], count: int, beam_size: int = BEAM_SIZE) -> list[PairOutput]:
+        """Return the outputs of `nbest`, without checking the arguments, which takes as long as the search.
 
         Args:
             source: Source ids.
             count: Maximum number of outputs, at least 1.
             beam_size: Hypotheses per source position.
         """
+        from pellucid.pair_ngram.search import search_outputs  # Numba takes a second to import
+
         ids, nothing = np.array(source, np.int64), np.zeros(0, np.int64)
         settings = SearchSettings(max(beam_size, count), MARGIN, count)
         outputs, scores = search_outputs(self.model, self.table, ids, nothing, True, settings)
@@ -89,13 +125,28 @@ class PairNgram:
             PairOutput(self._target_ids(output), float(score)) for output, score in zip(outputs, scores, strict=True)
         ]
 
-    def score(self, source: Sequence[int], target: Sequence[int]) -> float:
+    @check_arguments
+    def score(self, source: Sequence[SymbolId], target: Sequence[SymbolId]) -> float:
         """Return the log-probability of a source with a target; −∞ if they have no alignment.
 
         Args:
             source: Source ids.
             target: Target ids, without the end symbol.
+
+        Raises:
+            ArgumentError: An argument has a wrong type or is out of range.
         """
+        return self.log_probability(source, target)
+
+    def log_probability(self, source: Sequence[int], target: Sequence[int]) -> float:
+        """Return the result of `score`, without checking the arguments, which takes as long as the computation.
+
+        Args:
+            source: Source ids.
+            target: Target ids, without the end symbol.
+        """
+        from pellucid.pair_ngram.search import search_outputs
+
         ids, given = np.array(source, np.int64), np.array(target, np.int64)
         settings = SearchSettings(BEAM_SIZE, MARGIN, 1)
         _, scores = search_outputs(self.model, self.table, ids, given, False, settings)
@@ -122,8 +173,11 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
         order: Order of the n-gram model.
 
     Returns:
-        The model; None if no example has an alignment, or the vocabularies are too large.
+        The model; None if no example has an alignment, or the vocabularies are too large or too varied
+        (`MAX_CHUNK_GRAPHONES`).
     """
+    from pellucid.pair_ngram.alignment import align_pairs, alignable_rows, estimate_graphones
+
     pairs = _without_unknown(pairs)
     examples = len(pairs.source_offsets) - 1
     fitting = [GraphoneKeys(source_size, target_size, chunk) for chunk in TARGET_CHUNKS]
@@ -138,6 +192,9 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
         return None
     alignments = align_pairs(pairs, chosen, estimate_graphones(pairs, chosen))
     graphones, tokens = np.unique(alignments.graphones, return_inverse=True)
+    factor = (target_size + 1) ** chosen.target_chunk
+    if np.unique(graphones // factor, return_counts=True)[1].max() > MAX_CHUNK_GRAPHONES:
+        return None
     size, count = len(graphones), len(alignments.offsets) - 1
     begins, ends = alignments.offsets[:-1] + 2 * np.arange(count), alignments.offsets[1:] + 2 * np.arange(count) + 1
     sequence = np.empty(len(tokens) + 2 * count, np.int64)
@@ -174,3 +231,54 @@ def _split_keys(
         has_column = column < lengths
         target[has_column, column] = digits[has_column, width - lengths[has_column] + column] - 1
     return target, lengths
+
+
+def _structure_error(ngram: PairNgram) -> str:
+    """Return what would lead a search outside the arrays or around in them; "" if nothing does."""
+    return _graphones_error(ngram) or _trie_error(ngram.model, len(ngram.graphones)) or _table_error(ngram)
+
+
+def _graphones_error(ngram: PairNgram) -> str:
+    """Return what is wrong with the graphones and their numbering."""
+    numbering, graphones = ngram.numbering, ngram.graphones
+    if numbering.target_chunk not in TARGET_CHUNKS or min(numbering.source_size, numbering.target_size) < 1:
+        return "numbering: expected positive sizes, and target_chunk 2, 3 or 4"
+    factor = (numbering.target_size + 1) ** numbering.target_chunk
+    if not numbering.fits or (np.diff(graphones) <= 0).any():
+        return "graphones: expected ascending numbers"
+    if graphones[0] < 0 or graphones[-1] // factor >= (numbering.source_size + 1) ** SOURCE_CHUNK:
+        return "graphones: expected numbers that fit the vocabularies"
+    return ""
+
+
+def _trie_error(model: NgramModel, num_graphones: int) -> str:
+    """Return what is wrong with the arrays of the n-gram model."""
+    nodes, children = len(model.token), model.first_child
+    lengths = [len(model.log_probability), len(model.backoff), len(model.suffix), len(children) - 1]
+    if lengths != [nodes] * len(lengths) or num_graphones >= nodes:
+        return "model: expected arrays of one length (first_child of one more), and more n-grams than graphones"
+    if model.token.min() < 0 or model.token.max() >= num_graphones + 2:
+        return f"token: expected numbers from 0 to {num_graphones + 1}"
+    if children[0] != 1 or children[1] < 2 or children[-1] != nodes or (np.diff(children) < 0).any():
+        return "first_child: expected ascending numbers from 1 to the number of n-grams"
+    if (children[:-1] <= np.arange(nodes)).any():
+        return "first_child: expected numbers of later n-grams"
+    if model.suffix[0] != 0 or (model.suffix[1:] < 0).any() or (model.suffix[1:] >= np.arange(1, nodes)).any():
+        return "suffix: expected numbers of earlier n-grams"
+    scores = np.concatenate([model.log_probability, model.backoff])
+    if not np.isfinite(scores).all() or scores.max() > ROUNDING:
+        return "log_probability, backoff: expected logarithms of probabilities"
+    return ""
+
+
+def _table_error(ngram: PairNgram) -> str:
+    """Return what is wrong with the table of graphones, which the search reads."""
+    table, tokens = ngram.table, ngram.model.token
+    if table.begin >= len(tokens) or tokens[table.begin] != len(ngram.graphones):
+        return "token: expected the begin of a sequence among the n-grams of one token"
+    if np.diff(table.first).max() > MAX_CHUNK_GRAPHONES:
+        return f"graphones: expected at most {MAX_CHUNK_GRAPHONES:,} with the same source symbols"
+    is_used = np.arange(table.target.shape[1]) < table.target_length[:, None]
+    if (table.target[is_used] < NUM_SPECIAL).any():  # special symbols, and gaps between symbols
+        return f"graphones: expected target ids from {NUM_SPECIAL} on"
+    return ""

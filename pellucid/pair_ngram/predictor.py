@@ -9,8 +9,8 @@ from pellucid.data.batches import EncodedExamples, Ragged, encode_examples, enco
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
-from pellucid.pair_ngram.alignment import SymbolPairs
 from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
+from pellucid.pair_ngram.types import SymbolPairs
 
 MAX_CELLS = 200_000_000
 """Maximum sum of source length times target length over the examples of a model, which bounds time and memory."""
@@ -41,7 +41,7 @@ class PairNgramPredictor(NamedTuple):
         return [
             [
                 tuple(symbols[identity - NUM_SPECIAL] for identity in output.target)
-                for output in self.model.nbest(sources.values[start:end].tolist(), count)
+                for output in self.model.search(sources.values[start:end].tolist(), count)
             ]
             for start, end in rows
         ]

@@ -13,45 +13,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pellucid.kernels.compilation import njit
-from pellucid.pair_ngram.alignment import SOURCE_CHUNK, chunk_key
+from pellucid.pair_ngram.alignment import chunk_key
 from pellucid.pair_ngram.ngram_model import NgramModel
+from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings
 
 MULTIPLIER, INCREMENT = np.int64(6364136223846793005), np.int64(1442695040888963407)
 """Constants of the linear congruential generator by which outputs are hashed (Knuth's MMIX)."""
 SKIP = -1
 """In place of a graphone that is not in the table."""
-
-
-class GraphoneTable(NamedTuple):
-    """The graphones of a model in the order of their keys; the graphone number g is token g of the n-gram model."""
-
-    chunks: Int[np.ndarray, " chunks"]
-    """Keys of the distinct source chunks, in ascending order."""
-    first: Int[np.ndarray, " chunks+1"]
-    """First graphone of each source chunk, and the number of graphones."""
-    target: Int[np.ndarray, "G M"]
-    """Target ids of each graphone."""
-    target_length: Int[np.ndarray, " G"]
-    """Number of target ids of each graphone."""
-    source_size: int
-    """Number of source ids."""
-    begin: int
-    """Node after the begin token."""
-    end: int
-    """End token."""
-    unseen: float
-    """Log-probability of a graphone that is not in the table, after the shortest history (given targets only)."""
-
-
-class SearchSettings(NamedTuple):
-    """Settings of a search."""
-
-    beam_size: int
-    """Hypotheses that are extended per source position."""
-    margin: float
-    """A hypothesis is dropped if its score is lower than the best at its position by more than this."""
-    num_outputs: int
-    """K, maximum number of outputs."""
 
 
 class _Search(NamedTuple):

@@ -338,8 +338,9 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
     if not event.weight:
         return f"pair n-gram: weight 0, since the network alone is best: exact match {event.network_exact_match:.2f} %"
     return (
-        f"pair n-gram: weight {event.weight:g}: exact match {event.exact_match:.2f} % with it, "
-        f"{event.network_exact_match:.2f} % by the network alone"
+        f"pair n-gram: weight {event.weight:g}, chosen on {event.sources:,} different validation sources with the "
+        f"search of predict: exact match {event.exact_match:.2f} % with it, {event.network_exact_match:.2f} % by the "
+        "network alone"
     )
 
 

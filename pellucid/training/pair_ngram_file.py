@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.errors import RunError, abbreviate
+from pellucid.errors import ArgumentError, RunError, abbreviate
 from pellucid.files import write_atomic
-from pellucid.pair_ngram.alignment import SOURCE_CHUNK, GraphoneKeys
 from pellucid.pair_ngram.ngram_model import NgramModel
 from pellucid.pair_ngram.pair_ngram import TARGET_CHUNKS, PairNgram
+from pellucid.pair_ngram.types import GraphoneKeys
 from pellucid.training.checkpoint import (
     TensorFile,
     check_digest,
@@ -28,8 +28,6 @@ from pellucid.training.checkpoint import (
 
 FORMAT = 1
 """Format version."""
-ROUNDING = 1e-3
-"""Tolerance of logarithms of probabilities, which are at most 0."""
 MAX_DIGITS = 32
 """Maximum length of a number in the metadata."""
 MAX_NGRAMS = 2**27
@@ -102,9 +100,10 @@ def load_pair_ngram(path: Path, vocabularies: Vocabularies) -> SavedPairNgram:
         check_digest(stored, tensor_digest(tensors, _signed(metadata)))
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     numbering = GraphoneKeys(len(vocabularies.source), len(vocabularies.target), target_chunk)
-    model = PairNgram(numbering, arrays.pop("graphones"), NgramModel(**arrays))
-    if error := _structure_error(model):
-        raise RunError(f"{path}: {error}; give the training command again, which writes it anew")
+    try:
+        model = PairNgram(numbering, arrays.pop("graphones"), NgramModel(**arrays))
+    except ArgumentError as error:
+        raise RunError(f"{path}: {error}; give the training command again, which writes it anew") from error
     return SavedPairNgram(model, weight)
 
 
@@ -123,29 +122,3 @@ def _read_number(stored: TensorFile, name: str, kind: type[Any], is_valid: Calla
     if value is None or not is_valid(value):
         raise RunError(f"{stored.path}: {name}: expected a valid number, got {abbreviate(text)}")
     return value
-
-
-def _structure_error(saved: PairNgram) -> str:
-    """Return what would lead a search outside the arrays or around in them; "" if nothing does."""
-    numbering, graphones, model = saved.numbering, saved.graphones, saved.model
-    nodes, size, children = len(model.token), len(graphones), model.first_child
-    factor = (numbering.target_size + 1) ** numbering.target_chunk
-    if not numbering.fits or (np.diff(graphones) <= 0).any():
-        return "graphones: expected ascending numbers"
-    if graphones[0] < 0 or graphones[-1] // factor >= (numbering.source_size + 1) ** SOURCE_CHUNK:
-        return "graphones: expected numbers that fit the vocabularies"
-    if model.token.min() < 0 or model.token.max() >= size + 2:
-        return f"token: expected numbers from 0 to {size + 1}"
-    if children[0] != 1 or children[-1] != nodes or (np.diff(children) < 0).any():
-        return "first_child: expected ascending numbers from 1 to the number of n-grams"
-    if (children[:-1] <= np.arange(nodes)).any():
-        return "first_child: expected numbers of later n-grams"
-    if model.suffix[0] != 0 or (model.suffix[1:] < 0).any() or (model.suffix[1:] >= np.arange(1, nodes)).any():
-        return "suffix: expected numbers of earlier n-grams"
-    if max(model.log_probability.max(), model.backoff.max()) > ROUNDING:
-        return "log_probability, backoff: expected logarithms of probabilities"
-    if children[1] <= 1 or saved.table.begin >= nodes or model.token[saved.table.begin] != size:
-        return "token: expected the begin of a sequence among the n-grams of one token"
-    if (saved.table.target < 0).any():
-        return "graphones: expected target symbols without gaps"
-    return ""
