@@ -165,6 +165,8 @@ EXCEPTIONS = {
     "training.loop": "is part of the training loop",
     "training.model_card": "is part of a training",
     "training.optimizer": "is part of an update",
+    "training.pair_ngram_file": "reads and writes a file of a run folder, whose contents it checks",
+    "training.pair_ngram_training": "is part of a training",
     "training.progress_check": "is part of resuming a training",
     "training.run_folder.load": "converts its arguments, which `invalid_arguments.py` calls",
     "training.run_folder": "writes the run folder of a training that holds its lock, except what reads a run folder",

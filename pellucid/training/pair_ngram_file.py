@@ -49,6 +49,8 @@ class SavedPairNgram(NamedTuple):
     model: PairNgram
     weight: float | None
     """Weight of its scores, 0 to 1; None until the end of the training, when it is chosen."""
+    fingerprint: str = ""
+    """Hash of the settings and data of its training, as in the checkpoint."""
 
 
 def save_pair_ngram(path: Path, saved: SavedPairNgram) -> None:
@@ -66,6 +68,7 @@ def save_pair_ngram(path: Path, saved: SavedPairNgram) -> None:
     tensors = {name: torch.from_numpy(np.ascontiguousarray(values)).to(TYPES[name]) for name, values in arrays.items()}
     weight = {} if saved.weight is None else {"weight": repr(saved.weight)}
     metadata = {"format": str(FORMAT), "target_chunk": str(numbering.target_chunk), **weight}
+    metadata["fingerprint"] = saved.fingerprint
     write_atomic(path, tensor_file(tensors, {**metadata, "sha256": tensor_digest(tensors, _signed(metadata))}))
 
 
@@ -104,7 +107,7 @@ def load_pair_ngram(path: Path, vocabularies: Vocabularies) -> SavedPairNgram:
         model = PairNgram(numbering, arrays.pop("graphones"), NgramModel(**arrays))
     except ArgumentError as error:
         raise RunError(f"{path}: {error}; give the training command again, which writes it anew") from error
-    return SavedPairNgram(model, weight)
+    return SavedPairNgram(model, weight, stored.metadata.get("fingerprint", ""))
 
 
 def _signed(metadata: dict[str, str]) -> str:

@@ -9,7 +9,6 @@ import numpy as np
 
 from pellucid.config.settings import Config
 from pellucid.config.task_settings import get_task_settings
-from pellucid.data.batches import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.pair_ngram_member import (
@@ -27,6 +26,7 @@ from pellucid.files import file_exists
 from pellucid.pair_ngram.pair_ngram import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_encoded_examples
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted
+from pellucid.training.loop import TrainingState
 from pellucid.training.pair_ngram_file import SavedPairNgram, load_pair_ngram, save_pair_ngram
 from pellucid.training.run_folder import PAIR_NGRAM, load
 
@@ -55,27 +55,28 @@ class FittedPairNgram(NamedTuple):
     event: PairNgramFitted
 
 
-def fit_missing_pair_ngram(
-    predictor: Predictor, training: EncodedExamples, validation: Sequence[Example], folder: Path
-) -> FittedPairNgram | None:
+def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str) -> FittedPairNgram | None:
     """Fit the pair n-gram model of a training, unless the run folder holds it. Nothing is written.
 
     Args:
-        predictor: Predictor of the network in training.
-        training: Encoded training examples.
-        validation: Validation examples, on which the model is scored.
+        state: Training state, with the examples to which the model is fitted and those on which it is scored.
         folder: Run folder.
+        fingerprint: Hash of the settings and the data; a file of another training counts as missing.
 
     Returns:
         The new model; None if the folder holds one, or no model can be fitted.
     """
-    path, vocabularies = folder / PAIR_NGRAM, predictor.vocabularies
-    if not uses_pair_ngram(predictor.config) or _read(path, vocabularies) is not None:
+    predictor, training = state.predictor, state.training_examples
+    vocabularies = predictor.vocabularies
+    if not uses_pair_ngram(predictor.config):
+        return None
+    saved = _read(folder / PAIR_NGRAM, vocabularies)
+    if saved is not None and saved.fingerprint == fingerprint:
         return None
     model, count = fit_encoded_examples(training, vocabularies)
     if model is None:
         return None
-    references = _references(validation)
+    references = _references(state.validation_examples)
     outputs = PairNgramPredictor(predictor.tokenizers, vocabularies, model).nbest(
         [Example(source, "") for source in references], 1
     )

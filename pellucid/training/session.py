@@ -195,7 +195,7 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
             # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
             load_kernels()  # before the first update, where the training can be interrupted at once
         if state.progress.finished:
-            yield from _fit_pair_ngram(state, folder)
+            yield from _fit_pair_ngram(state, folder, fingerprint)
             yield from _finish_run_folder(state, folder)
             yield TrainingStopped(state.progress)
         else:
@@ -281,7 +281,7 @@ def _train_and_save(
     lock.check()
     if not any(record["event"] == "read" for record in run_folder.read_log(lock.folder)):
         run_folder.append_log(lock.folder, *map(_log_record_of_file, reads))
-    yield from _fit_pair_ngram(state, lock.folder)
+    yield from _fit_pair_ngram(state, lock.folder, fingerprint)
     try:
         for event in fit(state):
             if isinstance(event, TrainingStopped):
@@ -367,14 +367,14 @@ class RunFolderWriter:
         return FileSaved(self.folder / run_folder.TRAINING, best=False)
 
 
-def _fit_pair_ngram(state: TrainingState, folder: Path) -> Iterator[PairNgramFitted]:
+def _fit_pair_ngram(state: TrainingState, folder: Path, fingerprint: str) -> Iterator[PairNgramFitted]:
     """Fit the pair n-gram model of a run, unless it exists, and yield its description."""
-    fitted = fit_missing_pair_ngram(state.predictor, state.training_examples, state.validation_examples, folder)
+    fitted = fit_missing_pair_ngram(state, folder, fingerprint)
     if fitted is not None:
         event = fitted.event
         _append_once(folder, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
         # The file follows the record: if a killed training lacks the file, the model is fitted again.
-        save_pair_ngram(folder / run_folder.PAIR_NGRAM, SavedPairNgram(fitted.model, None))
+        save_pair_ngram(folder / run_folder.PAIR_NGRAM, SavedPairNgram(fitted.model, None, fingerprint))
         yield event
 
 

@@ -1,0 +1,107 @@
+"""training/pair_ngram_training.py: the pair n-gram model of a training, its weight, and lost or foreign files."""
+
+from pathlib import Path
+
+import pytest
+from trained_runs import (
+    assert_runs_identical,
+    copy_run_folder,
+    make_small_config,
+    shared_folder,
+    train_to_end,
+    write_copy_files,
+    write_digit_files,
+    write_pairs,
+)
+
+from pellucid.config.settings import Config
+from pellucid.config.toml import build_config
+from pellucid.data.examples import Example
+from pellucid.decoding.transducer import Transducer
+from pellucid.errors import RunError
+from pellucid.training.events import PairNgramFitted, PairNgramWeighted, TrainingStopped
+from pellucid.training.pair_ngram_training import uses_pair_ngram
+from pellucid.training.run_folder import PAIR_NGRAM, load, read_log
+from pellucid.training.training_data import TrainingFiles
+
+CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
+
+
+@pytest.fixture(scope="module")
+def files() -> TrainingFiles:
+    return write_copy_files(shared_folder() / "with-pair-ngram")
+
+
+@pytest.fixture(scope="module")
+def finished(files: TrainingFiles) -> Path:
+    """Return the folder of a finished run, whose network has hardly learned."""
+    folder = shared_folder() / "with-pair-ngram" / "run"
+    events = train_to_end(files, folder, CONFIG)
+    kinds = [type(event) for event in events]
+    assert kinds.count(PairNgramFitted) == kinds.count(PairNgramWeighted) == 1
+    assert kinds.index(PairNgramFitted) < kinds.index(PairNgramWeighted) < kinds.index(TrainingStopped)
+    return folder
+
+
+def test_log_card_and_predictor_have_the_weight(finished: Path) -> None:
+    records = {record["event"]: record for record in read_log(finished)}
+    weighted = records["interpolated"]
+    predictor = load(finished)
+    assert isinstance(predictor, Transducer) and predictor.pair_ngram_weight == weighted["weight"] > 0
+    assert weighted["exact_match"] > weighted["network_exact_match"]
+    assert records["pair_ngram"]["examples"] == 40 and records["pair_ngram"]["exact_match"] == 100
+    assert f"has the weight {weighted['weight']:g} in predictions" in (finished / "card.md").read_text("utf-8")
+    assert [trace.output for trace in predictor.predict(["dab", "c"])] == ["dab", "c"]
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged", "foreign"])
+def test_the_training_command_restores_the_file(
+    finished: Path, files: TrainingFiles, tmp_path: Path, damage: str
+) -> None:
+    folder = copy_run_folder(finished, tmp_path / "run")
+    if damage == "missing":
+        (folder / PAIR_NGRAM).unlink()
+        with pytest.raises(RunError, match=f"{PAIR_NGRAM} is missing: restore the file, or give the training command"):
+            load(folder)
+    elif damage == "damaged":
+        (folder / PAIR_NGRAM).write_bytes((folder / PAIR_NGRAM).read_bytes()[:-9])
+        with pytest.raises(RunError, match=PAIR_NGRAM):
+            load(folder)
+    else:
+        other = make_small_config({"epochs": 1, "pair_ngram": True})
+        train_to_end(files, tmp_path / "other", other)
+        (folder / PAIR_NGRAM).write_bytes((tmp_path / "other" / PAIR_NGRAM).read_bytes())
+    train_to_end(files, folder, CONFIG)
+    assert_runs_identical(folder, finished)
+
+
+def test_without_the_setting_nothing_is_fitted(files: TrainingFiles, tmp_path: Path) -> None:
+    train_to_end(files, tmp_path / "run", make_small_config({"epochs": 1}))
+    assert not (tmp_path / "run" / PAIR_NGRAM).exists()
+    assert not {"pair_ngram", "interpolated"} & {record["event"] for record in read_log(tmp_path / "run")}
+
+
+def test_the_network_alone_is_kept_where_it_is_as_good(tmp_path: Path) -> None:
+    """The network writes all targets without fault."""
+    files = write_digit_files(tmp_path / "data", num_training=80, max_digits=1)
+    write_pairs(files.valid, [Example("one", "1"), Example("two", "2"), Example("nine", "9")])
+    config = build_config({"size": "tiny", "training": {"epochs": 60, "batch_size": 8, "learning_rate": 0.02}}, "test")
+    train_to_end(files, tmp_path / "run", config)
+    weighted = next(record for record in read_log(tmp_path / "run") if record["event"] == "interpolated")
+    assert weighted["network_exact_match"] == weighted["exact_match"] == 100 and weighted["weight"] == 0
+    assert load(tmp_path / "run").pair_ngram_weight == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, True),
+        ({"training": {"pair_ngram": False}}, False),
+        ({"data": {"features_column": "3"}}, False),
+        ({"decoder": {"pointer_generator": True}}, False),
+        ({"task": "tag"}, False),
+    ],
+)
+def test_only_sequences_without_features_have_a_pair_ngram_model(settings: dict[str, object], expected: bool) -> None:
+    config: Config = build_config({"size": "tiny", **settings}, origin="test")
+    assert uses_pair_ngram(config) == expected
