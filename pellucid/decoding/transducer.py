@@ -22,7 +22,7 @@ from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints
-from pellucid.decoding.outputs import DecodedOutput, LengthLimits
+from pellucid.decoding.outputs import DecodedOutput
 from pellucid.decoding.pair_ngram_member import PairNgramMember, TargetIds, missing_outputs, output_ids, rank_by_both
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import (
@@ -228,10 +228,8 @@ class Transducer(Predictor):
         for row, hypotheses in enumerate(found):
             source = sources[row][: lengths[row]]
             targets = [output_ids(hypothesis) for hypothesis in hypotheses]
-            limits = LengthLimits(int(batch.limits.minimum[row]), int(batch.limits.maximum[row]))
-            outputs = [
-                output for output in missing_outputs(model, source, targets, limits) if constraints.allows(row, output)
-            ]
+            missing = missing_outputs(model, source, targets, batch.limits.of_source(row))
+            outputs = [output for output in missing if constraints.allows(row, output)]
             added += [(row, target) for target in outputs]
             candidates.append(list(hypotheses))
             scores.append([model.score(source, target) for target in [*targets, *outputs]])
@@ -337,8 +335,7 @@ class Transducer(Predictor):
 
     def _run_basic_search(self, batch: SourceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
         """Run a basic search of one batch (`is_basic_search`), in a kernel if one supports it."""
-        # A basic search has no length ratios, so that all sources have the same limits.
-        limits = LengthLimits(self.config.search.min_length, self.max_length)
+        limits = batch.limits.of_source(0)  # a basic search has no length ratios: all sources have the same limits
         if beam_size == 1:
             outputs = [[output] for output in greedy(self.network, batch.source, batch.lengths, limits)]
         else:
