@@ -22,7 +22,8 @@ from pellucid.decoding import preprocessing as reading
 from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.derived_traces import outputs_to_top_mass
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.outputs import DecodedOutput, LengthLimits
+from pellucid.decoding.hypothesis import Hypothesis
+from pellucid.decoding.outputs import LengthLimits
 from pellucid.decoding.preprocessing import SearchRequest
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import END, Trace
@@ -179,7 +180,7 @@ def test_sources_of_similar_lengths_share_a_batch(monkeypatch: pytest.MonkeyPatc
 
     def record_lengths(
         network: EncoderDecoder, source: Tensor, lengths: Tensor, limit: LengthLimits
-    ) -> list[DecodedOutput]:
+    ) -> list[Hypothesis]:
         batch_lengths.append(lengths.tolist())
         return greedy(network, source, lengths, limit)
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from pellucid.argument_checks import check_arguments, check_lengths
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
-from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise
+from pellucid.decoding.beam_search import BeamConfig, beam_stepwise
+from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, SingleModelInference
 from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.beam_search import Hypothesis
+from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.pair_ngram.pair_ngram import PairNgram
 
