@@ -13,6 +13,7 @@ from pellucid.argument_checks import convert_argument
 from pellucid.data.batches import to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS
+from pellucid.decoding.basic_search import is_basic_search, search_properties
 from pellucid.decoding.beam_search import BeamConfig, beam, beam_stepwise
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.derived_traces import sampled_traces, scored_trace
@@ -37,9 +38,6 @@ from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import END, Trace
 from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
-from pellucid.kernels.backend import ComputationRequest, present_fields, settings_of
-from pellucid.kernels.dispatch import is_basic_search
-from pellucid.model.requests import request_of
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ class Transducer(Predictor):
         """Return at most `nbest` outputs of each example, from a beam of the given size."""
         constraints = self._constraints(chunk)
         score, lattice = hypothesis_scorer(self.config.search), self.options.lattice
-        is_basic = is_basic_search(self._request(constraints))
+        is_basic = is_basic_search(search_properties(self.config.search, self.options, constraints))
         ranks_by_both = self._ranks_by_both
         num_kept = beam_size if ranks_by_both else min(nbest, beam_size)
 
@@ -322,15 +320,6 @@ class Transducer(Predictor):
                     f"{constraints.min_length(row)} symbols, but search.max_length is {max_length}"
                 )
         return constraints
-
-    def _request(self, constraints: Constraints) -> ComputationRequest:
-        """Return the kernel request of a search, with every setting, option and constraint."""
-        properties = (
-            *settings_of("search", self.config.search),
-            *present_fields("options", self.options),
-            *present_fields("constraints", constraints),
-        )
-        return request_of("search", next(self.network.parameters()), properties)
 
     def _run_basic_search(self, batch: SourceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
         """Run a basic search of one batch (`is_basic_search`), in a kernel if one supports it."""
