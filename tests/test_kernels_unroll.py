@@ -20,7 +20,7 @@ from trained_runs import make_copy_examples
 
 from pellucid.config.settings import AttentionConfig, Cell, DecoderConfig
 from pellucid.config.toml import build_config
-from pellucid.data.batches import encode_examples
+from pellucid.data.encoding import encode_examples
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer

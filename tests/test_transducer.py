@@ -15,7 +15,7 @@ from small_networks import few_examples, make_config, make_vocabularies, output_
 from torch import Tensor
 
 import pellucid.decoding.transducer as module
-from pellucid.data.batches import encode_examples
+from pellucid.data.encoding import encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, learn_vocabularies
 from pellucid.decoding import preprocessing as reading

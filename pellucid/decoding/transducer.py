@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
-from pellucid.data.batches import to_ragged
+from pellucid.data.encoding import to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding.basic_search import is_basic_search, search_properties

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.argument_checks import argument_error
-from pellucid.data.batches import Ragged, to_ragged
+from pellucid.data.encoding import Ragged, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS, EOS, UNK
 from pellucid.decoding.forced_attention import ForcedAttentionInference

@@ -9,7 +9,7 @@ import numpy as np
 
 from pellucid.config.settings import Config
 from pellucid.config.task_settings import get_task_settings
-from pellucid.data.batches import EncodedExamples
+from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.pair_ngram_member import (
