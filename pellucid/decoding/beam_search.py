@@ -354,7 +354,7 @@ def beam(
     positions = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("beam", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
-        return _search_with_kernel(inference, positions.tolist(), kernel_limits, (beam_size, nbest))
+        return _beam_kernel(inference, positions.tolist(), kernel_limits, (beam_size, nbest))
     hypotheses = beam_stepwise(
         inference, positions, BeamConfig(batch_length_limits(limits, len(positions)), beam_size, nbest)
     )
@@ -362,7 +362,7 @@ def beam(
     return [[hypothesis_of(hypothesis.decoded) for hypothesis in source_nbest] for source_nbest in hypotheses]
 
 
-def _search_with_kernel(
+def _beam_kernel(
     inference: SingleModelInference, lengths: list[int], limits: SearchLimits, sizes: tuple[int, int]
 ) -> list[list[Hypothesis]]:
     """Run all steps in a kernel."""
@@ -394,23 +394,23 @@ def beam_stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: Beam
     config = config._replace(beam_size=constrained_beam_size(config.beam_size, config.constraints))
     steps, free_slots, suppressed = list[BeamStep](), np.full(len(lengths), config.beam_size), None
     ends: list[list[HypothesisEnd]] = [[] for _ in range(len(lengths))]
-    beam, finite = _initial_beam(inference, lengths, config), np.ones(len(lengths), np.bool_)
+    state, finite = _initial_beam(inference, lengths, config), np.ones(len(lengths), np.bool_)
     active: Bool[np.ndarray, " b"] = np.ones(len(lengths), np.bool_)
     while active.any():
-        output = beam.inference.step(beam.symbols)
+        output = state.inference.step(state.symbols)
         if suppressed is None:
             suppressed = suppressed_symbols(output.logits.shape[1], lengths.device)
         if not steps and config.score.coverage:
-            beam = beam._replace(coverage=_initial_coverage(output, lengths))
-        masks = _symbol_masks(beam, output, suppressed, config, len(steps))
-        step = _beam_step(beam, output, masks, config, free_slots[beam.sources])
+            state = state._replace(coverage=_initial_coverage(output, lengths))
+        masks = _symbol_masks(state, output, suppressed, config, len(steps))
+        step = _beam_step(state, output, masks, config, free_slots[state.sources])
         finite[step.sources] &= ~np.isnan(step.top_log_probabilities[:, :, 0]).any(axis=1)
         step.kept[(config.limits.maximum[step.sources] <= len(steps)) | ~finite[step.sources]] = False
         steps.append(step)
-        active = _record_finished(beam, step, ends, config, len(steps))
+        active = _record_finished(state, step, ends, config, len(steps))
         free_slots[step.sources] -= step.ended.sum(axis=1)
         if active.any():
-            beam = _next_beam(beam, output.after, step, active, config.constraints)
+            state = _next_beam(state, output.after, step, active, config.constraints)
     best_ends = [
         sorted(source_ends)[: config.nbest] if is_finite else []
         for source_ends, is_finite in zip(ends, finite, strict=True)

@@ -57,11 +57,11 @@ def greedy(
     positions = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("greedy", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
-        return _search_with_kernel(inference, positions.tolist(), kernel_limits)
+        return _greedy_kernel(inference, positions.tolist(), kernel_limits)
     return greedy_stepwise(inference, positions, limits)
 
 
-def _search_with_kernel(inference: SingleModelInference, lengths: list[int], limits: SearchLimits) -> list[Hypothesis]:
+def _greedy_kernel(inference: SingleModelInference, lengths: list[int], limits: SearchLimits) -> list[Hypothesis]:
     """Run all steps in a kernel."""
     from pellucid.kernels.tensor_functions import search_greedily  # Numba takes a second to import
 
