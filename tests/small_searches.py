@@ -8,15 +8,18 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 from small_networks import VOCABULARY_SIZE, make_config, make_network_with_eos_bias
+from torch import Tensor
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS, NUM_SPECIAL
-from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise
+from pellucid.decoding.beam_search import BeamConfig, beam, beam_stepwise
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_decoding import score_targets
+from pellucid.decoding.greedy import greedy
+from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.hypothesis_scorer import LOG_PROBABILITY, HypothesisScorer
 from pellucid.decoding.inference import encode_and_initialize
-from pellucid.decoding.outputs import BatchLengthLimits, DecodedOutput
+from pellucid.decoding.outputs import BatchLengthLimits, DecodedOutput, LengthLimits
 from pellucid.model.network import Network
 
 NETWORK_KINDS = [("gru", "additive"), ("lstm", "additive"), ("gru", "location"), ("lstm", "none"), ("gru", "monotonic")]
@@ -62,6 +65,19 @@ def run_search(network: Network, batch: Batch, settings: SearchCase) -> list[lis
         )
 
 
+def greedy_outputs(network: Network, source: Tensor, lengths: Tensor, limits: LengthLimits) -> list[DecodedOutput]:
+    """Return the outputs of greedy search."""
+    return [hypothesis.decoded for hypothesis in greedy(network, source, lengths, limits)]
+
+
+def beam_outputs(
+    network: Network, source: Tensor, lengths: Tensor, limits: LengthLimits, beam_size: int, nbest: int = 1
+) -> list[list[DecodedOutput]]:
+    """Return the outputs of beam search."""
+    hypotheses = beam(network, source, lengths, limits, beam_size, nbest)
+    return [[hypothesis.decoded for hypothesis in source_nbest] for source_nbest in hypotheses]
+
+
 def score_outputs(network: Network, batch: Batch, row: int, outputs: Iterable[Sequence[int]]) -> list[DecodedOutput]:
     """Return the scored outputs of one source, each computed in a batch of its own."""
     length = int(batch.source_lengths[row])
@@ -70,9 +86,9 @@ def score_outputs(network: Network, batch: Batch, row: int, outputs: Iterable[Se
     with torch.inference_mode():
         for ids in outputs:
             target = torch.tensor([list(ids)])
-            scored += score_targets(
-                encode_and_initialize(network, source, lengths), lengths, target, torch.tensor([target.shape[1]])
-            )
+            inference, target_lengths = encode_and_initialize(network, source, lengths), torch.tensor([target.shape[1]])
+            (hypothesis,) = score_targets(inference, lengths, target, target_lengths)
+            scored.append(hypothesis.decoded)
     return scored
 
 

@@ -24,7 +24,8 @@ from trained_runs import (
 )
 
 import pellucid
-from pellucid.data.batches import Batch, EncodedExamples, collate
+from pellucid.data.batches import Batch, collate
+from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.decoding.ensemble import Ensemble
 from pellucid.decoding.sampling import SamplingConfig

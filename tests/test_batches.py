@@ -12,16 +12,8 @@ from small_networks import EXAMPLES, RANDOM_TOKENIZERS, make_vocabularies
 
 from pellucid.config.settings import DataConfig
 from pellucid.data import vocabulary as vocabulary_module
-from pellucid.data.batches import (
-    POOL_BATCHES,
-    Batch,
-    EncodedExamples,
-    Ragged,
-    bucket_by_length,
-    collate,
-    encode_examples,
-    to_ragged,
-)
+from pellucid.data.batches import POOL_BATCHES, Batch, bucket_by_length, collate
+from pellucid.data.encoding import EncodedExamples, Ragged, encode_examples, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import EOS, NUM_SPECIAL, PAD, UNK, Vocabularies, Vocabulary, learn_vocabularies

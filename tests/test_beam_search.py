@@ -27,14 +27,13 @@ from small_networks import (
     make_padded_ids,
     randomize_padding,
 )
+from small_searches import beam_outputs, greedy_outputs
 from torch import Tensor
 
 import pellucid.decoding.beam_search as module
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL
-from pellucid.decoding.beam_search import beam
-from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits, suppressed_symbols, symbol_log_probabilities
 from pellucid.model.memory import AttentionCache, DecoderState, NetworkOutput, Step
 from pellucid.model.network import EncoderDecoder
@@ -102,7 +101,7 @@ def test_beam_equals_a_loop_over_single_hypotheses(
     config: Config, batch: Batch, seed: int, beam_size: int, minimum: int
 ) -> None:
     network, limits = make_network_with_eos_bias(config, seed), LengthLimits(minimum, LIMIT)
-    actual = beam(network, batch.source, batch.source_lengths, limits, beam_size, nbest=beam_size)
+    actual = beam_outputs(network, batch.source, batch.source_lengths, limits, beam_size, nbest=beam_size)
     assert len(actual) == len(batch.source)
     for outputs, source, length in zip(actual, batch.source, batch.source_lengths.tolist(), strict=True):
         expected = beam_by_loops(network, source[:length], limits, beam_size)
@@ -116,8 +115,10 @@ def test_beam_equals_a_loop_over_single_hypotheses(
 @given(NETWORKS, batches(), SEEDS)
 def test_beam_size_one_equals_greedy_search(config: Config, batch: Batch, seed: int) -> None:
     network = make_network_with_eos_bias(config, seed)
-    result = beam(network, batch.source, batch.source_lengths, LIMITS, 1)
-    for outputs, greedy_output in zip(result, greedy(network, batch.source, batch.source_lengths, LIMITS), strict=True):
+    result = beam_outputs(network, batch.source, batch.source_lengths, LIMITS, 1)
+    for outputs, greedy_output in zip(
+        result, greedy_outputs(network, batch.source, batch.source_lengths, LIMITS), strict=True
+    ):
         assert len(outputs) == 1
         assert_outputs_close(outputs[0], greedy_output)
 
@@ -129,7 +130,7 @@ def test_exhaustive_beam_finds_the_most_probable_outputs(config: Config, batch: 
     source, lengths = batch.source[:1], batch.source_lengths[:1]
     all_outputs = [[*ids, EOS] for count in range(3) for ids in product(symbols, repeat=count)]
     limits, beam_size = LengthLimits(0, 2), len(all_outputs)
-    result = beam(network, source, lengths, limits, beam_size + len(symbols) ** 3, nbest=beam_size)[0]
+    result = beam_outputs(network, source, lengths, limits, beam_size + len(symbols) ** 3, nbest=beam_size)[0]
     memory = network.encoder(source, lengths)
     cache, suppressed = network.decoder.build_cache(memory), suppressed_symbols(VOCABULARY_SIZE)
     scores = {}
@@ -150,11 +151,11 @@ def test_outputs_are_independent_of_batch_composition_padding_and_order(
     config: Config, batch: Batch, seed: int, beam_size: int, columns: int, random: Random
 ) -> None:
     network = make_network_with_eos_bias(config, seed)
-    result = beam(network, batch.source, batch.source_lengths, LIMITS, beam_size, nbest=2)
+    result = beam_outputs(network, batch.source, batch.source_lengths, LIMITS, beam_size, nbest=2)
     order = list(range(len(result)))
     random.shuffle(order)
     source = randomize_padding(batch.source, batch.source_lengths, seed, columns)
-    reordered = beam(network, source[order], batch.source_lengths[order], LIMITS, beam_size, nbest=2)
+    reordered = beam_outputs(network, source[order], batch.source_lengths[order], LIMITS, beam_size, nbest=2)
     for row, outputs in zip(order, reordered, strict=True):
         for actual, expected in zip(outputs, result[row], strict=True):
             assert_outputs_close(actual, expected)
@@ -167,10 +168,10 @@ def test_removal_of_finished_sources_does_not_change_outputs(
 ) -> None:
     network = make_network_with_eos_bias(config, seed)
     arguments = (network, batch.source, batch.source_lengths, LIMITS, beam_size)
-    result = beam(*arguments)
+    result = beam_outputs(*arguments)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SHRINK", shrink)
-        for actual, expected in zip(beam(*arguments), result, strict=True):
+        for actual, expected in zip(beam_outputs(*arguments), result, strict=True):
             assert_outputs_close(actual[0], expected[0])
 
 
@@ -181,7 +182,7 @@ def test_every_hypothesis_has_the_scores_and_attention_of_forced_decoding(
 ) -> None:
     network, suppressed = make_network_with_eos_bias(config, seed), suppressed_symbols(VOCABULARY_SIZE)
     for row, outputs in enumerate(
-        beam(network, batch.source, batch.source_lengths, LIMITS, beam_size, nbest=beam_size)
+        beam_outputs(network, batch.source, batch.source_lengths, LIMITS, beam_size, nbest=beam_size)
     ):
         for decoded in outputs:
             target, rows = torch.from_numpy(decoded.ids)[None], slice(row, row + 1)
@@ -208,13 +209,13 @@ def test_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch) ->
         return step(symbols, state, cache)
 
     monkeypatch.setattr(network.decoder, "step", record_sizes)
-    beam(network, make_padded_ids([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), 5)
+    beam_outputs(network, make_padded_ids([3, 2], 1), torch.tensor([3, 2]), LengthLimits(4, 4), 5)
     assert sizes == [(2, 2), *[(10, 2)] * 4]
 
 
 def test_search_stores_nothing_and_needs_no_gradient() -> None:
     network = make_network_with_eos_bias(make_config({}), 1)
     before = collect_attributes(network)
-    beam(network, make_padded_ids([3, 2], 1), torch.tensor([3, 2]), LIMITS, 3)
+    beam_outputs(network, make_padded_ids([3, 2], 1), torch.tensor([3, 2]), LIMITS, 3)
     assert collect_attributes(network) == before
     assert all(parameter.grad is None for parameter in network.parameters())

@@ -16,7 +16,7 @@ from torch import Tensor
 from trained_runs import copy_task_run, make_copy_examples, make_small_config, read_tensors
 
 from pellucid.config.settings import Config
-from pellucid.data.batches import encode_examples
+from pellucid.data.encoding import encode_examples
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer

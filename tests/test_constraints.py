@@ -89,7 +89,9 @@ def test_constraints_hold_in_every_sample(
         inference = encode_and_initialize(network, batch.source, batch.source_lengths)
         outputs = sample(inference, batch.source_lengths, np.arange(count), beam_config, sampling)
     assert all(
-        satisfies(each.ids.tolist(), constraints, row) for row, samples in enumerate(outputs) for each in samples
+        satisfies(each.decoded.ids.tolist(), constraints, row)
+        for row, samples in enumerate(outputs)
+        for each in samples
     )
 
 

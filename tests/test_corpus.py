@@ -17,7 +17,6 @@ from small_networks import EXAMPLES, RANDOM_TOKENIZERS, few_examples
 from trained_runs import make_copy_examples
 
 from pellucid.config.settings import DataConfig
-from pellucid.data.batches import EncodedExamples, Ragged, encode_examples
 from pellucid.data.corpus import (
     DIGEST,
     METADATA,
@@ -28,6 +27,7 @@ from pellucid.data.corpus import (
     map_corpus,
     write_corpus,
 )
+from pellucid.data.encoding import EncodedExamples, Ragged, encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.readers import BadLine
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_networks import SEEDS, assert_arrays_close, batches, few_examples
-from small_searches import NETWORK_KINDS, make_small_network, score_outputs
+from small_searches import NETWORK_KINDS, beam_outputs, make_small_network, score_outputs
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.beam_search import beam
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.decoding.trace import END
 from pellucid.errors import DataError
@@ -25,7 +24,7 @@ TRANSDUCER = transducer_of({"search": {"max_length": 6, "beam_size": 3}})
 @given(st.sampled_from(NETWORK_KINDS), batches(), SEEDS)
 def test_scores_equal_those_of_the_search(kind: tuple[str, str], batch: Batch, seed: int) -> None:
     network = make_small_network(kind, seed)
-    for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, LengthLimits(0, 5), 3, 3)):
+    for row, outputs in enumerate(beam_outputs(network, batch.source, batch.source_lengths, LengthLimits(0, 5), 3, 3)):
         for one, two in zip(
             outputs, score_outputs(network, batch, row, [each.ids.tolist() for each in outputs]), strict=True
         ):

@@ -41,7 +41,8 @@ from trained_runs import (
 
 from pellucid.config.settings import Cell, Config, Device
 from pellucid.config.toml import load_config
-from pellucid.data.batches import Batch, collate, encode_examples
+from pellucid.data.batches import Batch, collate
+from pellucid.data.encoding import encode_examples
 from pellucid.errors import ConfigError, RunError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model import cells

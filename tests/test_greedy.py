@@ -27,13 +27,13 @@ from small_networks import (
     make_padded_ids,
     randomize_padding,
 )
+from small_searches import greedy_outputs
 from torch import Tensor
 
 import pellucid.decoding.greedy as module
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, PAD, UNK
-from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import CANDIDATES, LengthLimits, suppressed_symbols, symbol_log_probabilities
 from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderState, Memory, NetworkOutput, Step
 from pellucid.model.network import EncoderDecoder
@@ -79,7 +79,7 @@ def reference_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> Ref
 @given(configs(), batches(), SEEDS)
 def test_greedy_equals_a_loop_over_single_sentences(config: Config, batch: Batch, seed: int) -> None:
     network = make_network_with_eos_bias(config, seed)
-    decoded = greedy(network, batch.source, batch.source_lengths, LIMITS)
+    decoded = greedy_outputs(network, batch.source, batch.source_lengths, LIMITS)
     assert len(decoded) == len(batch.source)
     for actual, source, length in zip(decoded, batch.source, batch.source_lengths.tolist(), strict=True):
         expected = reference_greedy(network, source[:length], LIMIT)
@@ -94,11 +94,13 @@ def test_batch_composition_padding_and_order_do_not_change_outputs(
     config: Config, batch: Batch, seed: int, columns: int, random: Random
 ) -> None:
     network = make_network_with_eos_bias(config, seed)
-    decoded = greedy(network, batch.source, batch.source_lengths, LIMITS)
+    decoded = greedy_outputs(network, batch.source, batch.source_lengths, LIMITS)
     order = list(range(len(decoded)))
     random.shuffle(order)
     source = randomize_padding(batch.source, batch.source_lengths, seed, columns)
-    for row, other in zip(order, greedy(network, source[order], batch.source_lengths[order], LIMITS), strict=True):
+    for row, other in zip(
+        order, greedy_outputs(network, source[order], batch.source_lengths[order], LIMITS), strict=True
+    ):
         assert_outputs_close(other, decoded[row])
 
 
@@ -108,10 +110,10 @@ def test_dropping_finished_rows_does_not_change_outputs(
     config: Config, batch: Batch, seed: int, fraction: float
 ) -> None:
     network = make_network_with_eos_bias(config, seed)
-    decoded = greedy(network, batch.source, batch.source_lengths, LIMITS)
+    decoded = greedy_outputs(network, batch.source, batch.source_lengths, LIMITS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SHRINK", fraction)
-        for one, two in zip(greedy(network, batch.source, batch.source_lengths, LIMITS), decoded, strict=True):
+        for one, two in zip(greedy_outputs(network, batch.source, batch.source_lengths, LIMITS), decoded, strict=True):
             assert_outputs_close(one, two)
 
 
@@ -119,7 +121,7 @@ def test_dropping_finished_rows_does_not_change_outputs(
 @given(configs(), batches(), SEEDS)
 def test_log_probabilities_equal_those_of_the_unrolled_network(config: Config, batch: Batch, seed: int) -> None:
     network = make_network_with_eos_bias(config, seed)
-    for row, decoded in enumerate(greedy(network, batch.source, batch.source_lengths, LIMITS)):
+    for row, decoded in enumerate(greedy_outputs(network, batch.source, batch.source_lengths, LIMITS)):
         target = torch.from_numpy(decoded.ids)[None]
         rows = slice(row, row + 1)
         forced = Batch(batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]]))
@@ -137,7 +139,7 @@ def test_candidates_are_the_most_probable_symbols_in_order_and_the_first_is_chos
     config: Config, batch: Batch, seed: int
 ) -> None:
     network = make_network_with_eos_bias(config, seed)
-    for row, decoded in enumerate(greedy(network, batch.source, batch.source_lengths, LIMITS)):
+    for row, decoded in enumerate(greedy_outputs(network, batch.source, batch.source_lengths, LIMITS)):
         assert decoded.top_ids.shape == decoded.top_log_probabilities.shape == (len(decoded.ids), CANDIDATES)
         assert decoded.top_ids[:, 0].tolist() == decoded.ids.tolist()
         assert decoded.top_log_probabilities[:, 0].tolist() == decoded.log_probabilities.tolist()
@@ -184,7 +186,7 @@ def run_scripted_greedy(
     network, decoder = make_network(make_config({}), 1), ScriptedDecoder()
     patch.setattr(network.decoder, "init_state", decoder.start)
     patch.setattr(network.decoder, "step", decoder.step)
-    decoded = greedy(network, make_padded_ids(lengths, 1), torch.tensor(lengths), LengthLimits(0, limit))
+    decoded = greedy_outputs(network, make_padded_ids(lengths, 1), torch.tensor(lengths), LengthLimits(0, limit))
     return [row.ids.tolist() for row in decoded], decoder.batch_sizes
 
 
@@ -225,6 +227,6 @@ def test_a_vocabulary_without_symbols_gives_only_eos() -> None:
 def test_searching_stores_nothing_and_needs_no_gradient(config: Config, batch: Batch, seed: int) -> None:
     network = make_network_with_eos_bias(config, seed)
     before = collect_attributes(network)
-    greedy(network, batch.source, batch.source_lengths, LIMITS)
+    greedy_outputs(network, batch.source, batch.source_lengths, LIMITS)
     assert collect_attributes(network) == before
     assert all(parameter.grad is None for parameter in network.parameters())

@@ -20,13 +20,14 @@ from pellucid.config.validation import check_consistency
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.decoding import transducer
+from pellucid.decoding.basic_search import BASIC_SEARCH, is_basic_search, search_properties
 from pellucid.decoding.constraints import Constraints, Lexicon
-from pellucid.decoding.options import DecodingOptions, ForcedAttention
+from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
 from pellucid.kernels import dispatch
-from pellucid.kernels.backend import ANYTHING, Computation, ComputationRequest, present_fields, settings_of
+from pellucid.kernels.backend import ANYTHING, ComputationRequest, SupportedValues, present_fields, settings_of
 from pellucid.kernels.dispatch import NUMBA, TORCH, choose_backend, disable_kernels
 from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.attention import AdditiveAttention
@@ -143,7 +144,7 @@ def network_rows() -> list[Row]:
 
     The last rows have exactly one unsupported setting each, because several would hide each other.
     """
-    supported_rows = covering_array(select_supported_values(factors(), "unroll"), is_valid)
+    supported_rows = covering_array(select_supported_values(factors(), NUMBA.supported_values["unroll"]), is_valid)
     return [*covering_array(factors(), is_valid), *supported_rows, *change_one_value(supported_rows, factors())]
 
 
@@ -161,12 +162,11 @@ def change_one_value(rows: Sequence[Row], values_by_setting: Mapping[str, Sequen
 
 
 def select_supported_values(
-    values_by_setting: Mapping[str, Sequence[Hashable]], *computations: Computation
+    values_by_setting: Mapping[str, Sequence[Hashable]], *tables: SupportedValues
 ) -> dict[str, Sequence[Hashable]]:
-    """Return the values that the kernels support; for an option, whether it may be present."""
+    """Return the values that all tables list; for an option, whether it may be present."""
     supported_values = dict(values_by_setting)
-    for computation in computations:
-        table = NUMBA.supported_values[computation]
+    for table in tables:
         for name, values in supported_values.items():
             accepted = table.get(name, ANYTHING)
             properties = [bool(value) if name.startswith("options.") else value for value in values]
@@ -206,8 +206,8 @@ def search_rows() -> list[Row]:
         "options.required": ((),),
     }
     step_values, whole_search_values = (
-        select_supported_values(all_values, "step"),
-        select_supported_values(without_options, "greedy", "search"),
+        select_supported_values(all_values, NUMBA.supported_values["step"]),
+        select_supported_values(without_options, NUMBA.supported_values["greedy"], BASIC_SEARCH),
     )
     first, second, third = (covering_array(array, is_valid) for array in (all_values, step_values, whole_search_values))
     return [*first, *second, *third, *change_one_value(third, all_values)]
@@ -233,7 +233,7 @@ def record_backends() -> Iterator[dict[str, str]]:
 def run_searches_stepwise() -> Iterator[None]:
     """Run all searches within the block step by step in PyTorch, by the code that supports every option."""
     with disable_kernels(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transducer, "is_basic_search", lambda request: False)
+        patch.setattr(transducer, "is_basic_search", lambda properties: False)
         yield
 
 
@@ -369,11 +369,18 @@ def test_every_setting_and_every_optional_part_is_a_property() -> None:
     for section, struct in (("decoder", DecoderConfig), ("attention", AttentionConfig)):
         assert names >= {f"{section}.{field.name}" for field in msgspec.structs.fields(struct)}
     assert names >= {f"memory.{name}" for name in Memory._field_defaults}
-    model = Transducer(make_config({}), make_vocabularies(), make_network(make_config({}), 1))
-    search = {name for name, _ in model._request(Constraints()).properties}
+    search = {name for name, _ in search_properties(SearchConfig(), NO_OPTIONS, Constraints())}
     assert search >= {f"search.{field.name}" for field in msgspec.structs.fields(SearchConfig)}
     assert search >= {f"options.{field.name}" for field in fields(DecodingOptions)}
-    assert search == {name for name in dispatch.TORCH.supported_values["search"] if "." in name}
+    assert search == set(BASIC_SEARCH)
+
+
+def test_a_search_with_an_unlisted_property_is_not_basic() -> None:
+    basic = search_properties(SearchConfig(), NO_OPTIONS, Constraints())
+    assert is_basic_search(basic)
+    assert not is_basic_search((*basic, ("search.new_setting", 0)))
+    assert not is_basic_search(search_properties(SearchConfig(coverage_penalty=0.1), NO_OPTIONS, Constraints()))
+    assert not is_basic_search(search_properties(SearchConfig(), DecodingOptions(lattice=True), Constraints()))
 
 
 def test_a_part_is_present_unless_it_is_empty_or_the_default() -> None:

@@ -9,12 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kernel_cases import CELLS, SEEDS, SIZES, assert_named_tensors_close, draw_lengths
 from small_networks import batches, configs, few_examples, make_network
+from small_searches import beam_outputs, greedy_outputs
 from test_kernels_unroll import LAYERS, SCORES, Score, build_memory, build_small_decoder
 
 from pellucid.config.settings import Cell, Config
 from pellucid.data.batches import Batch
-from pellucid.decoding.beam_search import beam
-from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.kernels import decoder_step, recurrence, runtime
 from pellucid.kernels.dispatch import disable_kernels
@@ -131,8 +130,8 @@ def test_searches_with_kernels_equal_pytorch(config: Config, batch: Batch, seed:
     arguments = (network, batch.source, batch.source_lengths, LengthLimits(0, 6))
 
     def run_searches() -> list[DecodedOutput]:
-        hypotheses = [output for outputs in beam(*arguments, beam_size, nbest=beam_size) for output in outputs]
-        return [*greedy(*arguments), *hypotheses]
+        hypotheses = [output for outputs in beam_outputs(*arguments, beam_size, nbest=beam_size) for output in outputs]
+        return [*greedy_outputs(*arguments), *hypotheses]
 
     actual = run_searches()
     with disable_kernels():

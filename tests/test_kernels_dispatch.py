@@ -16,11 +16,11 @@ import torch
 from hypothesis import given, settings, strategies
 from kernel_cases import CELLS, SEEDS, assert_named_tensors_close, run_with_and_without_kernels
 from small_networks import batches, make_config, make_network
+from small_searches import beam_outputs
 from test_kernels_unroll import build_memory, build_small_decoder
 from torch import Tensor
 
 from pellucid.data.batches import Batch
-from pellucid.decoding.beam_search import beam
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.kernels import compilation, dispatch, kernel_loader
 from pellucid.kernels.backend import ComputationRequest
@@ -96,10 +96,10 @@ def test_tied_embeddings_are_decoded_by_kernels(cell: str, layers: int, pytorch_
     side_settings = {"recurrent_dropout": 0.3, "embedding_dropout": 0.3, "layer_normalization": normalization}
     network = build_network(cell, side_settings, 1, layers)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
-    actual = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
+    actual = beam_outputs(network, source, lengths, LengthLimits(0, 5), 3, 3)
     assert pytorch_steps == []
     with disable_kernels():
-        expected = beam(network, source, lengths, LengthLimits(0, 5), 3, 3)
+        expected = beam_outputs(network, source, lengths, LengthLimits(0, 5), 3, 3)
     assert [[each.ids.tolist() for each in row] for row in actual] == [
         [each.ids.tolist() for each in row] for row in expected
     ]
@@ -111,10 +111,10 @@ def test_unsupported_layer_normalization_decodes_in_pytorch(kind: str, cell: str
     """That of the outputs is decoded in PyTorch in a decoder of one layer only."""
     network = build_network(cell, {"layer_normalization": kind}, 1)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
-    actual = beam(network, source, lengths, LengthLimits(0, 4), 2, 1)
+    actual = beam_outputs(network, source, lengths, LengthLimits(0, 4), 2, 1)
     assert pytorch_steps and len(actual) == 2
     network.double()
-    for row, exact in zip(actual, beam(network, source, lengths, LengthLimits(0, 4), 2, 1), strict=True):
+    for row, exact in zip(actual, beam_outputs(network, source, lengths, LengthLimits(0, 4), 2, 1), strict=True):
         assert row[0].ids.tolist() == exact[0].ids.tolist()
 
 

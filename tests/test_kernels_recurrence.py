@@ -134,7 +134,7 @@ def test_double_precision_runs_in_pytorch(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("pellucid.model.recurrence.run_rnn_numba", refuse)
+    monkeypatch.setattr("pellucid.model.recurrence.run_rnn_kernel", refuse)
     encoder = Encoder(EncoderConfig(cell="gru", hidden_size=2, embedding_size=2, dropout=0.0), 5)
     source, lengths = torch.ones(1, 2, dtype=torch.int64), torch.tensor([2])
     with disable_kernels():

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import CELLS, SEEDS
 from small_networks import VOCABULARY_SIZE, make_config, make_network, make_padded_ids, output_projection
+from small_searches import beam_outputs, greedy_outputs
 from test_kernels_unroll import SCORES, Score
 from torch import Tensor
 
@@ -106,7 +107,7 @@ def search_stepwise(
         inference = encode_and_initialize(network, source, lengths)
         assert inference.cache.kernel is not None
         if beam_size == 0:
-            return [[output] for output in greedy_module.greedy_stepwise(inference, lengths, limits)]
+            return [[each.decoded] for each in greedy_module.greedy_stepwise(inference, lengths, limits)]
         beam_config = beam_module.BeamConfig(batch_length_limits(limits, len(lengths)), beam_size, beam_size)
         return [
             [hypothesis.decoded for hypothesis in outputs]
@@ -119,8 +120,8 @@ def search_compiled(
 ) -> list[list[DecodedOutput]]:
     """Return the outputs of a search in one compiled call; a beam size of zero is greedy search."""
     if beam_size == 0:
-        return [[output] for output in greedy_module.greedy(network, source, lengths, limits)]
-    return beam_module.beam(network, source, lengths, limits, beam_size, beam_size)
+        return [[output] for output in greedy_outputs(network, source, lengths, limits)]
+    return beam_outputs(network, source, lengths, limits, beam_size, beam_size)
 
 
 def assert_outputs_close(actual: list[list[DecodedOutput]], expected: list[list[DecodedOutput]]) -> None:

@@ -20,7 +20,7 @@ from trained_runs import make_copy_examples
 
 from pellucid.config.settings import AttentionConfig, Cell, DecoderConfig
 from pellucid.config.toml import build_config
-from pellucid.data.batches import encode_examples
+from pellucid.data.encoding import encode_examples
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
@@ -229,7 +229,7 @@ def test_unsupported_decoders_run_in_pytorch(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(AttendThenStep, "_unroll_compiled", refuse)
+    monkeypatch.setattr(AttendThenStep, "_unroll_kernel", refuse)
     lengths, symbols = torch.tensor([2]), torch.ones(1, 2, dtype=torch.int64)
     normalized = DecoderConfig(cell="gru", hidden_size=3, embedding_size=4, dropout=0.0, layer_normalization="cells")
     supported = build_small_decoder("additive", "gru", 3, 3)

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 from small_networks import make_config, make_network, make_padded_ids
+from small_searches import beam_outputs, greedy_outputs
 
-from pellucid.decoding.beam_search import beam
-from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.kernels import tensor_functions
 from pellucid.kernels.dispatch import disable_kernels
@@ -130,7 +129,7 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
             ("search_greedily", record_search),
         ):
             patch.setattr(tensor_functions, name, function)
-        greedy(network, source, lengths, LIMITS)
+        greedy_outputs(network, source, lengths, LIMITS)
     return arrays
 
 
@@ -187,7 +186,7 @@ def test_the_kernels_run_on_arrays_without_pytorch(tmp_path: Path) -> None:
         with disable_kernels(), torch.inference_mode():
             states = network.encoder(source, lengths).states.numpy()
             np.testing.assert_allclose(arrays[f"{case}.states"].reshape(states.shape), states, rtol=1e-4, atol=1e-5)
-            assert_outputs_equal(arrays, f"{case}.greedy", greedy(network, source, lengths, LIMITS))
-            best = beam(network, source, lengths, LIMITS, BEAM_SIZE, BEAM_SIZE)
+            assert_outputs_equal(arrays, f"{case}.greedy", greedy_outputs(network, source, lengths, LIMITS))
+            best = beam_outputs(network, source, lengths, LIMITS, BEAM_SIZE, BEAM_SIZE)
         assert arrays[f"{case}.beam.counts"].tolist() == [len(outputs) for outputs in best]
         assert_outputs_equal(arrays, f"{case}.beam", [output for outputs in best for output in outputs])

@@ -17,7 +17,8 @@ from torch import Tensor
 from trained_runs import make_copy_examples, make_small_config
 
 from pellucid.config.settings import Config, Metric, SearchConfig, TrainingConfig
-from pellucid.data.batches import bucket_by_length, collate, encode_examples
+from pellucid.data.batches import bucket_by_length, collate
+from pellucid.data.encoding import encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import PAD, learn_vocabularies

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from trained_runs import digits_run
 
 from pellucid.data.examples import Example, read_examples
-from pellucid.decoding.beam_search import Hypothesis
 from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.ensemble import combine_transducers
+from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.outputs import DecodedOutput
 from pellucid.decoding.pair_ngram_member import (

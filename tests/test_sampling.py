@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from small_networks import SEEDS, batches, few_examples, make_padded_ids
-from small_searches import NETWORK_KINDS, enumerate_outputs, make_small_network, score_outputs
+from small_searches import NETWORK_KINDS, enumerate_outputs, greedy_outputs, make_small_network, score_outputs
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
 from pellucid.decoding.beam_search import BeamConfig
-from pellucid.decoding.greedy import greedy
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits, batch_length_limits
 from pellucid.decoding.sampling import SamplingConfig, draw_symbols, sample
@@ -39,16 +38,17 @@ def draw_numbered_samples(
     beam_config = BeamConfig(batch_length_limits(LengthLimits(0, max_length), len(numbers)), 1)
     with torch.inference_mode():
         inference = encode_and_initialize(network, batch.source, batch.source_lengths)
-        return sample(inference, batch.source_lengths, np.array(numbers), beam_config, config)
+        samples = sample(inference, batch.source_lengths, np.array(numbers), beam_config, config)
+    return [[hypothesis.decoded for hypothesis in hypotheses] for hypotheses in samples]
 
 
 @few_examples
 @given(KIND_STRATEGY, batches(), SEEDS)
 def test_sampling_from_one_candidate_is_greedy(kind: tuple[str, str], batch: Batch, seed: int) -> None:
     network = make_small_network(kind, seed)
-    greedy_outputs = greedy(network, batch.source, batch.source_lengths, LengthLimits(0, MAX_LENGTH))
+    greedy_results = greedy_outputs(network, batch.source, batch.source_lengths, LengthLimits(0, MAX_LENGTH))
     for config in (SamplingConfig(samples=2, top_k=1), SamplingConfig(samples=2, top_p=1e-6)):
-        for outputs, one in zip(draw_samples(network, batch, config), greedy_outputs, strict=True):
+        for outputs, one in zip(draw_samples(network, batch, config), greedy_results, strict=True):
             assert [each.ids.tolist() for each in outputs] == [one.ids.tolist()] * 2
 
 

@@ -5,7 +5,7 @@ from task_cases import learn_task_vocabularies, make_task_config
 
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
-from pellucid.data.batches import EncodedExamples, encode_examples, encode_labels
+from pellucid.data.encoding import EncodedExamples, encode_examples, encode_labels
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_extended
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers

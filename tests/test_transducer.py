@@ -15,14 +15,15 @@ from small_networks import few_examples, make_config, make_vocabularies, output_
 from torch import Tensor
 
 import pellucid.decoding.transducer as module
-from pellucid.data.batches import encode_examples
+from pellucid.data.encoding import encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, learn_vocabularies
 from pellucid.decoding import preprocessing as reading
 from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.derived_traces import outputs_to_top_mass
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.outputs import DecodedOutput, LengthLimits
+from pellucid.decoding.hypothesis import Hypothesis
+from pellucid.decoding.outputs import LengthLimits
 from pellucid.decoding.preprocessing import SearchRequest
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import END, Trace
@@ -179,7 +180,7 @@ def test_sources_of_similar_lengths_share_a_batch(monkeypatch: pytest.MonkeyPatc
 
     def record_lengths(
         network: EncoderDecoder, source: Tensor, lengths: Tensor, limit: LengthLimits
-    ) -> list[DecodedOutput]:
+    ) -> list[Hypothesis]:
         batch_lengths.append(lengths.tolist())
         return greedy(network, source, lengths, limit)
 

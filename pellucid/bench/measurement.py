@@ -35,8 +35,8 @@ from pellucid.bench.results import (
 )
 from pellucid.bench.roofline import MILLI, StepShape, compute_floor, measure_rates, search_work, training_work
 from pellucid.data.batch_loaders import BatchLoader
-from pellucid.data.batches import EncodedExamples, encode_examples
 from pellucid.data.corpus import EncodedCorpus, ReadingReport, map_corpus, write_corpus
+from pellucid.data.encoding import EncodedExamples, encode_examples
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.synthetic import spelled_digits, write_pairs
 from pellucid.data.tokenizers import build_tokenizers

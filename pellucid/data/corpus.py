@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from pellucid.data.batches import EncodedExamples, Ragged, count_ids
+from pellucid.data.encoding import EncodedExamples, Ragged, count_ids
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.files import open_atomic, open_regular, parse_json

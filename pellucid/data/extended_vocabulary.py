@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from pellucid.config.settings import Config
-from pellucid.data.batches import EncodedExamples, Ragged, encode_examples
+from pellucid.data.encoding import EncodedExamples, Ragged, encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary

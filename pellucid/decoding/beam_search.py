@@ -19,7 +19,6 @@ are those of the same beam run to the maximum length. Only pruning loses hypothe
 A source with a hypothesis of non-finite probability has no output (`check_finite_outputs`).
 """
 
-from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -30,6 +29,7 @@ from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints, DecodePosition
+from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.hypothesis_scorer import LOG_PROBABILITY, HypothesisScorer
 from pellucid.decoding.inference import Inference, SingleModelInference, StepOutput, encode_and_initialize
 from pellucid.decoding.outputs import (
@@ -37,7 +37,6 @@ from pellucid.decoding.outputs import (
     BatchLengthLimits,
     BatchOutputs,
     BeamExtensions,
-    DecodedOutput,
     LengthLimits,
     SymbolMasks,
     batch_length_limits,
@@ -55,7 +54,7 @@ from pellucid.decoding.outputs import (
 )
 from pellucid.decoding.search_tree import SearchTreeIds
 from pellucid.decoding.trace_schema import NodeStatus
-from pellucid.errors import ArgumentError, NotFiniteError
+from pellucid.errors import ArgumentError
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import SearchLimits
 from pellucid.model.network import Network
@@ -188,68 +187,6 @@ class HypothesisEnd(NamedTuple):
     """Index of the beam step."""
     extension: int
     """Index among the extensions of that step."""
-
-
-class Hypothesis(NamedTuple):
-    """One output of a source."""
-
-    decoded: DecodedOutput
-    score: float
-    """Score that ranks it: its log-probability, that of a `HypothesisScorer`, or that of a network with a pair n-gram
-    model."""
-    tree: SearchTreeIds | None = None
-    """Search tree of the source, if requested."""
-    leaf: int = -1
-    """Node of the search tree in which it ends; −1 without a tree, for an output of no symbols, and for one that the
-    search did not find."""
-    pair_ngram_score: float | None = None
-    """Joint log-probability of source and output by the pair n-gram model; −∞ without an alignment. None if no such
-    model ranked it."""
-
-
-def hypothesis_of(output: DecodedOutput) -> Hypothesis:
-    """Return an output as a hypothesis whose score is its log-probability, the sum over its steps.
-
-    Args:
-        output: Decoded output.
-    """
-    return Hypothesis(output, float(output.log_probabilities.sum(dtype=np.float64)))
-
-
-def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str) -> Sequence[list[Hypothesis]]:
-    """Return the outputs of each source unchanged, after checking that the network computed finite numbers.
-
-    Non-finite numbers spread from attention, cells or scores to the probabilities of the output, or leave a search
-    without any output. A log-probability of −∞ is allowed: the probability is 0.
-
-    Args:
-        outputs: The outputs of each source.
-        name: Run folder of the network, for the message; "" if it has none.
-
-    Raises:
-        NotFiniteError: A score or a log-probability is NaN, or a source has no output.
-    """
-    hypotheses = [hypothesis for nbest in outputs for hypothesis in nbest]
-    numbers = np.concatenate(
-        [
-            np.array([hypothesis.score for hypothesis in hypotheses]),
-            *(hypothesis.decoded.log_probabilities for hypothesis in hypotheses),
-        ]
-    )
-    if not all(outputs) or np.isnan(numbers).any():
-        raise not_finite_error(name)
-    return outputs
-
-
-def not_finite_error(name: str) -> NotFiniteError:
-    """Return the error for a network whose results are not finite.
-
-    Args:
-        name: The run folder of the network; "" if it has none.
-    """
-    return NotFiniteError(
-        f"{name or 'the model'} gives numbers that are not finite: its parameters are damaged, or too large for float32"
-    )
 
 
 def backtrace(
@@ -388,7 +325,7 @@ def beam(
     limits: LengthLimits,
     beam_size: int,
     nbest: int = 1,
-) -> list[list[DecodedOutput]]:
+) -> list[list[Hypothesis]]:
     """Decode each source by beam search, ranking outputs by log-probability.
 
     The other sources of the batch do not change an output. A kernel runs all steps if one supports the model.
@@ -402,7 +339,7 @@ def beam(
         nbest: Maximum number of outputs per source, at most `beam_size`.
 
     Returns:
-        The outputs of each source, the best first; outputs cut at the maximum length, without EOS, follow the finished
+        The hypotheses of each source, the best first; those cut at the maximum length, without EOS, follow the finished
         ones. A source with non-finite probabilities has none.
 
     Raises:
@@ -417,25 +354,26 @@ def beam(
     positions = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("beam", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
-        return _search_with_kernel(inference, positions.tolist(), kernel_limits, (beam_size, nbest))
+        return _beam_kernel(inference, positions.tolist(), kernel_limits, (beam_size, nbest))
     hypotheses = beam_stepwise(
         inference, positions, BeamConfig(batch_length_limits(limits, len(positions)), beam_size, nbest)
     )
-    return [[hypothesis.decoded for hypothesis in source_nbest] for source_nbest in hypotheses]
+    # The score that ranked them is a sum in float32. A kernel returns none: this sum is the same on both backends.
+    return [[hypothesis_of(hypothesis.decoded) for hypothesis in source_nbest] for source_nbest in hypotheses]
 
 
-def _search_with_kernel(
+def _beam_kernel(
     inference: SingleModelInference, lengths: list[int], limits: SearchLimits, sizes: tuple[int, int]
-) -> list[list[DecodedOutput]]:
+) -> list[list[Hypothesis]]:
     """Run all steps in a kernel."""
     from pellucid.kernels.search import BeamOptions
     from pellucid.kernels.tensor_functions import search_beams  # Numba takes a second to import
 
-    prepared, results = inference.cache.kernel, list[list[DecodedOutput]]()
+    prepared, results = inference.cache.kernel, list[list[Hypothesis]]()
     assert prepared is not None, "a search kernel needs a prepared decoder"
     for outputs, counts in search_beams(prepared, initial_kernel_state(inference.state), limits, BeamOptions(*sizes)):
         positions = lengths[len(results) : len(results) + len(counts)]
-        flat = iter(split_outputs(outputs, np.repeat(positions, counts).tolist()))
+        flat = map(hypothesis_of, split_outputs(outputs, np.repeat(positions, counts).tolist()))
         results += [list(islice(flat, count)) for count in counts.tolist()]
     return results
 
@@ -456,23 +394,23 @@ def beam_stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: Beam
     config = config._replace(beam_size=constrained_beam_size(config.beam_size, config.constraints))
     steps, free_slots, suppressed = list[BeamStep](), np.full(len(lengths), config.beam_size), None
     ends: list[list[HypothesisEnd]] = [[] for _ in range(len(lengths))]
-    beam, finite = _initial_beam(inference, lengths, config), np.ones(len(lengths), np.bool_)
+    state, finite = _initial_beam(inference, lengths, config), np.ones(len(lengths), np.bool_)
     active: Bool[np.ndarray, " b"] = np.ones(len(lengths), np.bool_)
     while active.any():
-        output = beam.inference.step(beam.symbols)
+        output = state.inference.step(state.symbols)
         if suppressed is None:
             suppressed = suppressed_symbols(output.logits.shape[1], lengths.device)
         if not steps and config.score.coverage:
-            beam = beam._replace(coverage=_initial_coverage(output, lengths))
-        masks = _symbol_masks(beam, output, suppressed, config, len(steps))
-        step = _beam_step(beam, output, masks, config, free_slots[beam.sources])
+            state = state._replace(coverage=_initial_coverage(output, lengths))
+        masks = _symbol_masks(state, output, suppressed, config, len(steps))
+        step = _beam_step(state, output, masks, config, free_slots[state.sources])
         finite[step.sources] &= ~np.isnan(step.top_log_probabilities[:, :, 0]).any(axis=1)
         step.kept[(config.limits.maximum[step.sources] <= len(steps)) | ~finite[step.sources]] = False
         steps.append(step)
-        active = _record_finished(beam, step, ends, config, len(steps))
+        active = _record_finished(state, step, ends, config, len(steps))
         free_slots[step.sources] -= step.ended.sum(axis=1)
         if active.any():
-            beam = _next_beam(beam, output.after, step, active, config.constraints)
+            state = _next_beam(state, output.after, step, active, config.constraints)
     best_ends = [
         sorted(source_ends)[: config.nbest] if is_finite else []
         for source_ends, is_finite in zip(ends, finite, strict=True)

@@ -18,9 +18,9 @@ from pellucid.argument_checks import convert_argument
 from pellucid.config.task_settings import get_task_settings
 from pellucid.data.examples import Example, pair_error
 from pellucid.data.vocabulary import NUM_SPECIAL
-from pellucid.decoding.beam_search import Hypothesis, hypothesis_of
 from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.derived_traces import scored_trace
+from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import CANDIDATES, DecodedOutput, to_array
 from pellucid.decoding.predictor import Predictor

@@ -13,9 +13,9 @@ from torch import Tensor
 from pellucid.argument_checks import check_arguments, check_lengths
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
-from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam_stepwise
+from pellucid.decoding.beam_search import BeamConfig, beam_stepwise
+from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, SingleModelInference
-from pellucid.decoding.outputs import LengthLimits, batch_length_limits
 from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch
@@ -63,8 +63,7 @@ class Ensemble(Transducer):
 
     def _run_basic_search(self, batch: SourceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
         """Run a basic search of one batch; each member runs its steps in a kernel if one supports it."""
-        limits = LengthLimits(self.config.search.min_length, self.max_length)
-        config = BeamConfig(batch_length_limits(limits, len(batch.rows)), beam_size, nbest)
+        config = BeamConfig(batch.limits, beam_size, nbest)
         return beam_stepwise(self._initialize(batch), batch.positions, config)
 
 

@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, UNK
+from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.inference import Inference, StepOutput
 from pellucid.decoding.outputs import (
-    DecodedOutput,
     Recorder,
     StepRecord,
     TopSymbols,
@@ -26,7 +26,7 @@ from pellucid.decoding.outputs import (
 @torch.inference_mode()
 def score_targets(
     inference: Inference, lengths: Int[Tensor, " B"], targets: Int[Tensor, "B T"], target_lengths: Int[Tensor, " B"]
-) -> list[DecodedOutput]:
+) -> list[Hypothesis]:
     """Score targets as if they had been decoded: log-probabilities, attention weights and candidates of every step.
 
     The log-probability of a symbol is normalized over all symbols that a search could write at that step, so it equals
@@ -40,7 +40,7 @@ def score_targets(
         target_lengths: Target lengths, including EOS.
 
     Returns:
-        One output per source, whose ids are its target.
+        One hypothesis per source, whose ids are its target.
     """
     symbols, recorder, suppressed = torch.full_like(lengths, BOS), Recorder(len(lengths), targets.shape[1]), None
     for target in targets.unbind(dim=1):
@@ -50,7 +50,7 @@ def score_targets(
         recorder.add(_record(output, target, suppressed))
         inference, symbols = output.after, target
     sizes = zip(target_lengths.tolist(), lengths.tolist(), strict=True)
-    return [recorder.output(row, *size) for row, size in enumerate(sizes)]
+    return [hypothesis_of(recorder.output(row, *size)) for row, size in enumerate(sizes)]
 
 
 def _record(output: StepOutput, targets: Int[Tensor, " B"], suppressed: Bool[Tensor, " V"]) -> StepRecord:

@@ -9,10 +9,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
+from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.outputs import (
     SHRINK,
-    DecodedOutput,
     LengthLimits,
     Recorder,
     StepRecord,
@@ -33,7 +33,7 @@ from pellucid.model.network import Network
 @torch.inference_mode()
 def greedy(
     network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], limits: LengthLimits
-) -> list[DecodedOutput]:
+) -> list[Hypothesis]:
     """Decode each source to EOS or to the maximum length. The other sources of the batch do not change an output.
 
     A kernel runs all steps if one supports the model.
@@ -45,7 +45,7 @@ def greedy(
         limits: Minimum and maximum output length, in symbols without EOS.
 
     Returns:
-        One output per source, with EOS unless it was cut at the maximum length.
+        One hypothesis per source, with EOS unless it was cut at the maximum length.
 
     Raises:
         ArgumentError: A length is not from 1 to S, or an id is negative.
@@ -57,25 +57,24 @@ def greedy(
     positions = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("greedy", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
-        return _search_with_kernel(inference, positions.tolist(), kernel_limits)
+        return _greedy_kernel(inference, positions.tolist(), kernel_limits)
     return greedy_stepwise(inference, positions, limits)
 
 
-def _search_with_kernel(
-    inference: SingleModelInference, lengths: list[int], limits: SearchLimits
-) -> list[DecodedOutput]:
+def _greedy_kernel(inference: SingleModelInference, lengths: list[int], limits: SearchLimits) -> list[Hypothesis]:
     """Run all steps in a kernel."""
     from pellucid.kernels.tensor_functions import search_greedily  # Numba takes a second to import
 
-    prepared, outputs = inference.cache.kernel, list[DecodedOutput]()
+    prepared, outputs = inference.cache.kernel, list[Hypothesis]()
     assert prepared is not None, "a search kernel needs a prepared decoder"
     for result in search_greedily(prepared, initial_kernel_state(inference.state), limits):
         first = len(outputs)
-        outputs += split_outputs(result, lengths[first : first + len(result.steps)])
+        positions = lengths[first : first + len(result.steps)]
+        outputs += map(hypothesis_of, split_outputs(result, positions))
     return outputs
 
 
-def greedy_stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: LengthLimits) -> list[DecodedOutput]:
+def greedy_stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: LengthLimits) -> list[Hypothesis]:
     """Run greedy search step by step on any `Inference`.
 
     Args:
@@ -84,7 +83,7 @@ def greedy_stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: Le
         limits: Minimum and maximum output length, in symbols without EOS.
 
     Returns:
-        One output per source, with EOS unless it was cut at the maximum length.
+        One hypothesis per source, with EOS unless it was cut at the maximum length.
     """
     symbols = torch.full_like(lengths, BOS)
     rows, steps, recorder = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), Recorder(len(lengths))
@@ -108,4 +107,4 @@ def greedy_stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: Le
             inference = inference.take(active_rows, active_rows)
         symbols = torch.from_numpy(ids).to(lengths.device)
     sizes = zip(steps.tolist(), lengths.tolist(), strict=True)
-    return [recorder.output(row, *size) for row, size in enumerate(sizes)]
+    return [hypothesis_of(recorder.output(row, *size)) for row, size in enumerate(sizes)]

@@ -41,6 +41,14 @@ class BatchLengthLimits(NamedTuple):
     minimum: Int[np.ndarray, " B"]
     maximum: Int[np.ndarray, " B"]
 
+    def of_source(self, row: int) -> LengthLimits:
+        """Return the limits of one source.
+
+        Args:
+            row: Row of the source in the batch.
+        """
+        return LengthLimits(int(self.minimum[row]), int(self.maximum[row]))
+
 
 def batch_length_limits(limits: LengthLimits, num_sources: int) -> BatchLengthLimits:
     """Return the same limits for every source.

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from msgspec import Meta
 
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.beam_search import Hypothesis
+from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.pair_ngram.pair_ngram import PairNgram
 

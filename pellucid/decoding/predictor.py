@@ -32,9 +32,9 @@ from pellucid.config.validation import reject_unused
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, Vocabularies
-from pellucid.decoding.beam_search import Hypothesis, check_finite_outputs
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.derived_traces import lexicon_traces, outputs_to_top_mass
+from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_members, evaluation_modes
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config, DataConfig, SearchConfig
-from pellucid.data.batches import Ragged, encode_sources, to_ragged
+from pellucid.data.encoding import Ragged, encode_sources, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_for_decoder, extend_sources, input_symbols
 from pellucid.data.lines import strip_newline

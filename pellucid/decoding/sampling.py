@@ -17,10 +17,10 @@ from pellucid.config.settings import Limit, Seed
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.decoding.beam_search import BeamConfig
 from pellucid.decoding.constraints import DecodePosition
+from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.inference import Inference, StepOutput
 from pellucid.decoding.outputs import (
     SHRINK,
-    DecodedOutput,
     Recorder,
     StepRecord,
     TopSymbols,
@@ -61,7 +61,7 @@ def sample(
     numbers: Int[np.ndarray, " B"],
     config: BeamConfig,
     sampling: SamplingConfig,
-) -> list[list[DecodedOutput]]:
+) -> list[list[Hypothesis]]:
     """Sample outputs of each source. Their log-probabilities are the model's own, without temperature and filtering.
 
     A sample depends on the seed and on the numbers of the source, the sample and the step, not on the batch. An EOS
@@ -112,7 +112,7 @@ def sample(
         symbols = torch.from_numpy(ids.ravel()).to(lengths.device)
     return [
         [
-            recorder.output(source * samples + index, int(steps[source, index]), num_positions)
+            hypothesis_of(recorder.output(source * samples + index, int(steps[source, index]), num_positions))
             for index in range(samples)
         ]
         for source, num_positions in enumerate(lengths.tolist())

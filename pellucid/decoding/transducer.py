@@ -10,19 +10,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
-from pellucid.data.batches import to_ragged
+from pellucid.data.encoding import to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.beam_search import BeamConfig, Hypothesis, beam, beam_stepwise, hypothesis_of
+from pellucid.decoding.basic_search import is_basic_search, search_properties
+from pellucid.decoding.beam_search import BeamConfig, beam, beam_stepwise
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.derived_traces import sampled_traces, scored_trace
 from pellucid.decoding.forced_attention import attention_rows, check_attention_options, force_attention
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
+from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints
-from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.decoding.pair_ngram_member import PairNgramMember, TargetIds, missing_outputs, output_ids, rank_by_both
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import (
@@ -37,9 +38,6 @@ from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import END, Trace
 from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
-from pellucid.kernels.backend import ComputationRequest, present_fields, settings_of
-from pellucid.kernels.dispatch import is_basic_search
-from pellucid.model.requests import request_of
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,7 @@ class Transducer(Predictor):
         """Return at most `nbest` outputs of each example, from a beam of the given size."""
         constraints = self._constraints(chunk)
         score, lattice = hypothesis_scorer(self.config.search), self.options.lattice
-        is_basic = is_basic_search(self._request(constraints))
+        is_basic = is_basic_search(search_properties(self.config.search, self.options, constraints))
         ranks_by_both = self._ranks_by_both
         num_kept = beam_size if ranks_by_both else min(nbest, beam_size)
 
@@ -234,20 +232,18 @@ class Transducer(Predictor):
         for row, hypotheses in enumerate(found):
             source = sources[row][: lengths[row]]
             targets = [output_ids(hypothesis) for hypothesis in hypotheses]
-            limits = LengthLimits(int(batch.limits.minimum[row]), int(batch.limits.maximum[row]))
-            outputs = [
-                output for output in missing_outputs(model, source, targets, limits) if constraints.allows(row, output)
-            ]
+            missing = missing_outputs(model, source, targets, batch.limits.of_source(row))
+            outputs = [output for output in missing if constraints.allows(row, output)]
             added += [(row, target) for target in outputs]
             candidates.append(list(hypotheses))
             scores.append([model.log_probability(source, target) for target in [*targets, *outputs]])
-        for (row, _), output in zip(added, self._score_outputs(batch, added), strict=True):
-            candidates[row].append(hypothesis_of(output)._replace(tree=found[row][0].tree))
+        for (row, _), hypothesis in zip(added, self._score_outputs(batch, added), strict=True):
+            candidates[row].append(hypothesis._replace(tree=found[row][0].tree))
         for hypotheses, values in zip(candidates, scores, strict=True):
             ranked.append(rank_by_both(hypotheses, values, weight, nbest))
         return ranked
 
-    def _score_outputs(self, batch: SourceBatch, outputs: Sequence[tuple[int, TargetIds]]) -> list[DecodedOutput]:
+    def _score_outputs(self, batch: SourceBatch, outputs: Sequence[tuple[int, TargetIds]]) -> list[Hypothesis]:
         """Return outputs, given by the row of their source and their target ids, with the network's probabilities."""
         if not outputs:
             return []
@@ -274,8 +270,7 @@ class Transducer(Predictor):
                 batch: Sources.
             """
             config = BeamConfig(batch.limits, 1, constraints=constraints.take(batch.rows))
-            drawn = sample(self.initialize(batch), batch.positions, batch.rows + chunk.first, config, sampling)
-            return [[hypothesis_of(output) for output in outputs] for outputs in drawn]
+            return sample(self.initialize(batch), batch.positions, batch.rows + chunk.first, config, sampling)
 
         lists = self._decode_batches(chunk, SearchRequest(sampling.samples, sys.maxsize, constraints), sample_batch)
         return [sampled_traces(traces, sampling, number) for number, traces in enumerate(lists, chunk.first)]
@@ -304,8 +299,8 @@ class Transducer(Predictor):
             """
             target, steps = targets.pad(batch.rows)
             device = batch.lengths.device
-            outputs = score_targets(self.initialize(batch), batch.positions, target.to(device), steps.to(device))
-            return [[hypothesis_of(output)] for output in outputs]
+            scores = score_targets(self.initialize(batch), batch.positions, target.to(device), steps.to(device))
+            return [[hypothesis] for hypothesis in scores]
 
         scored = replace(self, options=self.options.attention_options)._decode_batches(
             chunk, SearchRequest(1, 1, NO_CONSTRAINTS), score_batch
@@ -332,24 +327,12 @@ class Transducer(Predictor):
                 )
         return constraints
 
-    def _request(self, constraints: Constraints) -> ComputationRequest:
-        """Return the kernel request of a search, with every setting, option and constraint."""
-        properties = (
-            *settings_of("search", self.config.search),
-            *present_fields("options", self.options),
-            *present_fields("constraints", constraints),
-        )
-        return request_of("search", next(self.network.parameters()), properties)
-
     def _run_basic_search(self, batch: SourceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
         """Run a basic search of one batch (`is_basic_search`), in a kernel if one supports it."""
-        # A basic search has no length ratios, so that all sources have the same limits.
-        limits = LengthLimits(self.config.search.min_length, self.max_length)
+        limits = batch.limits.of_source(0)  # a basic search has no length ratios: all sources have the same limits
         if beam_size == 1:
-            outputs = [[output] for output in greedy(self.network, batch.source, batch.lengths, limits)]
-        else:
-            outputs = beam(self.network, batch.source, batch.lengths, limits, beam_size, nbest)
-        return [[hypothesis_of(output) for output in nbest_outputs] for nbest_outputs in outputs]
+            return [[hypothesis] for hypothesis in greedy(self.network, batch.source, batch.lengths, limits)]
+        return beam(self.network, batch.source, batch.lengths, limits, beam_size, nbest)
 
 
 def require_transducer(predictor: Predictor, argument: str) -> Transducer:

@@ -114,7 +114,7 @@ def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]
         with torch.inference_mode():
             inference = _encode_changed(transducer, repeated.batch, partial(torch.masked_fill, mask=mask, value=0.0))
             rows += score_targets(inference, repeated.batch.positions, repeated.target, torch.tensor(repeated.steps))
-    log_probabilities = np.stack([row.log_probabilities[:steps] for row in rows]).astype(np.float64)
+    log_probabilities = np.stack([row.decoded.log_probabilities[:steps] for row in rows]).astype(np.float64)
     return (log_probabilities[:1] - log_probabilities[1:]).T
 
 

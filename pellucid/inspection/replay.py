@@ -14,11 +14,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.argument_checks import argument_error
-from pellucid.data.batches import Ragged, to_ragged
+from pellucid.data.encoding import Ragged, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS, EOS, UNK
-from pellucid.decoding.beam_search import not_finite_error
 from pellucid.decoding.forced_attention import ForcedAttentionInference
+from pellucid.decoding.hypothesis import not_finite_error
 from pellucid.decoding.inference import SingleModelInference
 from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.predictor import Predictor

@@ -18,7 +18,6 @@ Computation = Literal[
     "attention",  # of all queries
     "unroll",  # the decoder over known symbols
     "step",  # one decoder step
-    "search",  # no computation: the options of a search, which decide whether it is basic (dispatch.is_basic_search)
     "greedy",  # all steps of a greedy search
     "beam",  # all steps of a beam search
     "ranking",  # the best symbols of a step

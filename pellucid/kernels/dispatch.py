@@ -92,36 +92,6 @@ UNROLL: SupportedValues = {
     "training": ANYTHING,
 }
 
-BASIC_SEARCH: SupportedValues = {
-    "device": ANYTHING,
-    "dtype": ANYTHING,
-    "gradients": ANYTHING,
-    "search.max_length": ANYTHING,
-    "search.min_length": ANYTHING,
-    "search.max_length_ratio": {0.0},
-    "search.max_length_offset": ANYTHING,  # of the ratio
-    "search.min_length_ratio": {0.0},
-    "search.min_length_offset": ANYTHING,  # of the ratio
-    "search.beam_size": ANYTHING,
-    "search.length_normalization": {"none"},
-    "search.length_penalty_alpha": ANYTHING,  # of the normalization
-    "search.coverage_penalty": {0.0},
-    "search.pair_ngram": ANYTHING,
-    "search.batch_size": ANYTHING,
-    "options.prefix": ANYTHING,  # the constraints contain it
-    "options.forbidden": ANYTHING,
-    "options.required": ANYTHING,
-    "options.lexicon": ANYTHING,  # looked up before the search
-    "options.lattice": {False},
-    "options.forced_attention": {False},
-    "options.masked": {False},
-    "constraints.forbidden": {False},
-    "constraints.required": {False},
-    "constraints.prefixes": {False},
-}
-"""The options of a basic search: outputs are ranked by log-probability alone, without constraints, forced attention or
-search trees. `greedy` and `beam` in decoding/ compute it, in PyTorch as in kernels."""
-
 NUMBA = Backend(
     "Numba",
     {
@@ -129,7 +99,6 @@ NUMBA = Backend(
         "keys": TRAINED,
         "unroll": UNROLL,
         "step": STEP,
-        "search": BASIC_SEARCH,
         "greedy": ALL_STEPS,
         "beam": ALL_STEPS,
         "ranking": {**PROCESSOR, "masks.blocked": {False}, "masks.is_early": ANYTHING},
@@ -157,11 +126,8 @@ TRITON = Backend(
     load_triton_kernel,
 )
 """The kernel for GPUs: additive attention."""
-TORCH = Backend(
-    "Torch", {**dict.fromkeys(get_args(Computation), AllProperties()), "search": BASIC_SEARCH}, lambda: True
-)
-"""The reference in PyTorch, which computes every request. Of the searches it declares only the basic ones, as `NUMBA`
-does; `beam_stepwise` in decoding/ computes all others."""
+TORCH = Backend("Torch", dict.fromkeys(get_args(Computation), AllProperties()), lambda: True)
+"""The reference in PyTorch, which computes every request."""
 
 COMPILED: tuple[Backend, ...] = (TRITON, NUMBA)
 
@@ -196,18 +162,6 @@ def choose_backend(request: ComputationRequest) -> Backend:
 def _first_supporting(request: ComputationRequest) -> Backend | None:
     """Return the first compiled backend that supports a request; cached, as requests recur at every update."""
     return next((backend for backend in COMPILED if backend.supports(request)), None)
-
-
-@lru_cache(maxsize=1024)
-def is_basic_search(request: ComputationRequest) -> bool:
-    """Return whether `greedy` and `beam` in decoding/ support all options of a search, on every backend.
-
-    Any other search takes single steps, by `beam_stepwise` of decoding/beam_search.py, which supports every option.
-
-    Args:
-        request: The search and its properties.
-    """
-    return TORCH.supports(request) and NUMBA.supports(request)
 
 
 def use_kernel(request: ComputationRequest) -> bool:

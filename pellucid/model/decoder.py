@@ -539,7 +539,7 @@ class AttendThenStep(Decoder):
             cache: Memory and keys, as `build_cache` returns them.
         """
         if use_kernel(self.request("unroll", cache)):
-            return self._unroll_compiled(symbols, state, cache)
+            return self._unroll_kernel(symbols, state, cache)
         return super().unroll(symbols, state, cache)
 
     def forward_step(
@@ -562,9 +562,7 @@ class AttendThenStep(Decoder):
         layers, output = self.step_layers(preactivations, state.layers, cache.dropout_masks)
         return DecoderStep(UnstackedState(layers, attention.attention_state), attention, output)
 
-    def _unroll_compiled(
-        self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: AttentionCache
-    ) -> NetworkOutput:
+    def _unroll_kernel(self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: AttentionCache) -> NetworkOutput:
         """Take all steps by a kernel."""
         from pellucid.kernels.tensor_functions import unroll_decoder  # Numba takes a second to import
 

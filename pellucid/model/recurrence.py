@@ -137,7 +137,7 @@ def run_rnn(
         *(present for _, mask in pairs for present in present_fields("recurrent_mask", mask)),
     )
     compiled = use_kernel(request_of("recurrence", inputs.vectors, properties))
-    return run_rnn_numba(cells, inputs, lengths, masks) if compiled else run_rnn_torch(cells, inputs, lengths, masks)
+    return run_rnn_kernel(cells, inputs, lengths, masks) if compiled else run_rnn_torch(cells, inputs, lengths, masks)
 
 
 def _supports_fused(cell: RecurrentCell, mask: RecurrentMask) -> bool:
@@ -169,7 +169,7 @@ def run_rnn_torch(
     return RecurrentLayerOutput(torch.stack(states, dim=2) * is_real[:, :, None, None], torch.stack(last, dim=1))
 
 
-def run_rnn_numba(
+def run_rnn_kernel(
     cells: Sequence[RecurrentCell],
     inputs: Inputs,
     lengths: Int[Tensor, " B"],

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.data.batches import EncodedExamples, Ragged, encode_examples, encode_sources
+from pellucid.data.encoding import EncodedExamples, Ragged, encode_examples, encode_sources
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies

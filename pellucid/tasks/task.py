@@ -15,7 +15,8 @@ from torch import Tensor
 
 from pellucid.config.settings import Config
 from pellucid.config.task_settings import TaskSettings
-from pellucid.data.batches import Batch, EncodedExamples, encode_labels
+from pellucid.data.batches import Batch
+from pellucid.data.encoding import EncodedExamples, encode_labels
 from pellucid.data.examples import Example
 from pellucid.data.target_vocabularies import learn_label_vocabularies
 from pellucid.data.tokenizers import Tokenizers

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from pellucid.config.settings import Config
 from pellucid.config.task_settings import TRANSDUCE
-from pellucid.data.batches import Batch, EncodedExamples
+from pellucid.data.batches import Batch
+from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_for_decoder
 from pellucid.data.tokenizers import Tokenizers

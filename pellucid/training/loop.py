@@ -19,7 +19,8 @@ import torch
 
 from pellucid.config.settings import Config, Metric, TrainingConfig
 from pellucid.data.batch_loaders import BatchLoader, LoadedBatch, PrefetchLoader, SynchronousLoader, iterate_batches
-from pellucid.data.batches import Batch, EncodedExamples, bucket_by_length, collate
+from pellucid.data.batches import Batch, bucket_by_length, collate
+from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import PAD
 from pellucid.decoding.predictor import Predictor

@@ -161,7 +161,7 @@ class Adam:
         """Apply the equations above to the parameters with a gradient."""
         for i in present:
             self.counts[i] += 1
-        compute_changes = adam_update_numba if use_kernel(request_of("adam", self.gradients)) else adam_update
+        compute_changes = adam_update_kernel if use_kernel(request_of("adam", self.gradients)) else adam_update
         for start, stop, count in self._runs(present):
             # Numerator and denominator are multiplied by √(1 − β₂ᵗ), which saves one product per parameter.
             scale = math.sqrt(1 - BETA_2**count)
@@ -215,7 +215,7 @@ def adam_update(
     torch.div(mean, gradient, out=gradient).mul_(step)
 
 
-def adam_update_numba(
+def adam_update_kernel(
     gradient: Float[Tensor, " P"],
     mean: Float[Tensor, " P"],
     square: Float[Tensor, " P"],

@@ -15,8 +15,8 @@ import numpy as np
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Config
 from pellucid.config.toml import validate_config
-from pellucid.data.batches import EncodedExamples
 from pellucid.data.corpus import EncodedCorpus
+from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
