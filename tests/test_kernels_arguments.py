@@ -1,10 +1,10 @@
-"""Kernels on NumPy arrays refuse shapes, lengths and ids by which they would read foreign memory.
+"""Kernels on NumPy arrays refuse other types, and shapes, lengths and ids by which they would read foreign memory.
 
 The functions are called without the wrapper of the tests, which checks types and shapes first.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ import pytest
 import torch
 
 from pellucid.errors import ArgumentError
+from pellucid.kernels import decoder_step, recurrence
+from pellucid.kernels import search as search_kernels
+from pellucid.kernels import unroll as unroll_kernels
 from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.decoder_step import prepare_decoder_numpy
 from pellucid.kernels.recurrence import run_recurrence_numpy
@@ -77,6 +80,15 @@ LOGITS, SCORES = ones(2 * B, V), ones(B, 2)
 START, OPTIONS = InitialState(HIDDEN, None, None), BeamOptions(2, 2)
 
 
+@pytest.fixture(autouse=True)
+def unwrapped_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call the checks of arguments, too, without the wrapper of the tests."""
+    for module in (decoder_step, recurrence, search_kernels, unroll_kernels):
+        for name, function in vars(module).items():
+            if name.startswith(("check_", "_check_")):
+                monkeypatch.setattr(module, name, inspect.unwrap(function))
+
+
 def run_recurrence(*, directions: Any = (DIRECTION, DIRECTION), symbols: Any = SYMBOLS, lengths: Any = LENGTHS) -> None:  # noqa: ANN401
     """Run two directions."""
     inspect.unwrap(run_recurrence_numpy)(list(directions), symbols, lengths)
@@ -105,9 +117,9 @@ def search(
     options: BeamOptions = OPTIONS,
 ) -> None:
     """Search greedily and with a beam."""
-    decoder = prepare_decoder_numpy(parameters, output_layer, inputs)
-    search_beams_numpy(decoder, first, limits, options)
-    search_greedily_numpy(decoder, first, limits)
+    decoder = inspect.unwrap(prepare_decoder_numpy)(parameters, output_layer, inputs)
+    inspect.unwrap(search_beams_numpy)(decoder, first, limits, options)
+    inspect.unwrap(search_greedily_numpy)(decoder, first, limits)
 
 
 def rank(
@@ -115,7 +127,7 @@ def rank(
     logits: Any = LOGITS,  # noqa: ANN401
     suppressed: Any = LIMITS.suppressed,  # noqa: ANN401
     scores: Any = SCORES,  # noqa: ANN401
-    counts: tuple[int, int] = (4, 3),
+    counts: Any = (4, 3),  # noqa: ANN401
 ) -> None:
     """Rank symbols, and extensions of three sources with two hypotheses each."""
     inspect.unwrap(rank_extensions)(logits, suppressed, scores, counts, False)
@@ -135,26 +147,30 @@ def test_valid_arguments_are_accepted() -> None:
 
 
 INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
-    (rank, {"logits": ones(V)}, "logits: expected an array R × V, got shape (9,)"),
+    (rank, {"logits": ones(V)}, "logits: expected an array of float32 with 2 dimensions, got one of float32 of"),
     (rank, {"suppressed": np.zeros(V + 1, np.bool_)}, "suppressed: expected an array of shape (9,), got (10,)"),
     (rank, {"counts": (0, 1)}, "count: expected 1 to 9, the number of symbols, got 0"),
     (rank, {"counts": (V + 1, 1)}, "count: expected 1 to 9, the number of symbols, got 10"),
     (rank, {"counts": (1, 0)}, "counts: expected 1 to 18 extensions of a source, got 0"),
     (rank, {"counts": (1, 2 * V + 1)}, "counts: expected 1 to 18 extensions of a source, got 19"),
     (rank, {"scores": ones(B, 3)}, "cumulative_log_probs: expected an array b × k of 6 hypotheses, the rows of logits"),
-    (rank, {"scores": ones(2 * B)}, "cumulative_log_probs: expected an array b × k of 6 hypotheses, the rows of"),
+    (rank, {"scores": ones(2 * B)}, "cumulative_log_probs: expected an array of float32 with 2 dimensions, got one"),
     *(
         (
             unroll,
             {"parameters": LOCATED._replace(filters=ones(*shape)), "weights": ones(B, S)},
             f"parameters.filters: expected at least one filter of an odd number of positions, got shape {shape}",
         )
-        for shape in ((2, 0), (2, 4), (0, 3), (6,))
+        for shape in ((2, 0), (2, 4), (0, 3))
     ),
     (run_recurrence, {"symbols": SYMBOLS + 1}, "symbols: expected whole numbers from 0 to 8, got 9"),
     (run_recurrence, {"symbols": SYMBOLS - V}, "symbols: expected whole numbers from 0 to 8, got -1"),
     (run_recurrence, {"symbols": SYMBOLS[:0], "lengths": LENGTHS[:0]}, "symbols: expected at least one row"),
-    (run_recurrence, {"symbols": ones(B, S)}, "symbols: expected whole numbers, got an array of float32"),
+    (
+        run_recurrence,
+        {"symbols": ones(B, S)},
+        "symbols: expected an array of int64 with 2 dimensions, got one of float",
+    ),
     (run_recurrence, {"lengths": LENGTHS + 1}, "lengths: expected whole numbers from 1 to 5, got 6"),
     (run_recurrence, {"lengths": LENGTHS - 1}, "lengths: expected whole numbers from 1 to 5, got 0"),
     (run_recurrence, {"lengths": LENGTHS[:1]}, "lengths: expected an array of shape (3,), got (1,)"),
@@ -173,7 +189,10 @@ INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
     *(
         (
             unroll,
-            {"parameters": DEEP._replace(**dict[str, Any]({name: ones(1)})), "hidden": DEEP_START.hidden},
+            {
+                "parameters": DEEP._replace(**dict[str, Any]({name: getattr(DEEP, name)[:, :1]})),
+                "hidden": DEEP_START.hidden,
+            },
             f"parameters.{name}: expected an array of shape",
         )
         for name in ("upper_biases", "upper_bias_n", "upper_recurrent", "norm_weights", "norm_biases")
@@ -236,6 +255,115 @@ INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
     (search, {"options": BeamOptions(0, 0)}, "options: expected 1 <= nbest <= beam_size, got 0 and 0"),
     (search, {"options": BeamOptions(2, 3)}, "options: expected 1 <= nbest <= beam_size, got 3 and 2"),
 ]
+
+
+def wrong_arrays(array: np.ndarray) -> Iterator[object]:
+    """Yield values that are not arrays of the same type and number of dimensions."""
+    yield from (None, 1.5, "x", array.tolist(), torch.from_numpy(array), np.ma.masked_array(array), array[..., None])
+    yield array.astype(array.dtype.newbyteorder(">")) if array.dtype != np.bool_ else array.astype(np.int8)
+    for dtype in (
+        np.float16,
+        np.float32,
+        np.float64,
+        np.int32,
+        np.int64,
+        np.uint8,
+        np.bool_,
+        np.complex64,
+        object,
+        str,
+    ):
+        if array.dtype != dtype:
+            yield array.astype(dtype)
+
+
+def with_wrong_field(struct: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """Yield the struct with each field in turn of a wrong type, and the name of that field."""
+    for name, value in struct._asdict().items():
+        if isinstance(value, np.ndarray):
+            wrong = wrong_arrays(value)
+        elif isinstance(value, tuple):
+            layout: Any = value
+            retyped = layout._replace(**{layout._fields[0]: np.int32(layout[0])})
+            wrong = iter((None, tuple(value), layout._replace(**{layout._fields[1]: None}), retyped))
+        else:
+            wrong = iter((None, "x", 1.5, np.int32(1), ones(1), 2**63, 1 if isinstance(value, bool) else True))
+        for each in wrong:
+            if each is not None or name not in ("cell_state", "attention_state"):
+                yield name, struct._replace(**{name: each})
+
+
+LSTM_START = InitialState(HIDDEN, HIDDEN, ones(B, S))
+STRUCTS: list[tuple[Callable[..., None], str, Any, str]] = [
+    (unroll, "parameters", DEEP, "parameters."),
+    (unroll, "inputs", INPUTS, "inputs."),
+    (search, "parameters", LOCATED, "parameters."),
+    (search, "output_layer", OUTPUT_LAYER, "output_layer."),
+    (search, "inputs", INPUTS, "inputs."),
+    (search, "first", LSTM_START, ""),
+    (search, "limits", LIMITS, "limits."),
+    (search, "options", OPTIONS, "options."),
+]
+
+
+@pytest.mark.parametrize(("function", "argument", "struct", "prefix"), STRUCTS)
+def test_a_field_of_a_wrong_type_is_one_error_that_names_it(
+    function: Callable[..., None], argument: str, struct: tuple[object, ...], prefix: str
+) -> None:
+    """Regression test: they raised errors of Python or Numba, or compiled the kernels anew for seconds."""
+    for name, wrong in with_wrong_field(struct):
+        with pytest.raises(ArgumentError, match=rf"^{prefix}{name}: expected "):
+            function(**{argument: wrong})
+    for value in (None, 1.5, "x", tuple(struct), [*struct]):
+        with pytest.raises(
+            ArgumentError, match=rf"^{argument}: expected an object of the class {type(struct).__name__}"
+        ):
+            function(**{argument: value})
+
+
+def test_a_direction_of_a_wrong_type_is_one_error_that_names_it() -> None:
+    """Regression test: a list as weight or None as layout raised `AttributeError`; float64 compiled the kernel anew."""
+    for name, wrong in with_wrong_field(DIRECTION):
+        with pytest.raises(ArgumentError, match=rf"^directions\[1\]\.{name}: expected "):
+            run_recurrence(directions=[DIRECTION, wrong])
+    for value in list[Any]((None, "x", 1.5, DIRECTION, {})):
+        with pytest.raises(ArgumentError, match=r"^directions: expected a list of Direction objects, got "):
+            inspect.unwrap(run_recurrence_numpy)(value, SYMBOLS, LENGTHS)
+    with pytest.raises(ArgumentError, match=r"^directions\[0\]: expected an object of the class Direction, got "):
+        run_recurrence(directions=[tuple(DIRECTION)])
+
+
+ARRAYS: list[tuple[Callable[..., None], str, np.ndarray, str]] = [
+    (run_recurrence, "symbols", SYMBOLS, "symbols"),
+    (run_recurrence, "lengths", LENGTHS, "lengths"),
+    (unroll, "symbols", SYMBOLS[:, :T], "symbols"),
+    (unroll, "hidden", HIDDEN, "hidden"),
+    (rank, "logits", LOGITS, "logits"),
+    (rank, "suppressed", LIMITS.suppressed, "suppressed"),
+    (rank, "scores", SCORES, "cumulative_log_probs"),
+]
+
+
+@pytest.mark.parametrize(("function", "argument", "array", "name"), ARRAYS)
+def test_an_array_of_a_wrong_type_is_one_error_that_names_it(
+    function: Callable[..., None], argument: str, array: np.ndarray, name: str
+) -> None:
+    for value in wrong_arrays(array):
+        with pytest.raises(ArgumentError, match=rf"^{name}: expected an array of {array.dtype} with "):
+            function(**{argument: value})
+
+
+def test_search_refuses_a_decoder_that_is_not_prepared() -> None:
+    for function, options in ((search_greedily_numpy, ()), (search_beams_numpy, (OPTIONS,))):
+        for value in (None, DECODER, (1, 2, 3)):
+            with pytest.raises(ArgumentError, match=r"^decoder: expected an object of the class PreparedDecoder, got "):
+                inspect.unwrap(function)(value, START, LIMITS, *options)
+
+
+@pytest.mark.parametrize("counts", [None, 4, [4, 3], (4,), (4.0, 3), (4, None), (True, 3)])
+def test_counts_of_a_wrong_type_are_refused(counts: object) -> None:
+    with pytest.raises(ArgumentError, match=r"^counts?: expected (two )?(a )?whole number"):
+        rank(counts=counts)
 
 
 @pytest.mark.parametrize("function", [rank_symbols, rank_extensions])

@@ -241,7 +241,9 @@ def build_vocabulary(sequences: Annotated[Iterable[Sequence[str]], UNCHECKED], m
         if isinstance(sequences, SCALAR_TYPES) or not hasattr(type(sequences), "__iter__"):
             raise TypeError
         remaining = iter(sequences)
-    except TypeError:  # also a scalar array or tensor, which has `__iter__`
+    except (
+        Exception
+    ):  # a scalar array or tensor, which has `__iter__`; or methods of the value, which may raise anything
         raise argument_error("sequences", "an iterable of sequences of symbols", sequences) from None
     return _rank_symbols(Counter(chain.from_iterable(_checked_sequences(remaining))), min_count)
 

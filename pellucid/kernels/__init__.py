@@ -1,11 +1,11 @@
 """Backends: compiled kernels for the CPU and GPU, each equal to its PyTorch version by test.
 
-Imports: data, errors, file_lock.
+Imports: data, error_messages, errors, file_lock.
 Start with: dispatch.py.
 
 * backend, dispatch: description of a computation, settings that each backend supports, selection of one.
 * types: arguments and results of the CPU kernels.
-* argument_checks: shapes, lengths and ids of the arrays that CPU kernels take.
+* argument_checks: types, shapes, lengths and ids of the arrays that CPU kernels take.
 * compilation, runtime: Numba and the folder of compiled kernels; aligned memory, threads and signals.
 * arithmetic, cells, attention: functions that kernels call; attention also projects the keys.
 * recurrence, unroll, decoder_step, search, cross_entropy, adam: kernels of the encoder, the decoder over known symbols,

@@ -1,23 +1,140 @@
-"""Checks of the arguments of kernels that take NumPy arrays: shapes, lengths and ids.
+"""Checks of the arguments of kernels that take NumPy arrays: types, shapes, lengths and ids.
 
-Compiled code reads memory by these numbers and does not check them itself.
+Compiled code reads memory by these numbers and does not check them itself. Numba compiles every kernel again for each
+type of array, which takes seconds: kernels accept one type for each kind of number (`KERNEL_TYPES`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, cast, get_args, get_type_hints
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pellucid.data.vocabulary import EOS
+from pellucid.error_messages import describe_value, is_array_kind
 from pellucid.errors import ArgumentError
 from pellucid.kernels.types import (
+    CELL_LAYOUTS,
+    SCORES,
     AttentionInputs,
     CellLayout,
     DecoderParameters,
     Direction,
     InitialState,
     OutputLayerParameters,
+    ScoreLayout,
     SearchLimits,
 )
+
+KERNEL_TYPES = ("float32", "int64", "bool")
+"""Types of the arrays of kernels: numbers, ids and lengths, and masks."""
+ARRAY_CLASSES = (np.ndarray, np.memmap)
+"""Classes of arrays that Numba reads; other subclasses, such as masked arrays, are refused."""
+INTEGER_CLASSES = (int, np.int64)
+"""Classes of whole numbers that Numba reads as one type; bool and other subclasses of int are refused."""
+LAYOUTS: Mapping[object, Mapping[str, tuple[object, ...]]] = {CellLayout: CELL_LAYOUTS, ScoreLayout: SCORES}
+"""The layouts that kernels compute, by their class."""
+
+
+def check_array(name: str, array: object, dtype: DTypeLike, num_dims: int) -> None:
+    """Raise `ArgumentError` for a value that is not an array of this type and number of dimensions.
+
+    Args:
+        name: Name of the array, for the message.
+        array: The value.
+        dtype: Expected type.
+        num_dims: Expected number of dimensions.
+    """
+    if isinstance(array, np.ndarray) and type(array) in ARRAY_CLASSES:
+        if array.dtype == dtype and array.ndim == num_dims:
+            return
+        found = f"one of {array.dtype} of shape {array.shape}"
+    else:
+        found = describe_value(array)
+    dimensions = "one dimension" if num_dims == 1 else f"{num_dims} dimensions"
+    raise ArgumentError(f"{name}: expected an array of {np.dtype(dtype)} with {dimensions}, got {found}")
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise `ArgumentError` for a value that is not a whole number of 64 bits.
+
+    Args:
+        name: Name of the number, for the message.
+        value: The value.
+    """
+    if not isinstance(value, int | np.int64) or type(value) not in INTEGER_CLASSES or not -(2**63) <= value < 2**63:
+        raise ArgumentError(f"{name}: expected a whole number, an int of at most 64 bits, got {describe_value(value)}")
+
+
+def check_boolean(name: str, value: object) -> None:
+    """Raise `ArgumentError` for a value that is neither True nor False.
+
+    Args:
+        name: Name of the value, for the message.
+        value: The value.
+    """
+    if type(value) is not bool:
+        raise ArgumentError(f"{name}: expected True or False, got {describe_value(value)}")
+
+
+def check_class(name: str, value: object, kind: type) -> None:
+    """Raise `ArgumentError` for a value of another class.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: The value.
+        kind: Expected class.
+    """
+    if type(value) is not kind:
+        raise ArgumentError(f"{name}: expected an object of the class {kind.__name__}, got {describe_value(value)}")
+
+
+def check_fields(name: str, value: object, kind: type, prefix: str | None = None) -> None:
+    """Raise `ArgumentError` for a value that is not a named tuple whose fields have their annotated types.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: The value.
+        kind: Class of the named tuple.
+        prefix: Text before the names of fields in messages; None for the name of the argument and a period.
+    """
+    check_class(name, value, kind)
+    for field, annotation in _annotations(kind).items():
+        _check_field(f"{name}.{field}" if prefix is None else prefix + field, getattr(value, field), annotation)
+
+
+@cache
+def _annotations(kind: type) -> dict[str, Any]:
+    """Return the annotation of each field of a named tuple."""
+    return get_type_hints(kind)
+
+
+def _check_field(name: str, value: object, annotation: Any) -> None:  # noqa: ANN401
+    """Raise `ArgumentError` for a value of another type than its annotation."""
+    if type(None) in get_args(annotation):
+        if value is None:
+            return
+        annotation = get_args(annotation)[0]
+    if is_array_kind(annotation):
+        dtype = next(dtype for dtype in KERNEL_TYPES if dtype in annotation.dtypes)
+        check_array(name, value, dtype, len(annotation.dim_str.split()))
+    elif annotation in LAYOUTS:
+        _check_layout(name, value, annotation)
+    elif annotation is bool:
+        check_boolean(name, value)
+    else:
+        check_number(name, value)
+
+
+def _check_layout(name: str, value: object, kind: Any) -> None:  # noqa: ANN401
+    """Raise `ArgumentError` for a layout that kernels do not compute, or that has fields of other types."""
+    check_class(name, value, kind)
+    types, known = [*map(type, cast(tuple[object, ...], value))], LAYOUTS[kind].values()
+    if not any(types == [*map(type, layout)] and value == layout for layout in known):
+        raise ArgumentError(
+            f"{name}: expected a layout of kernels.types ({', '.join(LAYOUTS[kind])}), got {describe_value(value)}"
+        )
 
 
 def check_shape(name: str, array: np.ndarray | None, shape: Iterable[int]) -> None:
@@ -54,7 +171,9 @@ def check_sequences(symbols: np.ndarray, lengths: np.ndarray, size: int) -> None
         lengths: Number of real positions of each row.
         size: Number of rows of the table.
     """
-    if symbols.ndim != 2 or not symbols.size:
+    check_array("symbols", symbols, np.int64, 2)
+    check_array("lengths", lengths, np.int64, 1)
+    if not symbols.size:
         raise ArgumentError(f"symbols: expected at least one row of at least one id, got shape {symbols.shape}")
     check_lengths(lengths, *symbols.shape)
     check_ids("symbols", symbols, size)
@@ -74,8 +193,6 @@ def check_lengths(lengths: np.ndarray, rows: int, positions: int) -> None:
 
 def _check_range(name: str, values: np.ndarray, low: int, high: int) -> None:
     """Raise `ArgumentError` for whole numbers that are not from `low` to `high`."""
-    if values.dtype.kind not in "iu":
-        raise ArgumentError(f"{name}: expected whole numbers, got an array of {values.dtype}")
     if not values.size:
         return
     least, greatest = int(values.min()), int(values.max())
@@ -90,8 +207,12 @@ def check_directions(directions: list[Direction]) -> None:
     Args:
         directions: Projected inputs and parameters of each direction.
     """
+    if type(directions) not in (list, tuple):
+        raise ArgumentError(f"directions: expected a list of Direction objects, got {describe_value(directions)}")
     if not 1 <= len(directions) <= 2:
         raise ArgumentError(f"directions: expected one or two, got {len(directions)}")
+    for index, direction in enumerate(directions):
+        check_fields(f"directions[{index}]", direction, Direction)
     size = directions[0].weight.shape[-1]
     for index, (layout, projected_inputs, weight, bias) in enumerate(directions):
         name = f"directions[{index}]"
@@ -114,6 +235,8 @@ def check_decoder(parameters: DecoderParameters, inputs: AttentionInputs) -> Non
         parameters: Parameters of a decoder step.
         inputs: Keys, memory and lengths of the sources.
     """
+    check_fields("parameters", parameters, DecoderParameters)
+    check_fields("inputs", inputs, AttentionInputs)
     layout, score, size = parameters.cell_layout, parameters.score_layout, parameters.recurrent.shape[-1]
     gates, (rows, positions, memory_size) = layout.gates * size, _source_shape(inputs.memory)
     units = len(parameters.query) if score.projects_query else size
@@ -134,7 +257,7 @@ def check_decoder(parameters: DecoderParameters, inputs: AttentionInputs) -> Non
 
 def _check_filters(filters: np.ndarray) -> None:
     """Raise `ArgumentError` unless each location filter covers an odd number of positions, with one in the middle."""
-    if filters.ndim != 2 or not len(filters) or filters.shape[1] % 2 == 0:
+    if not len(filters) or filters.shape[1] % 2 == 0:
         raise ArgumentError(
             f"parameters.filters: expected at least one filter of an odd number of positions, got shape {filters.shape}"
         )
@@ -156,7 +279,7 @@ def _check_upper_layers(parameters: DecoderParameters, gates: int, size: int) ->
 
 def _source_shape(memory: np.ndarray) -> tuple[int, int, int]:
     """Return B, S and D; raise `ArgumentError` for a memory that has no position."""
-    if memory.ndim != 3 or not memory.size:
+    if not memory.size:
         raise ArgumentError(f"inputs.memory: expected an array B × S × D that is not empty, got shape {memory.shape}")
     rows, positions, size = memory.shape
     return rows, positions, size
@@ -187,6 +310,7 @@ def check_initial_state(
         first: The state.
         shape: B, L and H.
     """
+    check_fields("first", first, InitialState, prefix="")
     check_shape("hidden", first.hidden, shape)
     if layout.states == 2:
         check_shape("cell_state", first.cell_state, shape)
@@ -202,6 +326,7 @@ def check_output_layer(parameters: DecoderParameters, output_layer: OutputLayerP
         output_layer: Parameters of the output layer.
         memory_size: D.
     """
+    check_fields("output_layer", output_layer, OutputLayerParameters)
     size, symbols = parameters.recurrent.shape[-1], len(output_layer.bias)
     check_shape("output_layer.bias", output_layer.bias, (symbols,))
     for name, matrix, columns in (("state", output_layer.state, size), ("context", output_layer.context, memory_size)):
@@ -219,6 +344,7 @@ def check_limits(limits: SearchLimits, symbols: int) -> None:
         limits: Suppressed symbols, length limits and number of recorded candidates.
         symbols: V.
     """
+    check_fields("limits", limits, SearchLimits)
     if symbols <= EOS:
         raise ArgumentError(
             f"output_layer.bias: expected more than {EOS} symbols, of which {EOS} is EOS, got {symbols}"
@@ -238,8 +364,9 @@ def check_ranking(logits: np.ndarray, suppressed: np.ndarray, num_recorded: int)
         suppressed: Suppressed symbols.
         num_recorded: C, the number of recorded candidates.
     """
-    if logits.ndim != 2:
-        raise ArgumentError(f"logits: expected an array R × V, got shape {logits.shape}")
+    check_array("logits", logits, np.float32, 2)
+    check_array("suppressed", suppressed, np.bool_, 1)
+    check_number("count", num_recorded)
     symbols = logits.shape[1]
     check_shape("suppressed", suppressed, (symbols,))
     if not 1 <= num_recorded <= symbols:
@@ -254,8 +381,10 @@ def check_extensions(logits: np.ndarray, cumulative_log_probs: np.ndarray, num_e
         cumulative_log_probs: Sum of the log-probabilities of each hypothesis.
         num_extensions: K, the number of extensions of each source.
     """
+    check_array("cumulative_log_probs", cumulative_log_probs, np.float32, 2)
+    check_number("counts", num_extensions)
     shape = cumulative_log_probs.shape
-    if len(shape) != 2 or shape[0] * shape[1] != len(logits) or not shape[1]:
+    if shape[0] * shape[1] != len(logits) or not shape[1]:
         expected = f"an array b × k of {len(logits)} hypotheses, the rows of logits"
         raise ArgumentError(f"cumulative_log_probs: expected {expected}, got shape {shape}")
     if not 1 <= num_extensions <= shape[1] * logits.shape[1]:

@@ -134,7 +134,7 @@ def prepare_decoder_numpy(
         inputs: Keys, memory and lengths of the sources.
 
     Raises:
-        ArgumentError: The shapes do not fit each other, or a length is out of range.
+        ArgumentError: An argument has a wrong type, the shapes do not fit each other, or a length is out of range.
     """
     check_decoder(parameters, inputs)
     check_output_layer(parameters, output_layer, inputs.memory.shape[2])

@@ -86,7 +86,8 @@ def run_recurrence_numpy(
         lengths: Number of real positions of each row, at least 1.
 
     Raises:
-        ArgumentError: The shapes do not fit each other, or a length or an id is out of range.
+        ArgumentError: An argument has a wrong type, the shapes do not fit each other, or a length or an id is out of
+            range.
     """
     check_directions(directions)
     check_sequences(symbols, lengths, len(directions[0].projected_inputs))

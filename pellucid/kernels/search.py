@@ -15,8 +15,17 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from pellucid.data.vocabulary import BOS, EOS
+from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError
-from pellucid.kernels.argument_checks import check_extensions, check_initial_state, check_limits, check_ranking
+from pellucid.kernels.argument_checks import (
+    check_boolean,
+    check_class,
+    check_extensions,
+    check_fields,
+    check_initial_state,
+    check_limits,
+    check_ranking,
+)
 from pellucid.kernels.arithmetic import ZERO, Flat, copy_, exp, max_value
 from pellucid.kernels.compilation import njit
 from pellucid.kernels.decoder_step import (
@@ -59,7 +68,7 @@ def rank_symbols(
         count: C, from 1 to V.
 
     Raises:
-        ArgumentError: The shapes do not fit each other, or the count is out of range.
+        ArgumentError: An argument has a wrong type, the shapes do not fit each other, or the count is out of range.
     """
     check_ranking(logits, suppressed, count)
     return _rank_symbols(logits, suppressed, count)
@@ -107,8 +116,11 @@ def rank_extensions(
         their cumulative log-probabilities, log-probabilities of their symbols, and the cumulative ones.
 
     Raises:
-        ArgumentError: The shapes do not fit each other, or a count is out of range.
+        ArgumentError: An argument has a wrong type, the shapes do not fit each other, or a count is out of range.
     """
+    if type(counts) is not tuple or len(counts) != 2:
+        raise ArgumentError(f"counts: expected two whole numbers, got {describe_value(counts)}")
+    check_boolean("is_early", is_early)
     check_ranking(logits, suppressed, counts[0])
     check_extensions(logits, cumulative_log_probs, counts[1])
     return _rank_extensions(logits, suppressed, cumulative_log_probs, counts, is_early)
@@ -265,7 +277,7 @@ def search_greedily_numpy(
         limits: Suppressed symbols, length limits and number of recorded candidates.
 
     Raises:
-        ArgumentError: The state or the limits do not fit the decoder.
+        ArgumentError: An argument has a wrong type, or the state or the limits do not fit the decoder.
     """
     _check_search(decoder, first, limits)
     task = partial(_search_rows, greedy_steps, decoder, search_state(first), limits)
@@ -274,6 +286,7 @@ def search_greedily_numpy(
 
 def _check_search(decoder: PreparedDecoder, first: InitialState, limits: SearchLimits) -> None:
     """Raise `ArgumentError` unless the state and the limits of a search fit the decoder."""
+    check_class("decoder", decoder, PreparedDecoder)
     attention, parameters = decoder.attention, decoder.parameters
     shape = len(attention.rows), len(parameters.upper.inputs) + 1, parameters.recurrent.shape[2]
     positions = attention.memory.shape[1] if attention.scorer.layout.reads_weights else None
@@ -420,9 +433,11 @@ def search_beams_numpy(
         options: Beam size and number of outputs.
 
     Raises:
-        ArgumentError: The state or the limits do not fit the decoder, or an option is out of range.
+        ArgumentError: An argument has a wrong type, the state or the limits do not fit the decoder, or an option is out
+            of range.
     """
     _check_search(decoder, first, limits)
+    check_fields("options", options, BeamOptions)
     if not 1 <= options.nbest <= options.beam_size:
         raise ArgumentError(f"options: expected 1 <= nbest <= beam_size, got {options.nbest} and {options.beam_size}")
     task, rows = partial(_search_rows, beam_steps, decoder, search_state(first), (limits, options)), len(first.hidden)

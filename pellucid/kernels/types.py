@@ -1,7 +1,8 @@
 """Arguments and results of kernels, and the tables of cells and scores that kernels compute.
 
 Neither Numba nor PyTorch is needed to import this module. Kernels take and return arrays; tensor_functions.py passes
-PyTorch's tensors in the same fields.
+PyTorch's tensors in the same fields. Numbers are float32, ids and lengths int64, masks bool; kernels refuse arrays of
+other types.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G numbers of all gates
 (Q gates times H), L layers of the decoder, U = L − 1 layers above the first, V symbols, T steps, N and M as many or 0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.argument_checks import check_decoder, check_ids, check_shape, check_state
+from pellucid.kernels.argument_checks import check_array, check_decoder, check_ids, check_shape, check_state
 from pellucid.kernels.arithmetic import Flat, add_, gemm_add, gemm_tn
 from pellucid.kernels.attention import (
     AttentionGradients,
@@ -192,12 +192,13 @@ def unroll_decoder_numpy(
         initial_weights: Attention weights before the first step; only the location-sensitive score reads them.
 
     Raises:
-        ArgumentError: The shapes do not fit each other, a length or an id is out of range, or the score is
-            location-sensitive and `initial_weights` is None.
+        ArgumentError: An argument has a wrong type, the shapes do not fit each other, a length or an id is out of
+            range, or the score is location-sensitive and `initial_weights` is None.
     """
     check_decoder(parameters, inputs)
     rows, positions, _ = inputs.memory.shape
     check_state(parameters, InitialState(hidden, cell_state, initial_weights), rows, positions)
+    check_array("symbols", symbols, np.int64, 2)
     check_shape("symbols", symbols, (rows, symbols.shape[-1]))
     check_ids("symbols", symbols, len(parameters.projected_inputs))
     start = UnrollInputs(
