@@ -21,6 +21,9 @@ from command_line import (
 )
 from trained_runs import copy_run_folder, digits_run, make_small_config, train_to_end, write_pairs
 
+from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.evaluate import EvaluateArguments
+from pellucid.cli.predict import PredictArguments
 from pellucid.cli.sources import DecodingNotes, read_chunks
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
@@ -450,3 +453,11 @@ def test_long_symbols_are_abbreviated_in_messages(capsys: pytest.CaptureFixture[
     notes.report(has_features=False)
     message = capsys.readouterr().err
     assert f"'{'a' * 40}' × 1" in message and f"'{'b' * 39}…' × 1" in message
+
+
+@pytest.mark.parametrize(("flags", "expected"), [([], None), (["--pair-ngram"], True), (["--no-pair-ngram"], False)])
+def test_the_pair_ngram_switch_has_a_negation_and_defaults_to_the_run(flags: list[str], expected: bool | None) -> None:
+    for kind, name in ((PredictArguments, "predict"), (EvaluateArguments, "evaluate")):
+        assert parse_arguments(kind, name, ["run", "file", *flags]).pair_ngram is expected
+    assert predict(*flags, stdin="one\n").code == 0
+    assert "takes no value" in usage_error_message(predict("--pair-ngram=False", stdin="one\n"))

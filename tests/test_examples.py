@@ -264,7 +264,10 @@ def test_unused_columns_are_reported(write: Write) -> None:
     assert describe_used_columns(write('"a,a",b,c,d\n', "a.csv"), CONFIG) == expected
     assert describe_used_columns(write("a\tb\tc\n", "b.tsv"), FEATURES_CONFIG) == ""
     assert describe_used_columns(write("a\tb\n", "c.tsv"), CONFIG) == ""
-    assert describe_used_columns(write("word\tsound\tc\na\tb\tc\n", "d.tsv"), NAMED_COLUMNS_CONFIG) == ""
+    named = "the file has 3 columns; used are 'word' as source, 'sound' as target"
+    assert describe_used_columns(write("c\tword\tsound\na\tb\tc\n", "d.tsv"), NAMED_COLUMNS_CONFIG) == named
+    numbered = "the file has 3 columns; used are 'c' as source, 'word' as target"
+    assert describe_used_columns(write("c\tword\tsound\na\tb\tc\n", "d.tsv"), DataConfig(header=True)) == numbered
     assert describe_used_columns(write('{"1": "a", "2": "b", "c": "d"}\n', "e.jsonl"), CONFIG) == ""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandResult, output_lines, run_pellucid, usage_error_message
 from published_data import PUBLISHED_DATA
-from trained_runs import copy_task_run, make_small_config, training_flags, write_copy_files
+from trained_runs import copy_task_run, make_copy_examples, make_small_config, training_flags, write_copy_files
 
 from pellucid.api import train as pellucid_train
 from pellucid.config.settings import DataConfig
@@ -299,6 +299,24 @@ def test_training_requires_a_header_flag_and_saves_it(
         make_small_config({"epochs": 1}, data={"source_column": "word", "target_column": "pronunciation"}),
     )
     assert model.config.data.header is True and model.vocabularies.columns == 2
+
+
+def test_a_file_with_more_columns_names_all_of_them_and_then_those_that_are_read(tmp_path: Path) -> None:
+    """A word list with a column before the word: neither the error nor the training leaves the choice unsaid."""
+    files = TrainingFiles(tmp_path / "train.csv", tmp_path / "valid.csv")
+    for path, examples in ((files.train, make_copy_examples(30, 1)), (files.valid, make_copy_examples(8, 2))):
+        rows = [f"{number},{example.source},x,{example.target}\n" for number, example in enumerate(examples)]
+        path.write_text("id,word,note,pronunciation\n" + "".join(rows), "utf-8")
+    message = usage_error_message(run_training(*files[:2], tmp_path / "a"))
+    assert "with columns named 'id', 'word', 'note', 'pronunciation': give --header" in message
+    assert "train reads columns 1 and 2, unless --source-column NAME and --target-column NAME select others" in message
+    named = ("--source-column", "word", "--target-column", "pronunciation")
+    note = "the file has 4 columns; used are 'word' as source, 'pronunciation' as target"
+    assert f"note: {note}\n" in run_training(*files[:2], tmp_path / "a", *named).err
+    evaluated = run_pellucid("evaluate", tmp_path / "a", files.valid)
+    assert evaluated.code == 0 and f"pellucid: note: {files.valid}: {note}\n" in evaluated.err
+    unnamed = run_training(*files[:2], tmp_path / "b", "--header")
+    assert "note: the file has 4 columns; used are 'id' as source, 'word' as target\n" in unnamed.err
 
 
 def test_a_header_of_the_validation_file_only_is_reported(files_with_header: TrainingFiles, tmp_path: Path) -> None:

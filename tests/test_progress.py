@@ -19,6 +19,7 @@ from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.reporting.progress import (
     MAX_LISTED_LINES,
+    MAX_PREPARATION_SILENCE,
     MAX_SILENCE,
     MultiProgress,
     PipeSafeConsole,
@@ -222,10 +223,15 @@ def test_a_file_receives_a_line_at_least_every_thirty_seconds(stream: TextIO) ->
 def test_remaining_time_of_a_resumed_training_counts_its_own_updates() -> None:
     pace = TrainingPace(TrainingStarted(Progress(update=300, samples=3000), 1.0, 400), 50.0)
     assert pace.remaining_seconds(60.0) is None and pace.describe(60.0) == "update 300 of at most 400"
-    pace.record(make_update(320, loss=1.0))
-    assert pace.remaining_seconds(90.0) == pytest.approx(160)
-    pace.record(make_update(450))  # batches by tokens: the maximum is approximate
-    assert pace.remaining_seconds(90.0) == 0
+    pace.record(make_update(301), 300.0)  # slow: it waits for the kernels
+    assert pace.remaining_seconds(300.0) is None and "remaining" not in pace.describe(300.0)
+    pace.record(make_update(302), 310.0)  # a validation after it
+    assert pace.remaining_seconds(320.0) is None
+    pace.record(make_update(321, loss=1.0), 330.0)
+    assert pace.remaining_seconds(340.0) == pytest.approx(2 * 79)
+    assert pace.describe(340.0).endswith("loss 1.000 · 5 examples per second · at most 0:02:38 remaining")
+    pace.record(make_update(450), 340.0)  # batches by tokens: the maximum is approximate
+    assert pace.remaining_seconds(340.0) == 0
 
 
 def test_lines_are_printed_while_no_event_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,12 +240,16 @@ def test_lines_are_printed_while_no_event_arrives(tmp_path: Path, monkeypatch: p
     file, clock = tmp_path / "log", Clock()
     vocabularies = Vocabularies(make_vocabulary("abc"), make_vocabulary("xy"), make_vocabulary(""), 3, 2)
     with open(file, "w", encoding="utf-8") as stream, training_progress(stream) as reporter:
-        reporter.console.clock, reporter.console.printed_at = clock, clock()
-        clock.now += MAX_SILENCE
-        wait_for_line(file, "reading the data")
+        reporter.console.clock, reporter.console.printed_at, reporter.phase_started_at = clock, clock(), clock()
+        clock.now += MAX_PREPARATION_SILENCE
+        wait_for_line(file, "reading the data (60 s)")
         reporter.report(ModelBuilt(Path("a"), 5, vocabularies, resumed=False, compiles=True))
-        clock.now += MAX_SILENCE
-        wait_for_line(file, "compiling kernels")
+        for seconds in (60, 120):
+            clock.now += MAX_PREPARATION_SILENCE
+            wait_for_line(file, f"compiling kernels ({seconds} s)")
+        clock.now += MAX_PREPARATION_SILENCE / 2
+        reporter.print_due_line()
+        wait_for_line(file, "compiling kernels (120 s)")
     assert not [thread for thread in threading.enumerate() if thread.name == "pellucid-progress"]
 
 
@@ -257,19 +267,20 @@ def test_parallel_trainings_print_their_updates_to_a_file(stream: TextIO) -> Non
     progress = MultiProgress(console, build_progress_bars(console))
     for name in ("seed-1", "seed-2"):
         progress.report(name, TrainingStarted(Progress(), 1.0, 400))
-        progress.report(name, make_update(100))
+        progress.report(name, make_update(1))
+        progress.report(name, make_update(101))
     clock.now += MAX_SILENCE / 2
     progress.print_due_lines()
     assert written_text(stream) == ""
     clock.now += MAX_SILENCE / 2
     progress.print_due_lines()
     assert written_text(stream).splitlines() == [
-        f"{name}: update 100 of at most 400 · loss 2.000 · 33 examples per second · at most 0:01:30 remaining"
+        f"{name}: update 101 of at most 400 · loss 2.000 · 33 examples per second · at most 0:01:30 remaining"
         for name in ("seed-1", "seed-2")
     ]
     progress.report("seed-1", TrainingStopped(Progress(update=400, finished="done", best_update=400)))
     progress.report("seed-2", TrainingStopped(Progress(update=400, finished="done", best_update=400)))
-    clock.now += MAX_SILENCE
+    clock.now += MAX_PREPARATION_SILENCE
     progress.print_due_lines()
     assert written_text(stream).splitlines()[-1] == "still running"
 

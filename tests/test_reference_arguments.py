@@ -53,7 +53,6 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     examples.has_header: {"config": DATA},
     examples.count_columns: {"path": RUN.files.train, "config": DATA},
     examples.describe_used_columns: {"path": RUN.files.train, "config": DATA},
-    examples.column_note: {"path": RUN.files.train, "config": DATA},
     examples.read_grouped_examples: {"path": RUN.files.train, "config": DATA, "group": "2"},
     examples.read_sources: {"path": RUN.files.train, "config": DATA},
     examples.parse_sources: {"lines": [b"ab\n"], "name": "lines", "config": DATA},

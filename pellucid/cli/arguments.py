@@ -70,6 +70,8 @@ class ArgumentSpec(NamedTuple):
     required: bool
     targets: tuple[str, ...] = ()
     """Flags that a flag without its section stands for; empty for all others."""
+    optional: bool = False
+    """True if the default is None, the setting of the run."""
 
 
 def command_line_error(kind: type, verb: str, arguments: Sequence[str], default: object = None) -> str:
@@ -129,10 +131,11 @@ def known_flags(kind: type) -> Mapping[str, ArgumentSpec]:
 def expand_arguments(kind: type, arguments: Sequence[str]) -> list[str]:
     """Return the command line in the form that tyro reads.
 
-    A letter becomes its flag (-e becomes --training.epochs), a flag without section the flag or flags with it, and
-    --header or --no-header gets an explicit value. Positional arguments come first, because tyro does not accept flags
-    between them. If one flag sets both encoder and decoder, its two flags come before the other flags, so that
-    --encoder.* and --decoder.* override them. The separator -- is left out.
+    A letter becomes its flag (-e becomes --training.epochs), and a flag without section the flag or flags with it.
+    --header and --no-header get an explicit value, and so does a switch whose default is the setting of the run.
+    Positional arguments come first, because tyro does not accept flags between them. If one flag sets both encoder and
+    decoder, its two flags come before the other flags, so that --encoder.* and --decoder.* override them. The separator
+    -- is left out.
 
     Args:
         kind: Dataclass of the arguments.
@@ -152,9 +155,12 @@ def expand_arguments(kind: type, arguments: Sequence[str]) -> list[str]:
         if flag.kind == Header and value is None:
             has_value = bool(remaining) and remaining[0] in HEADER_CHOICES and not negated
             value = remaining.pop(0) if has_value else str(not negated).lower()
+        is_optional_switch = flag.kind is bool and flag.optional
+        if is_optional_switch and value is None:
+            value = str(not negated)
         values = _take_values(flag, remaining, flags) if value is None else []
         for name in names:
-            written = negated_flag(name) if negated and flag.kind != Header else name
+            written = negated_flag(name) if negated and flag.kind != Header and not is_optional_switch else name
             (shared if len(names) > 1 else expanded).extend(
                 [written if value is None else f"{written}={value}", *values]
             )
@@ -366,9 +372,15 @@ def _argument_spec(name: str, annotated: Any, prefix: str, required: bool) -> Ar
         return ArgumentSpec(
             display_name, unwrap_type(get_args(value_type)[0]), "repeated" if repeated else "any", flagged, required
         )
-    return ArgumentSpec(
-        display_name, value_type, "none" if value_type is bool and flagged else "one", flagged, required
-    )
+    values: Literal["none", "one"] = "none" if value_type is bool and flagged else "one"
+    return ArgumentSpec(display_name, value_type, values, flagged, required, optional=_is_optional(annotated))
+
+
+def _is_optional(kind: Any) -> bool:  # noqa: ANN401 (any type)
+    """Return whether None is a value of a type."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return get_origin(kind) in (Union, UnionType) and NoneType in get_args(kind)
 
 
 def _annotations(kind: Any) -> list[Any]:  # noqa: ANN401 (any type)

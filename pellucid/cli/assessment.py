@@ -23,7 +23,7 @@ from pellucid.data.examples import (
     STANDARD_INPUT,
     Example,
     ExampleFile,
-    column_note,
+    describe_used_columns,
     is_header_unknown,
     read_examples,
     read_grouped_examples,
@@ -270,7 +270,7 @@ def _read_pairs(
         display_name = STANDARD_INPUT if inputs.file.name == STANDARD_INPUT else inputs.file
         if note:
             print_message(f"note: {display_name}: {note}")
-        if ignored := column_note(inputs.file, data, inputs.target):
+        if inputs.target is None and (ignored := describe_used_columns(inputs.file, data)):
             print_message(f"note: {display_name}: {ignored}")
         return reading, [""] * len(reading.examples)
     if inputs.target is not None:

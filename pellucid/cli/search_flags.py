@@ -25,6 +25,7 @@ RunFolder = Annotated[Path, Positional, arg(metavar="RUN")]
 MoreRuns = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")]
 IntegerFlag = Annotated[int | None, arg(metavar="N")]
 FloatFlag = Annotated[float | None, arg(metavar="X")]
+SwitchFlag = Annotated[bool | None, arg(metavar="")]
 PathFlag = Annotated[Path | None, arg(metavar="FILE")]
 LengthNormalizationFlag = Annotated[Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}")]
 SAMPLING_FLAGS = ("temperature", "top_k", "top_p", "seed")
@@ -36,6 +37,7 @@ SEARCH_ONLY_FLAGS = (
     "length_normalization",
     "length_penalty_alpha",
     "coverage_penalty",
+    "pair_ngram",
 )
 """Flags of beam search, which --sample excludes."""
 
@@ -73,9 +75,9 @@ class SearchFlags:
     coverage_penalty: FloatFlag = None
     """Weight of the penalty on hypotheses that attend little to some source positions; 0 is off. Default:
     search.coverage_penalty of the run."""
-    pair_ngram: bool = True
-    """Rank outputs by the network and by the pair n-gram model of the run, if it has one; --no-pair-ngram ranks by the
-    network alone."""
+    pair_ngram: SwitchFlag = None
+    """Rank outputs by the network and by the pair n-gram model of the run, if there is one (--pair-ngram), or by the
+    network alone (--no-pair-ngram). Default: search.pair_ngram of the run."""
     max_length: IntegerFlag = None
     """Maximum output length in symbols; 0: 1.5 times the longest training target plus 10. At most 1,000, or 10 times
     the longest training target if that is more. Default: search.max_length of the run."""
@@ -117,8 +119,6 @@ def apply_search_flags(predictor: "Predictor", flags: SearchFlags) -> "Predictor
     """
     names = [field.name for field in msgspec.structs.fields(SearchConfig) if hasattr(flags, field.name)]
     changes = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
-    if flags.pair_ngram or not predictor.autoregressive:
-        del changes["pair_ngram"]  # the setting of the run stays
     if not changes:
         return predictor
     try:

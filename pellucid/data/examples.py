@@ -20,8 +20,8 @@ from pellucid.data.readers import (
     ColumnSelection,
     Records,
     check_column,
-    column_number,
-    count_table_columns,
+    find_columns,
+    first_table_row,
     parse_records,
     read_parallel_records,
     read_records,
@@ -101,7 +101,6 @@ def _alignment_error(source: str, target: str, tokenizers: Tokenizers) -> str:
     return ""
 
 
-COLUMN_SETTINGS = ("source_column", "target_column", "features_column")
 PAIR_ROLES = ("source", "target", "features")
 SKIP_HINT = 'data.on_bad_line = "skip" skips and counts such lines'
 
@@ -200,52 +199,42 @@ def count_columns(path: str | Path, config: DataConfig) -> int:
     Raises:
         DataError: The file cannot be read.
     """
-    path = Path(path)
+    return len(_first_row(Path(path), config))
+
+
+def _first_row(path: Path, config: DataConfig) -> Sequence[str]:
+    """Return the fields of the first record of a TSV or CSV file; empty for other formats and for pipes."""
     format = resolve_format(path, config)
-    return count_table_columns(read_lines(path), format, str(path)) if format in TABLE_FORMATS and path.is_file() else 0
+    return first_table_row(read_lines(path), format, str(path)) if format in TABLE_FORMATS and path.is_file() else ()
 
 
 @check_arguments
 def describe_used_columns(path: str | Path, config: DataConfig) -> str:
     """Describe which columns of a TSV or CSV file are used: "the file has 3 columns; used are 1 as source, …".
 
+    Columns of a file with a header have their names instead of their numbers.
+
     Args:
         path: The file.
         config: The data settings.
 
     Returns:
-        The description; "" if all columns are used, the settings define a header or select a column by name, or the
-        file has another format.
+        The description; "" if all columns are used, or the file has another format.
 
     Raises:
-        DataError: The file cannot be read.
+        DataError: The file cannot be read, or its header lacks a selected column.
         ConfigError: A configured column is invalid.
     """
     path = Path(path)
-    selected = _selected_columns(config, PAIR_ROLES).selected
-    if config.header is True or None in map(column_number, selected.values()):
+    columns, first = _selected_columns(config, PAIR_ROLES), _first_row(path, config)
+    if len(first) <= len(set(columns.selected.values())):
         return ""
-    width = count_columns(path, config)
-    used = ", ".join(f"{column} as {role}" for role, column in selected.items())
-    return f"the file has {width} columns; used are {used}" if width > len(set(selected.values())) else ""
-
-
-@check_arguments
-def column_note(path: str | Path, config: DataConfig, target_path: str | Path | None = None) -> str:
-    """Return `describe_used_columns`; "" if a setting selects columns, or the files are parallel.
-
-    Args:
-        path: The file.
-        config: The data settings.
-        target_path: The file of targets, if the files are parallel.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
-    path = Path(path)
-    target_path = None if target_path is None else Path(target_path)
-    are_columns_set = any(getattr(config, name) != getattr(DataConfig(), name) for name in COLUMN_SETTINGS)
-    return "" if are_columns_set or target_path is not None else describe_used_columns(path, config)
+    if columns.header is True:
+        names = [quote(first[position]) for position in find_columns(columns, first, str(path))]
+    else:
+        names = list(columns.selected.values())
+    used = ", ".join(f"{name} as {role}" for role, name in zip(columns.selected, names, strict=True))
+    return f"the file has {len(first)} columns; used are {used}"
 
 
 @check_arguments

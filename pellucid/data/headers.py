@@ -36,6 +36,12 @@ MAX_LINES = 1000
 HEADER_FLAGS_HINT = (
     "give --header (data.header = true) if it names the columns, --no-header (data.header = false) if it is an example"
 )
+COLUMN_FLAGS_HINT = (
+    "; train reads columns 1 and 2, unless --source-column NAME and --target-column NAME select others "
+    "(data.source_column, data.target_column)"
+)
+MAX_LISTED_NAMES = 20
+"""Maximum number of column names in a message, and maximum length of each."""
 READ_AS_EXAMPLE = "it is read as an example (use --header if it names the columns)"
 
 
@@ -67,11 +73,21 @@ def check_header_names(fields: Sequence[str], location: str) -> None:
     """
     names = dict.fromkeys(field for field in fields if is_column_name(field))
     if len(names) > 1 and 2 * len(names) >= len(fields) and len(set(fields)) == len(fields):
-        first_name, second_name, *_ = map(quote, names)
+        listed = list_names(fields)
         raise HeaderError(
-            f"{location}: the first line looks like a header, with columns named {first_name} and {second_name}: "
-            f"{HEADER_FLAGS_HINT}"
+            f"{location}: the first line looks like a header, with columns named {listed}: {HEADER_FLAGS_HINT}"
+            + (COLUMN_FLAGS_HINT if len(fields) > 2 else "")
         )
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return column names for a message, abbreviated; "none" if there are none.
+
+    Args:
+        names: The names.
+    """
+    shown = [quote(name, MAX_LISTED_NAMES + 1) for name in names[:MAX_LISTED_NAMES]]
+    return ", ".join(shown + ["…"] * (len(names) > MAX_LISTED_NAMES)) or "none"
 
 
 def check_header_cells(cells: Sequence[tuple[str, ...]], location: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import DataConfig, Format, Header
-from pellucid.data.headers import check_header_names, is_column_name, name_note
+from pellucid.data.headers import check_header_names, is_column_name, list_names, name_note
 from pellucid.data.lines import (
     MAX_LINE_BYTES,
     RecordError,
@@ -30,8 +30,6 @@ from pellucid.files import repeated_key
 
 MAX_COLUMN_NUMBER = 2**20
 """Maximum number of a column that a setting may select."""
-MAX_LISTED_NAMES = 20
-"""Maximum number of column names in a message, and maximum length of each."""
 
 
 class BadLine(NamedTuple):
@@ -233,7 +231,7 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
     if number is not None:
         if number <= len(names):
             return number - 1
-        raise RecordError(f"no column {number} (data.{role}_column) among {_list_names(names)}")
+        raise RecordError(f"no column {number} (data.{role}_column) among {list_names(names)}")
     if names.count(column) == 1:
         return names.index(column)
     if column in names:
@@ -241,7 +239,7 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
             f"{names.count(column)} columns are named {quote(column)} (data.{role}_column): choose one by its number"
         )
     raise RecordError(
-        f"no column {quote(column)} (data.{role}_column) among {_list_names(names)}{suggest(column, names)}"
+        f"no column {quote(column)} (data.{role}_column) among {list_names(names)}{suggest(column, names)}"
     )
 
 
@@ -325,12 +323,6 @@ def _column_positions(columns: ColumnSelection, name: str) -> list[int]:
     return positions
 
 
-def _list_names(names: Sequence[str]) -> str:
-    """Return column names for a message, abbreviated."""
-    shown = [quote(name, MAX_LISTED_NAMES + 1) for name in names[:MAX_LISTED_NAMES]]
-    return ", ".join(shown + ["…"] * (len(names) > MAX_LISTED_NAMES)) or "none"
-
-
 MAX_CSV_FIELD = 2**31 - 1
 """Maximum field size that the csv module accepts on every system."""
 PARQUET_BATCH_ROWS = 2**13
@@ -362,8 +354,8 @@ def tsv_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> 
     return select_columns(_split_rows(lines, name, lambda text: text.split("\t")), columns, name, "tabs")
 
 
-def count_table_columns(lines: Iterable[bytes], format: Format, name: str) -> int:
-    """Return the number of columns of the first readable, non-blank record of TSV or CSV; 0 if there is none.
+def first_table_row(lines: Iterable[bytes], format: Format, name: str) -> Sequence[str]:
+    """Return the fields of the first readable, non-blank record of TSV or CSV; empty if there is none.
 
     Args:
         lines: The lines.
@@ -374,7 +366,7 @@ def count_table_columns(lines: Iterable[bytes], format: Format, name: str) -> in
         DataError: A CSV record exceeds `MAX_LINE_BYTES`.
     """
     rows = _csv_rows(lines, name) if format == "csv" else _split_rows(lines, name, lambda text: text.split("\t"))
-    return next((len(row.fields) for row in rows if isinstance(row, Record) and row.fields), 0)
+    return next((row.fields for row in rows if isinstance(row, Record) and row.fields), ())
 
 
 def source_line_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:

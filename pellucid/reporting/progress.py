@@ -1,7 +1,7 @@
 """Training progress in the terminal, for one training or several in parallel.
 
 A terminal shows a progress bar with speed and remaining time. Elsewhere, for instance in a file, a line is printed at
-least every `MAX_SILENCE` seconds.
+least every `MAX_SILENCE` seconds, before the first update at least every `MAX_PREPARATION_SILENCE` seconds.
 """
 
 import sys
@@ -34,6 +34,10 @@ MAX_LISTED_LINES = 5
 """Maximum number of listed bad lines."""
 MAX_SILENCE = 30.0
 """Maximum number of seconds without a line, if the stream is not a terminal."""
+MAX_PREPARATION_SILENCE = 60.0
+"""The same before the first update, while a training reads its data and compiles kernels."""
+MIN_PACE_UPDATES = 5
+"""Number of updates of this process, after the first, from which the remaining time is estimated."""
 POLL_SECONDS = 1.0
 """Seconds between two checks whether a line is due."""
 
@@ -106,10 +110,13 @@ class PipeSafeConsole(Console):
         self.clock = clock
         self.printed_at = clock()
 
-    @property
-    def line_is_due(self) -> bool:
-        """True if no line was printed for so long that the next check might be too late."""
-        return self.clock() - self.printed_at >= MAX_SILENCE - POLL_SECONDS
+    def line_is_due(self, max_silence: float = MAX_SILENCE) -> bool:
+        """Return whether no line was printed for so long that the next check might be too late.
+
+        Args:
+            max_silence: Maximum number of seconds without a line.
+        """
+        return self.clock() - self.printed_at >= max_silence - POLL_SECONDS
 
     def report(self, line: str) -> None:
         """Print one line, with control characters replaced and without markup.
@@ -160,27 +167,32 @@ class TrainingPace:
         self.start = start
         self.started_at = now
         self.progress = start.progress
+        self.first_progress = start.progress
+        """Progress at `started_at`."""
 
-    def record(self, event: UpdateCompleted | ValidationCompleted) -> None:
-        """Record the progress.
+    def record(self, event: UpdateCompleted | ValidationCompleted, now: float) -> None:
+        """Record the progress. The pace is measured from the end of the first update, which is slower than the others.
 
         Args:
             event: Event of the training.
+            now: Time in seconds.
         """
+        if self.first_progress is self.start.progress and event.progress.update > self.first_progress.update:
+            self.first_progress, self.started_at = event.progress, now
         self.progress = event.progress
 
     def remaining_seconds(self, now: float) -> float | None:
-        """Return the seconds until the maximum number of updates, at the mean speed since the start.
+        """Return the seconds until the maximum number of updates, at the mean speed since the first update.
 
         Args:
             now: Time in seconds.
 
         Returns:
-            The seconds, validations included; None before the first update.
+            The seconds, validations included; None before `MIN_PACE_UPDATES` updates more than the first.
         """
-        done = self.progress.update - self.start.progress.update
+        done = self.progress.update - self.first_progress.update
         left = max(0, self.start.updates - self.progress.update)
-        return (now - self.started_at) / done * left if done else None
+        return (now - self.started_at) / done * left if done >= min(MIN_PACE_UPDATES, left + 1) else None
 
     def describe(self, now: float) -> str:
         """Return the number of updates, the loss, the speed and the remaining time as text.
@@ -190,10 +202,11 @@ class TrainingPace:
         """
         parts = [f"update {self.progress.update:,} of at most {self.start.updates:,}"]
         remaining, seconds = self.remaining_seconds(now), now - self.started_at
-        if remaining is not None:
+        if self.progress.update > self.start.progress.update:
             parts.append(f"loss {self.progress.training_loss:.3f}")
+        if remaining is not None:
             if seconds > 0:
-                samples = self.progress.samples - self.start.progress.samples
+                samples = self.progress.samples - self.first_progress.samples
                 parts.append(f"{samples / seconds:,.0f} examples per second")
             parts.append(f"at most {format_duration(remaining)} remaining")
         return " · ".join(parts)
@@ -224,12 +237,20 @@ class ProgressReporter:
         self.task: TaskID | None = None
         self.phase = "reading the data"
         """What the training does before its first update."""
+        self.phase_started_at = console.clock()
         self.pace: TrainingPace | None = None
 
     def print_due_line(self) -> None:
-        """Print the state of the training if no line was printed for about `MAX_SILENCE` seconds."""
-        if self.console.line_is_due:
-            self._print_line(self.pace.describe(self.console.clock()) if self.pace else self.phase)
+        """Print the state of the training if no line was printed for about `MAX_SILENCE` seconds.
+
+        Before the first update it is what the training does and for how long, after `MAX_PREPARATION_SILENCE` seconds.
+        """
+        now = self.console.clock()
+        if self.pace is not None:
+            if self.console.line_is_due():
+                self._print_line(self.pace.describe(now))
+        elif self.console.line_is_due(MAX_PREPARATION_SILENCE):
+            self._print_line(f"{self.phase} ({now - self.phase_started_at:,.0f} s)")
 
     def report(self, event: RunEvent) -> None:
         """Print an event as a line or more. An update moves the bar, or prints a line if one is due without a terminal.
@@ -295,6 +316,7 @@ class ProgressReporter:
         if event.compiles:
             self._print_line(compilation_note())
         self.phase = "compiling kernels" if event.compiles else "preparing the first update"
+        self.phase_started_at = self.console.clock()
 
     def _report_start(self, event: TrainingStarted) -> None:
         """Print the maximum number of updates and show the progress bar."""
@@ -305,7 +327,7 @@ class ProgressReporter:
     def _report_step(self, event: UpdateCompleted) -> None:
         """Update the progress bar."""
         if self.pace is not None:
-            self.pace.record(event)
+            self.pace.record(event, self.console.clock())
         if not self.console.is_terminal:
             self.print_due_line()
         if self.task is not None:
@@ -349,7 +371,7 @@ def compilation_note() -> str:
     folder is available.
     """
     frequency = "once, for this machine" if cache_folder() else "for every run, without a cache folder"
-    return f"compiling kernels {frequency}: the first update takes up to a minute"
+    return f"compiling kernels {frequency}: the first update takes a minute or two of a core"
 
 
 def format_scores(task: TaskName, metrics: Mapping[str, float], short: bool = False) -> str:
@@ -403,8 +425,9 @@ class MultiProgress:
 
     def print_due_lines(self) -> None:
         """Print the state of each training if no line was printed for about `MAX_SILENCE` seconds."""
-        if self.console.line_is_due:
-            now, paces = self.console.clock(), dict(self.paces)
+        paces = dict(self.paces)
+        if self.console.line_is_due(MAX_SILENCE if paces else MAX_PREPARATION_SILENCE):
+            now = self.console.clock()
             for name, pace in paces.items():
                 self.print_line(f"{name}: {pace.describe(now)}")
             if not paces:
@@ -439,10 +462,10 @@ class MultiProgress:
                 )
                 self.paces[name] = TrainingPace(event, self.console.clock())
             case UpdateCompleted() if name in self.tasks:
-                self.paces[name].record(event)
+                self.paces[name].record(event, self.console.clock())
                 self.bars.update(self.tasks[name], completed=event.progress.update)
             case ValidationCompleted() if name in self.tasks:
-                self.paces[name].record(event)
+                self.paces[name].record(event, self.console.clock())
                 self.bars.update(
                     self.tasks[name],
                     completed=event.progress.update,

@@ -15,7 +15,14 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.config.settings import Config, DataConfig
 from pellucid.data.corpus import CorpusError, EncodedCorpus, ReadingReport, map_corpus, write_corpus
-from pellucid.data.examples import Example, column_note, count_columns, has_header, is_header_unknown, read_examples
+from pellucid.data.examples import (
+    Example,
+    count_columns,
+    describe_used_columns,
+    has_header,
+    is_header_unknown,
+    read_examples,
+)
 from pellucid.data.headers import HeaderError, check_shared_header, header_note
 from pellucid.data.readers import BadLine, resolve_format
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
@@ -208,14 +215,15 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path | Non
     overlap = f"{num_shared:,} of {len(validation_examples):,} examples are also in {files.train}" if num_shared else ""
     count = len(training_examples) if corpus is None else corpus.encoded.source.num_sequences
     header = _header_note(training_examples, validation_examples, files, config) if corpus is None else ""
-    ignored = column_note(files.train, config, files.train_target) if corpus is None else ""
+    has_columns = corpus is None and not files.train_target
+    ignored = describe_used_columns(files.train, config) if has_columns else ""
     train_note, (train, valid, train_target, valid_target) = "; ".join(filter(None, [note, header, ignored])), digests
     num_valid, bad_valid, blank_valid = len(validation_examples), valid_file.bad, valid_file.blank
     reads = (
         FileRead(files.train, count, bad, blank, train_note, files.train_target, train, train_target),
         FileRead(files.valid, num_valid, bad_valid, blank_valid, overlap, files.valid_target, valid, valid_target),
     )
-    columns = count_columns(files.train, config) if corpus is None and not files.train_target else 0
+    columns = count_columns(files.train, config) if has_columns else 0
     return TrainingData(
         key,
         ReadingReport(tuple(bad), blank, num_shared),
