@@ -391,7 +391,7 @@ def test_a_part_is_present_unless_it_is_empty_or_the_default() -> None:
     }
     assert not any(is_present for _, is_present in present_fields("constraints", Constraints()))
     assert dict(present_fields("constraints", Constraints(required=np.ones(1, np.int64))))["constraints.required"]
-    assert ("search.beam_size", 1) in settings_of("search", make_config({}).search)
+    assert ("search.beam_size", 5) in settings_of("search", make_config({}).search)
 
 
 def test_a_subclass_does_not_inherit_its_kind() -> None:
