@@ -42,6 +42,8 @@ API_PACKAGES = (
     *("reporting", "viewer", "tuning"),
 )
 """Packages with a page of their own. bench, recipes and cli are documented by their subcommands."""
+CHECKED_PACKAGES = ("decoding", "inspection")
+"""Packages whose pages list only functions that check their arguments: only other modules call the others."""
 
 
 def copy_pages() -> None:
@@ -159,7 +161,25 @@ def api_pages() -> None:
         for path in sorted(folder.glob("*.py")):
             if path.stem != "__init__":
                 lines.append(f"::: pellucid.{package}.{path.stem}\n    options:\n      heading_level: 2\n")
+                if package in CHECKED_PACKAGES and (internal := internal_functions(path)):
+                    lines[-1] += f'      filters: ["!^_", "!^({"|".join(internal)})$"]\n'
         write_page(f"reference/api/{package}.md", lines)
+
+
+def internal_functions(path: Path) -> list[str]:
+    """Return the functions of a module that do not check their arguments and are no public names.
+
+    Args:
+        path: The module's file.
+    """
+    functions = [node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.FunctionDef)]
+    return [
+        function.name
+        for function in functions
+        if not function.name.startswith("_")
+        and function.name not in pellucid._HOMES
+        and "check_arguments" not in map(ast.unparse, function.decorator_list)
+    ]
 
 
 def build() -> int:

@@ -1,6 +1,7 @@
 """Links, recipes and test files that the documents name exist."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,20 @@ def test_every_test_file_in_a_workflow_exists() -> None:
     workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
     named = {name for path in workflows for name in re.findall(r"tests/\w+\.py", path.read_text("utf-8"))}
     assert named and [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_reference_pages_list_only_functions_that_check_their_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: they listed functions for other modules, which fail inside for arguments of a wrong type."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    build_site = import_module("build_site")
+    monkeypatch.setattr(build_site, "PAGES", tmp_path)
+    build_site.api_pages()
+    for package, internal, shown in (
+        ("decoding", ("score_targets", "suppressed_symbols"), ("load_lexicon", "combine_transducers")),
+        ("inspection", ("build_replays", "gates_of", "mean_components"), ("attribute", "pca", "trace_states")),
+    ):
+        page = (tmp_path / "reference" / "api" / f"{package}.md").read_text("utf-8")
+        left_out = {name for names in re.findall(r'"!\^\(([\w|]+)\)\$"', page) for name in names.split("|")}
+        assert left_out >= {*internal} and left_out.isdisjoint(shown)

@@ -17,12 +17,12 @@ from pellucid.data.examples import Example
 from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.trace import Trace
-from pellucid.errors import ArgumentError, ConfigError, InputError
+from pellucid.errors import ArgumentError, ConfigError, InputError, RunError
 from pellucid.inspection import attribution
 from pellucid.inspection.attribution import attribute
 from pellucid.inspection.distributions import entropy, kl_divergence, step_distributions
 from pellucid.inspection.permutation import permute_attention
-from pellucid.inspection.replay import build_replays, start_replay
+from pellucid.inspection.replay import _float_arrays, build_replays, start_replay
 from pellucid.inspection.score_decomposition import decompose_scores
 from pellucid.inspection.state_space import (
     Separation,
@@ -326,6 +326,34 @@ def test_traces_with_unknown_symbols_are_accepted() -> None:
     assert trace.unknown == (1,) and trace.unknown_target == (1,)
     assert step_distributions(MODEL, [trace])[0].shape[0] == 3
     assert attribute(MODEL, trace).occlusion.shape == (3, 2)
+
+
+@pytest.mark.parametrize("call", TRACE_FUNCTIONS)
+def test_the_default_device_meta_is_refused(call: Callable[[Any, Trace], Any]) -> None:
+    """Regression test: it raised PyTorch's `RuntimeError` about a tensor on an unexpected device."""
+    with torch.device("meta"), pytest.raises(RunError, match=r'^torch.s default device is "meta"'):
+        call(MODEL, TRACE)
+
+
+SINGLE = make_transducer(double=False)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *TRACE_FUNCTIONS,
+        lambda model, trace: nearest_states(collect_states(model, [trace]).encoder, np.arange(1.0, SIZE + 1), 3),
+        lambda model, trace: nearest_states(STATES.encoder, np.arange(1.0, SIZE + 1), 3),
+    ],
+)
+def test_results_do_not_depend_on_autocast(call: Callable[[Any, Trace], Any]) -> None:
+    """Regression test: PyTorch computed in bfloat16, which neither NumPy nor the kernels read (`TypeError`)."""
+    (trace,) = make_traces(SINGLE, PAIRS[2:3])
+    expected = [array.tolist() for array in _float_arrays(call(SINGLE, trace))]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert [array.tolist() for array in _float_arrays(call(SINGLE, trace))] == expected
+        assert torch.is_autocast_enabled("cpu")
+    assert expected
 
 
 EMPTY_TRACE = replace(

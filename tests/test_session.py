@@ -33,6 +33,7 @@ import pellucid
 from pellucid.config.settings import Config
 from pellucid.config.toml import load_config
 from pellucid.data.examples import Example
+from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import DataError, RunError
 from pellucid.inspection.attribution import attribute
 from pellucid.training import session
@@ -171,6 +172,32 @@ def test_training_under_autocast_is_refused(tmp_path: Path) -> None:
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(RunError, match=r"^torch\.autocast is active, but"):
         train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1}))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_predictions_do_not_depend_on_autocast(members: int) -> None:
+    """Regression test: PyTorch computed in bfloat16, which neither NumPy nor the kernels read (`TypeError`)."""
+    model = load([copy_task_run().run] * members if members > 1 else copy_task_run().run)
+    examples = [Example("abca", "cba"), Example("b", "b")]
+    sources = [example.source for example in examples]
+
+    def results() -> list[tuple[str, list[float], list[list[float]]]]:
+        """Return the outputs of all methods, with their log-probabilities and attention weights."""
+        traces = [*model.predict(sources), *model.force(examples)]
+        traces += [
+            trace
+            for each in (*model.nbest(sources, 2), *model.sample(sources, SamplingConfig(samples=2)))
+            for trace in each
+        ]
+        return [(trace.output, trace.log_probabilities.tolist(), trace.attention.tolist()) for trace in traces]
+
+    expected = results()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert results() == expected
+        assert (
+            load(copy_task_run().run).predict(sources)[0].output == load(copy_task_run().run).predict(sources)[0].output
+        )
+        assert torch.is_autocast_enabled("cpu")
 
 
 def test_prediction_with_the_default_device_meta_is_refused() -> None:

@@ -1,7 +1,9 @@
 """A vocabulary maps symbols to ids by frequency and back; invalid files are refused."""
 
+import inspect
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,28 @@ def test_invalid_sequences_are_refused(sequences: Any, message: str) -> None:  #
 def test_exceptions_of_an_iterator_of_sequences_are_passed_on() -> None:
     with pytest.raises(ZeroDivisionError):
         build_vocabulary(([str(1 // number)] for number in (1, 0)), 1)
+
+
+class FailingContainer:
+    """A container whose iterator cannot be created."""
+
+    def __iter__(self) -> Iterator[list[str]]:
+        raise KeyError("no iterator")
+
+
+class FailingClass(FailingContainer):
+    """A container whose class cannot be asked for, either."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # noqa: ANN401
+        raise KeyError("no class")
+
+
+@pytest.mark.parametrize("kind", [FailingContainer, FailingClass])
+def test_a_container_whose_methods_raise_is_refused(kind: type[FailingContainer]) -> None:
+    """Regression test: the exception of the container was passed on."""
+    with pytest.raises(ArgumentError, match=r"^sequences: expected an iterable of sequences of symbols, got "):
+        inspect.unwrap(build_vocabulary)(kind(), 1)  # without the checks of the tests, which ask for the class
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ from pellucid.decoding.streaming import ExampleChunk, Prefix, Result, decode_chu
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
-from pellucid.model.device import check_process
+from pellucid.model.device import check_process, disable_autocast
 from pellucid.model.network import EncoderDecoder, Network, has_source_features
 
 Prefixes = Iterable[Prefix] | None
@@ -607,6 +607,7 @@ class Predictor(ABC):
         check_process(device)
         with (
             torch.inference_mode(),
+            disable_autocast(device),
             self.evaluation_mode(),
             disable_kernels_unless_worth_loading(len(order) * request.hypotheses, device.type),
         ):

@@ -27,6 +27,7 @@ from pellucid.decoding.trace import UNKNOWN, Trace, checked_fields
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
+from pellucid.model.device import check_process, disable_autocast
 from pellucid.model.memory import DecoderState, Step
 
 MAX_REPLAY_POSITIONS = 2**15
@@ -251,14 +252,23 @@ def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
 def evaluation_context(transducer: Predictor, hypotheses: int) -> Iterator[None]:
     """Disable dropout of a model within the block, and use compiled CPU kernels only where they are faster.
 
-    Gradients are not disabled; `torch.inference_mode` does this.
+    A surrounding `torch.autocast` has no effect on the block. Gradients are not disabled; `torch.inference_mode` does
+    this.
 
     Args:
         transducer: The model.
         hypotheses: Number of hypotheses that are decoded within the block, which decides whether to load kernels.
+
+    Raises:
+        RunError: A forked process cannot use the GPU of the model, or torch's default device is "meta".
     """
     device = next(transducer.network.parameters()).device
-    with transducer.evaluation_mode(), disable_kernels_unless_worth_loading(hypotheses, device.type):
+    check_process(device)
+    with (
+        disable_autocast(device),
+        transducer.evaluation_mode(),
+        disable_kernels_unless_worth_loading(hypotheses, device.type),
+    ):
         yield
 
 

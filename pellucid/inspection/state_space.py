@@ -17,6 +17,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import check_finite
 from pellucid.inspection.states import empty_states, trace_states
+from pellucid.model.device import disable_autocast
 
 
 class PrincipalPlane(NamedTuple):
@@ -230,7 +231,8 @@ def nearest_states(states: StateVectors, vector: Float[np.ndarray, " D"], count:
     if not len(states.vectors) or not count:
         return []
     direction = torch.from_numpy(_unit_vectors(vector)).float()
-    cosines = (states.vectors @ direction).clamp(-1, 1)
+    with disable_autocast(states.vectors.device):
+        cosines = (states.vectors @ direction).clamp(-1, 1)
     order = cosines.sort(descending=True, stable=True).indices[:count].tolist()
     return [NearestState(int(states.traces[row]), int(states.positions[row]), float(cosines[row])) for row in order]
 

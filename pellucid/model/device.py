@@ -1,7 +1,8 @@
 """Device, threads and precision of the network."""
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache, partial
 
 import torch
@@ -184,6 +185,19 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
         precision: "bf16" (bfloat16), or "float32", with which the context changes nothing.
     """
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+@contextmanager
+def disable_autocast(device: torch.device) -> Iterator[None]:
+    """Compute within the block in the types of the tensors, whether or not the caller has entered `torch.autocast`.
+
+    Args:
+        device: Device of the network; autocast is disabled for it and for the CPU.
+    """
+    with ExitStack() as stack:
+        for kind in {"cpu", device.type}:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 def rng_devices(device: torch.device) -> list[int]:
