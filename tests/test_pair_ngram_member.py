@@ -221,3 +221,14 @@ def test_a_search_tree_is_shared_by_all_outputs(
             assert trace.lattice is not None
             path = [trace.lattice.symbols[node] for node in trace.lattice.path()]
             assert path == list(trace.target) or trace.lattice.leaf == -1
+
+
+def test_the_share_of_an_output_falls_with_its_rank(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
+) -> None:
+    """The share is that of the score that ranks, so the first output is never the less probable one."""
+    lists = with_weight(transducer, pair_ngram, 0.6).hypotheses(examples, 3)
+    assert any(traces[0].score < traces[1].score for traces in lists if len(traces) > 1), "the network prefers another"
+    for traces in lists:
+        shares = [trace.probability or 0.0 for trace in traces]
+        assert shares == sorted(shares, reverse=True) and sum(shares) == pytest.approx(1)
