@@ -15,8 +15,11 @@ from command_line import CommandResult, output_lines, run_pellucid, usage_error_
 from report_documents import read_report, section_titles, select_parts
 from trained_runs import copy_run_folder, digits_run, shared_folder, write_pairs
 
-from pellucid.data.examples import Example
+from pellucid.data.examples import Example, read_examples
 from pellucid.data.synthetic import spelled_digits
+from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
+from pellucid.training.pair_ngram_file import SavedPairNgram, save_pair_ngram
+from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportExamples
 
 PAIRS = spelled_digits(60, 1, 5, seed=9)
@@ -333,3 +336,19 @@ def test_unread_columns_are_reported(tmp_path: Path) -> None:
     result = evaluate(file)
     assert result.code == 0
     assert result.err == f"pellucid: note: {file}: the file has 4 columns; used are 1 as source, 2 as target\n"
+
+
+def test_outputs_that_a_pair_ngram_model_ranked_are_counted(tmp_path: Path) -> None:
+    """The switch of the command line leaves the model of a run out."""
+    run = copy_run_folder(digits_run().run, tmp_path / "run")
+    predictor = load(run)
+    examples = read_examples(digits_run().files.train, predictor.config.data).examples
+    fitted = fit_pair_ngram_predictor(examples, predictor.tokenizers, predictor.vocabularies)
+    assert fitted is not None
+    save_pair_ngram(run / "pair_ngram.safetensors", SavedPairNgram(fitted.model, 0.5))
+    counts = []
+    for flags in ((), ("--pair-ngram",), ("--no-pair-ngram",)):
+        result = run_pellucid("evaluate", run, digits_run().files.valid, "--json", *flags)
+        counts.append(json.loads(result.out)["ranked_with_pair_ngram"])
+    assert counts[0] == counts[1] > 0 and counts[2] == 0
+    assert "ranked with pair ngram" in run_pellucid("evaluate", run, digits_run().files.valid).out

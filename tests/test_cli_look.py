@@ -54,6 +54,22 @@ def test_limit_bounds_the_shown_examples() -> None:
     assert "shown" not in look("-", "--max-examples", 4, stdin=b"one\ntwo\nsix\n").err
 
 
+def test_terminal_shows_wrong_outputs_first_with_the_expected_ones(tmp_path: Path) -> None:
+    outputs = [trace.output for trace in load(digits_run().run).predict(["one", "two", "nine two"])]
+    path, sources = tmp_path / "pairs.tsv", tmp_path / "sources.tsv"
+    path.write_text(f"one\t{outputs[0]}\ntwo\t7x\nnine two\t{outputs[2]}\n", "utf-8")
+    result = look(path, "--terminal", "--max-examples", 2)
+    assert re.findall("^.* → ", result.out, re.MULTILINE) == ["two → ", "one → "]
+    assert result.out.count("wrong, expected: ") == 1 and "\nwrong, expected: 7x\n" in result.out
+    assert "pairs.tsv: 1 of the first 3 outputs are wrong; these are shown first" in result.err
+    assert "2 of 3 sources are shown" in result.err
+    result = look(path, "--terminal", "--max-examples", 1)
+    assert result.out.count(" → ") == 1 and "1 of the first 2 outputs" in result.err
+    sources.write_text("one\ntwo\n", "utf-8")
+    result = look(sources, "--terminal")
+    assert "wrong" not in result.out + result.err and result.out.count(" → ") == 2
+
+
 def test_terminal_shows_the_validation_file_by_default(tmp_path: Path) -> None:
     by_default, with_file = look("--terminal"), look(digits_run().files.valid, "--terminal")
     assert by_default == with_file and by_default.code == 0 and by_default.out.count(" → ") == 10

@@ -285,8 +285,8 @@ def test_nbest_lists_have_a_line_per_input_line() -> None:
     stdin = "one\n\nnine two\n"
     lists = load(digits_run().run).nbest(["one", "", "nine two"], 3)
     rows = [line.split("\t") for line in output_lines(predict("--nbest", 3, "--output-format", "tsv", stdin=stdin).out)]
-    assert [(int(r[0]), int(r[1]), r[4]) for r in rows] == [
-        (line, trace.rank, trace.output) for line, traces in enumerate(lists, 1) for trace in traces
+    assert [(int(r[0]), int(r[1]), r[4], r[5]) for r in rows] == [
+        (line, trace.rank, trace.output, trace.text) for line, traces in enumerate(lists, 1) for trace in traces
     ]
     assert sum(float(row[2]) for row in rows) == pytest.approx(3, abs=1e-4)
     text = output_lines(predict("--nbest", 3, stdin=stdin).out)

@@ -60,6 +60,22 @@ def test_the_commands_of_the_task_guide_run(tmp_path: Path) -> None:
         assert expected in stdout
 
 
+def test_the_commands_that_hold_pairs_out_split_a_file_with_a_header(tmp_path: Path) -> None:
+    (script,) = SHELL_BLOCKS.findall((ROOT / "docs" / "guides" / "data.md").read_text("utf-8"))
+    rows = [f"{number},w{number},x y" for number in range(1500)]
+    (tmp_path / "words.csv").write_text("\n".join(["id,word,pronunciation", *rows, ""]), "utf-8")
+    contents = []
+    for _ in range(2):
+        run_script(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path)
+        contents.append([(tmp_path / f"{name}.csv").read_text("utf-8") for name in ("train", "valid", "test")])
+    assert contents[0] == contents[1]
+    parts = [text.splitlines() for text in contents[0]]
+    assert [len(part) for part in parts] == [701, 401, 401]
+    assert {part[0] for part in parts} == {"id,word,pronunciation"}
+    held_out = [row for part in parts for row in part[1:]]
+    assert sorted(held_out) == sorted(rows) and held_out[:700] != rows[:700]
+
+
 def exec_guide_code(name: str, module: ModuleType) -> dict[str, Any]:
     """Return the namespace of a module after the marked code of the page that extends it."""
     (code,) = PYTHON_BLOCKS.findall((ROOT / "docs" / "extend" / name).read_text("utf-8"))

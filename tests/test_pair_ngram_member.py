@@ -271,3 +271,14 @@ def test_models_of_other_arrays_are_refused(pair_ngram: PairNgramPredictor) -> N
     for source, count in (([-1], 1), ([1], 0), ([1], 2000)):
         with pytest.raises(ArgumentError):
             model.nbest(source, count)
+
+
+def test_the_share_of_an_output_falls_with_its_rank(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
+) -> None:
+    """The share is that of the score that ranks, so the first output is never the less probable one."""
+    lists = with_weight(transducer, pair_ngram, 0.6).hypotheses(examples, 3)
+    assert any(traces[0].score < traces[1].score for traces in lists if len(traces) > 1), "the network prefers another"
+    for traces in lists:
+        shares = [trace.probability or 0.0 for trace in traces]
+        assert shares == sorted(shares, reverse=True) and sum(shares) == pytest.approx(1)

@@ -15,12 +15,12 @@ from trained_runs import (
 )
 
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import RunError
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted, TrainingStopped
-from pellucid.training.pair_ngram_training import uses_pair_ngram
 from pellucid.training.run_folder import PAIR_NGRAM, load, read_log
 from pellucid.training.training_data import TrainingFiles
 

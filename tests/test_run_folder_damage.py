@@ -716,3 +716,18 @@ def test_snapshots_with_other_tensor_types_are_refused(run: Path) -> None:
                 with pytest.raises(RunError, match=r"\.safetensors (is not a|holds)"):
                     read_snapshots(run)
             path.write_bytes(content)
+
+
+def test_a_copy_without_the_pair_ngram_model_warns(run: Path) -> None:
+    """A folder that was copied for prediction has no log that says that the training wrote the model."""
+    text = (run / "config.toml").read_text("utf-8")
+    before_search, _, search = text.rpartition("[search]")
+    (run / "config.toml").write_text(
+        before_search.replace("pair_ngram = false", "pair_ngram = true") + "[search]" + search
+    )
+    load(run)  # an unfinished training has no weight yet
+    (run / "log.jsonl").unlink()
+    with pytest.warns(UserWarning, match=r"pair_ngram\.safetensors is missing: outputs are ranked by"):
+        load(run)
+    (run / "config.toml").write_text(text, "utf-8")
+    load(run)

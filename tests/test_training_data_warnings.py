@@ -47,6 +47,27 @@ def test_targets_that_the_model_cannot_produce_are_counted(pointer_generator: bo
     assert warnings == ([] if pointer_generator else [expected])
 
 
+@pytest.mark.parametrize(
+    ("targets", "warns"),
+    [
+        (["k a t", "d ɔ ɡ", "aɪ"], False),
+        (["k a t", "d ɔ ɡ", "h aʊ s", "t͡ʃ ɪ p", "aɪ"], True),
+        (["K AE1 T", "D AO1 G"], True),
+        (["the cat sat", "a dog ran off", "it was a house"], False),
+        (["cat", "dog"], False),
+        (["hat gesehen", "ist gegangen"], False),
+    ],
+)
+def test_symbols_between_spaces_that_are_split_into_characters_are_reported(targets: list[str], warns: bool) -> None:
+    train = [Example("abc", target) for target in targets]
+    warnings = find_data_warnings("transduce", train, train)
+    assert len(warnings) == warns
+    if warns:
+        assert warnings[0].startswith(f"targets such as {targets[0]!r} seem to be symbols between spaces")
+        assert warnings[0].endswith("consider --target-symbols words")
+    assert find_data_warnings("tag", [Example("abc", "A B C")] * 2, [Example("abc", "A B C")]) == []
+
+
 def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("ab\tA\n" * 20, "utf-8")
     (tmp_path / "dev.tsv").write_text("ab\tB\n" * 5, "utf-8")

@@ -339,6 +339,9 @@ def test_the_probabilities_of_an_nbest_list_sum_to_one(settings: dict[str, Any])
         assert [trace.rank for trace in traces] == list(range(1, len(traces) + 1))
         assert all(trace.attention.shape == (len(trace.target), len(text)) for trace in traces)
         assert [trace.search_score is None for trace in traces] == [len(settings) < 2 or not text] * len(traces)
+        scores = [trace.score if trace.search_score is None else trace.search_score for trace in traces]
+        shares = np.exp(np.array(scores) - max(scores))
+        assert probabilities == pytest.approx((shares / shares.sum()).tolist(), rel=1e-5)
     for traces, most_probable in zip(lists, transducer.nbest(texts, 4, top_mass=0.6), strict=True):
         assert [trace.output for trace in most_probable] == [trace.output for trace in traces[: len(most_probable)]]
         mass = sum(trace.probability or 0 for trace in most_probable)

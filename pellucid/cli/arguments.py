@@ -345,7 +345,8 @@ def _required_error(flags: Iterable[ArgumentSpec], given_flags: set[str], positi
     required = [flag for flag in flags if flag.required and flag.values != "any"]  # the subcommand checks empty lists
     missing_positionals = [flag.name for flag in required if not flag.flagged][len(positionals) :]
     names = [*missing_positionals, *(flag.name for flag in required if flag.flagged and flag.name not in given_flags)]
-    return f"{_join_words(names, 'and')} {'is' if len(names) == 1 else 'are'} required" if names else ""
+    hint = VALID_HINT if "--valid" in names else ""
+    return f"{_join_words(names, 'and')} {'is' if len(names) == 1 else 'are'} required{hint}" if names else ""
 
 
 def _argument_specs(kind: Any, prefix: str, default: object) -> Iterator[ArgumentSpec]:  # noqa: ANN401 (a dataclass or a struct)
@@ -566,6 +567,13 @@ def _header_spec() -> PrimitiveConstructorSpec[Any]:
         str_from_instance=lambda value: [str(value).lower()],
         choices=HEADER_CHOICES,
     )
+
+
+VALID_HINT = (
+    ": --valid is a file of pairs that are not in the training file, a few hundred held out of the same data; "
+    "docs/guides/data.md shows how to split a file"
+)
+"""What a missing --valid needs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,7 +88,8 @@ class AssessmentResults(NamedTuple):
 
     runs: list[Assessment]
     counts: list[dict[str, int]]
-    """For each run: lines, bad lines, blank lines, unknown source symbols, and outputs cut at the maximum length."""
+    """For each run: lines, bad lines, blank lines, unknown source symbols, outputs cut at the maximum length, and
+    outputs that were ranked with the pair n-gram model."""
     seconds: list[float]
     """Wall-clock time of decoding of each run."""
     bad_lines: list[BadLine]
@@ -323,6 +324,7 @@ def _counts(reading: ExampleFile, decoded: DecodedExamples) -> dict[str, int]:
         "blank_lines": reading.blank,
         "unknown_symbols": sum(len(trace.unknown) for trace in best),
         "cut_outputs": sum(not trace.finished for trace in best),
+        "ranked_with_pair_ngram": sum(trace.pair_ngram_score is not None for trace in best),
     }
 
 

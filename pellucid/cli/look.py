@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import tyro
 
@@ -23,6 +23,7 @@ from pellucid.errors import DataError, InputError
 from pellucid.files import check_writable, write_text
 
 if TYPE_CHECKING:
+    from pellucid.decoding.predictor import Predictor
     from pellucid.decoding.trace import Trace
     from pellucid.viewer.inputs import ViewedFile, ViewedRun
     from pellucid.viewer.page_contents import PageData
@@ -51,7 +52,7 @@ class LookArguments:
     """Write a file instead of starting a server: the page as .html (works offline), or the first example as .png, .svg,
     .json or .tex."""
     terminal: bool = False
-    """Show the outputs in the terminal. Excludes --export."""
+    """Show outputs in the terminal; of pairs, the wrong ones first, with the expected output. Excludes --export."""
     target: Path | None = None
     """File of targets, one per line, if FILE holds sources only."""
     header: Header = "auto"
@@ -162,7 +163,7 @@ def _export(args: LookArguments, path: Path) -> None:
 
         write_text(path, export_page(_assemble_page(args, served=False).contents))
     else:
-        (trace,), _ = _decode_first(args, 1)
+        (trace,) = _decode_first(args, 1)
         trace.save(path)
 
 
@@ -232,12 +233,15 @@ def _print_traces(args: LookArguments) -> None:
     """Print outputs and attention weights to the terminal."""
     from pellucid.reporting.terminal import attention_caption, render_trace, shade_legend
 
+    predictor, data = _load_one_run(args)
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not args.ascii
     width = args.width or shutil.get_terminal_size((120, 24)).columns
     max_examples = MAX_PRINTED_EXAMPLES if args.max_examples is None else args.max_examples
-    traces, num_remaining = _decode_first(args, max_examples)
-    for trace in traces:
-        print(render_trace(trace, width=width, color=color, ascii_only=args.ascii), end="\n\n")
+    outputs, num_remaining = _decode_for_terminal(args, predictor, data, max_examples)
+    traces = [output.trace for output in outputs]
+    for trace, expected in outputs:
+        picture = render_trace(trace, width=width, color=color, ascii_only=args.ascii, expected=expected)
+        print(picture, end="\n\n")
     if not traces[0].per_position:  # tags have no attention weights
         print(shade_legend(color=color, ascii_only=args.ascii))
     print(attention_caption(traces[0]))
@@ -249,8 +253,67 @@ def _print_traces(args: LookArguments) -> None:
         print_message(f"{len(traces):,} sources are shown, and no more are read; raise --max-examples to show more")
 
 
-def _decode_first(args: LookArguments, limit: int) -> "tuple[list[Trace], int]":
-    """Decode the first examples; return their traces and the number of remaining examples."""
+class _TerminalOutput(NamedTuple):
+    """An output in the terminal, with the expected one if it is wrong."""
+
+    trace: "Trace"
+    expected: str | None = None
+
+
+def _decode_for_terminal(
+    args: LookArguments, predictor: "Predictor", data: DataConfig, limit: int
+) -> tuple[list[_TerminalOutput], int]:
+    """Decode examples, and return their outputs and the number of examples that are not shown.
+
+    If there are references, the outputs are the first wrong ones, and then the first correct ones; no more examples are
+    decoded than needed. Else the sources are the first ones.
+    """
+    from pellucid.evaluation.assessment import score_traces
+
+    file = _read_pairs(args, data)
+    if file is None:
+        examples, num_remaining = _first_sources(args, data, limit)
+        return [_TerminalOutput(trace) for trace in predictor.trace(examples)], num_remaining
+    if file.note:
+        print_message(f"{file.name}: {file.note}")
+    wrong, right, num_decoded = list[_TerminalOutput](), list[_TerminalOutput](), 0
+    for example, trace in zip(file.examples, predictor.trace(iter(file.examples)), strict=False):
+        num_decoded += 1
+        if score_traces([trace], [[example.target]], predictor.tokenizers)[0].exact:
+            right.append(_TerminalOutput(trace))
+        else:
+            wrong.append(_TerminalOutput(trace, example.target))
+        if len(wrong) == limit:
+            break
+    print_message(f"{file.name}: {len(wrong):,} of the first {num_decoded:,} outputs are wrong; these are shown first")
+    shown = [*wrong, *right][:limit]
+    return shown, len(file.examples) - len(shown)
+
+
+def _read_pairs(args: LookArguments, data: DataConfig) -> "ViewedFile | None":
+    """Return the pairs of FILE or of the validation file of the run; None if FILE has sources only or is a pipe."""
+    from pellucid.viewer.inputs import find_validation_file, has_only_sources, read_example_file
+
+    if args.file is None:
+        file, target = find_validation_file(args.runs[0])
+        return read_example_file(file, data, target)
+    if not args.file.is_file() or (args.target is None and has_only_sources(args.file, data)):
+        return None
+    return read_example_file(args.file, data, args.target)
+
+
+def _decode_first(args: LookArguments, limit: int) -> "list[Trace]":
+    """Decode the first examples, and return their traces."""
+    predictor, data = _load_one_run(args)
+    if args.file is not None:
+        return predictor.trace(_first_sources(args, data, limit)[0])
+    pairs = _read_pairs(args, data)
+    assert pairs is not None, "the run has a validation file"
+    return predictor.trace(pairs.examples[:limit])
+
+
+def _load_one_run(args: LookArguments) -> "tuple[Predictor, DataConfig]":
+    """Return the predictor of the one run, and the data settings of FILE."""
     from pellucid.model.device import use_threads
     from pellucid.training.run_folder import load
 
@@ -259,20 +322,7 @@ def _decode_first(args: LookArguments, limit: int) -> "tuple[list[Trace], int]":
     predictor = load(args.runs[0], args.device)
     predictor = predictor if args.beam_size is None else predictor.with_beam(args.beam_size)
     use_threads(predictor.config.threads)
-    data = _data_config(args, predictor.config.data)
-    examples, num_remaining = (
-        _validation_examples(args, data, limit) if args.file is None else _first_sources(args, data, limit)
-    )
-    return predictor.trace(examples), num_remaining
-
-
-def _validation_examples(args: LookArguments, data: DataConfig, limit: int) -> tuple[list[Example], int]:
-    """Return the first examples of the validation file of the run, and the number of remaining ones."""
-    from pellucid.viewer.inputs import find_validation_file, read_example_file
-
-    file, target = find_validation_file(args.runs[0])
-    examples = read_example_file(file, data, target).examples
-    return examples[:limit], max(0, len(examples) - limit)
+    return predictor, _data_config(args, predictor.config.data)
 
 
 def _first_sources(args: LookArguments, data: DataConfig, limit: int) -> tuple[list[Example], int]:

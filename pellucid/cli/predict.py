@@ -210,15 +210,19 @@ def _format_outputs(traces: Sequence[Trace], item: InputLine, kind: OutputFormat
         case "text":
             return ["\t".join(escape_text(trace.output) for trace in traces)]
         case "tsv":
-            return [_format_tsv_row(trace, number) for trace in traces] or [f"{number}\t0\t\t\t"]
+            return [_format_tsv_row(trace, number) for trace in traces] or [f"{number}\t0\t\t\t\t"]
         case "jsonl":
             return [f"[{','.join(trace.to_json() for trace in traces)}]" if traces else _format_error(item)]
 
 
 def _format_tsv_row(trace: Trace, number: int) -> str:
-    """Return one of several outputs as TSV; probabilities are normalized over the list, except for samples."""
+    """Return one of several outputs as TSV: number, rank, share of the list, log-probability, output, source.
+
+    A sample has its own probability instead of a share.
+    """
     probability = trace.probability if trace.probability is not None else exp(trace.score)
-    return f"{number}\t{trace.rank}\t{probability:.6f}\t{trace.score:.6f}\t{escape_text(trace.output)}"
+    numbers = f"{number}\t{trace.rank}\t{probability:.6f}\t{trace.score:.6f}"
+    return f"{numbers}\t{escape_text(trace.output)}\t{escape_text(trace.text)}"
 
 
 def _format_error(item: InputLine) -> str:

@@ -185,6 +185,20 @@ def get_task_settings(name: str) -> TaskSettings:
     return built_in if built_in is not None else get_registered_task(name).settings
 
 
+def uses_pair_ngram(config: Config) -> bool:
+    """Return whether a training fits a pair n-gram model: for sequences of known symbols, without features.
+
+    Args:
+        config: Configuration of the training.
+    """
+    return (
+        config.training.pair_ngram
+        and get_task_settings(config.task).autoregressive
+        and not config.data.features_column
+        and not config.decoder.pointer_generator
+    )
+
+
 def add_task(task: RegisteredTask) -> None:
     """Register a task in this process, in place of a registered one of the same name.
 

@@ -22,9 +22,10 @@ def outputs_to_top_mass(traces: Sequence[Trace], top_mass: float) -> list[Trace]
         top_mass: Probability mass, from 0 to 1. The first output is always returned; 1 returns all.
 
     Returns:
-        Copies of the traces. Their field `probability` is exp(`score`), normalized over all of `traces`.
+        Copies of the traces. Their field `probability` is exp(s) normalized over all of `traces`, where s is the score
+        that ranked them: `search_score` if they have it, else the log-probability.
     """
-    scores = np.array([trace.score for trace in traces])
+    scores = np.array([trace.score if trace.search_score is None else trace.search_score for trace in traces])
     shares = np.exp(scores - scores.max())
     shares /= shares.sum()
     before = shares.cumsum() - shares

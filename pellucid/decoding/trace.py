@@ -119,7 +119,8 @@ class Trace:
     rank: int = 1
     """Rank among the outputs of its source, or number of the sample, from 1."""
     probability: float | None = None
-    """exp(`score`) normalized over the n-best list; for a sample from a lexicon, 1 / number of entries; else None."""
+    """In an n-best list: share of the output, exp(s) normalized over the list, where s is the score that ranked it
+    (`search_score` if given, else `score`); for a sample from a lexicon, 1 / number of entries; else None."""
     search_score: float | None = None
     """Score that ranked the output, if the settings normalize it by length or by coverage, or if a pair n-gram model
     took part; else None."""

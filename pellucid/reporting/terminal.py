@@ -89,22 +89,27 @@ def attention_caption(trace: Trace) -> str:
 
 
 @check_arguments
-def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
+def render_trace(
+    trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False, expected: str | None = None
+) -> str:
     """Return a trace as text for the terminal, without a final newline.
 
-    The text has source, output and probability, notes (such as unknown symbols), and the attention matrix, in panels if
-    it is too wide; for tags, a line of symbol, tag and probability each. Control characters and escape sequences in the
-    trace are replaced by visible signs.
+    The text has source, output and probability, the expected output if it is another, notes (such as unknown symbols),
+    and the attention matrix, in panels if it is too wide; for tags, a line of symbol, tag and probability each. Control
+    characters and escape sequences in the trace are replaced by visible signs.
 
     Args:
         trace: The trace.
         width: Maximum width in terminal columns; less than 40 counts as 40.
         color: Whether to draw weights as 24-bit background colors instead of characters.
         ascii_only: Whether to use ASCII only.
+        expected: Expected output of a wrong one; None if the output is correct, or if there is no reference.
     """
     characters = _ASCII if ascii_only else _UNICODE
     width = max(width, 40)
     lines = list(_headline(trace, characters, width))
+    if expected is not None:
+        lines += wrap_columns(f"wrong, expected: {characters.text(expected)}", width)
     for note in _trace_notes(trace, characters):
         lines += wrap_columns(note, width)
     if trace.target:

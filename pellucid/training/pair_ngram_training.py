@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.config.settings import Config
-from pellucid.config.task_settings import get_task_settings
+from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.pair_ngram_member import (
@@ -32,20 +31,6 @@ from pellucid.training.run_folder import PAIR_NGRAM, load
 
 MAX_SOURCES = 1000
 """Maximum number of validation sources that decide the weight; of more, evenly spaced ones are taken."""
-
-
-def uses_pair_ngram(config: Config) -> bool:
-    """Return whether a training fits a pair n-gram model: for sequences of known symbols, without features.
-
-    Args:
-        config: Configuration of the training.
-    """
-    return (
-        config.training.pair_ngram
-        and get_task_settings(config.task).autoregressive
-        and not config.data.features_column
-        and not config.decoder.pointer_generator
-    )
 
 
 class FittedPairNgram(NamedTuple):

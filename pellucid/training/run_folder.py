@@ -14,6 +14,7 @@ snapshots/            at each validation, the outputs of four examples and the e
 import json
 import os
 import time
+import warnings
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -27,6 +28,7 @@ from msgspec import Meta
 
 from pellucid.argument_checks import check_arguments, convert_argument
 from pellucid.config.settings import Config, DataConfig, Device
+from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.config.toml import config_differences, load_saved_config, missing_settings, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.decoding.pair_ngram_member import PairNgramMember
@@ -184,8 +186,14 @@ def _with_pair_ngram(predictor: Predictor, folder: Path) -> Predictor:
     if not isinstance(predictor, Transducer):
         return predictor
     if not file_exists(folder / PAIR_NGRAM):
+        path, config = folder / PAIR_NGRAM, predictor.config
+        # A folder without a log is a copy for prediction: a training writes the log before the first model.
+        if uses_pair_ngram(config) and config.search.pair_ngram and not file_exists(folder / LOG):
+            warnings.warn(
+                f"{path} is missing: outputs are ranked by the network alone; copy it too if the training wrote it",
+                stacklevel=2,
+            )
         if any(record["event"] == "interpolated" for record in read_log(folder)):
-            path = folder / PAIR_NGRAM
             raise RunError(f"{path} is missing: restore the file, or give the training command again, which writes it")
         return predictor
     saved = load_pair_ngram(folder / PAIR_NGRAM, predictor.vocabularies)

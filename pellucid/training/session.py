@@ -85,7 +85,7 @@ class ModelBuilt(NamedTuple):
     resumed: bool
     """True if the training continues from a checkpoint."""
     compiles: bool = False
-    """True if CPU kernels are compiled before the first update, which takes up to a minute."""
+    """True if CPU kernels are compiled before the first update, which takes one to two minutes of a core."""
     coverage: tuple[EmbeddingCoverage, ...] = ()
     """Coverage of the vocabularies by pretrained embeddings; empty without such embeddings, and if resumed."""
     warnings: tuple[str, ...] = ()

@@ -35,6 +35,11 @@ from pellucid.model.network import Network, require_encoder_decoder
 from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
 
+MIN_SPACED_SHARE = 0.8
+"""Minimum share of texts with a space if the parts between spaces are symbols."""
+MAX_SYMBOL_LENGTH = 2.5
+"""Maximum mean number of characters of such symbols; words of running text are longer."""
+
 
 def check_vocabularies(vocabularies: Vocabularies, config: Config) -> None:
     """Check that `data.min_count` leaves symbols to learn from; a pointer-generator needs no target symbols.
@@ -55,10 +60,12 @@ def check_vocabularies(vocabularies: Vocabularies, config: Config) -> None:
 
 
 def data_warnings(predictor: Predictor, validation_examples: Sequence[Example]) -> Iterator[str]:
-    """Yield at most two warnings: all training examples have one label, or validation targets cannot be produced.
+    """Yield warnings about data on which a training cannot succeed, or hardly.
 
-    The first concerns classification tasks only. A target cannot be produced if it has a symbol outside the vocabulary,
-    other than the ignored tag; a pointer-generator is not checked, since it may copy the symbol from the source.
+    All training examples of a classification have one label; a side is split into characters, but has spaces between
+    short symbols, as phones have; or validation targets cannot be produced. A target cannot be produced if it has a
+    symbol outside the vocabulary, other than the ignored tag; a pointer-generator is not checked, since it may copy the
+    symbol from the source.
 
     Args:
         predictor: The model, for its configuration, vocabularies and tokenizers.
@@ -71,6 +78,13 @@ def data_warnings(predictor: Predictor, validation_examples: Sequence[Example]) 
     if (label := get_task(config.task).labels.label) and len(target_symbols) == 1:
         only = quote(next(iter(target_symbols)))
         yield f"every training example has the same {label}, {only}: there is nothing to learn"
+    for side, mode in (("source", config.data.source_symbols), ("target", config.data.target_symbols)):
+        spaced = _spaced_symbols([getattr(example, side) for example in validation_examples])
+        if mode == "characters" and spaced:
+            yield (
+                f"{side}s such as {quote(spaced)} seem to be symbols between spaces, but they are split into "
+                f"characters, of which the space is one: consider --{side}-symbols words"
+            )
     if not config.decoder.pointer_generator:
         tokenize, target_symbols = predictor.tokenizers.target.split, target_symbols | {config.data.ignored_tag}
         unknown = [
@@ -82,6 +96,15 @@ def data_warnings(predictor: Predictor, validation_examples: Sequence[Example]) 
             others = " or others" if len(set(unknown)) > 1 else ""
             reason = f"no training target contains {quote(unknown[0])}{others}"
             yield f"{len(unknown):,} of {len(validation_examples):,} validation examples cannot be right: {reason}"
+
+
+def _spaced_symbols(texts: Sequence[str]) -> str:
+    """Return the first text with a space if most texts are short symbols between spaces, such as phones; else ""."""
+    spaced = [text for text in texts if len(text.split()) > 1]
+    symbols = [symbol for text in spaced for symbol in text.split()]
+    if len(spaced) < MIN_SPACED_SHARE * len(texts) or not symbols:
+        return ""
+    return spaced[0] if sum(map(len, symbols)) <= MAX_SYMBOL_LENGTH * len(symbols) else ""
 
 
 class EmbeddingCoverage(NamedTuple):

@@ -398,7 +398,7 @@ def read_example_file(path: Path, data: DataConfig, target: Path | None = None) 
     for file in (path, target):
         if file is not None and file.is_fifo():
             raise DataError(f"{file} is a pipe, but look reads its input several times: write it to a file first")
-    if target is None and _has_only_sources(path, data):
+    if target is None and has_only_sources(path, data):
         return sources_without_targets(path.name, read_sources(path, data), data)
     reading = read_examples(path, msgspec.structs.replace(data, on_bad_line="skip"), target)
     if reading.bad and data.on_bad_line == "stop":
@@ -464,8 +464,13 @@ def blank_line_note(lines: int) -> str:
     return f"{lines:,} blank {'line' if lines == 1 else 'lines'} skipped" if lines else ""
 
 
-def _has_only_sources(path: Path, data: DataConfig) -> bool:
-    """Return whether the first line is a source and no pair."""
+def has_only_sources(path: Path, data: DataConfig) -> bool:
+    """Return whether the first line of a file is a source and no pair.
+
+    Args:
+        path: The file.
+        data: Data settings of the run.
+    """
     if data.input_format == "text":
         return True
     first = next(iter(read_pairs(path, data)), None)
