@@ -632,7 +632,7 @@ class MonotonicAttention(Attention):
 
 
 def expected_stop(probabilities: Float[Tensor, "R S"], previous_weights: Float[Tensor, "R S"]) -> Float[Tensor, "R S"]:
-    """Return α_s = p_s Π_{l < s} (1 − p_l) Σ_{k ≤ s} α'_k / Π_{l < k} (1 − p_l) for all positions at once.
+    """Return `α_s = p_s Π_{l < s} (1 − p_l) Σ_{k ≤ s} α'_k / Π_{l < k} (1 − p_l)` for all positions at once.
 
     Args:
         probabilities: p.
