@@ -1,19 +1,23 @@
 """Build the documentation site in build/site, from docs/, docstrings, settings and the help of the command line.
 
-Run with: make docs. Every warning, such as a broken link, is an error. The site works offline, its search included.
+Run with: make docs. Every warning is an error, and so is a dead link or a request to another server: the site works
+offline, its search included.
 """
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout, suppress
+from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 from typing import get_args
 from unittest.mock import patch
+from urllib.parse import unquote
 
 import pellucid
 from pellucid.cli import main
@@ -24,10 +28,21 @@ from pellucid.config.toml import size_preset, to_toml
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "build" / "docs"
 """Folder of all pages, copied and generated; zensical.toml names it."""
-COPIED_SUFFIXES = {".md", ".svg", ".png"}
-ROOT_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
-"""Files of the root that are pages of the site, and their names there."""
-SITE_LINKS = {"](docs/": "](", "](LICENSE)": "](licenses.md)", **{f"]({a})": f"]({b})" for a, b in ROOT_PAGES.items()}}
+SITE = ROOT / "build" / "site"
+"""Folder of the built site."""
+COPIED_SUFFIXES = {".md", ".svg", ".png", ".ipynb"}
+ROOT_PAGES = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "LICENSE": "licenses.md",
+    "pellucid/__init__.py": "reference/api/pellucid.md",
+    "pellucid/cli/subcommands.py": "reference/commands.md",
+    "pellucid/config/settings.py": "reference/settings.md",
+}
+"""Files outside docs/, and the pages of the site that stand for them."""
+LINK = re.compile(r"(?<=\]\()[^()#\s]+")
+"""Target of a link in Markdown, without its anchor."""
 SECTIONS = {
     "": ("General", "Keys before the first table of a TOML file."),
     "data": ("data", "Reading and tokenization. The flags have no prefix."),
@@ -47,18 +62,71 @@ CHECKED_PACKAGES = ("decoding", "inspection")
 
 
 def copy_pages() -> None:
-    """Copy the pages of docs/ with their pictures, and the pages of the root."""
+    """Copy the pages of docs/ with their pictures and notebooks, and the pages of the root."""
     shutil.rmtree(PAGES, ignore_errors=True)
-    for path in (ROOT / "docs").rglob("*"):
+    sources: set[Path] = set()
+    for path in sorted((ROOT / "docs").rglob("*")):
         if path.is_file() and path.suffix in COPIED_SUFFIXES:
             copy = PAGES / path.relative_to(ROOT / "docs")
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
+            if path.suffix == ".md":
+                copy.write_text(adapt_links(path, copy, sources), "utf-8")
+            else:
+                shutil.copyfile(path, copy)
     for source, page in ROOT_PAGES.items():
-        text = (ROOT / source).read_text("utf-8")
-        for old, new in SITE_LINKS.items():
-            text = text.replace(old, new)
-        (PAGES / page).write_text(text, "utf-8")
+        if source.endswith(".md"):
+            (PAGES / page).write_text(adapt_links(ROOT / source, PAGES / page, sources), "utf-8")
+    for path in sorted(sources):
+        write_page(source_page(path), [f"# {path.name}\n", "~~~~python", path.read_text("utf-8").rstrip(), "~~~~"])
+
+
+def adapt_links(path: Path, copy: Path, sources: set[Path]) -> str:
+    """Return the text of a page in which links to files of the repository lead to pages of the site.
+
+    Args:
+        path: The page in the repository.
+        copy: The page in the folder of pages.
+        sources: Receives the source files to which the page links and which need a page.
+    """
+
+    def adapt(match: re.Match[str]) -> str:
+        target = (path.parent / match[0]).resolve()
+        if "://" in match[0] or not target.exists():
+            return match[0]  # the check of the built site reports a dead link
+        page, _, anchor = page_of(target).partition("#")
+        if page == source_page(target):
+            sources.add(target)
+        relative = Path(os.path.relpath(PAGES / page, copy.parent)).as_posix()
+        return f"{relative}#{anchor}" if anchor else relative
+
+    return LINK.sub(adapt, path.read_text("utf-8"))
+
+
+def page_of(path: Path) -> str:
+    """Return the page of the site for a file or package of the repository, with an anchor where it has one.
+
+    Args:
+        path: Existing file or folder of the repository.
+    """
+    name = path.relative_to(ROOT).as_posix()
+    if name in ROOT_PAGES:
+        return ROOT_PAGES[name]
+    if name.startswith("docs/"):
+        return name.removeprefix("docs/")
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    if parts[0] == "pellucid" and parts[1] in API_PACKAGES:
+        anchor = "#" + ".".join(parts) if len(parts) > 2 else ""
+        return f"reference/api/{parts[1]}.md{anchor}"
+    return source_page(path)
+
+
+def source_page(path: Path) -> str:
+    """Return the name of the page that shows a source file.
+
+    Args:
+        path: File of the repository.
+    """
+    return f"source/{path.relative_to(ROOT).as_posix()}.md"
 
 
 def write_page(name: str, lines: Sequence[str]) -> None:
@@ -182,23 +250,77 @@ def internal_functions(path: Path) -> list[str]:
     ]
 
 
+class PageLinks(HTMLParser):
+    """Anchors of an HTML page, the links and pictures on it, and the files that it loads."""
+
+    def __init__(self, page: Path) -> None:
+        """Read a page.
+
+        Args:
+            page: HTML file.
+        """
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(page.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Record the anchors and addresses of a tag."""
+        values = {name: value or "" for name, value in attrs}
+        self.anchors |= {values[name] for name in ("id", "name") if name in values}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        if tag == "link" and values.get("rel") in ("stylesheet", "icon") and "href" in values:
+            self.loaded.append(values["href"])
+        if "src" in values:
+            self.loaded.append(values["src"])
+
+
+def site_faults(site: Path) -> list[str]:
+    """Return the dead links of a built site and its requests to other servers, one per entry.
+
+    Args:
+        site: Folder of the HTML pages.
+    """
+    pages = {path.resolve(): PageLinks(path) for path in sorted(site.rglob("*.html"))}
+    faults = []
+    for path, page in pages.items():
+        if path.name == "404.html":
+            continue  # its addresses start at the address of the site, which is not known here
+        name = path.relative_to(site.resolve()).as_posix()
+        faults += [f"{name}: loads {address}" for address in page.loaded if re.match(r"(\w+:)?//", address)]
+        for link in dict.fromkeys([*page.links, *page.loaded]):
+            if re.match(r"//|[a-z]+:", link):
+                continue
+            target, _, anchor = link.partition("#")
+            file = (path.parent / unquote(target)).resolve() if target else path
+            if not file.is_file():
+                faults.append(f"{name}: no such file: {link}")
+            elif anchor and file in pages and unquote(anchor) not in pages[file].anchors:
+                faults.append(f"{name}: no such anchor: {link}")
+    return faults
+
+
 def build() -> int:
     """Write all pages and build the site.
 
     Returns:
-        Exit code: that of the site generator, or 1 if a docstring does not fit its signature.
+        Exit code: that of the site generator, or 1 if a docstring does not fit its signature or a link is dead.
     """
     copy_pages()
     write_page("reference/settings.md", list(settings_page()))
     write_page("reference/commands.md", list(commands_page()))
     api_pages()
-    command = [Path(sys.executable).with_name("zensical"), "build", "--clean", "--strict"]
+    command: list[str | Path] = [Path(sys.executable).with_name("zensical"), "build", "--clean", "--strict"]
     process = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     print(process.stdout, end="")
+    faults = site_faults(SITE)
+    print(*faults, sep="\n", end="\n" if faults else "")
     # The site generator prints faults of docstrings without counting them as warnings.
-    return process.returncode or int("griffe:" in process.stdout)
+    return process.returncode or int("griffe:" in process.stdout or bool(faults))
 
 
 if __name__ == "__main__":

@@ -9,14 +9,32 @@ import pytest
 from pellucid.recipes.catalog import RECIPES
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_to_files_lead_to_existing_files(document: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text("utf-8"))
-    files = [target for target in targets if "://" not in target]  # of a clone: pages of docs/reference are generated
+    files = [target for target in targets if "://" not in target]
     assert [target for target in files if not (document.parent / target).exists()] == []
+
+
+def heading_anchors(document: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    text = re.sub(r"^(```|~~~).*?^\1", "", document.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_to_headings_lead_to_existing_headings(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", document.read_text("utf-8"))
+    dead = []
+    for target, anchor in links:
+        page = document.parent / target if target else document
+        if "://" not in target and page.suffix == ".md" and anchor not in heading_anchors(page):
+            dead.append(f"{target}#{anchor}")
+    assert dead == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -131,7 +131,8 @@ for name, network in networks.items():
 # All parameters are connected. The exponents of the second table, drawn below, differ by much more than those of the
 # first. The decoder's LSTM and the query projection have tiny gradients: at initialization all encoder states are
 # similar and all weights are small, so the query has nearly no effect yet. This is why accuracy with attention rises
-# late ([lesson 3](3-attention.md)).
+# late ([lesson 3](3-attention.md)). In the equations of that lesson, `query_projection` is W, `key_projection` is U and
+# `energy` is v.
 
 # %%
 names, norms = [name for name, _ in parameters], gradient_norms(networks["with attention"], batch)

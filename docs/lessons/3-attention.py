@@ -9,11 +9,15 @@
 # The encoder is that of lesson 2, but all its states are kept, one per letter. At each target position the decoder
 # scores every state, normalizes the scores to weights that sum to one, and computes the weighted mean, the *context*.
 #
-# * score: e_s = vᵀ tanh(W h_{t−1} + U m_s), with m_s the encoder's state at letter s
-# * weights: α = softmax(e)
-# * context: z_t = Σ_s α_s m_s
-# * state: h_t = LSTM(z_t, h_{t−1}), h_0 = 0
-# * symbol: softmax(V z_t + b)
+# * score: e_ts = vᵀ tanh(W s_{t−1} + U h_s)
+# * weights: α_t = softmax(e_t)
+# * context: c_t = Σ_s α_ts h_s
+# * decoder state: s_t = LSTM(c_t, s_{t−1}), s_0 = 0
+# * symbol: softmax(W_o c_t + b)
+#
+# h_s is the encoder state at letter s, and s_t the decoder state at target position t. The *query* is the decoder state
+# s_{t−1}, the *key* of a letter is U h_s, and v is the *energy* vector. In the code, W is `query_projection`, U is
+# `key_projection` and v is `energy`. The [glossary](../glossary.md#symbols) has all symbols.
 #
 # This is exactly the decoder of the 2016 notebook. Three of its properties are unusual. The output layer reads the
 # context alone, so the state acts only through the attention weights. No output symbol is fed back. And attention
@@ -105,7 +109,7 @@ axes = figure.add_subplot()
 drawn_parameters = {
     "decoder.attention.query_projection.weight": "query: W",
     "decoder.attention.key_projection.weight": "key: U",
-    "output.weight": "output: V",
+    "output.weight": "output: W_o",
 }
 for (name, label), color in zip(drawn_parameters.items(), ("#1f5fc0", "#15803d", "#c2410c"), strict=True):
     axes.plot(list(norms), [values[names.index(name)] for values in norms.values()], color=color, label=label)

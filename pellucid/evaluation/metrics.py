@@ -342,7 +342,7 @@ def hamming_distance(output: Sequence[str], reference: Sequence[str]) -> int:
 def number_symbols(one: Sequence[str], other: Sequence[str]) -> tuple[list[int], list[int]]:
     r"""Return two sequences with symbols replaced by numbers.
 
-    Rapidfuzz compares strings by hashes, in which "" and "\\0" are equal; it compares numbers exactly.
+    Rapidfuzz compares strings by hashes, in which "" and `"\0"` are equal; it compares numbers exactly.
 
     Args:
         one: The first sequence.

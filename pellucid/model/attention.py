@@ -1,7 +1,11 @@
 """Attention: contexts and weights from a memory and queries.
 
 B batch, S source positions, K queries a source, R = B·K all queries, D memory, H hidden units of the query, A attention
-units. Each source of the memory serves K consecutive queries: one in training and in greedy search, one for each
+units. The query q is a decoder state: s_{t−1} if attention precedes the cell, s_t if it follows. h_s is the encoder
+state at source position s, e_s its score, α_s its weight, and c = Σ_s α_s h_s the context. In the additive scores W is
+`query_projection`, U and b are `key_projection`, and v is `energy`.
+
+Each source of the memory serves K consecutive queries: one in training and in greedy search, one for each
 hypothesis in a beam, so that no search copies a memory.
 
 A new attention is a subclass of `Attention`, or of `ScoredAttention` where it has a score, an entry in `ATTENTIONS`,
@@ -152,7 +156,7 @@ class ScoredAttention(Attention):
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Return the contexts Σ α_s h_s and α = softmax(e).
+        """Return the contexts Σ_s α_s h_s and α = softmax(e).
 
         Args:
             query: Decoder state of each hypothesis; those of a source are consecutive.
@@ -412,7 +416,7 @@ class LocationSensitiveAttention(Attention):
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Return the contexts Σ α_s h_s and α = softmax(e). The next step reads a forced α like any other.
+        """Return the contexts Σ_s α_s h_s and α = softmax(e). The next step reads a forced α like any other.
 
         Args:
             query: Decoder state of each hypothesis; those of a source are consecutive.
@@ -632,7 +636,7 @@ class MonotonicAttention(Attention):
 
 
 def expected_stop(probabilities: Float[Tensor, "R S"], previous_weights: Float[Tensor, "R S"]) -> Float[Tensor, "R S"]:
-    """Return α_s = p_s Π_{l < s} (1 − p_l) Σ_{k ≤ s} α'_k / Π_{l < k} (1 − p_l) for all positions at once.
+    """Return `α_s = p_s Π_{l < s} (1 − p_l) Σ_{k ≤ s} α'_k / Π_{l < k} (1 − p_l)` for all positions at once.
 
     Args:
         probabilities: p.

@@ -13,7 +13,7 @@ from pellucid.model.recurrence import Inputs, run_rnn
 
 
 class RepeatedCode(nn.Module):
-    """h_t = GRU(code, h_{t−1}) from h_0 = 0: the code is the input of every step.
+    """s_t = GRU(code, s_{t−1}) from s_0 = 0: the code is the input of every step.
 
     References:
         Cho et al. 2014, section 2.2, without the previous symbol as an input.
@@ -41,7 +41,7 @@ class RepeatedCode(nn.Module):
 
 
 class InitialCode(nn.Module):
-    """h_t = GRU(nothing, h_{t−1}) from h_0 = code, or W code if their sizes differ: the code is read once.
+    """s_t = GRU(nothing, s_{t−1}) from s_0 = code, or W code if their sizes differ: the code is read once.
 
     References:
         Sutskever et al. 2014, section 2, without the previous symbol as an input.

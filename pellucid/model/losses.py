@@ -88,7 +88,7 @@ def pointing_cross_entropy(
 
 
 def coverage_loss(weights: Float[Tensor, "B T S"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """Return the mean over real target positions of Σ_i min(α_ti, c_ti), with the coverage c_ti = Σ_{u < t} α_ui.
+    """Return the mean over real target positions of Σ_s min(α_ts, k_ts), with the coverage k_ts = Σ_{u < t} α_us.
 
     Args:
         weights: Attention weights of each target position.

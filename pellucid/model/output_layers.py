@@ -15,7 +15,7 @@ OutputLayerInputs = Literal["state", "context", "state-and-context"]
 
 
 class OutputLayer(nn.Module):
-    """logits = W [h; c] + b, from the decoder's state h, the context c, or both.
+    """logits = W [s; c] + b, from the decoder state s, the context c, or both.
 
     References:
         Bahdanau et al. 2015, appendix A.2.2, use both.
@@ -55,7 +55,7 @@ class OutputLayer(nn.Module):
 
 
 class TiedOutputLayer(nn.Module):
-    """logits = Y A [h; c] + b with tied embeddings: Y are the vectors of the target symbols.
+    """logits = Y A [s; c] + b with tied embeddings: Y are the vectors of the target symbols.
 
     A maps the inputs to the size of a vector, and is absent if the sizes agree. The vectors belong to the decoder's
     embedding and are passed at each call.

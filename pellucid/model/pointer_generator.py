@@ -31,7 +31,9 @@ def copied_ids(vocabularies: Vocabularies) -> Int[Tensor, " N"]:
 
 
 class PointerGenerator(nn.Module):
-    """p(w) = (1 − (1 − p_gen) m) softmax(logits)_w + (1 − p_gen) Σ_{i: x_i = w} α_i, over V symbols and S positions.
+    """Mixture over V symbols and S positions.
+
+        p(w) = (1 − (1 − p_gen) m) softmax(logits)_w + (1 − p_gen) Σ_{s: x_s = w} α_s
 
     p_gen = σ(w · [s; c; y] + b) of the decoder's state, the context and the symbol fed back. m is the attention weight
     on all positions that can be copied: with a softmax over the source it is 1, and the first factor is p_gen, as in

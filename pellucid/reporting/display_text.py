@@ -77,9 +77,9 @@ def visible_message(line: str) -> str:
 
 @check_arguments
 def ascii_symbol(symbol: str) -> str:
-    r"""Return a symbol in ASCII: a space becomes _, an underscore \_, a backslash \\, ⟨ and ⟩ become < and >.
+    r"""Return a symbol in ASCII: a space becomes `_`, an underscore `\_`, a backslash `\\`, ⟨ and ⟩ become `<` and `>`.
 
-    Other characters outside printable ASCII become Python escapes, such as \xe9. An empty symbol becomes <empty>.
+    Other characters outside printable ASCII become Python escapes, such as \xe9. An empty symbol becomes `<empty>`.
 
     Args:
         symbol: The symbol.

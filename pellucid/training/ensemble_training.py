@@ -92,7 +92,7 @@ def plan_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int)
 
     Args:
         files: Training and validation data.
-        folder: Folder of the ensemble; the run folder of a member is its subfolder "seed-<seed>".
+        folder: Folder of the ensemble; the run folder of a member is its subfolder `seed-<seed>`.
         config: Configuration of the first member; the others differ in the seed only.
         size: Number of members, 1 to `MAX_MEMBERS`.
 

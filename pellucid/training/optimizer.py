@@ -121,7 +121,7 @@ class Adam:
             return norm
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state for a checkpoint: "<parameter>.count" (t), ".mean" (m) and ".square" (v).
+        """Return the state for a checkpoint: `<parameter>.count` (t), `.mean` (m) and `.square` (v).
 
         The moments are views, which change with the next update.
         """
