@@ -285,7 +285,9 @@ def _decode_for_terminal(
             wrong.append(_TerminalOutput(trace, example.target))
         if len(wrong) == limit:
             break
-    print_message(f"{file.name}: {len(wrong):,} of the first {num_decoded:,} outputs are wrong; these are shown first")
+    decoded = f"{'the first ' if num_decoded < len(file.examples) else ''}{num_decoded:,} outputs"
+    order = "; wrong outputs are shown first" if wrong else ""
+    print_message(f"{file.name}: wrong are {len(wrong):,} of {decoded}{order}")
     shown = [*wrong, *right][:limit]
     return shown, len(file.examples) - len(shown)
 
