@@ -13,7 +13,7 @@
 # * weights: α_t = softmax(e_t)
 # * context: c_t = Σ_s α_ts h_s
 # * decoder state: s_t = LSTM(c_t, s_{t−1}), s_0 = 0
-# * symbol: softmax(W_o c_t + b)
+# * symbol: softmax(W_o c_t + b_o)
 #
 # h_s is the encoder state at letter s, and s_t the decoder state at target position t. The *query* is the decoder state
 # s_{t−1}, the *key* of a letter is U h_s, and v is the *energy* vector. In the code, W is `query_projection`, U is
