@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -351,3 +351,18 @@ def test_other_objects_are_not_registered(value: object) -> None:
     )  # the wrapper of the tests checks types first
     with pytest.raises(ArgumentError, match=r"^task: expected an instance of pellucid\.Task with settings and a name"):
         register(value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("check", None), ("presets", None), ("presets", {"encoder": 1}), ("name", "\ud800"), ("autoregressive", 1)],
+)
+def test_settings_of_wrong_types_are_refused_when_a_task_is_registered(field: str, value: object) -> None:
+    task = SpanTask()
+    changed = object.__new__(type(task.settings))
+    for each in fields(task.settings):
+        new = value if each.name == field else getattr(task.settings, each.name)
+        object.__setattr__(changed, each.name, new)
+    task.settings = changed
+    with pytest.raises(ArgumentError, match=rf"task\.settings\.{field}"):
+        pellucid.register_task(task)

@@ -85,6 +85,8 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "unsorted graphones": (set_tensor("graphones", 0, 2**40), "graphones"),
     "graphone of another vocabulary": (set_tensor("graphones", -1, 2**60), "graphones"),
     "special target id": (set_tensor("graphones", -1, 2**62), "graphones"),
+    "unsorted children": (set_tensor("token", 1, 0), "token"),
+    "suffix of another length": (set_tensor("suffix", -1, 1), "suffix"),
     "large token": (set_tensor("token", 5, 2**30), "token"),
     "negative token": (set_tensor("token", 5, -1), "token"),
     "no begin": (set_tensor("token", 1, 0), "token"),
@@ -116,6 +118,8 @@ def test_impossible_contents_are_refused(saved: SavedPairNgram, tmp_path: Path, 
     if change == "no begin":
         begin = int((tensors["token"] == len(tensors["graphones"])).nonzero()[0])
         tensors["token"][begin] = 0
+    elif change == "unsorted children":
+        tensors["token"][1:3] = tensors["token"][1:3].flip(0)
     elif change == "special target id":
         base = len(VOCABULARIES.target) + 1
         tensors["graphones"] -= tensors["graphones"][0] % base - 1  # the first graphone writes id 0, padding

@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from trained_runs import digits_run
@@ -28,7 +29,7 @@ from pellucid.decoding.pair_ngram_member import (
 )
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
-from pellucid.errors import ArgumentError
+from pellucid.errors import ArgumentError, RunError
 from pellucid.pair_ngram.pair_ngram import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
 from pellucid.training.run_folder import load
@@ -282,3 +283,32 @@ def test_the_share_of_an_output_falls_with_its_rank(
     for traces in lists:
         shares = [trace.probability or 0.0 for trace in traces]
         assert shares == sorted(shares, reverse=True) and sum(shares) == pytest.approx(1)
+
+
+def test_predictors_with_a_pair_ngram_model_are_hashable(
+    transducer: Transducer, pair_ngram: PairNgramPredictor
+) -> None:
+    predictor = with_weight(transducer, pair_ngram, 0.5)
+    assert predictor in {predictor} and predictor == replace(predictor)
+
+
+@pytest.mark.parametrize("factor", [1e30, float("inf"), float("nan")])
+def test_networks_of_non_finite_numbers_are_named(
+    pair_ngram: PairNgramPredictor, examples: list[Example], factor: float
+) -> None:
+    transducer = load(digits_run().run)
+    assert isinstance(transducer, Transducer)
+    with torch.no_grad():
+        for parameter in transducer.network.parameters():
+            parameter.mul_(factor)
+    for beam_size in (1, 3):
+        predictor = with_weight(transducer.with_beam(beam_size), pair_ngram, 0.5)
+        with pytest.raises(RunError, match=str(digits_run().run)):
+            predictor.predict([example.source for example in examples])
+
+
+def test_networks_without_parameters_are_refused() -> None:
+    predictor = load(digits_run().run)
+    predictor.network.to("meta")
+    with pytest.raises(RunError, match="on the device 'meta'"):
+        predictor.predict(["one"])

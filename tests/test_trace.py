@@ -187,3 +187,12 @@ def test_infinite_log_probabilities_and_rounded_weights_are_written() -> None:
         attention=np.array([[1.0005, 0.0, 0.0], [0.0, 0.0, 0.0]], np.float32),
     )
     assert Trace.from_json(trace.to_json()).to_json() == trace.to_json()
+
+
+@pytest.mark.parametrize("changes", [{"target": 5}, {"target": {"a"}}, {"task": ["x"]}, {"finished": np.array([1, 2])}])
+def test_symbols_name_a_field_that_a_program_has_changed(changes: dict[str, Any]) -> None:
+    changed = make_trace()
+    for name, value in changes.items():
+        object.__setattr__(changed, name, value)
+    with pytest.raises(ArgumentError, match=next(iter(changes))):
+        changed.symbols  # noqa: B018

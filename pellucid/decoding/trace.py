@@ -148,6 +148,8 @@ class Trace:
     @property
     def symbols(self) -> tuple[str, ...]:
         """Output symbols without `END`."""
+        if not (type(self.target) is tuple and type(self.finished) is bool and type(self.task) is str):
+            return checked_fields(self).symbols  # a program has set the fields
         ends = self.autoregressive and self.finished and bool(self.target)
         return self.target[:-1] if ends else self.target
 

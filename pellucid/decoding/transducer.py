@@ -20,7 +20,7 @@ from pellucid.decoding.derived_traces import sampled_traces, scored_trace
 from pellucid.decoding.forced_attention import attention_rows, check_attention_options, force_attention
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.hypothesis import Hypothesis
+from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints
@@ -189,8 +189,10 @@ class Transducer(Predictor):
             else:
                 config = BeamConfig(batch.limits, beam_size, num_kept, score, constraints.take(batch.rows), lattice)
                 hypotheses = beam_stepwise(self.initialize(batch), batch.positions, config)
-            return (
-                self._rank_by_both(batch, hypotheses, constraints.take(batch.rows), nbest)
+            if not ranks_by_both:
+                return hypotheses
+            checked = check_finite_outputs(hypotheses, self.name)
+            return self._rank_by_both(batch, checked, constraints.take(batch.rows), nbest)
                 if ranks_by_both
                 else hypotheses
             )

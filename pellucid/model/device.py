@@ -130,10 +130,12 @@ def check_process(device: torch.device) -> None:
         device: Device of the network.
 
     Raises:
-        RunError: The network is on a GPU that its parent process initialized, not this one; or torch's default device
-            is "meta".
+        RunError: The network is on a GPU that its parent process initialized, not this one; or the network or torch's
+            default device is on "meta".
     """
     _check_default_device()
+    if device.type == "meta":
+        raise RunError("the network is on the device 'meta', where it has no parameters: load the model again")
     if device.type == "cuda" and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise RunError(
             "the model is on a GPU, which a forked process cannot use: start the process with the method 'spawn', and "

@@ -32,6 +32,8 @@ MIN_ALIGNED = 0.99
 """Share of the examples that must have an alignment for a candidate to be chosen, unless it is the last."""
 MAX_CHUNK_GRAPHONES = 20_000
 """Maximum number of graphones with the same source symbols, which bounds time and memory of a search."""
+MAX_ORDER = 16
+"""Maximum order of a model, which bounds the time of a search."""
 ROUNDING = 1e-3
 """Tolerance of logarithms of probabilities, which are at most 0."""
 SymbolId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -48,7 +50,7 @@ class PairOutput(NamedTuple):
     """Natural logarithm of its joint probability with the source."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PairNgram:
     """A pair n-gram model.
 
@@ -263,8 +265,26 @@ def _trie_error(model: NgramModel, num_graphones: int) -> str:
         return "first_child: expected ascending numbers from 1 to the number of n-grams"
     if (children[:-1] <= np.arange(nodes)).any():
         return "first_child: expected numbers of later n-grams"
-    if model.suffix[0] != 0 or (model.suffix[1:] < 0).any() or (model.suffix[1:] >= np.arange(1, nodes)).any():
-        return "suffix: expected numbers of earlier n-grams"
+    is_sibling = np.ones(nodes, bool)  # of the n-gram before it
+    is_sibling[0] = is_sibling[children[:-1][children[:-1] < nodes]] = False
+    if (np.diff(model.token)[is_sibling[1:]] <= 0).any():
+        return "token: expected ascending numbers among the n-grams that continue the same one"
+    return _suffix_error(model) or _score_error(model)
+
+
+def _suffix_error(model: NgramModel) -> str:
+    """Return what is wrong with the suffixes: each is an n-gram of one token less."""
+    start, end, order = 0, 1, 0
+    while end < len(model.token):
+        lower_start, lower_end, start, end, order = start, end, end, int(model.first_child[end]), order + 1
+        suffix = model.suffix[start:end]
+        if order > MAX_ORDER or suffix.min(initial=lower_start) < lower_start or suffix.max(initial=0) >= lower_end:
+            return f"suffix: expected n-grams of one token less, and n-grams of at most {MAX_ORDER} tokens"
+    return "" if model.suffix[0] == 0 else "suffix: expected 0 for the empty n-gram"
+
+
+def _score_error(model: NgramModel) -> str:
+    """Return what is wrong with the logarithms."""
     scores = np.concatenate([model.log_probability, model.backoff])
     if not np.isfinite(scores).all() or scores.max() > ROUNDING:
         return "log_probability, backoff: expected logarithms of probabilities"

@@ -3,11 +3,11 @@
 The settings of the tasks, and the list of registered and declared tasks, are in config/task_settings.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from pellucid.argument_checks import argument_error
+from pellucid.argument_checks import argument_error, convert_argument
 from pellucid.config import task_settings
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import Vocabularies
@@ -36,7 +36,19 @@ def register_task(task: Task) -> None:
     """
     if not _has_name(task):
         raise argument_error("task", "an instance of pellucid.Task with settings and a name", task)
+    _check_settings(task.settings)
     task_settings.add_task(task)
+
+
+def _check_settings(settings: task_settings.TaskSettings) -> None:
+    """Raise `ArgumentError` for a field of a wrong type, which would fail only in a training."""
+    if not settings.name.isprintable() or "/" in settings.name:
+        raise argument_error("task.settings.name", "printable text without a slash", settings.name)
+    if not callable(settings.check):
+        raise argument_error("task.settings.check", "a function", settings.check)
+    convert_argument("task.settings.presets", settings.presets, Mapping[str, Mapping[str, object]])
+    for name in ("autoregressive", "per_position", "has_ignored_tag"):
+        convert_argument(f"task.settings.{name}", getattr(settings, name), bool)
 
 
 def _has_name(task: object) -> bool:
