@@ -193,9 +193,6 @@ class Transducer(Predictor):
                 return hypotheses
             checked = check_finite_outputs(hypotheses, self.name)
             return self._rank_by_both(batch, checked, constraints.take(batch.rows), nbest)
-                if ranks_by_both
-                else hypotheses
-            )
 
         return self._decode_batches(chunk, SearchRequest(beam_size, nbest, constraints), search_batch)
 
