@@ -57,7 +57,7 @@ def make_long_examples(count: int, seed: int) -> list[Example]:
 @cache
 def pronunciation_page_data(served: bool = True) -> PageData:
     """Return the page data of grapheme-to-phoneme conversion with beam size 3; the model makes errors."""
-    training = {"epochs": 8, "batch_size": 20, "learning_rate": 0.01, "eval_interval": 2}
+    training = {"epochs": 8, "batch_size": 20, "learning_rate": 0.01, "eval_interval": 2, "pair_ngram": False}
     settings = {"size": "tiny", "training": training, "data": {"target_symbols": "words"}, "search": {"beam_size": 3}}
     return _trained_page_data(
         "pronunciation",
@@ -71,7 +71,7 @@ def pronunciation_page_data(served: bool = True) -> PageData:
 @cache
 def long_page_data(served: bool = True) -> PageData:
     """Return the page data of a barely trained run with sources of 300 to 1,000 symbols and targets of one symbol."""
-    training = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01}
+    training = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01, "pair_ngram": False}
     settings = {"size": "tiny", "training": training, "encoder": {"hidden_size": 8, "embedding_size": 8}}
     return _trained_page_data("long", make_long_examples(16, seed=1), make_long_examples(6, seed=2), settings, served)
 

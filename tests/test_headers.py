@@ -149,7 +149,7 @@ def write_table(path: Path, rows: Sequence[Sequence[str]]) -> Path:
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt"])
 def test_the_header_setting_decides_and_auto_refuses_headers(tmp_path: Path, name: str) -> None:
     path = write_table(tmp_path / name, [("word", "pronunciation"), *EXAMPLE_PAIRS])
-    with pytest.raises(HeaderError, match=rf"{name}:1: .* named 'word' and 'pronunciation': give --header \("):
+    with pytest.raises(HeaderError, match=rf"{name}:1: .* named 'word', 'pronunciation': give --header \("):
         read_examples(path, AUTO)
     with pytest.raises(HeaderError):
         next(read_sources(path, AUTO))

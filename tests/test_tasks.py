@@ -162,7 +162,7 @@ def test_groups_and_comparisons_report_accuracy(task: TaskName, tmp_path: Path) 
         assert result["accuracy"] == pytest.approx(sum(each * n for each, n in accuracies) / len(lines))
     first = "tag accuracy" if task == "tag" else "accuracy"
     text = run_pellucid(*command).out
-    assert "sequence error" not in text and "symbol error" not in text and f"{first} %" in text
+    assert "sequence error rate" not in text and "symbol error rate" not in text and f"{first} %" in text
     other = shutil.copytree(trained.run, tmp_path / "other")
     comparison_command = ("evaluate", other, *command[1:], "--json", "--html", tmp_path / "b.html")
     (compared,) = json.loads(run_pellucid(*comparison_command).out)["comparisons"]

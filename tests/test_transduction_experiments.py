@@ -127,7 +127,7 @@ def test_report_json_has_all_numbers(recipe_run: RecipeRun) -> None:
         assert (each["ensemble"] is not None) == (recipe_run.request.seeds > 1)
         for run in each["runs"]:
             assert run["parameters"] > 0 and run["epochs"] == 20 and run["samples"] > 0 and run["seconds"] >= 0
-            assert run["config"]["seed"] == run["seed"] and run["config"]["search"]["beam_size"] == 1
+            assert run["config"]["seed"] == run["seed"] and run["config"]["search"]["beam_size"] == 5
             assert (run["test"] is None) == (each["name"] == "ady")
             for scores in filter(None, (run["dev"], run["test"])):
                 assert scores["sequence_error_rate"] == pytest.approx(100 - scores["exact_match"])

@@ -66,7 +66,7 @@ def save_pair_ngram(path: Path, saved: SavedPairNgram) -> None:
     model, numbering = saved.model, saved.model.numbering
     arrays = {"graphones": model.graphones, **model.model._asdict()}
     tensors = {name: torch.from_numpy(np.ascontiguousarray(values)).to(TYPES[name]) for name, values in arrays.items()}
-    weight = {} if saved.weight is None else {"weight": repr(saved.weight)}
+    weight = {} if saved.weight is None else {"weight": str(saved.weight)}
     metadata = {"format": str(FORMAT), "target_chunk": str(numbering.target_chunk), **weight}
     metadata["fingerprint"] = saved.fingerprint
     write_atomic(path, tensor_file(tensors, {**metadata, "sha256": tensor_digest(tensors, _signed(metadata))}))
