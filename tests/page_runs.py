@@ -73,6 +73,7 @@ def long_page_data(served: bool = True) -> PageData:
     """Return the page data of a barely trained run with sources of 300 to 1,000 symbols and targets of one symbol."""
     training = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01, "pair_ngram": False}
     settings = {"size": "tiny", "training": training, "encoder": {"hidden_size": 8, "embedding_size": 8}}
+    settings["search"] = {"beam_size": 1}
     return _trained_page_data("long", make_long_examples(16, seed=1), make_long_examples(6, seed=2), settings, served)
 
 
