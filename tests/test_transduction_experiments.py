@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +170,12 @@ def test_second_call_trains_nothing_and_repeats_the_report(recipe_run: RecipeRun
         files = read_folder_state(recipe_run.request.out)
         return {name: file for name, file in files.items() if not Path(name).name.startswith("report.")}
 
+    def without_seconds(lines: Iterable[str]) -> list[str]:
+        """Return lines without the processor seconds of the pair n-gram model, which is fitted anew."""
+        return [re.sub(r"in [\d.]+ CPU s", "", line) for line in lines]
+
     before = unchanged_files()
-    assert list(find_recipe(recipe_run.name)(recipe_run.request)) == recipe_run.lines
+    assert without_seconds(find_recipe(recipe_run.name)(recipe_run.request)) == without_seconds(recipe_run.lines)
     assert unchanged_files() == before
     for run in (recipe_run.request.out / "runs").iterdir():
         assert [record["event"] for record in read_log(run)].count("stopped") == 1
