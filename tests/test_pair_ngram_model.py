@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pellucid.pair_ngram import ngram_model
 from pellucid.pair_ngram.ngram_model import NgramModel, fit_ngram_model
 
 BEGIN, END = 4, 5
@@ -120,3 +121,17 @@ def test_children_are_sorted_and_suffixes_are_shorter(sequences: list[list[int]]
         assert (np.diff(children) > 0).all()
         assert node == 0 or model.suffix[node] < node
         assert model.token[model.suffix[node]] == model.token[node] or model.suffix[node] == 0
+
+
+@given(SEQUENCES, st.integers(1, 4))
+def test_a_pruned_model_keeps_repeated_ngrams_and_sums_to_one(sequences: list[list[int]], order: int) -> None:
+    whole = fit(sequences, order)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ngram_model, "MAX_NODES", 0)
+        pruned = fit(sequences, order)
+    names = sorted({token for sequence in sequences for token in sequence} | {BEGIN, END})
+    assert pruned.first_child[-1] == len(pruned.token) <= len(whole.token)
+    for sequence in sequences:
+        history = tuple(names.index(token) for token in (BEGIN, *sequence))[-order + 1 :] if order > 1 else ()
+        total = sum(probability(pruned, names.index(token), history) for token in names if token != BEGIN)
+        assert total == pytest.approx(1, abs=1e-5)

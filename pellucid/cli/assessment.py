@@ -94,8 +94,6 @@ class AssessmentResults(NamedTuple):
     """Wall-clock time of decoding of each run."""
     bad_lines: list[BadLine]
     """Lines that were skipped."""
-    pair_ngram_weights: list[float]
-    """Weight of the pair n-gram model in the outputs of each run; 0 for the network alone."""
     names: Sequence[str] = ()
     """Full names of the runs; the assessments have abbreviated ones."""
 
@@ -127,8 +125,7 @@ def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) ->
         replace(assessment, name=name) for assessment, name in zip(joined_assessments, short_names(names), strict=True)
     ]
     bad_lines = [line for result in results for line in result.bad_lines]
-    weights = [sum(result.pair_ngram_weights[index] for result in results) / len(results) for index in range(len(runs))]
-    return AssessmentResults(assessments, counts, seconds, bad_lines, weights, names)
+    return AssessmentResults(assessments, counts, seconds, bad_lines, names)
 
 
 @contextmanager
@@ -200,7 +197,7 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
     data = _data_config(predictors[0].config.data, inputs.file, options)
     reading, groups = _read_pairs(inputs, data, options)
     decoded = _group_examples(reading, [" ".join(filter(None, [inputs.group, group])) for group in groups], options)
-    results = AssessmentResults([], [], [], reading.bad, [])
+    results = AssessmentResults([], [], [], reading.bad)
     for path, predictor in zip(inputs.runs, predictors, strict=True):
         use_threads(predictor.config.threads)
         start_time = time.perf_counter()
@@ -212,7 +209,6 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
             assess_outputs(path.name, run_decoded, predictor.tokenizers, reference_tokenizers, metrics, options.texts)
         )
         results.counts.append(_counts(reading, run_decoded))
-        results.pair_ngram_weights.append(predictor.pair_ngram_weight)
         if predictor.pair_ngram_weight and options.sampling is None:
             print_message(
                 f"{path}: outputs are ranked by the network and by the pair n-gram model, whose weight is "

@@ -160,12 +160,9 @@ def _json_results(
             **assessment.to_dict(),
             **counts,
             "seconds": seconds,
-            "pair_ngram_weight": weight,
             "worst": [assessment.error_record(index) for index in assessment.worst_examples(max_errors)],
         }
-        for assessment, counts, seconds, weight in zip(
-            results.runs, results.counts, results.seconds, results.pair_ngram_weights, strict=True
-        )
+        for assessment, counts, seconds in zip(results.runs, results.counts, results.seconds, strict=True)
     ]
     if not comparisons:
         return reports[0]

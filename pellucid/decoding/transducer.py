@@ -227,20 +227,17 @@ class Transducer(Predictor):
         assert self.pair_ngram is not None
         model, weight = self.pair_ngram
         sources, lengths = self.member_sources(batch.source)[0].tolist(), batch.lengths.tolist()
-        ranked, candidates, scores, added = list[list[Hypothesis]](), list[list[Hypothesis]](), list[list[float]](), []
+        candidates, scores, added = list(map(list, found)), list[list[float]](), list[tuple[int, TargetIds]]()
         for row, hypotheses in enumerate(found):
             source = sources[row][: lengths[row]]
             targets = [output_ids(hypothesis) for hypothesis in hypotheses]
             missing = missing_outputs(model, source, targets, batch.limits.of_source(row))
             outputs = [output for output in missing if constraints.allows(row, output)]
-            added += [(row, target) for target in outputs]
-            candidates.append(list(hypotheses))
+            added += [(row, output) for output in outputs]
             scores.append([model.log_probability(source, target) for target in [*targets, *outputs]])
         for (row, _), hypothesis in zip(added, self._score_outputs(batch, added), strict=True):
             candidates[row].append(hypothesis._replace(tree=found[row][0].tree))
-        for hypotheses, values in zip(candidates, scores, strict=True):
-            ranked.append(rank_by_both(hypotheses, values, weight, nbest))
-        return ranked
+        return [rank_by_both(*source, weight, nbest) for source in zip(candidates, scores, strict=True)]
 
     def _score_outputs(self, batch: SourceBatch, outputs: Sequence[tuple[int, TargetIds]]) -> list[Hypothesis]:
         """Return outputs, given by the row of their source and their target ids, with the network's probabilities."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, DataConfig
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError, InputError, quote, suggest
 from pellucid.files import make_folder, read_bytes, write_text
@@ -20,6 +20,10 @@ METRIC_LABELS: Mapping[MetricName, str] = {"sequence_error_rate": "WER", "exact_
 """Displayed name of each metric, which is that of the publications: outputs that are single words have a WER."""
 MIN_DEV_PAIRS = 20
 """Minimum size of a reduced validation set."""
+
+
+SPLITS = ("train", "dev", "test")
+"""Names of the splits, in the order of `DataSplits`."""
 
 
 class DataSplits(NamedTuple):
@@ -253,6 +257,20 @@ def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int)
         if path is not None:
             _write_if_changed(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
     return paths
+
+
+def read_tsv_splits(paths: Sequence[Path], config: DataConfig) -> DataSplits:
+    """Read the splits of a data set that has a file of pairs for each.
+
+    Args:
+        paths: Training and validation file, and the test file if there is one (`SPLITS`).
+        config: Columns and tokenization of the pairs.
+
+    Raises:
+        DataError: A file is missing, has no pair or a bad line.
+    """
+    train, dev, *test = (read_examples(path, config).examples for path in paths)
+    return DataSplits(train, dev, test[0] if test else ())
 
 
 def read_pairs(path: Path, config: Config) -> list[Example]:

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from pellucid.config.settings import DataConfig
-from pellucid.data.examples import Example, read_examples
+from pellucid.data.examples import Example
 from pellucid.data.lines import decode_utf8, read_lines, strip_newline
-from pellucid.recipes.experiments import DataSplits, Experiment, ExperimentSuite
+from pellucid.recipes.experiments import SPLITS, DataSplits, Experiment, ExperimentSuite, read_tsv_splits
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.recipes.transduction_experiments import run_suite
 
@@ -148,9 +148,4 @@ def read_sigmorphon2021(language: str, config: DataConfig, folder: Path) -> Data
         DataError: A file is missing, has no pair or a bad line.
     """
     size = SIGMORPHON_SIZES.get(language, "low")
-
-    def _read_split(part: str) -> list[Example]:
-        """Return the pairs of a split."""
-        return read_examples(folder / size / f"{language}_{part}.tsv", config).examples
-
-    return DataSplits(_read_split("train"), _read_split("dev"), _read_split("test"))
+    return read_tsv_splits([folder / size / f"{language}_{split}.tsv" for split in SPLITS], config)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.config.settings import DataConfig
-from pellucid.data.examples import Example, read_examples
+from pellucid.data.examples import Example
 from pellucid.data.lines import decode_utf8, read_lines, strip_newline
 from pellucid.errors import DataError
-from pellucid.recipes.experiments import DataSplits, Experiment, ExperimentSuite
+from pellucid.recipes.experiments import SPLITS, DataSplits, Experiment, ExperimentSuite, read_tsv_splits
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.recipes.transduction_experiments import run_suite
 
@@ -101,14 +101,8 @@ def read_g2p_language(language: str, config: DataConfig, folder: Path) -> DataSp
     Raises:
         DataError: A file is missing, has no pair or a bad line.
     """
-
-    def _read_split(part: str) -> list[Example]:
-        """Return the pairs of a split."""
-        return read_examples(folder / part / f"{language}_{part}.tsv", config).examples
-
-    return DataSplits(
-        _read_split("train"), _read_split("dev"), _read_split("test") if language in G2P_PUBLISHED else ()
-    )
+    splits = SPLITS if language in G2P_PUBLISHED else SPLITS[:2]
+    return read_tsv_splits([folder / split / f"{language}_{split}.tsv" for split in splits], config)
 
 
 def _g2p_published(language: str) -> dict[str, float]:
@@ -351,8 +345,7 @@ def translit_suite() -> ExperimentSuite:
 
 def _read_translit(name: str, config: DataConfig, folder: Path) -> DataSplits:
     """Read the files of a language; the third column, a frequency, is ignored."""
-    train, dev, test = (read_examples(folder / f"wd_{name}_{part}", config).examples for part in TRANSLIT_PARTS)
-    return DataSplits(train, dev, test)
+    return read_tsv_splits([folder / f"wd_{name}_{part}" for part in TRANSLIT_PARTS], config)
 
 
 SPELLING_INTRODUCTION = """\
@@ -412,7 +405,7 @@ def spelling_suite() -> ExperimentSuite:
 
 def _read_spelling(config: DataConfig, folder: Path) -> DataSplits:
     """Read the three files."""
-    return DataSplits(*(read_examples(folder / f"{part}.tsv", config).examples for part in ("train", "dev", "test")))
+    return read_tsv_splits([folder / f"{split}.tsv" for split in SPLITS], config)
 
 
 SCAN_PUBLISHED = {

@@ -26,7 +26,7 @@ from pellucid.pair_ngram.pair_ngram import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_encoded_examples
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted
 from pellucid.training.loop import TrainingState
-from pellucid.training.pair_ngram_file import SavedPairNgram, load_pair_ngram, save_pair_ngram
+from pellucid.training.pair_ngram_file import SavedPairNgram, load_pair_ngram
 from pellucid.training.run_folder import PAIR_NGRAM, load
 
 MAX_SOURCES = 1000
@@ -72,8 +72,15 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
     return FittedPairNgram(model, PairNgramFitted(count, training.source.num_sequences, _percentage(right)))
 
 
-def weight_pair_ngram(predictor: Predictor, validation: Sequence[Example], folder: Path) -> PairNgramWeighted | None:
-    """Choose the weight of the pair n-gram model of a finished training. Nothing is written (`save_weight`).
+class WeightedPairNgram(NamedTuple):
+    """The pair n-gram model of a finished training with its weight, not yet written."""
+
+    saved: SavedPairNgram
+    event: PairNgramWeighted
+
+
+def weight_pair_ngram(predictor: Predictor, validation: Sequence[Example], folder: Path) -> WeightedPairNgram | None:
+    """Choose the weight of the pair n-gram model of a finished training. Nothing is written.
 
     Args:
         predictor: Predictor of the network in training; that of the best validation is read from the run folder.
@@ -81,10 +88,9 @@ def weight_pair_ngram(predictor: Predictor, validation: Sequence[Example], folde
         folder: Run folder.
 
     Returns:
-        The weight with the scores of both models; None if it has been chosen before, or there is no model.
+        The model with its weight; None if the weight has been chosen before, or there is no model.
     """
-    path = folder / PAIR_NGRAM
-    saved = _read(path, predictor.vocabularies) if uses_pair_ngram(predictor.config) else None
+    saved = _read(folder / PAIR_NGRAM, predictor.vocabularies) if uses_pair_ngram(predictor.config) else None
     if saved is None or saved.weight is not None:
         return None
     references = _references(validation)
@@ -98,22 +104,8 @@ def weight_pair_ngram(predictor: Predictor, validation: Sequence[Example], folde
     candidates = [_scores(traces) for traces in found]
     weight = choose_weight(candidates, right)
     with_both, by_network = (_percentage(best_are_right(candidates, right, value)) for value in (weight, 0.0))
-    return PairNgramWeighted(weight, with_both, by_network, len(references))
-
-
-def save_weight(folder: Path, vocabularies: Vocabularies, weight: float) -> None:
-    """Write the weight of the pair n-gram model of a run.
-
-    Args:
-        folder: Run folder, which holds the model.
-        vocabularies: Vocabularies of the run.
-        weight: Weight, 0 to 1.
-
-    Raises:
-        RunError: The model is missing or damaged, or cannot be written.
-    """
-    path = folder / PAIR_NGRAM
-    save_pair_ngram(path, load_pair_ngram(path, vocabularies)._replace(weight=weight))
+    event = PairNgramWeighted(weight, with_both, by_network, len(references))
+    return WeightedPairNgram(saved._replace(weight=weight), event)
 
 
 def _scores(traces: Sequence[Trace]) -> CandidateScores:

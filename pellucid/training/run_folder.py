@@ -1,14 +1,14 @@
 """The run folder: everything that a training writes, and everything needed to use or resume it.
 
-config.toml           every setting, with its meaning
-vocabulary.json       symbols of the training file
-model.safetensors     parameters of the best validation
-training.safetensors  the last checkpoint: parameters, optimizer, progress
-corpus.arrow          a large training file in ids, until the training has finished
-pair_ngram.safetensors  the pair n-gram model and its weight in predictions
-log.jsonl             one line per event
-card.md               the model card
-snapshots/            at each validation, the outputs of four examples and the embeddings
+config.toml             every setting, with its meaning
+vocabulary.json         symbols of the training file
+model.safetensors       parameters of the best validation
+pair_ngram.safetensors  the pair n-gram model and, when the training has finished, its weight in predictions
+training.safetensors    the last checkpoint: parameters, optimizer, progress
+corpus.arrow            a large training file in ids, until the training has finished
+log.jsonl               one line per event
+card.md                 the model card
+snapshots/              at each validation, the outputs of four examples and the embeddings
 """
 
 import json
@@ -183,12 +183,12 @@ def _load(folder: Path, device: torch.device) -> Predictor:
 
 def _with_pair_ngram(predictor: Predictor, folder: Path) -> Predictor:
     """Return the predictor with the pair n-gram model of its run; without one until its weight has been chosen."""
-    if not isinstance(predictor, Transducer):
+    path, config = folder / PAIR_NGRAM, predictor.config
+    if not (isinstance(predictor, Transducer) and uses_pair_ngram(config)):
         return predictor
-    if not file_exists(folder / PAIR_NGRAM):
-        path, config = folder / PAIR_NGRAM, predictor.config
+    if not file_exists(path):
         # A folder without a log is a copy for prediction: a training writes the log before the first model.
-        if uses_pair_ngram(config) and config.search.pair_ngram and not file_exists(folder / LOG):
+        if config.search.pair_ngram and not file_exists(folder / LOG):
             warnings.warn(
                 f"{path} is missing: outputs are ranked by the network alone; copy it too if the training wrote it",
                 stacklevel=2,
@@ -196,7 +196,7 @@ def _with_pair_ngram(predictor: Predictor, folder: Path) -> Predictor:
         if any(record["event"] == "interpolated" for record in read_log(folder)):
             raise RunError(f"{path} is missing: restore the file, or give the training command again, which writes it")
         return predictor
-    saved = load_pair_ngram(folder / PAIR_NGRAM, predictor.vocabularies)
+    saved = load_pair_ngram(path, predictor.vocabularies)
     member = PairNgramMember(saved.model, saved.weight) if saved.weight else None
     return replace(predictor, pair_ngram=member)
 

@@ -52,7 +52,7 @@ from pellucid.training.loop import TrainingState, fit
 from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import averaged_weights, build_optimizer
 from pellucid.training.pair_ngram_file import SavedPairNgram, save_pair_ngram
-from pellucid.training.pair_ngram_training import fit_missing_pair_ngram, save_weight, weight_pair_ngram
+from pellucid.training.pair_ngram_training import fit_missing_pair_ngram, weight_pair_ngram
 from pellucid.training.training_data import (
     DataAugmented,
     EmbeddingCoverage,
@@ -396,9 +396,9 @@ def _finish_run_folder(state: TrainingState, folder: Path) -> Iterator[PairNgram
         )
     weighted = weight_pair_ngram(state.predictor, state.validation_examples, folder)
     if weighted is not None:
-        _append_once(folder, {"event": "interpolated", **weighted._asdict()})
-        save_weight(folder, state.predictor.vocabularies, weighted.weight)
-        yield weighted
+        _append_once(folder, {"event": "interpolated", **weighted.event._asdict()})
+        save_pair_ngram(folder / run_folder.PAIR_NGRAM, weighted.saved)
+        yield weighted.event
     if not file_exists(folder / run_folder.CARD):
         write_text(folder / run_folder.CARD, build_model_card(state, run_folder.read_log(folder)))
     try:
