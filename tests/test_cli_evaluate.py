@@ -346,6 +346,9 @@ def test_outputs_that_a_pair_ngram_model_ranked_are_counted(tmp_path: Path) -> N
     fitted = fit_pair_ngram_predictor(examples, predictor.tokenizers, predictor.vocabularies)
     assert fitted is not None
     save_pair_ngram(run / "pair_ngram.safetensors", SavedPairNgram(fitted.model, 0.5))
+    config = (run / "config.toml").read_text("utf-8")
+    assert config.count("pair_ngram = false") == 1
+    (run / "config.toml").write_text(config.replace("pair_ngram = false", "pair_ngram = true"), "utf-8")
     counts = []
     for flags in ((), ("--pair-ngram",), ("--no-pair-ngram",)):
         result = run_pellucid("evaluate", run, digits_run().files.valid, "--json", *flags)
