@@ -154,6 +154,33 @@ def test_only_the_focused_heat_map_is_a_live_region(open_page: OpenPage, server_
             assert_cell_is_announced(page, heat_map)
 
 
+def test_scrolling_under_a_resting_pointer_keeps_the_keyboard_cursor(open_page: OpenPage, server_url: str) -> None:
+    page = open_page(server_url)
+    page.set_viewport_size({"width": 1280, "height": 420})
+    step = page.get_by_role("button", name=re.compile("^Step 2: ")).first
+    step.scroll_into_view_if_needed()
+    box = step.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.evaluate("window.scrollBy(0, -60)")
+    page.mouse.move(x, y - 20)
+    panel = find_panel(page, "Attention matrix")
+    panel.get_by_role("application").last.evaluate("map => map.focus({ preventScroll: true })")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    announcement = panel.locator("[aria-live]")
+    cell = re.compile(r"; .+ on .+: −?\d\.\d{4}\.$")
+    expect(announcement).to_have_text(cell)
+    for _ in range(12):  # the steps pass under the pointer
+        page.evaluate("new Promise(done => (window.scrollBy(0, 10), setTimeout(done, 60)))")
+    expect(announcement).to_have_text(cell)
+    page.mouse.move(x, y - 40)  # a pointer that moves takes the cursor
+    box = step.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(announcement).to_have_text(re.compile(r"^Step 2, "))
+
+
 def test_forcing_a_candidate_focuses_its_step(open_page: OpenPage, server_url: str) -> None:
     page = open_page(server_url)
     open_tab(page, "What if")

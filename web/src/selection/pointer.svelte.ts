@@ -8,6 +8,14 @@ export interface PointedCell {
 
 const NOTHING: PointedCell = { step: null, position: null };
 
+// Chromium also sends pointer events when the page scrolls or changes under a resting pointer.
+let keyboardIsLast = false;
+
+/** Records a pointer event of the document; only a pointer that has moved takes the cursor from the keyboard. */
+export function notePointer(event: { readonly movementX: number; readonly movementY: number }): void {
+  if (event.movementX || event.movementY) keyboardIsLast = false;
+}
+
 export class Pointer {
   protected hovered = $state.raw<PointedCell>(NOTHING);
   protected pinned = $state.raw<PointedCell | null>(null);
@@ -26,8 +34,13 @@ export class Pointer {
     return this.pinned !== null;
   }
 
-  /** Sets the hovered cell, or clears it; a locked cell stays. */
+  /** Sets the hovered cell, or clears it; a locked cell stays, and so does the keyboard cursor while the pointer rests. */
   hover(step: number | null = null, position: number | null = null): void {
+    if (!keyboardIsLast) this.show(step, position);
+  }
+
+  /** Sets the cell without an event of the user; a locked cell stays. */
+  show(step: number | null, position: number | null): void {
     if (step !== this.hovered.step || position !== this.hovered.position) this.hovered = { step, position };
   }
 
@@ -40,6 +53,7 @@ export class Pointer {
 
   /** Moves the keyboard cursor; a locked cell moves with it. */
   move(step: number | null, position: number | null): void {
+    keyboardIsLast = true;
     if (this.pinned) this.pinned = { step, position };
     this.hovered = { step, position };
   }
@@ -90,7 +104,7 @@ export class MappedPointer extends Pointer {
   }
 
   override move(row: number | null, position: number | null): void {
-    super.hover(row, position);
+    super.move(row, position);
     this.shared.move(this.sharedStep(row), position);
   }
 
