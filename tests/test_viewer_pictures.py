@@ -10,15 +10,25 @@ from docs.viewer import build
 from pellucid.viewer.schema import EditOperation, PageExample
 
 ROOT = Path(__file__).parents[1]
-PICTURES = {**build.SEQUENCE_PICTURES, **build.TRAINING_PICTURES, **build.TAGGING_PICTURES}
+PICTURES = {
+    **build.SEQUENCE_PICTURES,
+    **build.WRONG_OUTPUT_PICTURES,
+    **build.TRAINING_PICTURES,
+    **build.TAGGING_PICTURES,
+}
+SHOWN = re.compile(
+    r"!\[[^]]{20,}\]\((?:docs/)?viewer/([\w-]+)\.png\)"
+    r'|<img src="docs/viewer/([\w-]+)\.png" width="\d+" alt="[^"]{20,}">'
+)
+"""A picture with its description, in Markdown or, with a width, in HTML."""
 
 
 def test_every_picture_has_a_function_and_is_shown() -> None:
     assert {path.stem for path in build.FOLDER.glob("*.png")} == set(PICTURES)
     shown = [
-        name
+        match[1] or match[2]
         for page in ("README.md", "docs/viewer.md")
-        for name in re.findall(r"!\[[^]]{20,}\]\((?:docs/)?viewer/([\w-]+)\.png\)", (ROOT / page).read_text("utf-8"))
+        for match in SHOWN.finditer((ROOT / page).read_text("utf-8"))
     ]
     assert sorted(shown) == sorted(PICTURES)
 

@@ -1,12 +1,13 @@
 """Take the pictures of docs/viewer.md in Chromium.
 
     python docs/viewer/build.py --run RUN --other-run OTHER --test FILE
-        --digits-run DIGITS --tagging-run TAGGING --tagging-test FILE
+        --english-run ENGLISH --digits-run DIGITS --tagging-run TAGGING --tagging-test FILE
 
 RUN and OTHER are the two runs of `pellucid recipe g2p-sigmorphon2020 --only arm --seeds 2`, and --test is the test file
-of that language. DIGITS is a run of `pellucid recipe digits-attention`; its validation file must still exist. TAGGING
-is a run of `pellucid recipe snips`, and --tagging-test is its test file. Each recipe writes runs and data below its
---run folder. The script needs the environment of `make test`, and starts the Chromium that the tests start.
+of that language. ENGLISH is the run of 100,000 English words in docs/results.md. DIGITS is a run of
+`pellucid recipe digits-attention`; its validation file must still exist. TAGGING is a run of `pellucid recipe snips`,
+and --tagging-test is its test file. Each recipe writes runs and data below its --run folder. The script needs the
+environment of `make test`, and starts the Chromium that the tests start.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
@@ -34,6 +36,11 @@ from chromium import CHROMIUM_PATH, FLAGS  # noqa: E402
 NUM_COLORS = 128
 """Number of colors of a picture; a palette halves the size of the file."""
 VIEWPORT_WIDTH = 1180
+NARROW_WIDTH = 720
+SCREEN_SCALE = 2
+"""Pixels of a narrow picture per pixel of the page, so that it is sharp."""
+ENGLISH_PAIR = "nathan\tN EY TH AH N\n"
+"""Word that the English run pronounces wrongly, with its pronunciation."""
 MAX_BYTES = 150_000
 """Maximum size of a picture."""
 BEAM_SIZE = 5
@@ -124,23 +131,21 @@ def capture_examples(page: Page) -> bytes:
 
 
 def capture_wrong_output(page: Page) -> bytes:
-    """Take the summary and the links of a wrong output, with the attention matrix to the right and the step locked.
+    """Take the summary of a wrong output above its attention links, with the wrong step locked.
 
     Args:
         page: The page with the example in the tab Examples.
     """
     page.locator(".picked .example-result .substitution button").first.click()
-    parts = (
-        page.locator(".picked .example-result").first,
-        find_panel(page, "Attention links"),
-        find_panel(page, "Attention matrix"),
-    )
-    summary, links, matrix = (Image.open(BytesIO(part.screenshot())) for part in parts)
+    page.wait_for_timeout(500)
+    parts = (page.locator(".picked .example-result").first, find_panel(page, "Attention links").locator("svg").first)
+    summary, links = (Image.open(BytesIO(part.screenshot())) for part in parts)
     page.keyboard.press("Escape")
-    top, left = summary.height + 12, max(summary.width, links.width) + 40
-    image = Image.new("RGB", (left + matrix.width, max(top + links.height, matrix.height)), "white")
-    for part, corner in ((summary, (0, 0)), (links, (0, top)), (matrix, (left, 0))):
-        image.paste(part, corner)
+    margin = 12 * SCREEN_SCALE
+    size = (max(summary.width, links.width) + 2 * margin, summary.height + links.height + 2 * margin)
+    image = Image.new("RGB", size, "white")
+    image.paste(summary, (margin, margin))
+    image.paste(links, (margin, margin + summary.height))
     output = BytesIO()
     image.save(output, "PNG")
     return output.getvalue()
@@ -227,26 +232,30 @@ Pictures = Mapping[str, Callable[[Page], bytes]]
 """Function of each picture, by the name of its file."""
 SEQUENCE_PICTURES: Pictures = {
     "examples": capture_examples,
-    "wrong-output": capture_wrong_output,
     "beam": capture_beam,
     "what-if": capture_what_if,
     "corpus": capture_corpus,
     "compare": capture_compare,
     "states": capture_states,
 }
+WRONG_OUTPUT_PICTURES: Pictures = {"wrong-output": capture_wrong_output}
 TRAINING_PICTURES: Pictures = {"training": capture_training}
 TAGGING_PICTURES: Pictures = {"tags": capture_tags}
 
 
-def take_pictures(browser: Browser, address: str, pictures: Pictures) -> None:
+def take_pictures(
+    browser: Browser, address: str, pictures: Pictures, width: int = VIEWPORT_WIDTH, scale: int = 1
+) -> None:
     """Take pictures of one page.
 
     Args:
         browser: The browser.
         address: Address of the page.
         pictures: Function of each picture.
+        width: Width of the viewport in pixels.
+        scale: Pixels of the picture per pixel of the page.
     """
-    page = browser.new_page(viewport={"width": VIEWPORT_WIDTH, "height": 900})
+    page = browser.new_page(viewport={"width": width, "height": 900}, device_scale_factor=scale)
     page.goto(address)
     page.wait_for_selector("#view")
     for name, capture in pictures.items():
@@ -260,7 +269,7 @@ def main(arguments: Sequence[str]) -> None:
         arguments: Command-line arguments.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("run", "other-run", "test", "digits-run", "tagging-run", "tagging-test"):
+    for name in ("run", "other-run", "test", "english-run", "digits-run", "tagging-run", "tagging-test"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     options = parser.parse_args(arguments)
     sequences = load_page([options.run, options.other_run], options.test, BEAM_SIZE)
@@ -269,6 +278,12 @@ def main(arguments: Sequence[str]) -> None:
         with background_server(create_app(sequences)) as address:
             example = find_substitution_example(sequences.contents.examples)
             take_pictures(browser, f"{address}#example={example}", SEQUENCE_PICTURES)
+        with TemporaryDirectory() as folder:
+            pair = Path(folder, "word.tsv")
+            pair.write_text(ENGLISH_PAIR, "utf-8")
+            english = load_page([options.english_run], pair)
+        with background_server(create_app(english)) as address:
+            take_pictures(browser, address, WRONG_OUTPUT_PICTURES, NARROW_WIDTH, SCREEN_SCALE)
         with background_server(create_app(load_page([options.digits_run]))) as address:
             take_pictures(browser, address, TRAINING_PICTURES)
         with background_server(create_app(load_page([options.tagging_run], options.tagging_test))) as address:
