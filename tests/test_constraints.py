@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_networks import SEEDS, VOCABULARY_SIZE, batches, few_examples, make_vocabulary
 from small_searches import (
@@ -27,8 +27,9 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding import options
-from pellucid.decoding.beam_search import BeamConfig
+from pellucid.decoding.beam_search import BeamConfig, beam_stepwise
 from pellucid.decoding.constraints import Constraints
+from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.hypothesis_scorer import HypothesisScorer
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.options import DecodingOptions, build_constraints
@@ -119,8 +120,6 @@ def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: 
     maximum = np.array(data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)))
     minimum = np.minimum(data.draw(st.integers(0, 4)), maximum)
     beam_config = BeamConfig(BatchLengthLimits(minimum, maximum), 2, 2)
-    from pellucid.decoding.beam_search import beam_stepwise
-
     with torch.inference_mode():
         actual = beam_stepwise(
             encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, beam_config
@@ -131,6 +130,40 @@ def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: 
         for each in outputs:
             ids = each.decoded.ids.tolist()
             assert minimum[row] <= len(ids) - (ids[-1:] == [EOS]) <= maximum[row]
+
+
+@settings(max_examples=150, deadline=None)
+@given(KIND, batches(), SEEDS, HYPOTHESIS_SCORERS, st.integers(1, 4), draw_constraints(), st.booleans(), st.data())
+def test_other_sources_and_the_search_tree_change_no_output(
+    kind: tuple[str, str],
+    batch: Batch,
+    seed: int,
+    score: HypothesisScorer,
+    beam_size: int,
+    constraints: Constraints,
+    lattice: bool,
+    data: st.DataObject,
+) -> None:
+    """A source alone has the outputs and the tree of the batch, whatever the other limits, prefixes and active beams."""
+    network, count = make_small_network(kind, seed), len(batch.source)
+    lengths = st.integers(max(constraints.min_length(row) for row in range(count)), 8)
+    maximum = np.array(data.draw(st.lists(lengths, min_size=count, max_size=count)))
+    limits = BatchLengthLimits(np.zeros(count, np.int64), maximum)
+
+    def search(rows: list[int], lattice: bool) -> list[list[Hypothesis]]:
+        own = BatchLengthLimits(*(limit[rows] for limit in limits))
+        config = BeamConfig(own, beam_size, beam_size, score, constraints.take(np.array(rows)), lattice)
+        with torch.inference_mode():
+            sources, source_lengths = batch.source[rows], batch.source_lengths[rows]
+            return beam_stepwise(encode_and_initialize(network, sources, source_lengths), source_lengths, config)
+
+    for row, together in enumerate(search(list(range(count)), lattice)):
+        (alone,) = search([row], True)
+        assert [each.decoded.ids.tolist() for each in together] == [each.decoded.ids.tolist() for each in alone]
+        for each, other in zip(together, alone, strict=True):
+            assert each.score == pytest.approx(other.score, abs=1e-5)
+            if each.tree is not None and other.tree is not None:
+                assert (each.tree.ids.tolist(), each.tree.statuses) == (other.tree.ids.tolist(), other.tree.statuses)
 
 
 CHARACTERS, LETTERS = Tokenizer("characters", "none"), make_vocabulary("vwxyz")

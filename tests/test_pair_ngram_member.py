@@ -105,7 +105,10 @@ def test_the_weight_has_the_most_correct_outputs_near_it(
     rows: list[list[tuple[float, float, bool]]],
 ) -> None:
     candidates = [
-        CandidateScores(np.array([row[0] for row in source]), np.array([row[1] for row in source])) for source in rows
+        CandidateScores(
+            np.array([row[0] for row in source]), np.array([row[1] for row in source]), np.ones(len(source), np.bool_)
+        )
+        for source in rows
     ]
     right = [[row[2] for row in source] for source in rows]
     counts = [sum(best_are_right(candidates, right, weight)) for weight in WEIGHTS]

@@ -70,6 +70,36 @@ class RequiredSymbols(NamedTuple):
     """True if the hypothesis does not contain the symbol."""
 
 
+class ExtensionCounts(NamedTuple):
+    """Numbers of best extensions that a step considers. Each source has its own: others do not change its outputs."""
+
+    allowed: Int[np.ndarray, " b"]
+    """Number of extensions of each source that may end or continue."""
+    listed: int
+    """Number of further extensions, which only the search tree lists."""
+
+    @property
+    def total(self) -> int:
+        """Greatest number of extensions of a source."""
+        return int(self.allowed.max()) + self.listed
+
+    def are_allowed(self, width: int) -> Bool[np.ndarray, "b E"]:
+        """Return which of E = `width` extensions, in falling order, may end or continue.
+
+        Args:
+            width: Number of extensions of each source.
+        """
+        return np.arange(width) < self.allowed[:, None]
+
+    def are_listed(self, width: int) -> Bool[np.ndarray, "b E"]:
+        """Return which of E = `width` extensions, in falling order, are allowed or only listed.
+
+        Args:
+            width: Number of extensions of each source.
+        """
+        return np.arange(width) < self.allowed[:, None] + self.listed
+
+
 def constrained_beam_size(beam_size: int, constraints: Constraints) -> int:
     """Return the beam size, at least M + 1: one slot for each number of required symbols contained, 0 to M.
 
@@ -85,11 +115,11 @@ def extend_constrained(
     masks: SymbolMasks,
     cumulative_log_probs: Float[np.ndarray, "b k"],
     required: RequiredSymbols,
-    count: int,
-) -> BeamExtensions:
+    counts: ExtensionCounts,
+) -> tuple[BeamExtensions, Bool[np.ndarray, "b E"]]:
     """Return the extensions of constrained beam search, by falling log-probability; −∞ in places that they do not fill.
 
-    They are the best `count` extensions of each source, the best extension of each hypothesis, and each hypothesis
+    The possible ones are the best extensions of each source, the best extension of each hypothesis, and each hypothesis
     followed by each required symbol that it does not contain.
 
     Args:
@@ -97,7 +127,10 @@ def extend_constrained(
         masks: Symbols that cannot follow.
         cumulative_log_probs: Log-probability of each hypothesis.
         required: Required symbols, and the hypotheses that do not contain them.
-        count: Number of best extensions of each source.
+        counts: Numbers of best extensions of each source.
+
+    Returns:
+        The extensions, and which of them are possible; the others are only listed.
 
     References:
         Post and Vilar 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation for Neural Machine
@@ -109,12 +142,22 @@ def extend_constrained(
     selected.scatter_(2, by_hypothesis.argmax(dim=2, keepdim=True), True)
     for index, symbol in enumerate(required.ids.tolist()):
         selected[:, :, symbol] |= torch.from_numpy(required.unmet[:, :, index]).to(selected.device)
-    selected = selected.view(len(cumulative_log_probs), -1)
-    selected.scatter_(1, extended.topk(min(count, extended.shape[1])).indices, True)
+    best = extended.topk(min(counts.total, extended.shape[1])).indices
+    is_possible = selected.view(extended.shape) | _mask_of(best, counts.are_allowed(best.shape[1]), extended.shape[1])
+    is_listed = is_possible | _mask_of(best, counts.are_listed(best.shape[1]), extended.shape[1])
     num_extensions = min(
-        count + cumulative_log_probs.shape[1] * (len(required.ids) + 1), cumulative_log_probs.shape[1] * vocabulary
+        counts.total + cumulative_log_probs.shape[1] * (len(required.ids) + 1),
+        cumulative_log_probs.shape[1] * vocabulary,
     )
-    return select_extensions(log_probabilities, extended.masked_fill(~selected, -torch.inf), num_extensions)
+    extensions = select_extensions(log_probabilities, extended.masked_fill(~is_listed, -torch.inf), num_extensions)
+    possible = np.take_along_axis(to_array(is_possible), extensions.parents * vocabulary + extensions.ids, axis=1)
+    return extensions, possible & np.isfinite(extensions.cumulative_log_probs)
+
+
+def _mask_of(indices: Int[Tensor, "b E"], marked: Bool[np.ndarray, "b E"], width: int) -> Bool[Tensor, "b N"]:
+    """Return a mask of N = `width` columns that is True at the marked indices of each row."""
+    mask = torch.zeros((len(indices), width), dtype=torch.bool, device=indices.device)
+    return mask.scatter_(1, indices, torch.from_numpy(marked).to(indices.device))
 
 
 def allocate_beam(
@@ -475,20 +518,23 @@ def _beam_step(
 def _extend_beam(
     beam: _BeamState, output: StepOutput, masks: SymbolMasks, config: BeamConfig, free_slots: Int[np.ndarray, " b"]
 ) -> tuple[BeamExtensions, Bool[np.ndarray, "b E"]]:
-    """Return the extensions in the order of falling score, and which of them are possible."""
-    num_considered, num_listed = (
-        config.beam_size + beam.cumulative_log_probs.shape[1],
-        config.beam_size * config.lattice,
-    )
+    """Return the extensions in the order of falling score, and which of them are possible.
+
+    If outputs are ranked by log-probability and no symbol is required, a source has one extension per free slot, and
+    otherwise K + k with k hypotheses of its own; beside a source with more hypotheses, it has empty places.
+    """
+    num_hypotheses = np.isfinite(beam.cumulative_log_probs).sum(axis=1)
+    is_reduced = config.score.is_log_probability and not len(config.constraints.required)
+    allowed = free_slots if is_reduced else config.beam_size + num_hypotheses
+    counts = ExtensionCounts(allowed, config.beam_size * config.lattice)
     if len(config.constraints.required):
         required = RequiredSymbols(config.constraints.required, ~beam.met)
-        extensions = extend_constrained(
-            output.logits, masks, beam.cumulative_log_probs, required, num_considered + num_listed
-        )
-        return extensions, np.isfinite(extensions.cumulative_log_probs)
-    num_allowed = (free_slots if config.score.is_log_probability else np.full(len(free_slots), num_considered))[:, None]
-    extensions = extend_hypotheses(output.logits, masks, beam.cumulative_log_probs, int(num_allowed.max()) + num_listed)
-    return extensions, np.isfinite(extensions.cumulative_log_probs) & (np.arange(extensions.ids.shape[1]) < num_allowed)
+        return extend_constrained(output.logits, masks, beam.cumulative_log_probs, required, counts)
+    extensions = extend_hypotheses(output.logits, masks, beam.cumulative_log_probs, counts.total)
+    width = extensions.ids.shape[1]
+    listed = np.where(counts.are_listed(width), extensions.cumulative_log_probs, np.float32(-np.inf))
+    extensions = extensions._replace(cumulative_log_probs=listed)
+    return extensions, np.isfinite(listed) & counts.are_allowed(width)
 
 
 def _continued(

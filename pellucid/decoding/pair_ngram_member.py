@@ -4,7 +4,8 @@ For a source x, the candidates y are the outputs of the network's search and of 
 
     s(y) = (1 − w) log p_network(y|x) + w log p_pair(x, y),
 
-where w is the weight of the pair n-gram model. It is chosen on the validation set, at the end of the training.
+where w is the weight of the pair n-gram model, chosen on the validation set at the end of the training. Outputs that
+were cut at the maximum length follow the finished ones.
 
 B sources, K candidates.
 """
@@ -13,7 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 
 from pellucid.data.vocabulary import EOS
@@ -48,6 +49,16 @@ class CandidateScores(NamedTuple):
     """Log-probability of each candidate by the network."""
     pair_ngram: Float[np.ndarray, " K"]
     """Joint log-probability of source and candidate by the pair n-gram model; finite (`finite_scores`)."""
+    finished: Bool[np.ndarray, " K"]
+    """False for a candidate that was cut at the maximum length."""
+
+    def ranking(self, weight: float) -> Int[np.ndarray, " K"]:
+        """Return the numbers of the candidates, the best first; cut ones follow the finished ones, whatever the scores.
+
+        Args:
+            weight: Weight of the pair n-gram model.
+        """
+        return np.lexsort((-interpolate(self.network, self.pair_ngram, weight), ~self.finished))
 
     def best(self, weight: float) -> int:
         """Return the number of the best candidate; of equal ones the first.
@@ -55,7 +66,7 @@ class CandidateScores(NamedTuple):
         Args:
             weight: Weight of the pair n-gram model.
         """
-        return int(np.argmax(interpolate(self.network, self.pair_ngram, weight)))
+        return int(self.ranking(weight)[0])
 
 
 def interpolate(
@@ -83,6 +94,16 @@ def finite_scores(scores: Float[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
     return np.where(np.isfinite(scores), scores, lowest)
 
 
+def is_finished(hypothesis: Hypothesis) -> bool:
+    """Return whether a hypothesis ends with EOS; otherwise it was cut at the maximum length.
+
+    Args:
+        hypothesis: Any hypothesis.
+    """
+    ids = hypothesis.decoded.ids
+    return bool(len(ids) and ids[-1] == EOS)
+
+
 def output_ids(hypothesis: Hypothesis) -> TargetIds:
     """Return the target ids of a hypothesis, without EOS.
 
@@ -90,7 +111,7 @@ def output_ids(hypothesis: Hypothesis) -> TargetIds:
         hypothesis: Any hypothesis, finished or not.
     """
     ids = hypothesis.decoded.ids.tolist()
-    return tuple(ids[:-1] if ids and ids[-1] == EOS else ids)
+    return tuple(ids[:-1] if is_finished(hypothesis) else ids)
 
 
 def missing_outputs(
@@ -114,7 +135,7 @@ def missing_outputs(
 def rank_by_both(
     hypotheses: Sequence[Hypothesis], pair_ngram: Sequence[float], weight: float, nbest: int
 ) -> list[Hypothesis]:
-    """Return the best hypotheses of one source by both models, the best first.
+    """Return the best hypotheses of one source by both models, the best first; cut ones follow the finished ones.
 
     Args:
         hypotheses: Candidates, with their log-probabilities as scores.
@@ -122,12 +143,15 @@ def rank_by_both(
         weight: Weight of the pair n-gram model.
         nbest: Maximum number of hypotheses to return.
     """
-    network = np.array([hypothesis.score for hypothesis in hypotheses])
-    scores = interpolate(network, finite_scores(np.array(pair_ngram)), weight)
-    order = np.argsort(-scores, kind="stable")[:nbest].tolist()
+    candidates = CandidateScores(
+        np.array([hypothesis.score for hypothesis in hypotheses]),
+        finite_scores(np.array(pair_ngram)),
+        np.array([is_finished(hypothesis) for hypothesis in hypotheses], np.bool_),
+    )
+    scores = interpolate(candidates.network, candidates.pair_ngram, weight)
     return [
         hypotheses[number]._replace(score=float(scores[number]), pair_ngram_score=pair_ngram[number])
-        for number in order
+        for number in candidates.ranking(weight)[:nbest].tolist()
     ]
 
 

@@ -32,7 +32,7 @@ class SearchTreeIds(NamedTuple):
 
         Args:
             symbols: Symbol of each node, shape (N,).
-            leaf: Node at which the output ends; −1 for an empty output.
+            leaf: Node at which the output ends; −1 if the tree does not contain it.
         """
         arrays = (self.parents, self.log_probabilities, self.cumulative_log_probs)
         return SearchTree(tuple(symbols.tolist()), *arrays, self.statuses, self.attention_rows, self.attention, leaf)
@@ -57,10 +57,10 @@ class SearchTree:
     attention: Float[np.ndarray, "L S"]
     """Attention weights, one row for each hypothesis and step."""
     leaf: int
-    """Last node of this trace's own output; −1 for an empty output."""
+    """Last node of this trace's own output; −1 for an empty output, and for one that the pair n-gram model added."""
 
     def path(self) -> list[int]:
-        """Return the nodes of this trace's own output, from the first symbol; empty for an empty output."""
+        """Return the nodes of this trace's own output, from the first symbol; empty if the tree does not contain it."""
         nodes, node = list[int](), self.leaf
         while node >= 0:
             nodes.append(node)

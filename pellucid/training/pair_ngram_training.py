@@ -111,7 +111,11 @@ def weight_pair_ngram(predictor: Predictor, validation: Sequence[Example], folde
 def _scores(traces: Sequence[Trace]) -> CandidateScores:
     """Return the scores of the candidates of one source."""
     scores = [-np.inf if trace.pair_ngram_score is None else trace.pair_ngram_score for trace in traces]
-    return CandidateScores(np.array([trace.score for trace in traces]), finite_scores(np.array(scores)))
+    return CandidateScores(
+        np.array([trace.score for trace in traces]),
+        finite_scores(np.array(scores)),
+        np.array([trace.finished for trace in traces], np.bool_),
+    )
 
 
 def _read(path: Path, vocabularies: Vocabularies) -> SavedPairNgram | None:

@@ -16,7 +16,8 @@ test("a node has its own path and attention weights", () => {
   const { target, weights } = attentionAlongPath({ source: ["x", "y"] } as Trace, beam, 3);
   expect(target).toEqual(["b", "⟨end⟩"]);
   expect([...weights.values]).toEqual([1, 0, 0, 1]);
-  expect(attentionAlongPath({ source: ["x", "y"] } as Trace, beam, -1).weights).toMatchObject({ rows: 0, columns: 2 });
+  const added = { source: ["x", "y"], target: ["z"], attention: [[0.25, 0.75]] } as unknown as Trace;
+  expect(attentionAlongPath(added, beam, -1)).toMatchObject({ target: ["z"], weights: { rows: 1, columns: 2 } });
 });
 
 test("arrow keys move to the parent, the best child and the neighbors", () => {

@@ -25,7 +25,7 @@ export function describeReference({ symbols, parents, statuses, leaf, scores }: 
   const marked = last < 0 ? "" : " (underlined)";
   const status =
     statuses[last] === "pruned" ? `was pruned at step ${path.length} with ${quoteSymbol(symbols[last]!)}, log p = ${reached(last)}`
-    : lacks === null ? `is in the beam too: log p = ${reached(last)}; output: ${reached(leaf)}`
+    : lacks === null ? `is in the beam too: log p = ${reached(last)}; output: ${leaf < 0 ? "not in the beam" : reached(leaf)}`
     : last >= 0 && !parents.includes(last) ? `was kept at step ${path.length}, where the search ended, log p = ${reached(last)}`
     : `left the beam at step ${path.length + 1}: ${quoteSymbol(lacks)} was not considered`;
   return `The expected output${marked} ${status}.`;

@@ -60,8 +60,9 @@ export function normalizedScore(node: TreeNode): number {
   return node.score / (node.depth + 1);
 }
 
-/** Output up to a node, with the attention weights of each symbol. */
+/** Output up to a node, with the attention weights of each symbol; the trace's own output if the beam does not contain it. */
 export function attentionAlongPath(trace: Trace, beam: Lattice, node: number): { target: string[]; weights: Grid } {
+  if (node < 0) return { target: trace.target, weights: toGrid(trace.attention) };
   const attention = toGrid(beam.attention);
   const path = pathToNode(beam, node);
   const weights = gridFromRows(path.map((at) => row(attention, beam.attention_rows[at] ?? 0)));
