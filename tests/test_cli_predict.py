@@ -435,7 +435,7 @@ def test_values_out_of_range_are_named_by_their_flag(flags: tuple[object, ...], 
 def test_many_outputs_per_source_are_decoded_in_small_batches(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n" * 40)
     for count, sizes in ((1, [40]), (MAX_OUTPUTS // 16, [16, 16, 8]), (2 * MAX_OUTPUTS, [1] * 40)):
-        chunks = read_chunks(tmp_path / "a.txt", DataConfig(), InputFormat(), (read_sources, parse_sources), count)
+        chunks = read_chunks(tmp_path / "a.txt", DataConfig(), InputFormat(), read_sources, parse_sources, count)
         assert [len(chunk) for chunk in chunks] == sizes
 
 

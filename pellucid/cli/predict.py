@@ -115,7 +115,7 @@ def main(arguments: list[str]) -> int:
     num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
     outputs_per_source = num_outputs if has_several or args.lattice else 1
-    for chunk in read_chunks(file, data, input_format, (read_sources, parse_sources), outputs_per_source):
+    for chunk in read_chunks(file, data, input_format, read_sources, parse_sources, outputs_per_source):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
         examples = [item for item in chunk[:bad_index] if isinstance(item, Example)]
         chunk_prefixes = None if prefixes is None else _take_prefixes(chunk[:bad_index], prefixes)

@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     use_threads(predictor.config.threads)
     notes, data = DecodingNotes(), pair_config(predictor.config.data)
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
-    for chunk in read_chunks(file, data, input_format, (read_pairs, parse_pairs)):
+    for chunk in read_chunks(file, data, input_format, read_pairs, parse_pairs):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
         traces = iter(predictor.force([item for item in chunk[:bad_index] if _is_pair(item)]))
         for item in chunk[:bad_index]:
