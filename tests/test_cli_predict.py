@@ -29,7 +29,7 @@ from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
 from pellucid.data.synthetic import spelled_digits
 from pellucid.decoding.streaming import MAX_OUTPUTS
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.training_data import TrainingFiles
 
 SOURCES = [example.source for example in spelled_digits(50, 1, 4, seed=11)]

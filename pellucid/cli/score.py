@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     args = parse_arguments(ScoreArguments, "score", arguments)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.model.device import use_threads
-    from pellucid.training.run_folder import load
+    from pellucid.run_folder.predictor_loader import load
 
     runs, file = split_paths(args.run, args.more, "score")
     predictor = load(runs[0] if len(runs) == 1 else runs, args.device)

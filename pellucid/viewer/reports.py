@@ -34,8 +34,8 @@ from pellucid.reporting.tables import (
     rate_cells,
     score_rows,
 )
+from pellucid.run_folder.log import read_log
 from pellucid.tasks.registry import get_task
-from pellucid.training.run_folder import read_log
 from pellucid.version import __version__
 from pellucid.viewer.pages import export_page
 from pellucid.viewer.report_parts import (
