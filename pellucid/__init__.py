@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pellucid.decoding.trace import Trace
     from pellucid.decoding.transducer import Transducer
     from pellucid.errors import InputError
+    from pellucid.run_folder.predictor_loader import load
     from pellucid.tasks.registry import register_task
     from pellucid.tasks.task import Task
-    from pellucid.training.run_folder import load
 
 _register_viewer()
 
@@ -39,7 +39,7 @@ _HOMES = {
     "Task": "pellucid.tasks.task",
     "Trace": "pellucid.decoding.trace",
     "Transducer": "pellucid.decoding.transducer",
-    "load": "pellucid.training.run_folder",
+    "load": "pellucid.run_folder.predictor_loader",
     "load_config": "pellucid.config.toml",
     "load_lexicon": "pellucid.decoding.constraints",
     "size_preset": "pellucid.config.toml",

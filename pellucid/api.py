@@ -12,8 +12,8 @@ from pellucid.config.validation import reject_unused
 from pellucid.decoding.predictor import Predictor
 from pellucid.model.device import check_torch_defaults
 from pellucid.reporting.progress import multi_progress, training_progress
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
-from pellucid.training.run_folder import load
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 

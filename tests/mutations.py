@@ -39,8 +39,8 @@ from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.errors import InputError
 from pellucid.kernels.dispatch import disable_kernels
+from pellucid.run_folder.run_files import ENSEMBLE
 from pellucid.training import training_data
-from pellucid.training.run_folder import ENSEMBLE
 from pellucid.training.session import FileSaved, train_run
 from pellucid.training.training_data import TrainingFiles
 

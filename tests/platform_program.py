@@ -11,8 +11,9 @@ from pellucid import file_lock
 from pellucid.cli import main
 from pellucid.cli.arguments import config_from_flags
 from pellucid.cli.train import parse_train_arguments
+from pellucid.run_folder.lock import in_use
+from pellucid.run_folder.log import read_log
 from pellucid.training import training_data
-from pellucid.training.run_folder import in_use, read_log
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 

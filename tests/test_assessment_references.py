@@ -10,7 +10,7 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.trace import END, Trace
 from pellucid.evaluation.assessment import merge_references, score_traces
 from pellucid.evaluation.metrics import evaluate_examples
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 
 CHARACTERS = build_tokenizers(DataConfig())
 WORDS = build_tokenizers(DataConfig(target_symbols="words"))

@@ -19,8 +19,8 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.errors import DataError
 from pellucid.reporting.progress import training_progress
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.events import ValidationCompleted
-from pellucid.training.run_folder import load
 from pellucid.training.session import ModelBuilt
 from pellucid.training.training_data import COPY_TAG, DataAugmented, TrainingFiles, copy_pairs, hallucinate_pairs
 

@@ -9,7 +9,7 @@ from pellucid.decoding.beam_search import allocate_beam, constrained_beam_size
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling import SamplingConfig
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 
 SOURCES = ["one two", "nine", "three three one", "five two six", "eight"]
 

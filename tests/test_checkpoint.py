@@ -21,12 +21,13 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import DivergenceError, RunError
+from pellucid.run_folder.model_file import load_network, network_file
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.progress import Progress
 from pellucid.tasks.registry import build_network
-from pellucid.training.checkpoint import load_network, network_file, restore_training_state, save_training_state
-from pellucid.training.events import Progress
+from pellucid.training.checkpoint import restore_training_state, save_training_state
 from pellucid.training.loop import TrainingState, fit
 from pellucid.training.optimizer import build_optimizer
-from pellucid.training.run_folder import load
 
 EXAMPLES = make_copy_examples(12, seed=1)
 

@@ -24,8 +24,8 @@ from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import ConfigError, DataError, RunError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples
+from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.registry import build_ensemble
-from pellucid.training.run_folder import load
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)

@@ -18,8 +18,8 @@ from trained_runs import copy_run_folder, digits_run, shared_folder, write_pairs
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.synthetic import spelled_digits
 from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
-from pellucid.training.pair_ngram_file import SavedPairNgram, save_pair_ngram
-from pellucid.training.run_folder import load
+from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
+from pellucid.run_folder.predictor_loader import load
 from pellucid.viewer.report_schema import ReportExamples
 
 PAIRS = spelled_digits(60, 1, 5, seed=9)

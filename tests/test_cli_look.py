@@ -19,8 +19,9 @@ from trained_runs import copy_run_folder, digits_run, read_folder_state
 
 from pellucid.cli.look import LookArguments, _assemble_page
 from pellucid.config.toml import load_config, to_toml
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.run_files import CONFIG
 from pellucid.tasks.task import ATTENTION_CAPTION
-from pellucid.training.run_folder import CONFIG, load
 
 
 def look(*arguments: object, stdin: bytes = b"") -> CommandResult:

@@ -22,8 +22,9 @@ from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
 from pellucid.reporting.display_text import visible_message
 from pellucid.reporting.progress import multi_progress, training_progress
-from pellucid.training.events import Progress, TrainingStarted
-from pellucid.training.run_folder import ENSEMBLE
+from pellucid.run_folder.progress import Progress
+from pellucid.run_folder.run_files import ENSEMBLE
+from pellucid.training.events import TrainingStarted
 from pellucid.training.training_data import FileRead
 
 CONTROL_TEXT = "\x1b[31m\x1b]0;x\x07\r\x08\x9b2J\u202e\u2066\u200b"

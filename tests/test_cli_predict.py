@@ -29,7 +29,7 @@ from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
 from pellucid.data.synthetic import spelled_digits
 from pellucid.decoding.streaming import MAX_OUTPUTS
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.training_data import TrainingFiles
 
 SOURCES = [example.source for example in spelled_digits(50, 1, 4, seed=11)]
@@ -435,7 +435,7 @@ def test_values_out_of_range_are_named_by_their_flag(flags: tuple[object, ...], 
 def test_many_outputs_per_source_are_decoded_in_small_batches(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n" * 40)
     for count, sizes in ((1, [40]), (MAX_OUTPUTS // 16, [16, 16, 8]), (2 * MAX_OUTPUTS, [1] * 40)):
-        chunks = read_chunks(tmp_path / "a.txt", DataConfig(), InputFormat(), (read_sources, parse_sources), count)
+        chunks = read_chunks(tmp_path / "a.txt", DataConfig(), InputFormat(), read_sources, parse_sources, count)
         assert [len(chunk) for chunk in chunks] == sizes
 
 

@@ -8,7 +8,7 @@ from command_line import CommandResult, output_lines, run_pellucid, usage_error_
 from trained_runs import digits_run, make_copy_examples, make_small_config, train_to_end
 
 from pellucid.data.examples import Example
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.training_data import TrainingFiles
 
 PAIRS = [Example("one", "1"), Example("nine two", "92"), Example("three", "5")]

@@ -32,7 +32,8 @@ from trained_runs import (
 from pellucid import cli
 from pellucid.config.settings import DataConfig
 from pellucid.config.toml import flatten_config, load_config
-from pellucid.training.run_folder import load, read_log
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.training_data import TrainingData, TrainingFiles, read_files
 from pellucid.viewer.report_schema import ReportTable
 

@@ -13,8 +13,8 @@ from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_extended
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.sampling import SamplingConfig
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.events import ValidationCompleted
-from pellucid.training.run_folder import load
 from pellucid.training.session import train_run
 from pellucid.training.training_data import COPY_TAG, DataAugmented, TrainingFiles
 

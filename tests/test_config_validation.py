@@ -20,7 +20,7 @@ from pellucid.config.validation import (
     unused_settings,
 )
 from pellucid.errors import ConfigError
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 
 UNUSED_SETTINGS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"data": {"features_symbols": "+"}}, "data.features_column", {"data": {"features_column": "3"}}),

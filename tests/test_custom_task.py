@@ -50,9 +50,9 @@ from pellucid.model.labeling_networks import LabelingNetwork, Pointer, Query
 from pellucid.model.losses import pointing_cross_entropy
 from pellucid.model.memory import Memory, NetworkOutput
 from pellucid.model.network import Network, NetworkParts
+from pellucid.run_folder.log import read_log
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import LabelingTask, TaskLabels
-from pellucid.training.run_folder import read_log
 from pellucid.viewer.schema import PageContents
 
 browser, open_page, page_errors = chromium.browser, chromium.open_page, chromium.page_errors

@@ -15,11 +15,10 @@ from pellucid.data.examples import read_examples
 from pellucid.decoding.trace import Trace
 from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.digits import attention_models
-from pellucid.recipes.digits.training import (
-    discard_progress,
-)
+from pellucid.recipes.digits.training import discard_progress
 from pellucid.recipes.recipe import RecipeRequest
-from pellucid.training.run_folder import load, read_log
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
 from pellucid.viewer.report_schema import ReportExamples, ReportFigure
 
 

@@ -53,7 +53,7 @@ def test_a_state_mask_is_constant_and_applies_to_u_h_only() -> None:
     for step in range(5):
         recurrent = (hidden * mask) @ cell.hidden_weight.T + cell.hidden_bias
         hidden = gru_step(inputs[:, step] @ cell.input_weight.T + cell.input_bias, recurrent, hidden)
-    assert_tensors_close(run_rnn([cell], Inputs(inputs), lengths, masks).last[:, 0], hidden)
+    assert_tensors_close(run_rnn([cell], Inputs(inputs), lengths, masks).final[:, 0], hidden)
 
 
 def test_masked_weights_equal_a_cell_with_those_weights() -> None:

@@ -23,8 +23,8 @@ from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, ConfigError, RunError
+from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.registry import build_network
-from pellucid.training.run_folder import load
 
 TEXTS = ["abc", "a", "", "cab?", "bbbb"]
 

@@ -22,8 +22,10 @@ from trained_runs import (
 )
 
 from pellucid.errors import ConfigError, RunError
+from pellucid.run_folder.lock import lock_run_folder
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.run_files import ENSEMBLE, member_folders
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
-from pellucid.training.run_folder import ENSEMBLE, load, lock_run_folder, member_folders
 from pellucid.training.session import ModelBuilt
 from pellucid.training.training_data import TrainingFiles
 

@@ -38,8 +38,8 @@ from pellucid.kernels.dispatch import disable_kernels, use_kernel
 from pellucid.model.memory import Memory, NetworkOutput
 from pellucid.model.network import EncoderDecoder, require_encoder_decoder, shift_right
 from pellucid.model.pointer_generator import BY_POSITION, NEVER_COPIED, copied_ids, mix_distributions
+from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.registry import build_network
-from pellucid.training.run_folder import load
 from pellucid.training.training_data import TrainingFiles
 
 VOCABULARIES = make_vocabularies("abcde", "abxyz", ["t"])

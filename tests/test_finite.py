@@ -30,8 +30,9 @@ from pellucid.inspection.state_space import collect_states
 from pellucid.inspection.states import trace_states
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.kernel_loader import load_kernels
-from pellucid.training.checkpoint import parameter_file
-from pellucid.training.run_folder import ENSEMBLE, load
+from pellucid.run_folder.model_file import parameter_file
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.run_files import ENSEMBLE
 from pellucid.viewer.handlers import compare_what_if, decode_source
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import assemble_page

@@ -23,8 +23,8 @@ from pellucid.model.footprint import (
     min_training_memory,
     network_memory,
 )
+from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.registry import build_meta_network, build_network
-from pellucid.training.run_folder import load
 
 CPU = torch.device("cpu")
 KINDS = ("learned", "one-hot")

@@ -49,11 +49,11 @@ from pellucid.model import cells
 from pellucid.model import device as device_module
 from pellucid.model.device import autocast, find_device, rng_devices, use_determinism
 from pellucid.model.network import EncoderDecoder
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.events import UpdateCompleted
 from pellucid.training.gradients import GradientComputer, LossAndGradients
 from pellucid.training.loop import TrainingState
 from pellucid.training.optimizer import Adam
-from pellucid.training.run_folder import load
 from pellucid.training.session import train_run
 
 GPU = torch.cuda.is_available()

@@ -36,7 +36,7 @@ from pellucid.data.headers import (
 )
 from pellucid.data.lines import read_lines
 from pellucid.data.readers import BadLine, ColumnSelection, Record, tsv_records
-from pellucid.training.run_folder import CONFIG
+from pellucid.run_folder.run_files import CONFIG
 from pellucid.training.training_data import TrainingFiles
 
 ROOT = Path(__file__).parents[1]

@@ -20,8 +20,8 @@ SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path i
 ORDER = (
     *("version", "errors", "error_messages", "argument_checks", "file_lock", "files", "worker_pool"),
     *("config.settings", "config.presets", "config.task_settings", "config"),
-    *("data", "kernels", "pair_ngram", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
-    *("reporting", "viewer", "api", "tuning", "recipes", "bench", "cli"),
+    *("data", "kernels", "pair_ngram", "model", "decoding", "evaluation", "tasks", "run_folder", "inspection"),
+    *("training", "reporting", "viewer", "api", "tuning", "recipes", "bench", "cli"),
 )
 """Order of folders and modules: a file imports only from its own folder and from entries before its own."""
 DATA_ORDER = (

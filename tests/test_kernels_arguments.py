@@ -19,11 +19,11 @@ from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.decoder_step import prepare_decoder_numpy
 from pellucid.kernels.recurrence import run_recurrence_numpy
 from pellucid.kernels.search import (
-    BeamOptions,
+    BeamSizes,
+    beam_search_numpy,
+    greedy_search_numpy,
     rank_extensions,
     rank_symbols,
-    search_beams_numpy,
-    search_greedily_numpy,
 )
 from pellucid.kernels.types import (
     ADDITIVE,
@@ -77,7 +77,7 @@ DEEP = DECODER._replace(
 """Parameters of three layers."""
 DEEP_START = InitialState(ones(B, 3, H), None, None)
 LOGITS, SCORES = ones(2 * B, V), ones(B, 2)
-START, OPTIONS = InitialState(HIDDEN, None, None), BeamOptions(2, 2)
+START, SIZES = InitialState(HIDDEN, None, None), BeamSizes(2, 2)
 
 
 @pytest.fixture(autouse=True)
@@ -112,14 +112,14 @@ def search(
     parameters: DecoderParameters = DECODER,
     output_layer: OutputLayerParameters = OUTPUT_LAYER,
     inputs: AttentionInputs = INPUTS,
-    first: InitialState = START,
+    initial_state: InitialState = START,
     limits: SearchLimits = LIMITS,
-    options: BeamOptions = OPTIONS,
+    sizes: BeamSizes = SIZES,
 ) -> None:
     """Search greedily and with a beam."""
     decoder = inspect.unwrap(prepare_decoder_numpy)(parameters, output_layer, inputs)
-    inspect.unwrap(search_beams_numpy)(decoder, first, limits, options)
-    inspect.unwrap(search_greedily_numpy)(decoder, first, limits)
+    inspect.unwrap(beam_search_numpy)(decoder, initial_state, limits, sizes)
+    inspect.unwrap(greedy_search_numpy)(decoder, initial_state, limits)
 
 
 def rank(
@@ -143,7 +143,7 @@ def test_valid_arguments_are_accepted() -> None:
     search()
     search(limits=LIMITS._replace(min_length=5))
     unroll(parameters=DEEP, hidden=DEEP_START.hidden)
-    search(parameters=DEEP, first=DEEP_START)
+    search(parameters=DEEP, initial_state=DEEP_START)
 
 
 INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
@@ -246,14 +246,14 @@ INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
     (search, {"inputs": INPUTS._replace(memory=ones(0, S, D))}, "inputs.memory: expected an array B × S × D that is"),
     (
         search,
-        {"first": InitialState(ones(B - 1, 1, H), None, None)},
+        {"initial_state": InitialState(ones(B - 1, 1, H), None, None)},
         "hidden: expected an array of shape (3, 1, 2), got (2,",
     ),
     (search, {"limits": LIMITS._replace(suppressed=np.zeros(2, np.bool_))}, "limits.suppressed: expected an array of"),
     (search, {"limits": LIMITS._replace(num_candidates=V + 1)}, "limits.num_candidates: expected 1 to 9, got 10"),
     (search, {"limits": LIMITS._replace(max_length=-1)}, "limits: expected lengths of at least 0, got 0 and -1"),
-    (search, {"options": BeamOptions(0, 0)}, "options: expected 1 <= nbest <= beam_size, got 0 and 0"),
-    (search, {"options": BeamOptions(2, 3)}, "options: expected 1 <= nbest <= beam_size, got 3 and 2"),
+    (search, {"sizes": BeamSizes(0, 0)}, "sizes: expected 1 <= nbest <= beam_size, got 0 and 0"),
+    (search, {"sizes": BeamSizes(2, 3)}, "sizes: expected 1 <= nbest <= beam_size, got 3 and 2"),
 ]
 
 
@@ -300,9 +300,9 @@ STRUCTS: list[tuple[Callable[..., None], str, Any, str]] = [
     (search, "parameters", LOCATED, "parameters."),
     (search, "output_layer", OUTPUT_LAYER, "output_layer."),
     (search, "inputs", INPUTS, "inputs."),
-    (search, "first", LSTM_START, ""),
+    (search, "initial_state", LSTM_START, ""),
     (search, "limits", LIMITS, "limits."),
-    (search, "options", OPTIONS, "options."),
+    (search, "sizes", SIZES, "sizes."),
 ]
 
 
@@ -354,7 +354,7 @@ def test_an_array_of_a_wrong_type_is_one_error_that_names_it(
 
 
 def test_search_refuses_a_decoder_that_is_not_prepared() -> None:
-    for function, options in ((search_greedily_numpy, ()), (search_beams_numpy, (OPTIONS,))):
+    for function, options in ((greedy_search_numpy, ()), (beam_search_numpy, (SIZES,))):
         for value in (None, DECODER, (1, 2, 3)):
             with pytest.raises(ArgumentError, match=r"^decoder: expected an object of the class PreparedDecoder, got "):
                 inspect.unwrap(function)(value, START, LIMITS, *options)

@@ -17,6 +17,7 @@ from pellucid.decoding.outputs import DecodedOutput, LengthLimits
 from pellucid.kernels import tensor_functions
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.kernel_loader import load_kernels
+from pellucid.kernels.types import RecurrentOutput
 from pellucid.model.network import EncoderDecoder
 
 CASES = list(product(["gru", "lstm"], ["additive", "location", "general"], [1, 3]))
@@ -34,7 +35,7 @@ for module in pkgutil.iter_modules(pellucid.kernels.__path__):
         import_module(f"pellucid.kernels.{module.name}")
 from pellucid.kernels.adam import adam_kernel
 from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
-from pellucid.kernels.search import BeamOptions, search_beams_numpy
+from pellucid.kernels.search import BeamSizes, beam_search_numpy
 from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.kernels.types import (
     AttentionInputs, CellLayout, DecoderParameters, Direction, InitialState, OutputLayerParameters, ScoreLayout,
@@ -42,7 +43,7 @@ from pellucid.kernels.types import (
 )
 from pellucid.kernels.unroll import unroll_decoder_numpy
 from pellucid.kernels.recurrence import run_recurrence_numpy
-from pellucid.kernels.search import search_greedily_numpy
+from pellucid.kernels.search import greedy_search_numpy
 from pellucid.kernels.decoder_step import prepare_decoder_numpy
 
 assert load_kernels()
@@ -68,8 +69,8 @@ for case in range(int(sys.argv[2])):
     fields = [arguments[f"{case}.limits.{name}"] for name in SearchLimits._fields]
     limits = SearchLimits(fields[0], *map(int, fields[1:]))
     decoder = prepare_decoder_numpy(parameters, output_layer, inputs)
-    (greedy_outputs,) = search_greedily_numpy(decoder, initial_state, limits)
-    ((outputs, counts),) = search_beams_numpy(decoder, initial_state, limits, BeamOptions(3, 3))
+    (greedy_outputs,) = greedy_search_numpy(decoder, initial_state, limits)
+    ((outputs, counts),) = beam_search_numpy(decoder, initial_state, limits, BeamSizes(3, 3))
     for name in ("ids", "log_probabilities", "weights", "steps"):
         results[f"{case}.greedy.{name}"] = getattr(greedy_outputs, name)
         results[f"{case}.beam.{name}"] = getattr(outputs, name)
@@ -77,7 +78,7 @@ for case in range(int(sys.argv[2])):
     symbols = np.ascontiguousarray(greedy_outputs.ids[:, :2])
     unrolled = unroll_decoder_numpy(parameters, symbols, inputs, *initial_state)
     stepped = decoder.step(symbols[:, 0], *initial_state)
-    first_steps = np.stack([unrolled.hidden[:, 0], *unrolled.upper_hidden[:, :, 0]], axis=1)
+    first_steps = np.stack([unrolled.states[:, 0], *unrolled.upper_states[:, :, 0]], axis=1)
     np.testing.assert_allclose(first_steps, stepped.hidden, rtol=1e-4, atol=1e-5)
 
 logits, gradient = np.zeros((2, 4), np.float32), np.ones(3, np.float32)
@@ -101,7 +102,7 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
         directions: Any,  # noqa: ANN401
         symbols: torch.Tensor,
         lengths: torch.Tensor,
-    ) -> tensor_functions.RecurrentTensors:
+    ) -> RecurrentOutput:
         arrays.update(symbols=symbols.numpy(), lengths=lengths.numpy())
         for index, direction in enumerate(directions):
             record_fields(f"direction{index}", direction)
@@ -115,18 +116,18 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
     def record_search(prepared: object, initial_state: Any, limits: Any) -> Any:  # noqa: ANN401
         record_fields("initial_state", initial_state)
         record_fields("limits", limits)
-        return search_greedily(prepared, initial_state, limits)
+        return greedy_search(prepared, initial_state, limits)
 
-    run_recurrence, prepare_decoder, search_greedily = (
+    run_recurrence, prepare_decoder, greedy_search = (
         tensor_functions.run_recurrence,
         tensor_functions.prepare_decoder,
-        tensor_functions.search_greedily,
+        tensor_functions.greedy_search,
     )
     with pytest.MonkeyPatch.context() as patch:
         for name, function in (
             ("run_recurrence", record_recurrence),
             ("prepare_decoder", record_decoder),
-            ("search_greedily", record_search),
+            ("greedy_search", record_search),
         ):
             patch.setattr(tensor_functions, name, function)
         greedy_outputs(network, source, lengths, LIMITS)

@@ -20,7 +20,7 @@ from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.label_experiments import LabelScore
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.reporting.progress import multi_progress
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 from pellucid.viewer.report_schema import ReportCharts, ReportExamples, ReportSettings, ReportTable
 
 FOLDERS = {

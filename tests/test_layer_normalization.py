@@ -100,7 +100,7 @@ def test_both_directions_stay_within_the_lengths(kind: Cell) -> None:
     batched = run_rnn(cells, Inputs(inputs), lengths)
     single = run_rnn(cells, Inputs(inputs[1:, :2]), lengths[1:])
     assert_tensors_close(batched.states[1:, :2], single.states)
-    assert_tensors_close(batched.last[1:], single.last)
+    assert_tensors_close(batched.final[1:], single.final)
     assert not batched.states[1, 2:].any()
 
 

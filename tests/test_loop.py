@@ -24,24 +24,12 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import PAD, learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, DivergenceError, RunError
+from pellucid.run_folder.progress import Progress
 from pellucid.tasks.registry import build_network
 from pellucid.training import loop
 from pellucid.training.checkpoint import restore_training_state, save_training_state
-from pellucid.training.events import (
-    Event,
-    Progress,
-    TrainingStarted,
-    TrainingStopped,
-    UpdateCompleted,
-    ValidationCompleted,
-)
-from pellucid.training.loop import (
-    TrainingState,
-    derived_batch_size,
-    derived_epochs,
-    fit,
-    validation_rank,
-)
+from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.training.loop import TrainingState, derived_batch_size, derived_epochs, fit, validation_rank
 from pellucid.training.optimizer import build_optimizer
 
 TRAINING_EXAMPLES = make_copy_examples(20, seed=1)

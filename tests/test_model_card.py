@@ -8,9 +8,9 @@ from trained_runs import copy_task_run, digits_run
 
 from pellucid.config.settings import TaskName
 from pellucid.config.toml import build_config
+from pellucid.run_folder.log import read_log
 from pellucid.tasks.registry import BUILT_IN, get_task
 from pellucid.training.model_card import _scores
-from pellucid.training.run_folder import read_log
 
 
 def read_card() -> str:

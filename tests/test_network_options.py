@@ -33,9 +33,9 @@ from pellucid.config.toml import build_config
 from pellucid.data.batches import Batch
 from pellucid.model.memory import DecoderState, NetworkOutput
 from pellucid.model.network import EncoderDecoder, require_encoder_decoder
+from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
-from pellucid.training.run_folder import load
 from pellucid.training.session import train_run
 
 ALL_OPTIONS: dict[str, dict[str, Any]] = {

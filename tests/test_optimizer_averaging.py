@@ -10,10 +10,10 @@ from trained_runs import make_copy_examples, make_small_config, read_tensors, tr
 from pellucid.errors import RunError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
-from pellucid.training.checkpoint import load_network
+from pellucid.run_folder.model_file import load_network
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.events import ValidationCompleted
 from pellucid.training.optimizer import CheckpointAverage, MovingAverage, averaged_weights
-from pellucid.training.run_folder import load
 from pellucid.training.training_data import TrainingFiles
 
 

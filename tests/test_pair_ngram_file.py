@@ -1,4 +1,4 @@
-"""training/pair_ngram_file.py: saved models are restored exactly; damaged and malicious files are refused."""
+"""run_folder/pair_ngram_file.py: saved models are restored exactly; damaged and malicious files are refused."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +15,8 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.errors import RunError
 from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
-from pellucid.training.checkpoint import tensor_digest
-from pellucid.training.pair_ngram_file import SavedPairNgram, _signed, load_pair_ngram, save_pair_ngram
+from pellucid.run_folder.pair_ngram_file import SavedPairNgram, _signed, load_pair_ngram, save_pair_ngram
+from pellucid.run_folder.tensor_file import tensor_digest
 
 EXAMPLES = [Example(f"{number:03}", f"{number:03}".replace("1", "xy")) for number in range(150)]
 TOKENIZERS = build_tokenizers(DataConfig())

@@ -32,7 +32,7 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, RunError
 from pellucid.pair_ngram.pair_ngram import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 
 
 @pytest.fixture(scope="module")

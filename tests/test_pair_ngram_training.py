@@ -20,8 +20,10 @@ from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import RunError
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted, TrainingStopped
-from pellucid.training.run_folder import PAIR_NGRAM, load, read_log
 from pellucid.training.training_data import TrainingFiles
 
 CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})

@@ -16,7 +16,8 @@ from command_line import build_environment
 from pellucid import file_lock, files
 from pellucid.errors import RunError
 from pellucid.files import open_regular, write_text
-from pellucid.training.run_folder import ENSEMBLE, in_use, lock_run_folder, member_folders
+from pellucid.run_folder.lock import in_use, lock_run_folder
+from pellucid.run_folder.run_files import ENSEMBLE, member_folders
 
 TESTS = Path(__file__).parent
 IS_LINUX = sys.platform.startswith("linux")
@@ -132,13 +133,13 @@ def test_member_names_with_windows_separators_are_refused(
 ) -> None:
     from pathlib import PureWindowsPath
 
-    from pellucid.training import run_folder
+    from pellucid.run_folder import run_files
 
     def windows_name(path: Any) -> Any:  # noqa: ANN401
         return PureWindowsPath(path) if isinstance(path, str) else path
 
     content = f'{{"members": ["{name}"]}}'.replace("\\", "\\\\")
     (tmp_path / ENSEMBLE).write_bytes(content.encode())
-    monkeypatch.setattr(run_folder, "Path", windows_name)
+    monkeypatch.setattr(run_files, "Path", windows_name)
     with pytest.raises(RunError, match="is not the name of a folder"):
         member_folders(tmp_path)

@@ -29,14 +29,8 @@ from pellucid.reporting.progress import (
     format_scores,
     training_progress,
 )
-from pellucid.training.events import (
-    LOSS_WINDOW,
-    Progress,
-    TrainingStarted,
-    TrainingStopped,
-    UpdateCompleted,
-    ValidationCompleted,
-)
+from pellucid.run_folder.progress import LOSS_WINDOW, Progress
+from pellucid.training.events import TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.session import FileSaved, ModelBuilt, RunEvent
 from pellucid.training.training_data import FileRead
 

@@ -19,17 +19,18 @@ from pellucid.data import examples, headers, lines, readers, synthetic, tokenize
 from pellucid.data.examples import Example
 from pellucid.errors import ArgumentError
 from pellucid.reporting import display_text, figures, terminal
-from pellucid.training import checkpoint, run_folder, session, snapshots
+from pellucid.run_folder import lock, log, run_files, tensor_file
+from pellucid.training import session, snapshots
 from pellucid.tuning import space
 
 RUN = copy_task_run()
 CONFIG = RUN.config
 DATA = CONFIG.data
 PAIRS = [Example("ab", "b"), Example("c", "c")]
-VOCABULARIES = run_folder.load_run_vocabularies(RUN.run, CONFIG)
+VOCABULARIES = run_files.load_run_vocabularies(RUN.run, CONFIG)
 TAG_TRACE = make_prediction_trace("tag", "ab", ["B-x", "O"])
 TOKENIZERS = tokenizers.build_tokenizers(DATA)
-LOG_RECORDS = run_folder.read_log(RUN.run)
+LOG_RECORDS = log.read_log(RUN.run)
 VECTORS = RUN.run.parent / "vectors.txt"
 VECTORS.write_text("a 1 2\nb 2 3\n")
 SPACE_FILE = RUN.run.parent / "space.toml"
@@ -103,17 +104,17 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     terminal.attention_caption: {"trace": make_small_trace()},
     terminal.render_trace: {"trace": make_small_trace()},
     terminal.shade_legend: {},
-    run_folder.member_folders: {"folder": RUN.run},
-    run_folder.load_run_config: {"folder": RUN.run},
-    run_folder.load_run_vocabularies: {"folder": RUN.run, "config": CONFIG},
-    run_folder.has_run: {"folder": RUN.run},
-    run_folder.in_use: {"folder": RUN.run},
-    run_folder.read_log: {"folder": RUN.run},
-    run_folder.log_damage: {"folder": RUN.run},
+    run_files.member_folders: {"folder": RUN.run},
+    run_files.load_run_config: {"folder": RUN.run},
+    run_files.load_run_vocabularies: {"folder": RUN.run, "config": CONFIG},
+    run_files.has_run: {"folder": RUN.run},
+    lock.in_use: {"folder": RUN.run},
+    log.read_log: {"folder": RUN.run},
+    log.log_damage: {"folder": RUN.run},
     snapshots.read_snapshots: {"folder": RUN.run},
     snapshots.check_snapshots: {"folder": RUN.run},
     session.train_run: {"files": RUN.files, "folder": RUN.run, "config": CONFIG},
-    checkpoint.open_tensors: {"path": RUN.run / "model.safetensors"},
+    tensor_file.open_tensors: {"path": RUN.run / "model.safetensors"},
     space.load_space: {"path": SPACE_FILE, "base": CONFIG},
 }
 
@@ -159,17 +160,27 @@ EXCEPTIONS = {
     "reporting.figures": "draws parts of figures with Matplotlib's objects, except figures of traces, weights and logs",
     "reporting.progress": "prints the events of a training",
     "reporting.tables": "formats the results of an evaluation, which checks its arguments",
-    "training.checkpoint": "stores the parameters of a training, except open_tensors",
+    "run_folder.initialization": "prepares the run folder of a training",
+    "run_folder.lock.lock_run_folder": "is part of a training",
+    "run_folder.log.append_log": "is part of a training",
+    "run_folder.log.best_validation": "examines the records of a log and a progress, which were read before",
+    "run_folder.log.cut_log": "is part of resuming a training",
+    "run_folder.log.has_stopped": "examines the records of a log, which were read before",
+    "run_folder.log.missing_validation": "is part of resuming a training",
+    "run_folder.log_records": "is called for each line of a log",
+    "run_folder.model_file": "reads and writes the parameters of a run, whose names and shapes it checks",
+    "run_folder.pair_ngram_file": "reads and writes a file of a run folder, whose contents it checks",
+    "run_folder.predictor_loader.load": "converts its arguments, which `invalid_arguments.py` calls",
+    "run_folder.predictor_loader.missing_model_error": "is called for a folder that was examined before",
+    "run_folder.progress": "reads the header of a checkpoint, which it checks",
+    "run_folder.tensor_file": "reads and writes single files for the other modules, except open_tensors",
+    "training.checkpoint": "stores the state of a training",
     "training.ensemble_training": "runs the trainings of `pellucid.train`, which checks its arguments",
-    "training.log_records": "is called for each line of a log",
     "training.loop": "is part of the training loop",
     "training.model_card": "is part of a training",
     "training.optimizer": "is part of an update",
-    "training.pair_ngram_file": "reads and writes a file of a run folder, whose contents it checks",
     "training.pair_ngram_training": "is part of a training",
     "training.progress_check": "is part of resuming a training",
-    "training.run_folder.load": "converts its arguments, which `invalid_arguments.py` calls",
-    "training.run_folder": "writes the run folder of a training that holds its lock, except what reads a run folder",
     "training.scheduled_sampling": "is part of an update",
     "training.snapshots": "writes the snapshots of a training, except what reads them",
     "training.training_data": "reads the files of `pellucid.train`, which checks its arguments",
@@ -182,7 +193,7 @@ EXCEPTIONS = {
 
 def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield each public function of the packages with its module and name: "data.lines.read_lines"."""
-    for package in ("config", "data", "reporting", "training", "tuning"):
+    for package in ("config", "data", "run_folder", "reporting", "training", "tuning"):
         folder = importlib.import_module(f"pellucid.{package}").__path__
         for module in pkgutil.iter_modules(folder):
             loaded = importlib.import_module(f"pellucid.{package}.{module.name}")

@@ -24,10 +24,10 @@ from trained_runs import (
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training import session as session_module
 from pellucid.training import training_data as reading
 from pellucid.training.events import TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
-from pellucid.training.run_folder import load
 from pellucid.training.session import ModelBuilt, RunEvent, train_run
 from pellucid.training.training_data import TrainingFiles
 
@@ -209,7 +209,7 @@ def test_an_interrupted_start_can_be_repeated(tmp_path: Path, monkeypatch: pytes
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("pellucid.training.run_folder.write_text", interrupt)
+        patched.setattr("pellucid.run_folder.initialization.write_text", interrupt)
         train_to_end(copy_task_run().files, tmp_path / "run", copy_task_run().config)
     assert (tmp_path / "run" / "vocabulary.json").exists() and not (tmp_path / "run" / "config.toml").exists()
     train_to_end(copy_task_run().files, tmp_path / "run", copy_task_run().config)

@@ -14,9 +14,13 @@ import pellucid
 from pellucid.config.toml import flatten_config
 from pellucid.data.synthetic import spelled_digits
 from pellucid.errors import InputError, RunError
-from pellucid.training import run_folder as run_module
-from pellucid.training.events import Progress, UpdateCompleted, ValidationCompleted
-from pellucid.training.run_folder import append_log, cut_log, has_run, in_use, load, lock_run_folder, read_log
+from pellucid.run_folder import lock
+from pellucid.run_folder.lock import in_use, lock_run_folder
+from pellucid.run_folder.log import append_log, cut_log, read_log
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.progress import Progress
+from pellucid.run_folder.run_files import has_run
+from pellucid.training.events import UpdateCompleted, ValidationCompleted
 from pellucid.training.session import train_run
 
 SOURCES = [example.source for example in spelled_digits(30, 1, 3, seed=7)]
@@ -27,6 +31,22 @@ def load_error(folder: Path) -> str:
     with pytest.raises(InputError) as caught:
         load(folder)
     return str(caught.value)
+
+
+def test_a_prediction_imports_no_training_code() -> None:
+    """A fresh process loads a run and decodes in Python and on the command line."""
+    program = (
+        "import sys, pellucid\n"
+        "from pellucid.cli import main\n"
+        f"run = {str(copy_task_run().run)!r}\n"
+        "pellucid.load(run).predict(['a'])\n"
+        "pellucid.load([run, run]).predict(['a'])\n"
+        f"assert main(['predict', run, {str(copy_task_run().files.valid)!r}]) == 0\n"
+        "print(*(name for name in sys.modules if name.startswith('pellucid.training')), file=sys.stderr)\n"
+    )
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert completed.stderr.split() == []
+    assert len(completed.stdout.splitlines()) == len(copy_task_run().files.valid.read_text("utf-8").splitlines())
 
 
 def test_a_model_loaded_twice_gives_identical_predictions() -> None:
@@ -174,7 +194,7 @@ def test_the_lock_is_held_once_and_ends_with_its_process(tmp_path: Path) -> None
     program = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from pellucid.training.run_folder import lock_run_folder\n"
+        "from pellucid.run_folder.lock import lock_run_folder\n"
         "with lock_run_folder(Path(sys.argv[1])):\n"
         "    print('locked', flush=True)\n"
         "    time.sleep(60)\n"
@@ -208,7 +228,7 @@ def test_a_lock_removed_by_another_training_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
     (tmp_path / "run").mkdir()
     with pytest.MonkeyPatch.context() as patched, pytest.raises(RunError, match="has just ended there"):
-        patched.setattr(run_module, "open_regular_file", lambda path, mode: opened)
+        patched.setattr(lock, "open_regular_file", lambda path, mode: opened)
         with lock_run_folder(tmp_path / "run"):
             pass
 

@@ -19,20 +19,12 @@ from trained_runs import assert_runs_identical, copy_run_folder, copy_task_run, 
 from pellucid.config.toml import flatten_config, load_config
 from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import read_bytes
-from pellucid.training import run_folder
-from pellucid.training.events import Progress
-from pellucid.training.run_folder import (
-    ENSEMBLE,
-    append_log,
-    cut_log,
-    in_use,
-    load,
-    load_run_config,
-    lock_run_folder,
-    log_damage,
-    member_folders,
-    read_log,
-)
+from pellucid.run_folder import log
+from pellucid.run_folder.lock import in_use, lock_run_folder
+from pellucid.run_folder.log import append_log, cut_log, log_damage, read_log
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.progress import Progress
+from pellucid.run_folder.run_files import ENSEMBLE, load_run_config, member_folders
 from pellucid.training.session import FileSaved, ModelBuilt, train_run
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.inputs import find_validation_file, run_names
@@ -492,7 +484,7 @@ def test_a_long_log_line_is_damaged_and_takes_little_memory(run: Path) -> None:
 
 
 def test_a_log_above_the_size_limit_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_folder, "MAX_LOG_SIZE", (run / "log.jsonl").stat().st_size - 1)
+    monkeypatch.setattr(log, "MAX_LOG_SIZE", (run / "log.jsonl").stat().st_size - 1)
     with pytest.raises(RunError, match=r"log\.jsonl is too large: it has more than [\d,]+ bytes"):
         read_log(run)
 

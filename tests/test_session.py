@@ -36,9 +36,11 @@ from pellucid.data.examples import Example
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import DataError, RunError
 from pellucid.inspection.attribution import attribute
+from pellucid.run_folder.lock import lock_run_folder
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training import session
 from pellucid.training.events import TrainingStarted, TrainingStopped, UpdateCompleted
-from pellucid.training.run_folder import load, lock_run_folder, read_log
 from pellucid.training.session import FileSaved, ModelBuilt, train_run
 from pellucid.training.training_data import FileRead, TrainingFiles
 

@@ -18,8 +18,10 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import VERSION
 from pellucid.errors import RunError
 from pellucid.model.network import require_encoder_decoder
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.run_files import SNAPSHOTS
 from pellucid.training import snapshots
-from pellucid.training.run_folder import SNAPSHOTS, load, read_log
 from pellucid.training.snapshots import (
     PROBES,
     SnapshotNumber,

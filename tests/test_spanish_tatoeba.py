@@ -27,7 +27,7 @@ from pellucid.recipes.spanish.tatoeba import (
     tokenize,
     unknown_percentage,
 )
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 
 pytest.importorskip("tokenizers")
 

@@ -16,8 +16,9 @@ from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.errors import ConfigError
 from pellucid.evaluation.assessment import ERROR_RATE_KEYS
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.events import UpdateCompleted
-from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.handlers import compare_what_if, decode_source

@@ -25,9 +25,9 @@ from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
 from pellucid.errors import RunError
 from pellucid.reporting.progress import training_progress
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training import training_data as reading
 from pellucid.training.events import TrainingStarted, UpdateCompleted
-from pellucid.training.run_folder import load
 from pellucid.training.session import RunEvent, train_run
 from pellucid.training.training_data import FileRead, TrainingFiles, encode_training_data, read_files, save_corpus
 

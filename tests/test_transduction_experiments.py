@@ -20,7 +20,8 @@ from pellucid.recipes import experiments, transduction_experiments
 from pellucid.recipes.catalog import TRANSDUCTION_RECIPES, find_recipe
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.recipes.transduction_experiments import BEAM_SIZE, read_references, score_predictor
-from pellucid.training.run_folder import load, read_log
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
 from pellucid.viewer.report_schema import ReportExamples
 
 

@@ -18,7 +18,7 @@ from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.errors import ConfigError, DataError
 from pellucid.files import write_text
 from pellucid.model.network import require_encoder_decoder
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.session import ModelBuilt
 
 SYMBOLS = make_vocabulary(["a", "é", " ", "two words", "7"])

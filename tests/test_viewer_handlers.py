@@ -12,7 +12,7 @@ from trained_runs import digits_run
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
 from pellucid.errors import InputError
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 from pellucid.viewer.handlers import compare_what_if, decode_source, export_examples, find_neighbors, gather_states
 from pellucid.viewer.schema import AttentionOverride, DecodeRequest, NeighborsRequest, WhatIfRequest
 from pellucid.viewer.states import state_point, symbol_separator

@@ -18,7 +18,9 @@ from pellucid.decoding.trace_schema import decode_array
 from pellucid.errors import DataError, RunError
 from pellucid.evaluation.confusion import align_symbols
 from pellucid.files import digest_file
-from pellucid.training.run_folder import load, lock_run_folder, read_log
+from pellucid.run_folder.lock import lock_run_folder
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer import inputs
 from pellucid.viewer import page_contents as contents_module

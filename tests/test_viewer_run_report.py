@@ -9,7 +9,7 @@ from trained_runs import copy_run_folder, digits_run
 from pellucid.config.toml import to_toml
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.synthetic import spelled_digits
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 from pellucid.viewer.report_schema import ReportExamples
 from pellucid.viewer.reports import (
     NUM_DRAWN_EXAMPLES,

@@ -25,7 +25,8 @@ from page_data import (
 from trained_runs import digits_run
 
 from pellucid.errors import InputError
-from pellucid.training.run_folder import load, read_log
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page

@@ -39,7 +39,7 @@ from pellucid.recipes.digits.report import DigitsRuns, curve_figure
 from pellucid.recipes.digits.training import DigitsExperiment, DigitsResult, DigitsTrainingPlan, run_experiment
 from pellucid.recipes.recipe import load_recipe_config
 from pellucid.reporting.figures import attention_figure, mean_weights_figure, to_png
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 
 # %% [markdown]
 # ## One training

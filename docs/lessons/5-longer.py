@@ -37,7 +37,7 @@ from pellucid.recipes.digits.attention_models import DigitsJob, trace_agreement,
 from pellucid.recipes.digits.report import line_colors
 from pellucid.recipes.recipe import load_recipe_config
 from pellucid.reporting.figures import MUTED, attention_figure, empty_figure, freeze_layout, style_axes, to_png
-from pellucid.training.run_folder import load
+from pellucid.run_folder.predictor_loader import load
 from pellucid.viewer.reports import score_run
 
 # %% [markdown]

@@ -220,7 +220,7 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
 def _load_predictor(path: Path, options: AssessmentOptions, lexicons: LexiconCache) -> "Predictor":
     """Load a run or an ensemble with the search options."""
     from pellucid.decoding.options import DecodingOptions
-    from pellucid.training.run_folder import load
+    from pellucid.run_folder.predictor_loader import load
 
     predictor = apply_search_flags(load(path, options.device), options.search)
     if predictor.config.data not in lexicons:

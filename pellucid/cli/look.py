@@ -171,7 +171,7 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
     """Return the contents of the page."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.model.device import use_threads
-    from pellucid.training.run_folder import missing_model_error
+    from pellucid.run_folder.predictor_loader import missing_model_error
     from pellucid.viewer.inputs import check_same_task, open_run, run_names
     from pellucid.viewer.page_contents import assemble_page
 
@@ -198,7 +198,7 @@ def _read_examples(args: LookArguments, model: "ViewedRun", served: bool) -> "li
 
     Empty if there is no model yet; for a served page, also without FILE and validation file, with a message.
     """
-    from pellucid.training.run_folder import load_run_config
+    from pellucid.run_folder.run_files import load_run_config
     from pellucid.viewer.inputs import (
         ValidationFileError,
         find_validation_file,
@@ -317,7 +317,7 @@ def _decode_first(args: LookArguments, limit: int) -> "list[Trace]":
 def _load_one_run(args: LookArguments) -> "tuple[Predictor, DataConfig]":
     """Return the predictor of the one run, and the data settings of FILE."""
     from pellucid.model.device import use_threads
-    from pellucid.training.run_folder import load
+    from pellucid.run_folder.predictor_loader import load
 
     if len(args.runs) > 1:
         raise InputError("the terminal and picture files show one run: give one RUN (pellucid look RUN [FILE])")

@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> int:
     args = parse_arguments(PredictArguments, "predict", arguments)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.model.device import use_threads
-    from pellucid.training.run_folder import load
+    from pellucid.run_folder.predictor_loader import load
 
     runs, file = split_paths(args.run, args.more, "predict")
     predictor = _configure_predictor(load(runs[0] if len(runs) == 1 else runs, args.device), args)
@@ -115,7 +115,7 @@ def main(arguments: list[str]) -> int:
     num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
     outputs_per_source = num_outputs if has_several or args.lattice else 1
-    for chunk in read_chunks(file, data, input_format, (read_sources, parse_sources), outputs_per_source):
+    for chunk in read_chunks(file, data, input_format, read_sources, parse_sources, outputs_per_source):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
         examples = [item for item in chunk[:bad_index] if isinstance(item, Example)]
         chunk_prefixes = None if prefixes is None else _take_prefixes(chunk[:bad_index], prefixes)

@@ -59,14 +59,14 @@ def main(arguments: list[str]) -> int:
     args = parse_arguments(ScoreArguments, "score", arguments)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.model.device import use_threads
-    from pellucid.training.run_folder import load
+    from pellucid.run_folder.predictor_loader import load
 
     runs, file = split_paths(args.run, args.more, "score")
     predictor = load(runs[0] if len(runs) == 1 else runs, args.device)
     use_threads(predictor.config.threads)
     notes, data = DecodingNotes(), pair_config(predictor.config.data)
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
-    for chunk in read_chunks(file, data, input_format, (read_pairs, parse_pairs)):
+    for chunk in read_chunks(file, data, input_format, read_pairs, parse_pairs):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
         traces = iter(predictor.force([item for item in chunk[:bad_index] if _is_pair(item)]))
         for item in chunk[:bad_index]:

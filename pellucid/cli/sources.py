@@ -181,7 +181,8 @@ def read_chunks(
     file: Path,
     trained: DataConfig,
     input_format: InputFormat,
-    readers: tuple[FileReader, StreamParser],
+    read_file: FileReader,
+    parse_stream: StreamParser,
     outputs: int = 1,
 ) -> Iterator[list[InputLine]]:
     """Yield the input in chunks of suitable size for decoding. Notes on the first line are printed on standard error.
@@ -192,7 +193,8 @@ def read_chunks(
         file: Input file, or "-" for standard input.
         trained: Data settings of the run.
         input_format: Format, header and maximum number of columns of the input.
-        readers: Functions that read a file and a stream.
+        read_file: Function that reads a file.
+        parse_stream: Function that parses the lines of a stream.
         outputs: Number of outputs per source; more of them make smaller chunks.
 
     Yields:
@@ -203,7 +205,7 @@ def read_chunks(
         HeaderError: The first line looks like a header, and the user has not said whether it is one.
         ConfigError: A column is selected by name, but the input has no header.
     """
-    (read_file, parse_stream), data = readers, config_for_file(trained, input_format.header)
+    data = config_for_file(trained, input_format.header)
     input_format = input_format._replace(report=_report_first_line)
     if str(file) != "-":
         for number, chunk in enumerate(chunked(read_file(file, data, input_format), outputs, _characters)):

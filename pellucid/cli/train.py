@@ -87,8 +87,8 @@ def _train_run(args: TrainArguments, config: Config) -> int:
 def _train_ensemble(args: TrainArguments, config: Config) -> int:
     """Train runs with different seeds in parallel."""
     from pellucid.reporting.progress import multi_progress
+    from pellucid.run_folder.run_files import member_folders
     from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
-    from pellucid.training.run_folder import member_folders
     from pellucid.training.training_data import TrainingFiles
 
     files = TrainingFiles(args.train, args.valid, args.train_target, args.valid_target)

@@ -409,12 +409,12 @@ def _beam_kernel(
     inference: SingleModelInference, lengths: list[int], limits: SearchLimits, sizes: tuple[int, int]
 ) -> list[list[Hypothesis]]:
     """Run all steps in a kernel."""
-    from pellucid.kernels.search import BeamOptions
-    from pellucid.kernels.tensor_functions import search_beams  # Numba takes a second to import
+    from pellucid.kernels.search import BeamSizes
+    from pellucid.kernels.tensor_functions import beam_search  # Numba takes a second to import
 
     prepared, results = inference.cache.kernel, list[list[Hypothesis]]()
     assert prepared is not None, "a search kernel needs a prepared decoder"
-    for outputs, counts in search_beams(prepared, initial_kernel_state(inference.state), limits, BeamOptions(*sizes)):
+    for outputs, counts in beam_search(prepared, initial_kernel_state(inference.state), limits, BeamSizes(*sizes)):
         positions = lengths[len(results) : len(results) + len(counts)]
         flat = map(hypothesis_of, split_outputs(outputs, np.repeat(positions, counts).tolist()))
         results += [list(islice(flat, count)) for count in counts.tolist()]

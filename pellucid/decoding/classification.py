@@ -20,7 +20,7 @@ from pellucid.data.examples import Example, pair_error
 from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.derived_traces import scored_trace
-from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
+from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs, hypothesis_of
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import CANDIDATES, DecodedOutput, to_array
 from pellucid.decoding.predictor import Predictor
@@ -103,19 +103,13 @@ class ClassificationPredictor(Predictor):
             if error or not self.tokenizers.source.split(example.source):
                 raise DataError(f"pair {number}: {error or 'the source is empty'}")
         symbols = [self.tokenizers.target.split(example.target) for example in examples]
-
-        def score_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
-            """Score one batch.
-
-            Args:
-                batch: Sources.
-            """
-            answers = self.answer_distributions(batch)
-            rows = zip(batch.rows.tolist(), batch.positions.tolist(), strict=True)
-            return [[self._score_answers(answers, index, symbols[row], size)] for index, (row, size) in enumerate(rows)]
-
-        traces = self._decode_batches(chunk, SearchRequest(1, 1, NO_CONSTRAINTS), score_batch)
-        scored = zip(traces, examples, symbols, strict=True)
+        with self._prepare_chunk(chunk, SearchRequest(1, 1, NO_CONSTRAINTS)) as prepared:
+            for batch in self._batches(prepared):
+                answers = self.answer_distributions(batch)
+                rows = enumerate(zip(batch.rows.tolist(), batch.positions.tolist(), strict=True))
+                scores = [[self._score_answers(answers, index, symbols[row], size)] for index, (row, size) in rows]
+                self._add_traces(prepared, batch, scores)
+        scored = zip(self._all_traces(prepared), examples, symbols, strict=True)
         vocabulary = {*self.vocabularies.target.symbols, self.tokenizers.target.ignored_tag}
         return [scored_trace(trace, example.target, target, vocabulary) for (trace,), example, target in scored]
 
@@ -138,22 +132,16 @@ class ClassificationPredictor(Predictor):
         inputs: list[Example] = convert_argument("examples", examples, Sequence[Example])
         size = len(self.vocabularies.target)
         rows = [np.zeros((0, size)) for _ in inputs]
-
-        def store_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
-            """Store the distributions of one batch.
-
-            Args:
-                batch: Sources.
-            """
-            answers = self.answer_distributions(batch)
-            for index, (row, steps) in enumerate(zip(batch.rows.tolist(), self._steps(batch, answers), strict=True)):
-                values = answers.values[index, :steps]
-                # A batch of a pointing task may have fewer columns than there are target ids.
-                rows[row] = np.full((steps, size), -np.inf)
-                rows[row][:, : values.shape[1]] = values
-            return self._predict_answers(batch, 1)
-
-        self._decode_batches(ExampleChunk(inputs), SearchRequest(1, 1, NO_CONSTRAINTS), store_batch)
+        with self._prepare_chunk(ExampleChunk(inputs), SearchRequest(1, 1, NO_CONSTRAINTS)) as prepared:
+            for batch in self._batches(prepared):
+                answers = self.answer_distributions(batch)
+                check_finite_outputs(self._rank_answers(batch, answers, 1), self.name)
+                steps_of_sources = self._steps(batch, answers)
+                for index, (row, steps) in enumerate(zip(batch.rows.tolist(), steps_of_sources, strict=True)):
+                    values = answers.values[index, :steps]
+                    # A batch of a pointing task may have fewer columns than there are target ids.
+                    rows[row] = np.full((steps, size), -np.inf)
+                    rows[row][:, : values.shape[1]] = values
         return rows
 
     def answer_distributions(self, batch: SourceBatch) -> BatchAnswers:
@@ -199,13 +187,14 @@ class ClassificationPredictor(Predictor):
 
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the most probable answers of each example."""
-        return self._decode_batches(
-            chunk, SearchRequest(nbest, nbest, NO_CONSTRAINTS), lambda batch: self._predict_answers(batch, nbest)
-        )
+        with self._prepare_chunk(chunk, SearchRequest(nbest, nbest, NO_CONSTRAINTS)) as prepared:
+            for batch in self._batches(prepared):
+                answers = self.answer_distributions(batch)
+                self._add_traces(prepared, batch, self._rank_answers(batch, answers, nbest))
+        return self._all_traces(prepared)
 
-    def _predict_answers(self, batch: SourceBatch, nbest: int) -> list[list[Hypothesis]]:
-        """Answer one batch: the most probable tags, or the `nbest` most probable classes or positions."""
-        answers = self.answer_distributions(batch)
+    def _rank_answers(self, batch: SourceBatch, answers: BatchAnswers, nbest: int) -> list[list[Hypothesis]]:
+        """Return the most probable tags of each source, or its `nbest` most probable classes or positions."""
         top = torch.from_numpy(answers.values).topk(min(max(nbest, CANDIDATES), answers.values.shape[2] - NUM_SPECIAL))
         ids, values, answered = to_array(top.indices), to_array(top.values), list[list[Hypothesis]]()
         if nbest > 1 and answers.values.shape[1] > 1:

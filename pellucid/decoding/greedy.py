@@ -63,11 +63,11 @@ def greedy(
 
 def _greedy_kernel(inference: SingleModelInference, lengths: list[int], limits: SearchLimits) -> list[Hypothesis]:
     """Run all steps in a kernel."""
-    from pellucid.kernels.tensor_functions import search_greedily  # Numba takes a second to import
+    from pellucid.kernels.tensor_functions import greedy_search  # Numba takes a second to import
 
     prepared, outputs = inference.cache.kernel, list[Hypothesis]()
     assert prepared is not None, "a search kernel needs a prepared decoder"
-    for result in search_greedily(prepared, initial_kernel_state(inference.state), limits):
+    for result in greedy_search(prepared, initial_kernel_state(inference.state), limits):
         first = len(outputs)
         positions = lengths[first : first + len(result.steps)]
         outputs += map(hypothesis_of, split_outputs(result, positions))

@@ -12,11 +12,11 @@ it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, TypeVar, overload
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from pellucid.config.settings import Config, SearchConfig, Width
 from pellucid.config.task_settings import get_task_settings
 from pellucid.config.toml import flatten_config, override_settings
 from pellucid.config.validation import reject_unused
+from pellucid.data.encoding import Ragged
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, Vocabularies
@@ -67,6 +68,22 @@ Probability = Annotated[float, Meta(gt=0.0, le=1.0)]
 SourceNumber = Annotated[int, Meta(ge=0, le=2**62)]
 PredictorT = TypeVar("PredictorT", bound="Predictor")
 """Type of the predictor on which a method is called."""
+
+
+class PreparedChunk(NamedTuple):
+    """Examples that are tokenized and encoded, and the traces of their outputs so far."""
+
+    first: int
+    """Number of the first example among all given ones, from 0."""
+    request: SearchRequest
+    tokenized: list[TokenizedSource]
+    """Source of each example."""
+    sources: Ragged
+    """Source ids of each example, as the network reads them."""
+    order: list[int]
+    """Rows of the examples to decode, shortest first: without empty sources, and those that the lexicon answers."""
+    traces: dict[int, list[Trace]]
+    """Traces by row: at first those of the lexicon, then also those of decoded batches."""
 
 
 @dataclass(frozen=True)
@@ -584,13 +601,12 @@ class Predictor(ABC):
             outputs = max(outputs, self.config.search.beam_size)
         return decode_chunks(decode_chunk, converted, convert_argument("prefixes", prefixes, Prefixes), outputs, first)
 
-    def _decode_batches(
-        self,
-        chunk: ExampleChunk,
-        request: SearchRequest,
-        decode_batch: Callable[[SourceBatch], list[list[Hypothesis]]],
-    ) -> list[list[Trace]]:
-        """Decode examples batch by batch, except empty sources and those that the lexicon answers."""
+    @contextmanager
+    def _prepare_chunk(self, chunk: ExampleChunk, request: SearchRequest) -> Iterator[PreparedChunk]:
+        """Tokenize and encode a chunk for a block that decodes its batches (`_batches`, `_add_traces`, `_all_traces`).
+
+        Within the block the networks are in evaluation mode, without gradients.
+        """
         numbered = enumerate(chunk.examples, start=chunk.first + 1)
         tokenized_sources = [
             tokenize_source(example, number, self.tokenizers, self.config.data) for number, example in numbered
@@ -603,7 +619,7 @@ class Predictor(ABC):
         )
         by_length = np.argsort(sources.lengths, kind="stable").tolist()
         order = [row for row in by_length if tokenized_sources[row].source and row not in traces]
-        device, size = next(self.network.parameters()).device, self.config.search.batch_size
+        device = self._device
         check_process(device)
         with (
             torch.inference_mode(),
@@ -611,28 +627,44 @@ class Predictor(ABC):
             self.evaluation_mode(),
             disable_kernels_unless_worth_loading(len(order) * request.hypotheses, device.type),
         ):
-            for batch_rows in split_into_batches(order, sources.lengths, request, size):
-                rows = np.array(batch_rows)
-                source, lengths = sources.pad(rows)
-                batch_sources = [tokenized_sources[row] for row in rows.tolist()]
-                constraints = request.constraints.take(rows)
-                limits = output_length_limits(batch_sources, self.config.search, self.max_length, constraints)
-                if self._forbids_all(request.constraints):
-                    check_minimum(batch_sources, limits, rows + chunk.first, self.vocabularies.target, self._copies)
-                positions = torch.tensor([len(tokenized.source) for tokenized in batch_sources], device=device)
-                batch = SourceBatch(rows, source.to(device), lengths.to(device), limits, positions, chunk.first)
-                for row, hypotheses in zip(
-                    rows.tolist(), check_finite_outputs(decode_batch(batch), self.name), strict=True
-                ):
-                    prefix_length = request.constraints.prefix_length(row)
-                    traces[row] = [
-                        self._trace(tokenized_sources[row], hypothesis, rank, prefix_length)
-                        for rank, hypothesis in enumerate(hypotheses, 1)
-                    ]
+            yield PreparedChunk(chunk.first, request, tokenized_sources, sources, order, traces)
+
+    def _batches(self, prepared: PreparedChunk) -> Iterator[SourceBatch]:
+        """Yield the sources to decode in batches, with the length limits of their outputs."""
+        request, device = prepared.request, self._device
+        batches = split_into_batches(prepared.order, prepared.sources.lengths, request, self.config.search.batch_size)
+        for batch_rows in batches:
+            rows = np.array(batch_rows)
+            source, lengths = prepared.sources.pad(rows)
+            batch_sources = [prepared.tokenized[row] for row in rows.tolist()]
+            constraints = request.constraints.take(rows)
+            limits = output_length_limits(batch_sources, self.config.search, self.max_length, constraints)
+            if self._forbids_all(request.constraints):
+                check_minimum(batch_sources, limits, rows + prepared.first, self.vocabularies.target, self._copies)
+            positions = torch.tensor([len(tokenized.source) for tokenized in batch_sources], device=device)
+            yield SourceBatch(rows, source.to(device), lengths.to(device), limits, positions, prepared.first)
+
+    def _add_traces(self, prepared: PreparedChunk, batch: SourceBatch, hypotheses: Sequence[list[Hypothesis]]) -> None:
+        """Add the traces of the outputs of a batch, the best first, after checking that their numbers are finite."""
+        for row, outputs in zip(batch.rows.tolist(), check_finite_outputs(hypotheses, self.name), strict=True):
+            prefix_length = prepared.request.constraints.prefix_length(row)
+            prepared.traces[row] = [
+                self._trace(prepared.tokenized[row], hypothesis, rank, prefix_length)
+                for rank, hypothesis in enumerate(outputs, 1)
+            ]
+
+    def _all_traces(self, prepared: PreparedChunk) -> list[list[Trace]]:
+        """Return the traces of each example; those of an empty source are one empty output."""
+        traces, constraints = prepared.traces, prepared.request.constraints
         return [
-            traces[row] if row in traces else [self._trace(tokenized, None, 1, request.constraints.prefix_length(row))]
-            for row, tokenized in enumerate(tokenized_sources)
+            traces[row] if row in traces else [self._trace(tokenized, None, 1, constraints.prefix_length(row))]
+            for row, tokenized in enumerate(prepared.tokenized)
         ]
+
+    @property
+    def _device(self) -> torch.device:
+        """Device of the networks."""
+        return next(self.network.parameters()).device
 
     @property
     def _copies(self) -> bool:

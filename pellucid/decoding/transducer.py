@@ -173,28 +173,20 @@ class Transducer(Predictor):
     def _search(self, chunk: ExampleChunk, beam_size: int, nbest: int) -> list[list[Trace]]:
         """Return at most `nbest` outputs of each example, from a beam of the given size."""
         constraints = self._constraints(chunk)
-        score, lattice = hypothesis_scorer(self.config.search), self.options.lattice
         is_basic = is_basic_search(search_properties(self.config.search, self.options, constraints))
-        ranks_by_both = self._ranks_by_both
-        num_kept = beam_size if ranks_by_both else min(nbest, beam_size)
-
-        def search_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
-            """Search one batch.
-
-            Args:
-                batch: Sources.
-            """
-            if is_basic:
-                hypotheses = self._run_basic_search(batch, beam_size, num_kept)
-            else:
-                config = BeamConfig(batch.limits, beam_size, num_kept, score, constraints.take(batch.rows), lattice)
-                hypotheses = beam_stepwise(self.initialize(batch), batch.positions, config)
-            if not ranks_by_both:
-                return hypotheses
-            checked = check_finite_outputs(hypotheses, self.name)
-            return self._rank_by_both(batch, checked, constraints.take(batch.rows), nbest)
-
-        return self._decode_batches(chunk, SearchRequest(beam_size, nbest, constraints), search_batch)
+        num_kept = beam_size if self._ranks_by_both else min(nbest, beam_size)
+        with self._prepare_chunk(chunk, SearchRequest(beam_size, nbest, constraints)) as prepared:
+            for batch in self._batches(prepared):
+                batch_constraints = constraints.take(batch.rows)
+                if is_basic:
+                    hypotheses = self._run_basic_search(batch, beam_size, num_kept)
+                else:
+                    hypotheses = self._run_stepwise_search(batch, beam_size, num_kept, batch_constraints)
+                if self._ranks_by_both:
+                    checked = check_finite_outputs(hypotheses, self.name)
+                    hypotheses = self._rank_by_both(batch, checked, batch_constraints, nbest)
+                self._add_traces(prepared, batch, hypotheses)
+        return self._all_traces(prepared)
 
     @property
     def pair_ngram_weight(self) -> float:
@@ -258,17 +250,13 @@ class Transducer(Predictor):
     def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:
         """Sample outputs of each example."""
         constraints = self._constraints(chunk)
-
-        def sample_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
-            """Sample one batch.
-
-            Args:
-                batch: Sources.
-            """
-            config = BeamConfig(batch.limits, 1, constraints=constraints.take(batch.rows))
-            return sample(self.initialize(batch), batch.positions, batch.rows + chunk.first, config, sampling)
-
-        lists = self._decode_batches(chunk, SearchRequest(sampling.samples, sys.maxsize, constraints), sample_batch)
+        with self._prepare_chunk(chunk, SearchRequest(sampling.samples, sys.maxsize, constraints)) as prepared:
+            for batch in self._batches(prepared):
+                config = BeamConfig(batch.limits, 1, constraints=constraints.take(batch.rows))
+                numbers = batch.rows + chunk.first
+                hypotheses = sample(self.initialize(batch), batch.positions, numbers, config, sampling)
+                self._add_traces(prepared, batch, hypotheses)
+        lists = self._all_traces(prepared)
         return [sampled_traces(traces, sampling, number) for number, traces in enumerate(lists, chunk.first)]
 
     def _score_chunk(self, chunk: ExampleChunk) -> list[Trace]:
@@ -286,25 +274,17 @@ class Transducer(Predictor):
                 )
         vocabularies, copying = self.vocabularies, self.config.decoder.pointer_generator
         targets = encode_targets(examples, symbols, vocabularies, self.tokenizers, self.config)
-
-        def score_batch(batch: SourceBatch) -> list[list[Hypothesis]]:
-            """Score one batch.
-
-            Args:
-                batch: Sources.
-            """
-            target, steps = targets.pad(batch.rows)
-            device = batch.lengths.device
-            scores = score_targets(self.initialize(batch), batch.positions, target.to(device), steps.to(device))
-            return [[hypothesis] for hypothesis in scores]
-
-        scored = replace(self, options=self.options.attention_options)._decode_batches(
-            chunk, SearchRequest(1, 1, NO_CONSTRAINTS), score_batch
-        )
+        scorer = replace(self, options=self.options.attention_options)
+        with scorer._prepare_chunk(chunk, SearchRequest(1, 1, NO_CONSTRAINTS)) as prepared:
+            for batch in scorer._batches(prepared):
+                target, steps = targets.pad(batch.rows)
+                device = batch.lengths.device
+                scores = score_targets(scorer.initialize(batch), batch.positions, target.to(device), steps.to(device))
+                scorer._add_traces(prepared, batch, [[hypothesis] for hypothesis in scores])
         ids = vocabularies.target.ids
         return [
             scored_trace(traces[0], example.target, target, {*ids, *traces[0].source} if copying else ids, (END,))
-            for traces, example, target in zip(scored, examples, symbols, strict=True)
+            for traces, example, target in zip(scorer._all_traces(prepared), examples, symbols, strict=True)
         ]
 
     def _constraints(self, chunk: ExampleChunk) -> Constraints:
@@ -322,6 +302,14 @@ class Transducer(Predictor):
                     f"{constraints.min_length(row)} symbols, but search.max_length is {max_length}"
                 )
         return constraints
+
+    def _run_stepwise_search(
+        self, batch: SourceBatch, beam_size: int, nbest: int, constraints: Constraints
+    ) -> list[list[Hypothesis]]:
+        """Run any search of one batch, step by step, with the constraints of its sources."""
+        score = hypothesis_scorer(self.config.search)
+        config = BeamConfig(batch.limits, beam_size, nbest, score, constraints, self.options.lattice)
+        return beam_stepwise(self.initialize(batch), batch.positions, config)
 
     def _run_basic_search(self, batch: SourceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
         """Run a basic search of one batch (`is_basic_search`), in a kernel if one supports it."""

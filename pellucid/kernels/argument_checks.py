@@ -285,37 +285,37 @@ def _source_shape(memory: np.ndarray) -> tuple[int, int, int]:
     return rows, positions, size
 
 
-def check_state(parameters: DecoderParameters, first: InitialState, rows: int, positions: int) -> None:
+def check_state(parameters: DecoderParameters, initial_state: InitialState, rows: int, positions: int) -> None:
     """Raise `ArgumentError` unless the state before the first step has one row per source.
 
     Args:
         parameters: Parameters of a decoder step.
-        first: The state.
+        initial_state: The state.
         rows: B.
         positions: S.
     """
     shape = rows, len(parameters.upper_inputs) + 1, parameters.recurrent.shape[-1]
     read_positions = positions if parameters.score_layout.reads_weights else None
-    check_initial_state(parameters.cell_layout, read_positions, first, shape)
+    check_initial_state(parameters.cell_layout, read_positions, initial_state, shape)
 
 
 def check_initial_state(
-    layout: CellLayout, positions: int | None, first: InitialState, shape: tuple[int, int, int]
+    layout: CellLayout, positions: int | None, initial_state: InitialState, shape: tuple[int, int, int]
 ) -> None:
     """Raise `ArgumentError` unless the state before the first step has one row per source.
 
     Args:
         layout: Layout of the cell.
         positions: S if the attention score reads the weights of the previous step; None if it does not.
-        first: The state.
+        initial_state: The state.
         shape: B, L and H.
     """
-    check_fields("first", first, InitialState, prefix="")
-    check_shape("hidden", first.hidden, shape)
+    check_fields("initial_state", initial_state, InitialState, prefix="")
+    check_shape("hidden", initial_state.hidden, shape)
     if layout.states == 2:
-        check_shape("cell_state", first.cell_state, shape)
+        check_shape("cell_state", initial_state.cell_state, shape)
     if positions is not None:
-        check_shape("attention_state", first.attention_state, (shape[0], positions))
+        check_shape("attention_state", initial_state.attention_state, (shape[0], positions))
 
 
 def check_output_layer(parameters: DecoderParameters, output_layer: OutputLayerParameters, memory_size: int) -> None:

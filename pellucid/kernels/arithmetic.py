@@ -221,7 +221,7 @@ def gemv(matrix: Float[np.ndarray, "U S"], vector: Flat, results: Flat) -> None:
 SYMBOL = "pellucid_sgemm"
 """Name under which compiled code, loaded from the disk, finds the function in its process."""
 
-PLAIN, TRANSPOSED = ord("N"), ord("T")
+NOT_TRANSPOSED, TRANSPOSED = ord("N"), ord("T")
 
 LeftMatrix = Float[np.ndarray, "n K"]
 RightMatrix = Float[np.ndarray, "K N"]
@@ -252,7 +252,7 @@ def _sgemm(
     """Call SGEMM. Each operand is a pointer and the distance between its rows.
 
     Fortran stores columns where C stores rows, so C = A B is computed as Cᵀ = Bᵀ Aᵀ. `sizes` are n, K and columns, then
-    a letter for the left and one for the right operand: TRANSPOSED or PLAIN.
+    a letter for the left and one for the right operand: TRANSPOSED or NOT_TRANSPOSED.
     """
     operand = types.Tuple((types.voidptr, types.int64))
     signature = types.void(types.UniTuple(types.int64, 5), operand, operand, types.float32, operand)
@@ -313,7 +313,7 @@ def gemm(left: LeftMatrix, right: RightMatrix, result: ProductMatrix) -> None:
         right: K rows and N columns.
         result: Output, n rows and N columns.
     """
-    _multiply(left, right, (PLAIN, PLAIN), ZERO, result)
+    _multiply(left, right, (NOT_TRANSPOSED, NOT_TRANSPOSED), ZERO, result)
 
 
 @njit_no_refcount
@@ -325,7 +325,7 @@ def gemm_add(left: LeftMatrix, right: RightMatrix, result: ProductMatrix) -> Non
         right: K rows and N columns.
         result: n rows and N columns, changed in place.
     """
-    _multiply(left, right, (PLAIN, PLAIN), ONE, result)
+    _multiply(left, right, (NOT_TRANSPOSED, NOT_TRANSPOSED), ONE, result)
 
 
 @njit_no_refcount
@@ -337,7 +337,7 @@ def gemm_nt(left: LeftMatrix, right: Float[np.ndarray, "N K"], result: ProductMa
         right: N rows and K columns, transposed in the product.
         result: Output, n rows and N columns.
     """
-    _multiply(left, right, (PLAIN, TRANSPOSED), ZERO, result)
+    _multiply(left, right, (NOT_TRANSPOSED, TRANSPOSED), ZERO, result)
 
 
 @njit_no_refcount
@@ -349,7 +349,7 @@ def gemm_tn(left: Float[np.ndarray, "K n"], right: RightMatrix, result: ProductM
         right: K rows and N columns.
         result: Output, n rows and N columns.
     """
-    _multiply(left, right, (TRANSPOSED, PLAIN), ZERO, result)
+    _multiply(left, right, (TRANSPOSED, NOT_TRANSPOSED), ZERO, result)
 
 
 @njit_no_refcount

@@ -57,7 +57,7 @@ ADDITIVE_SCORE, LOCATION_SCORE = ADDITIVE.score, LOCATION_SENSITIVE.score
 KeyMatrix = Float[np.ndarray, "B U S"]
 TRANSPOSE_BLOCK = 16
 """Units that are transposed together: their numbers of one position fill a line of the cache."""
-HIGHEST = np.float32(1e18)
+MAX_EXPONENTIAL = np.float32(1e18)
 """Upper bound of 1 + e^{2q} e^{2k}, so that the product of two stays finite; u is then at least 10⁻¹⁸."""
 
 
@@ -464,7 +464,7 @@ def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat
         first_scale, second_scale = -TWO * energy[2 * pair], -TWO * energy[2 * pair + 1]
         for s in range(energies.shape[0]):
             x, y = ONE + first_query * first_key[s], ONE + second_query * second_key[s]
-            x, y = HIGHEST if x > HIGHEST else x, HIGHEST if y > HIGHEST else y
+            x, y = MAX_EXPONENTIAL if x > MAX_EXPONENTIAL else x, MAX_EXPONENTIAL if y > MAX_EXPONENTIAL else y
             energies[s] += (first_scale * y + second_scale * x) / (x * y)
     for unit in range(2 * pairs, keys.shape[0]):
         key, first_query, first_scale = keys[unit], query[unit], -TWO * energy[unit]

@@ -3,11 +3,11 @@
 `cell_forward` and `cell_backward` are the only functions that distinguish cells, by `CellLayout.cell_type`. A cell
 that a kernel computes needs a layout in types.py, two functions here, and a branch in each of these two.
 
-n rows, H units, P buffers, F numbers of a buffer; a step begins at index `first`. Equations and order of the gates
+n rows, H units, P buffers, F numbers of a buffer; a step begins at index `offset`. Equations and order of the gates
 as in model/cells.py. Each gate has its own buffer, in which rows and units form one axis: a loop is as long as
 rows times units and fills the vectors even when units are few. A loop touches few arrays, because a compiler must
 prove at run time that they do not overlap, and stops vectorizing when there are too many pairs to prove; loops follow
-each other piece by piece, so that a piece stays in the nearest cache.
+each other block by block, so that a block stays in the nearest cache.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from pellucid.kernels.types import GRU, CellLayout
 GateBuffers = Float[np.ndarray, "P F"]
 
 GRU_CELL = GRU.cell_type
-PIECE = 1024
+BLOCK_SIZE = 1024
 """Numbers of a buffer that are processed at once."""
 
 
@@ -28,7 +28,7 @@ PIECE = 1024
 def cell_forward(
     layout: CellLayout,
     buffers: GateBuffers,
-    first: int,
+    offset: int,
     before: tuple[Flat, Flat],
     after: tuple[Flat, Flat],
 ) -> None:
@@ -39,21 +39,21 @@ def cell_forward(
     Args:
         layout: The cell.
         buffers: Preactivations W x + b + U h of each gate; for a gate whose U h is multiplied, W x + b, and U h apart.
-        first: Index at which the step begins in each buffer.
+        offset: Index at which the step begins in each buffer.
         before: h and c; c is empty where the cell has none.
         after: Output: h' and c'; c' is empty where the cell has none.
     """
     if layout.cell_type == GRU_CELL:
-        _gru_forward(buffers, first, before[0], after[0])
+        _gru_forward(buffers, offset, before[0], after[0])
     else:
-        _lstm_forward(buffers, first, before[1], after[1], after[0])
+        _lstm_forward(buffers, offset, before[1], after[1], after[0])
 
 
 @njit_no_refcount
 def cell_backward(
     layout: CellLayout,
     buffers: GateBuffers,
-    first: int,
+    offset: int,
     gradients: tuple[Flat, Flat],
     before: tuple[Flat, Flat],
 ) -> None:
@@ -62,26 +62,26 @@ def cell_backward(
     Args:
         layout: The cell.
         buffers: Values that `cell_forward` left; replaced by the gradients of the preactivations, in the same order.
-        first: Index at which the step begins in each buffer.
+        offset: Index at which the step begins in each buffer.
         gradients: Gradients of h' and c'; replaced by those of h and c, without the part that flows through the
             preactivations.
         before: h and c before the step; c is empty where the cell has none.
     """
     if layout.cell_type == GRU_CELL:
-        _gru_backward(buffers, first, gradients[0], before[0])
+        _gru_backward(buffers, offset, gradients[0], before[0])
     else:
-        _lstm_backward(buffers, first, gradients[0], gradients[1], before[1])
+        _lstm_backward(buffers, offset, gradients[0], gradients[1], before[1])
 
 
 @njit_no_refcount
-def _gru_forward(buffers: GateBuffers, first: int, before: Flat, after: Flat) -> None:
+def _gru_forward(buffers: GateBuffers, offset: int, before: Flat, after: Flat) -> None:
     """Compute `after` = h' from `before` = h.
 
     `buffers` hold the preactivations of r and z, W x + b of n, and U_n h + c_n; then r, z, n and U_n h + c_n.
     """
-    for start in range(0, before.shape[0], PIECE):
-        end = min(start + PIECE, before.shape[0])
-        lo, hi = first + start, first + end
+    for start in range(0, before.shape[0], BLOCK_SIZE):
+        end = min(start + BLOCK_SIZE, before.shape[0])
+        lo, hi = offset + start, offset + end
         r, z, n, u = buffers[0, lo:hi], buffers[1, lo:hi], buffers[2, lo:hi], buffers[3, lo:hi]
         h, result = before[start:end], after[start:end]
         sigmoid_(r)
@@ -93,11 +93,11 @@ def _gru_forward(buffers: GateBuffers, first: int, before: Flat, after: Flat) ->
 
 
 @njit_no_refcount
-def _gru_backward(buffers: GateBuffers, first: int, hidden_gradient: Flat, before: Flat) -> None:
+def _gru_backward(buffers: GateBuffers, offset: int, hidden_gradient: Flat, before: Flat) -> None:
     """Replace r, z, n and u by the gradients of their preactivations, and dh' in `hidden_gradient` by z ⊙ dh'."""
-    for start in range(0, before.shape[0], PIECE):
-        end = min(start + PIECE, before.shape[0])
-        lo, hi = first + start, first + end
+    for start in range(0, before.shape[0], BLOCK_SIZE):
+        end = min(start + BLOCK_SIZE, before.shape[0])
+        lo, hi = offset + start, offset + end
         r, z, n, u = buffers[0, lo:hi], buffers[1, lo:hi], buffers[2, lo:hi], buffers[3, lo:hi]
         dh, h = hidden_gradient[start:end], before[start:end]
         _gru_candidate_backward(z, n, dh, h)
@@ -118,14 +118,14 @@ def _gru_candidate_backward(z: Flat, n: Flat, dh: Flat, h: Flat) -> None:
 
 
 @njit_no_refcount
-def _lstm_forward(buffers: GateBuffers, first: int, cell_state: Flat, cell_after: Flat, after: Flat) -> None:
+def _lstm_forward(buffers: GateBuffers, offset: int, cell_state: Flat, cell_after: Flat, after: Flat) -> None:
     """Compute `after`, `cell_after` = h', c' from `cell_state` = c.
 
     `buffers` hold the preactivations of i, f, g and o; then i, f, g, o and tanh c'.
     """
-    for start in range(0, cell_state.shape[0], PIECE):
-        end = min(start + PIECE, cell_state.shape[0])
-        lo, hi = first + start, first + end
+    for start in range(0, cell_state.shape[0], BLOCK_SIZE):
+        end = min(start + BLOCK_SIZE, cell_state.shape[0])
+        lo, hi = offset + start, offset + end
         input_gate, forget_gate, candidate = buffers[0, lo:hi], buffers[1, lo:hi], buffers[2, lo:hi]
         output_gate, tanh_cell = buffers[3, lo:hi], buffers[4, lo:hi]
         c, new_c, result = cell_state[start:end], cell_after[start:end], after[start:end]
@@ -141,14 +141,14 @@ def _lstm_forward(buffers: GateBuffers, first: int, cell_state: Flat, cell_after
 
 
 @njit_no_refcount
-def _lstm_backward(buffers: GateBuffers, first: int, hidden_gradient: Flat, cell_gradient: Flat, before: Flat) -> None:
+def _lstm_backward(buffers: GateBuffers, offset: int, hidden_gradient: Flat, cell_gradient: Flat, before: Flat) -> None:
     """Replace i, f, g and o by the gradients of their preactivations, and dc' in `cell_gradient` by dc; `before` is c.
 
     dh' in `hidden_gradient` becomes zero, because h enters the step through the preactivations alone.
     """
-    for start in range(0, before.shape[0], PIECE):
-        end = min(start + PIECE, before.shape[0])
-        lo, hi = first + start, first + end
+    for start in range(0, before.shape[0], BLOCK_SIZE):
+        end = min(start + BLOCK_SIZE, before.shape[0])
+        lo, hi = offset + start, offset + end
         input_gate, forget_gate, candidate = buffers[0, lo:hi], buffers[1, lo:hi], buffers[2, lo:hi]
         output_gate, tanh_cell = buffers[3, lo:hi], buffers[4, lo:hi]
         dh, dc, c = hidden_gradient[start:end], cell_gradient[start:end], before[start:end]

@@ -148,17 +148,17 @@ def prepare_decoder_numpy(
     )
 
 
-def search_state(first: InitialState) -> SearchState:
+def search_state(initial_state: InitialState) -> SearchState:
     """Return the state before the first step as contiguous arrays, layers first; absent parts have no rows.
 
     Args:
-        first: Initial state.
+        initial_state: State, rows first.
     """
-    hidden, weights = contiguous(first.hidden.swapaxes(0, 1)), first.attention_state
+    hidden, weights = contiguous(initial_state.hidden.swapaxes(0, 1)), initial_state.attention_state
     cell_state = (
         np.empty((len(hidden), 0, hidden.shape[2]), np.float32)
-        if first.cell_state is None
-        else contiguous(first.cell_state.swapaxes(0, 1))
+        if initial_state.cell_state is None
+        else contiguous(initial_state.cell_state.swapaxes(0, 1))
     )
     return SearchState(hidden, cell_state, NO_ROWS if weights is None else contiguous(weights))
 

@@ -17,7 +17,7 @@ from pellucid.kernels.arithmetic import Flat, add_, copy_, gemm_add
 from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
 from pellucid.kernels.runtime import contiguous, defer_signals, empty, num_slices, thread_map, zeros
-from pellucid.kernels.types import GRU, CellLayout, Direction
+from pellucid.kernels.types import GRU, CellLayout, Direction, RecurrentOutput
 
 
 class PackedSequence(NamedTuple):
@@ -53,14 +53,7 @@ class RecurrentTape(NamedTuple):
     """c before each packed position; without rows where the cell has none."""
     buffers: GateBuffers
     """Values of the gates, as `cell_forward` leaves them."""
-    hidden: Float[np.ndarray, "B H"]
-
-
-class RecurrentOutput(NamedTuple):
-    """Hidden states of each direction at each position, zero beyond a row's length, and final states of each row."""
-
-    states: Float[np.ndarray, "B S N H"]
-    hidden: Float[np.ndarray, "B N H"]
+    final: Float[np.ndarray, "B H"]
 
 
 class RowGroup(NamedTuple):
@@ -125,14 +118,14 @@ def run_groups(
         parameters: Parameters of each direction.
         groups: Groups of rows, as `row_groups` returns them.
         shape: B, S and N.
-        with_tape: Store the values that the backward pass reads; otherwise only `hidden` of a tape is defined.
+        with_tape: Store the values that the backward pass reads; otherwise only `final` of a tape is defined.
     """
     size = parameters[0].recurrent.shape[1]
-    states, hidden = zeros((shape[0] * shape[1] * shape[2], size)), empty((shape[0], shape[2], size))
+    states, final = zeros((shape[0] * shape[1] * shape[2], size)), empty((shape[0], shape[2], size))
     tapes = thread_map(partial(_run_group, parameters, states, with_tape), groups)
     for group, tape in zip(groups, tapes, strict=True):
-        hidden[group.rows, group.direction] = tape.hidden
-    return RecurrentOutput(states.reshape(*shape, size), hidden), tapes
+        final[group.rows, group.direction] = tape.final
+    return RecurrentOutput(states.reshape(*shape, size), final), tapes
 
 
 def _run_group(
@@ -215,14 +208,14 @@ def recurrence_forward(
         parameters: Parameters of the direction.
         packed: The rows.
         states: Output: the hidden state at each position is written to its row.
-        with_tape: Store the values that the backward pass reads; otherwise only `hidden` of the tape is defined.
+        with_tape: Store the values that the backward pass reads; otherwise only `final` of the tape is defined.
     """
     size, rows, layout = parameters.recurrent_t.shape[1], packed.counts[0], parameters.layout
     capacity, cells = packed.state_rows.shape[0] if with_tape else rows, layout.states - 1
     buffers, before = np.empty((layout.buffers, capacity * size), np.float32), np.zeros((capacity, size), np.float32)
     cell_before = np.zeros((capacity * cells, size), np.float32)
-    hidden, cell_state = np.zeros((rows, size), np.float32), np.zeros((rows * cells, size), np.float32)
-    tape = RecurrentTape(before, cell_before, buffers, hidden)
+    final, cell_state = np.zeros((rows, size), np.float32), np.zeros((rows * cells, size), np.float32)
+    tape = RecurrentTape(before, cell_before, buffers, final)
     _forward_steps(parameters, packed, tape, cell_state, states)
     return tape
 
@@ -240,8 +233,8 @@ def _forward_steps(
     for step in range(packed.counts.shape[0]):
         n = packed.counts[step]
         first, cells = start if with_tape else 0, n * (layout.states - 1)
-        offset = first * tape.hidden.shape[1]
-        before, hidden = tape.before[first : first + n], tape.hidden[:n].reshape(-1)
+        offset = first * tape.final.shape[1]
+        before, hidden = tape.before[first : first + n], tape.final[:n].reshape(-1)
         copy_(before.reshape(-1), hidden)
         gather_inputs(
             layout,
@@ -256,7 +249,7 @@ def _forward_steps(
         copy_(cell_before, cell_after)
         cell_forward(layout, tape.buffers, offset, (before.reshape(-1), cell_before), (hidden, cell_after))
         for row in range(n):
-            copy_(states[packed.state_rows[start + row]], tape.hidden[row])
+            copy_(states[packed.state_rows[start + row]], tape.final[row])
         start += n
 
 

@@ -253,7 +253,7 @@ def _empty_output(shape: tuple[int, int], positions: int, candidates: int) -> Ke
     )
 
 
-class GreedyStep(NamedTuple):
+class GreedyRecord(NamedTuple):
     """One step: the running rows, their attention weights, their candidates and their chosen symbols."""
 
     rows: Int[np.ndarray, " R"]
@@ -264,8 +264,8 @@ class GreedyStep(NamedTuple):
     log_probabilities: Float[np.ndarray, " R"]
 
 
-def search_greedily_numpy(
-    decoder: PreparedDecoder, first: InitialState, limits: SearchLimits
+def greedy_search_numpy(
+    decoder: PreparedDecoder, initial_state: InitialState, limits: SearchLimits
 ) -> list[KernelSearchOutput]:
     """Return the outputs of greedy search for all sources: one result per thread, each for a slice of the sources.
 
@@ -273,45 +273,45 @@ def search_greedily_numpy(
 
     Args:
         decoder: The decoder and its sources, all of them running.
-        first: State before the first step.
+        initial_state: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
 
     Raises:
         ArgumentError: An argument has a wrong type, or the state or the limits do not fit the decoder.
     """
-    _check_search(decoder, first, limits)
-    task = partial(_search_rows, greedy_steps, decoder, search_state(first), limits)
-    return thread_map(task, split_rows(len(first.hidden), num_slices(len(first.hidden))))
+    _check_search(decoder, initial_state, limits)
+    task = partial(_search_rows, greedy_search_slice, decoder, search_state(initial_state), limits)
+    return thread_map(task, split_rows(len(initial_state.hidden), num_slices(len(initial_state.hidden))))
 
 
-def _check_search(decoder: PreparedDecoder, first: InitialState, limits: SearchLimits) -> None:
+def _check_search(decoder: PreparedDecoder, initial_state: InitialState, limits: SearchLimits) -> None:
     """Raise `ArgumentError` unless the state and the limits of a search fit the decoder."""
     check_class("decoder", decoder, PreparedDecoder)
     attention, parameters = decoder.attention, decoder.parameters
     shape = len(attention.rows), len(parameters.upper.inputs) + 1, parameters.recurrent.shape[2]
     positions = attention.memory.shape[1] if attention.scorer.layout.reads_weights else None
-    check_initial_state(parameters.layout, positions, first, shape)
+    check_initial_state(parameters.layout, positions, initial_state, shape)
     check_limits(limits, len(decoder.output_layer.bias))
 
 
 def _search_rows(
     steps: Callable[[CellParameters, TransposedOutputLayer, SearchAttention, SearchState, Settings], Output],
     decoder: PreparedDecoder,
-    start: SearchState,
+    initial_state: SearchState,
     settings: Settings,
     rows: slice,
 ) -> Output:
     """Search one slice of the rows with all steps of greedy or beam search."""
     attention = decoder.attention._replace(rows=decoder.attention.rows[rows])
-    return steps(decoder.parameters, decoder.output_layer, attention, start.slice_rows(rows), settings)
+    return steps(decoder.parameters, decoder.output_layer, attention, initial_state.slice_rows(rows), settings)
 
 
 @njit
-def greedy_steps(
+def greedy_search_slice(
     parameters: CellParameters,
     output_layer: TransposedOutputLayer,
     attention: SearchAttention,
-    start: SearchState,
+    initial_state: SearchState,
     limits: SearchLimits,
 ) -> KernelSearchOutput:
     """Take all steps of greedy search for one slice of the sources, in the calling thread.
@@ -322,10 +322,10 @@ def greedy_steps(
         parameters: Parameters of the cells.
         output_layer: Parameters of the output layer.
         attention: Attention score, keys and memory.
-        start: State before the first step.
+        initial_state: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
     """
-    rows, (hidden, cell_state, attention_state) = np.arange(start.hidden.shape[1]), start
+    rows, (hidden, cell_state, attention_state) = np.arange(initial_state.hidden.shape[1]), initial_state
     symbols, steps = np.full(rows.shape[0], BOS), np.zeros(rows.shape[0], np.int64)
     records = []
     for length in range(limits.max_length + 1):
@@ -335,7 +335,7 @@ def greedy_steps(
         )
         ids, values = _rank_symbols(logits, limits.suppressed, limits.num_candidates)
         symbols, log_probabilities = _choose_symbols(ids, values, length < limits.min_length)
-        records.append(GreedyStep(rows, attn_weights, ids, values, symbols, log_probabilities))
+        records.append(GreedyRecord(rows, attn_weights, ids, values, symbols, log_probabilities))
         is_finished = symbols == EOS
         for index in range(rows.shape[0]):
             if is_finished[index] or length < limits.max_length:
@@ -365,7 +365,7 @@ def _choose_symbols(
 
 
 @njit
-def _stack_steps(records: list[GreedyStep], steps: Int[np.ndarray, " N"]) -> KernelSearchOutput:
+def _stack_steps(records: list[GreedyRecord], steps: Int[np.ndarray, " N"]) -> KernelSearchOutput:
     """Return the steps of each row."""
     outputs = _empty_output((steps.shape[0], len(records)), records[0].weights.shape[1], records[0].top_ids.shape[1])
     outputs.steps[:] = steps
@@ -379,14 +379,14 @@ def _stack_steps(records: list[GreedyStep], steps: Int[np.ndarray, " N"]) -> Ker
     return outputs
 
 
-class BeamOptions(NamedTuple):
+class BeamSizes(NamedTuple):
     """Beam size, and the number of outputs to return for each source, at most the beam size."""
 
     beam_size: int
     nbest: int
 
 
-class BeamKernelStep(NamedTuple):
+class BeamRecord(NamedTuple):
     """One step of all hypotheses: weights and candidates of each, and the best K extensions of each source."""
 
     sources: Int[np.ndarray, " b"]
@@ -419,8 +419,8 @@ class KernelBeamOutput(NamedTuple):
     counts: Int[np.ndarray, " N"]
 
 
-def search_beams_numpy(
-    decoder: PreparedDecoder, first: InitialState, limits: SearchLimits, options: BeamOptions
+def beam_search_numpy(
+    decoder: PreparedDecoder, initial_state: InitialState, limits: SearchLimits, sizes: BeamSizes
 ) -> list[KernelBeamOutput]:
     """Return the outputs of beam search for all sources: one result per thread, each for a slice of the sources.
 
@@ -428,29 +428,30 @@ def search_beams_numpy(
 
     Args:
         decoder: The decoder and its sources, all of them running.
-        first: State before the first step.
+        initial_state: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
-        options: Beam size and number of outputs.
+        sizes: Beam size and number of outputs.
 
     Raises:
-        ArgumentError: An argument has a wrong type, the state or the limits do not fit the decoder, or an option is out
+        ArgumentError: An argument has a wrong type, the state or the limits do not fit the decoder, or a size is out
             of range.
     """
-    _check_search(decoder, first, limits)
-    check_fields("options", options, BeamOptions)
-    if not 1 <= options.nbest <= options.beam_size:
-        raise ArgumentError(f"options: expected 1 <= nbest <= beam_size, got {options.nbest} and {options.beam_size}")
-    task, rows = partial(_search_rows, beam_steps, decoder, search_state(first), (limits, options)), len(first.hidden)
-    return thread_map(task, split_rows(rows, min(rows, num_slices(rows * options.beam_size))))
+    _check_search(decoder, initial_state, limits)
+    check_fields("sizes", sizes, BeamSizes)
+    if not 1 <= sizes.nbest <= sizes.beam_size:
+        raise ArgumentError(f"sizes: expected 1 <= nbest <= beam_size, got {sizes.nbest} and {sizes.beam_size}")
+    rows, settings = len(initial_state.hidden), (limits, sizes)
+    task = partial(_search_rows, beam_search_slice, decoder, search_state(initial_state), settings)
+    return thread_map(task, split_rows(rows, min(rows, num_slices(rows * sizes.beam_size))))
 
 
 @njit
-def beam_steps(
+def beam_search_slice(
     parameters: CellParameters,
     output_layer: TransposedOutputLayer,
     attention: SearchAttention,
-    start: SearchState,
-    settings: tuple[SearchLimits, BeamOptions],
+    initial_state: SearchState,
+    settings: tuple[SearchLimits, BeamSizes],
 ) -> KernelBeamOutput:
     """Take steps for one slice of the sources until no hypothesis can still be among the best outputs, in one thread.
 
@@ -458,12 +459,13 @@ def beam_steps(
         parameters: Parameters of the cells.
         output_layer: Parameters of the output layer.
         attention: Attention score, keys and memory.
-        start: State before the first step.
-        settings: Limits and options of the search.
+        initial_state: State before the first step.
+        settings: Limits and sizes of the search.
     """
-    (limits, options), (hidden, cell_state, attention_state), count = settings, start, start.hidden.shape[1]
+    (limits, sizes), (hidden, cell_state, attention_state) = settings, initial_state
+    count = hidden.shape[1]
     active, cumulative_log_probs, symbols = np.arange(count), np.zeros((count, 1), np.float32), np.full(count, BOS)
-    open_slots, finished, steps = np.full(count, options.beam_size), _empty_finished(count, 2 * options.beam_size), []
+    open_slots, finished, records = np.full(count, sizes.beam_size), _empty_finished(count, 2 * sizes.beam_size), []
     for length in range(limits.max_length + 1):
         active_attention = _select_sources(attention, active)
         hidden, cell_state, _, attn_weights, logits, _ = step(
@@ -474,11 +476,11 @@ def beam_steps(
             logits, limits.suppressed, cumulative_log_probs, (limits.num_candidates, width), length < limits.min_length
         )
         parents, extension_ids = numbers // logits.shape[1], numbers % logits.shape[1]
-        record = BeamKernelStep(
+        record = BeamRecord(
             active, attn_weights, ids, values, parents, extension_ids, log_probabilities, extended_log_probs
         )
-        steps.append(record)
-        is_active = _collect(record, finished, open_slots, (length, options.nbest))
+        records.append(record)
+        is_active = _collect(record, finished, open_slots, (length, sizes.nbest))
         _drop_non_finite(record, cumulative_log_probs, finished, is_active)
         if length == limits.max_length:
             _collect_unfinished(record, cumulative_log_probs, finished, length)
@@ -493,7 +495,7 @@ def beam_steps(
         )
         hidden, cell_state = _select_rows(hidden, parent_rows), _select_rows(cell_state, parent_rows)
         attention_state = attn_weights[parent_rows] if attention_state.shape[0] else attention_state
-    return _trace_outputs(steps, finished, options.nbest)
+    return _backtrace_outputs(records, finished, sizes.nbest)
 
 
 @njit
@@ -506,7 +508,7 @@ def _empty_finished(sources: int, capacity: int) -> FinishedHypotheses:
 
 @njit
 def _collect(
-    record: BeamKernelStep,
+    record: BeamRecord,
     finished: FinishedHypotheses,
     open_slots: Int[np.ndarray, " N"],
     step_and_best: tuple[int, int],
@@ -530,7 +532,7 @@ def _collect(
 
 @njit
 def _drop_non_finite(
-    record: BeamKernelStep,
+    record: BeamRecord,
     previous_log_probs: Float[np.ndarray, "b k"],
     finished: FinishedHypotheses,
     is_active: Bool[np.ndarray, " b"],
@@ -557,7 +559,7 @@ def _insert_finished(finished: FinishedHypotheses, source: int, first: int, entr
 
 @njit
 def _collect_unfinished(
-    record: BeamKernelStep, previous_log_probs: Float[np.ndarray, "b k"], finished: FinishedHypotheses, step: int
+    record: BeamRecord, previous_log_probs: Float[np.ndarray, "b k"], finished: FinishedHypotheses, step: int
 ) -> None:
     """Record the hypotheses that have the maximum length and do not end with EOS."""
     for row in range(record.sources.shape[0]):
@@ -574,7 +576,7 @@ def _collect_unfinished(
 
 
 @njit
-def _parent_rows(record: BeamKernelStep, is_active: Bool[np.ndarray, " b"], beam_size: int) -> Int[np.ndarray, " R"]:
+def _parent_rows(record: BeamRecord, is_active: Bool[np.ndarray, " b"], beam_size: int) -> Int[np.ndarray, " R"]:
     """Return the rows of the parents of the hypotheses that continue, among all rows of the step."""
     rows = np.flatnonzero(is_active)
     parent_rows = np.empty((rows.shape[0], record.parents.shape[1]), np.int64)
@@ -584,11 +586,11 @@ def _parent_rows(record: BeamKernelStep, is_active: Bool[np.ndarray, " b"], beam
 
 
 @njit
-def _trace_outputs(steps: list[BeamKernelStep], finished: FinishedHypotheses, best: int) -> KernelBeamOutput:
+def _backtrace_outputs(records: list[BeamRecord], finished: FinishedHypotheses, best: int) -> KernelBeamOutput:
     """Return the best outputs of each source, each traced back from its end to its first symbol."""
     counts = np.minimum(finished.counts, best)
-    (positions, candidates), total = (steps[0].weights.shape[1], steps[0].top_ids.shape[1]), counts.sum()
-    outputs = _empty_output((total, len(steps)), positions, candidates)
+    (positions, candidates), total = (records[0].weights.shape[1], records[0].top_ids.shape[1]), counts.sum()
+    outputs = _empty_output((total, len(records)), positions, candidates)
     sources, beam_indices = np.empty(total, np.int64), np.empty(total, np.int64)
     output = 0
     for source in range(counts.shape[0]):
@@ -596,14 +598,14 @@ def _trace_outputs(steps: list[BeamKernelStep], finished: FinishedHypotheses, be
             sources[output], beam_indices[output] = source, finished.beam_indices[source, entry]
             outputs.steps[output] = finished.steps[source, entry] + 1
             output += 1
-    for number in range(len(steps) - 1, -1, -1):
-        _trace_back(steps[number], outputs, number, sources, beam_indices)
+    for number in range(len(records) - 1, -1, -1):
+        _backtrace_step(records[number], outputs, number, sources, beam_indices)
     return KernelBeamOutput(outputs, counts)
 
 
 @njit
-def _trace_back(
-    record: BeamKernelStep,
+def _backtrace_step(
+    record: BeamRecord,
     outputs: KernelSearchOutput,
     step: int,
     sources: Int[np.ndarray, " n"],
@@ -643,5 +645,5 @@ def warm_up() -> None:
     logits, suppressed = np.zeros((1, 4), np.float32), np.zeros(4, np.bool_)
     rank_symbols(logits, suppressed, 1)
     rank_extensions(logits, suppressed, np.zeros((1, 1), np.float32), (1, 1), False)
-    search_greedily_numpy(*_smallest_search())
-    search_beams_numpy(*_smallest_search(), BeamOptions(1, 1))
+    greedy_search_numpy(*_smallest_search())
+    beam_search_numpy(*_smallest_search(), BeamSizes(1, 1))

@@ -1,7 +1,7 @@
 """The CPU kernels as functions of PyTorch tensors, most of them with gradients.
 
 The other modules of the CPU kernels take NumPy arrays. A function that exists for both has the suffix `_numpy` for
-arrays: `search_beams` is here, `search_beams_numpy` in search.py. The suffix marks the functions for use without
+arrays: `beam_search` is here, `beam_search_numpy` in search.py. The suffix marks the functions for use without
 PyTorch; some functions here call parts of them instead.
 
 B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, L
@@ -36,15 +36,18 @@ from pellucid.kernels.stacked_layers import UpperTape
 from pellucid.kernels.types import (
     AttentionInputs,
     CellLayout,
+    DecoderOutput,
     DecoderParameters,
     Direction,
     InitialState,
     KernelSearchOutput,
     KernelStepOutput,
     OutputLayerParameters,
+    RecurrentOutput,
     ScoreLayout,
     SearchLimits,
 )
+from pellucid.kernels.unroll import MemoryGradients
 
 
 def _array(tensor: Tensor | np.ndarray) -> np.ndarray:
@@ -57,16 +60,9 @@ def _arrays(*tensors: Tensor | np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(_array(tensor) for tensor in tensors)
 
 
-class RecurrentTensors(NamedTuple):
-    """Hidden states of each direction at each position, zero beyond a row's length, and final states of each row."""
-
-    states: Float[Tensor, "B S N H"]
-    hidden: Float[Tensor, "B N H"]
-
-
 def run_recurrence(
     directions: list[Direction], symbols: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
-) -> RecurrentTensors:
+) -> RecurrentOutput:
     """Return the states of each direction, run from zero over every row on projected_inputs[symbol] = W x + b.
 
     The first direction runs from a row's first position to its last, the second from its last to its first. Gradients
@@ -84,11 +80,11 @@ def run_recurrence(
     shape = (*symbols.shape, len(directions))
     if not torch.is_grad_enabled():
         output, _ = run_groups(_recurrent_parameters(layouts, tensors), groups, shape, False)
-        return RecurrentTensors(torch.from_numpy(output.states), torch.from_numpy(output.hidden))
-    return RecurrentTensors(*_Recurrence.apply(layouts, groups, shape, *tensors))  # type: ignore[no-untyped-call]
+        return RecurrentOutput(*map(torch.from_numpy, output))
+    return RecurrentOutput(*_RecurrenceFunction.apply(layouts, groups, shape, *tensors))  # type: ignore[no-untyped-call]
 
 
-class _Recurrence(torch.autograd.Function):
+class _RecurrenceFunction(torch.autograd.Function):
     """Forward and backward by the kernels; each parameter's gradient is one product over all positions."""
 
     @staticmethod
@@ -111,17 +107,17 @@ class _Recurrence(torch.autograd.Function):
         output, ctx.tapes = run_groups(_recurrent_parameters(layouts, tensors), groups, shape, True)
         ctx.layouts, ctx.groups = layouts, groups
         ctx.save_for_backward(*tensors)
-        return torch.from_numpy(output.states), torch.from_numpy(output.hidden)
+        return torch.from_numpy(output.states), torch.from_numpy(output.final)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, states: Tensor, hidden: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Any, states: Tensor, final: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """Return the gradients of the arguments of `forward`.
 
         Args:
             ctx: Context of autograd.
             states: Gradients of all states.
-            hidden: Gradients of the final states.
+            final: Gradients of the final states.
         """
         weights = _recurrent_parameters(ctx.layouts, ctx.saved_tensors)
         if ctx.tapes is None:
@@ -129,7 +125,7 @@ class _Recurrence(torch.autograd.Function):
                 "the backward pass ran already: its buffers are freed, so it runs only once for each forward pass"
             )
         tapes, ctx.tapes = ctx.tapes, None
-        grad_outputs = (states.contiguous().flatten(0, 2).numpy(), hidden.numpy())
+        grad_outputs = (states.contiguous().flatten(0, 2).numpy(), final.numpy())
         pairs = list(zip(ctx.groups, tapes, strict=True))
         results = thread_map(partial(_run_group_backward, weights, grad_outputs), pairs)
         summed_gradients: list[Tensor] = []
@@ -156,10 +152,10 @@ def _run_group_backward(
     group_and_tape: tuple[RowGroup, RecurrentTape],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return one group's gradients of projected inputs, weight and `bias_n` of its direction."""
-    (group, tape), (states, hidden) = group_and_tape, grad_outputs
+    (group, tape), (states, final) = group_and_tape, grad_outputs
     direction_weights = weights[group.direction]
     projected_inputs = recurrence_backward(
-        direction_weights, group.packed, tape, states, hidden[group.rows, group.direction]
+        direction_weights, group.packed, tape, states, final[group.rows, group.direction]
     )
     layout, size = direction_weights.layout, direction_weights.recurrent.shape[1]
     factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
@@ -208,11 +204,11 @@ def project_keys(
         bias: Bias of the projection; None for none.
     """
     arguments = memory, weight, weight.new_zeros(0) if bias is None else bias
-    keys: Tensor = _ProjectKeys.apply(*arguments)  # type: ignore[no-untyped-call]
+    keys: Tensor = _ProjectKeysFunction.apply(*arguments)  # type: ignore[no-untyped-call]
     return keys
 
 
-class _ProjectKeys(torch.autograd.Function):
+class _ProjectKeysFunction(torch.autograd.Function):
     """Forward and backward by the kernels, one slice of the rows per thread."""
 
     @staticmethod
@@ -248,28 +244,13 @@ def _projection(tensors: tuple[Tensor, ...]) -> KeyProjection:
     return KeyProjection(*(tensor.detach().contiguous().numpy() for tensor in tensors))
 
 
-class DecoderTensors(NamedTuple):
-    """Hidden states, contexts and attention weights of all steps, and the last cell state.
-
-    `cell_state` has no rows where the decoder's cell has no cell state.
-    """
-
-    hidden: Float[Tensor, "B T H"]
-    """Hidden states of the first layer."""
-    contexts: Float[Tensor, "B T D"]
-    weights: Float[Tensor, "B T S"]
-    cell_state: Float[Tensor, "C L H"]
-    upper_hidden: Float[Tensor, "U B T H"]
-    """Hidden states of the layers above the first."""
-
-
 def unroll_decoder(
     parameters: DecoderParameters,
     symbols: Int[Tensor, "B T"],
     inputs: AttentionInputs,
-    first: InitialState,
+    initial_state: InitialState,
     masks: Float[Tensor, "U B K H"] | None = None,
-) -> DecoderTensors:
+) -> DecoderOutput:
     """Return the results of all decoder steps over known symbols; each step attends from the previous state.
 
     Gradients flow to all floating-point arguments but the masks. The backward pass runs once: a second one raises
@@ -279,25 +260,25 @@ def unroll_decoder(
         parameters: Parameters of a decoder step.
         symbols: Decoder input ids, which are rows of `parameters.projected_inputs`.
         inputs: Keys, memory and lengths of the sources, one per row of `symbols`.
-        first: State before the first step, one row per source.
+        initial_state: State before the first step, one row per source.
         masks: Dropout masks of the outputs that each layer above the first reads: of all steps, or of one step that all
             share; default none.
 
     Raises:
-        AssertionError: The score is location-sensitive and `first.attention_state` is None.
+        AssertionError: The score is location-sensitive and `initial_state.attention_state` is None.
     """
-    hidden, cell_state, initial_weights = first
+    hidden, cell_state, initial_weights = initial_state
     has_weights = not parameters.score_layout.reads_weights or initial_weights is not None
     assert has_weights, "a location-sensitive score needs the initial weights"
-    start = hidden[:0] if cell_state is None else cell_state
+    initial_cell_state = hidden[:0] if cell_state is None else cell_state
     weights_before = hidden.new_empty(0, 0) if initial_weights is None else initial_weights
     parameter_tensors = (
         torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in parameters[2:-1]
     )
-    tensors = [*parameter_tensors, inputs.keys, inputs.memory, hidden, start, weights_before]
+    tensors = [*parameter_tensors, inputs.keys, inputs.memory, hidden, initial_cell_state, weights_before]
     settings = _DecoderSettings(parameters.cell_layout, parameters.score_layout, parameters.residual)
-    results = _Unrolled.apply(settings, symbols, inputs.lengths, masks, *tensors)  # type: ignore[no-untyped-call]
-    return DecoderTensors(*results)
+    results = _UnrollFunction.apply(settings, symbols, inputs.lengths, masks, *tensors)  # type: ignore[no-untyped-call]
+    return DecoderOutput(*results)
 
 
 class _DecoderSettings(NamedTuple):
@@ -338,18 +319,11 @@ class _UnrollTensors(NamedTuple):
     initial_weights: Tensor
 
 
-PARAMETERS = _UnrollTensors._fields.index("keys")
+NUM_PARAMETERS = _UnrollTensors._fields.index("keys")
 """Number of tensors that are parameters of the decoder; the later ones have one entry per row."""
 
 
-class _MemoryGradientTensors(NamedTuple):
-    """`unroll.MemoryGradients`, as tensors."""
-
-    keys: Float[Tensor, "B S A"]
-    memory: Float[Tensor, "B S D"]
-
-
-class _Unrolled(torch.autograd.Function):
+class _UnrollFunction(torch.autograd.Function):
     """Forward and backward by the kernels; each weight's gradient is one product over all steps."""
 
     @staticmethod
@@ -361,7 +335,7 @@ class _Unrolled(torch.autograd.Function):
         masks: Tensor | None,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        """Return the fields of `DecoderTensors`.
+        """Return the fields of `DecoderOutput`.
 
         Args:
             ctx: Context of autograd.
@@ -372,12 +346,12 @@ class _Unrolled(torch.autograd.Function):
             *tensors: The fields of `_UnrollTensors`.
         """
         arrays = _arrays(*tensors)
-        parameters = _decoder_parameters(settings, arrays[:PARAMETERS])
+        parameters = _decoder_parameters(settings, arrays[:NUM_PARAMETERS])
         ctx.parameters, ctx.scorer = unroll.cell_parameters(parameters), scorer_of(parameters)
-        start = unroll.UnrollInputs(*arrays[PARAMETERS:])
+        inputs = unroll.UnrollInputs(*arrays[NUM_PARAMETERS:])
         if masks is not None:
-            start = start._replace(masks=masks.numpy())
-        ctx.slices = unroll.unroll_slices(ctx.parameters, ctx.scorer, start, symbols.numpy(), lengths.numpy())
+            inputs = inputs._replace(masks=masks.numpy())
+        ctx.slices = unroll.unroll_slices(ctx.parameters, ctx.scorer, inputs, symbols.numpy(), lengths.numpy())
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
         return tuple(torch.from_numpy(array) for array in unroll.join_slices(ctx.slices))
@@ -406,23 +380,23 @@ class _Unrolled(torch.autograd.Function):
         return None, None, None, None, *map(_joined, _UnrollTensors._fields, zip(*slice_gradients, strict=True))
 
 
-def _memory_gradients(arguments: _UnrollTensors, scorer: Scorer) -> _MemoryGradientTensors:
+def _memory_gradients(arguments: _UnrollTensors, scorer: Scorer) -> MemoryGradients:
     """Return uninitialized tensors for the gradients of all rows."""
     keys = torch.empty(arguments.keys.shape, dtype=torch.float32)
     if scorer.layout.adds_key_gradients:
         keys = torch.empty(arguments.keys.transpose(1, 2).shape, dtype=torch.float32).transpose(1, 2)
-    return _MemoryGradientTensors(keys, torch.empty(arguments.memory.shape, dtype=torch.float32))
+    return MemoryGradients(keys, torch.empty(arguments.memory.shape, dtype=torch.float32))
 
 
 def _slice_gradients(
     parameters: unroll.CellParameters,
     grad_outputs: tuple[np.ndarray | None, ...],
-    memory_gradients: _MemoryGradientTensors,
+    memory_gradients: MemoryGradients,
     unrolled: unroll.UnrolledSlice,
 ) -> _UnrollTensors:
     """Return the gradients of one slice of the rows; those of parameters are products over its steps, summed later."""
     state_gradients, factors = unroll.unroll_slice_backward(
-        parameters, grad_outputs, unroll.MemoryGradients(*_arrays(*memory_gradients)), unrolled
+        parameters, grad_outputs, MemoryGradients(*_arrays(*memory_gradients)), unrolled
     )
     layout, size, scorer = parameters.layout, parameters.recurrent.shape[1], factors.scorer
     buffers = torch.from_numpy(unrolled.tape.buffers).view(layout.buffers, -1, size)
@@ -484,7 +458,7 @@ def _stack_layers(first: Float[np.ndarray, "C H"], upper: Float[np.ndarray, "U C
 
 def _joined(name: str, gradients: tuple[Tensor, ...]) -> Tensor:
     """Return one gradient of all slices: rows concatenated, parameters summed; those of keys and memory are whole."""
-    if len(gradients) == 1 or name in _MemoryGradientTensors._fields:
+    if len(gradients) == 1 or name in MemoryGradients._fields:
         return gradients[0]
     return (
         torch.cat(gradients)
@@ -555,25 +529,25 @@ def prepare_decoder(
     )
 
 
-def search_greedily(prepared: object, first: InitialState, limits: SearchLimits) -> list[KernelSearchOutput]:
+def greedy_search(prepared: object, initial_state: InitialState, limits: SearchLimits) -> list[KernelSearchOutput]:
     """Return the outputs of greedy search for all sources: one result per thread, each for a slice of the sources.
 
     The slices are consecutive and in the order of the sources.
 
     Args:
         prepared: The decoder and its sources, all of them running: a `NumbaDecoder`.
-        first: State before the first step.
+        initial_state: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
 
     Raises:
         AssertionError: The decoder is of another class.
     """
     assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare_decoder` returns"
-    return search.search_greedily_numpy(prepared.decoder, _initial_arrays(first), limits)
+    return search.greedy_search_numpy(prepared.decoder, _initial_arrays(initial_state), limits)
 
 
-def search_beams(
-    prepared: object, first: InitialState, limits: SearchLimits, options: search.BeamOptions
+def beam_search(
+    prepared: object, initial_state: InitialState, limits: SearchLimits, sizes: search.BeamSizes
 ) -> list[search.KernelBeamOutput]:
     """Return the outputs of beam search for all sources: one result per thread, each for a slice of the sources.
 
@@ -581,23 +555,23 @@ def search_beams(
 
     Args:
         prepared: The decoder and its sources, all of them running: a `NumbaDecoder`.
-        first: State before the first step.
+        initial_state: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
-        options: Beam size and number of outputs.
+        sizes: Beam size and number of outputs.
 
     Raises:
         AssertionError: The decoder is of another class.
     """
     assert isinstance(prepared, NumbaDecoder), "expected the decoder that `prepare_decoder` returns"
-    return search.search_beams_numpy(prepared.decoder, _initial_arrays(first), limits, options)
+    return search.beam_search_numpy(prepared.decoder, _initial_arrays(initial_state), limits, sizes)
 
 
-def _initial_arrays(first: InitialState) -> InitialState:
+def _initial_arrays(initial_state: InitialState) -> InitialState:
     """Return the initial state of a search as arrays."""
-    return InitialState(*(None if part is None else _array(part) for part in first))
+    return InitialState(*(None if part is None else _array(part) for part in initial_state))
 
 
-class CrossEntropy(torch.autograd.Function):
+class CrossEntropyFunction(torch.autograd.Function):
     """`cross_entropy_and_gradient` as a PyTorch function; the gradient is computed with the loss."""
 
     @staticmethod

@@ -6,8 +6,8 @@ other types.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G numbers of all gates
 (Q gates times H), L layers of the decoder, U = L − 1 layers above the first, V symbols, T steps, N and M as many or 0
-(in `KernelSearchOutput`, N outputs), F filters, C as many as there are cells or biases, 0 where the cell has none (in
-`KernelSearchOutput`, candidates of a step).
+(in `RecurrentOutput`, N directions; in `KernelSearchOutput`, N outputs), F filters, C as many as there are cells or
+biases, 0 where the cell has none (in `KernelSearchOutput`, candidates of a step).
 """
 
 from collections.abc import Mapping
@@ -123,6 +123,28 @@ class DecoderParameters(NamedTuple):
     norm_biases: Float[Array, "N H"] = NO_ROWS
     residual: bool = False
     """Whether the output of the layer below is added to that of each layer above the first."""
+
+
+class RecurrentOutput(NamedTuple):
+    """States of all directions of a recurrent layer."""
+
+    states: Float[Array, "B S N H"]
+    """Hidden states, zero beyond a row's length."""
+    final: Float[Array, "B N H"]
+    """Final state of each direction: forward at the last position of a row, backward at the first."""
+
+
+class DecoderOutput(NamedTuple):
+    """States, contexts and attention weights of all steps over known symbols."""
+
+    states: Float[Array, "B T H"]
+    """Hidden states of the first layer."""
+    contexts: Float[Array, "B T D"]
+    weights: Float[Array, "B T S"]
+    final_cell_state: Float[Array, "C L H"]
+    """Cell state after the last step; without rows where the cell has none."""
+    upper_states: Float[Array, "U B T H"]
+    """Hidden states of the layers above the first."""
 
 
 class OutputLayerParameters(NamedTuple):

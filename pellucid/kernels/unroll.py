@@ -52,8 +52,10 @@ from pellucid.kernels.types import (
     DOT_PRODUCT,
     GRU,
     NO_ROWS,
+    Array,
     AttentionInputs,
     CellLayout,
+    DecoderOutput,
     DecoderParameters,
     InitialState,
 )
@@ -125,21 +127,6 @@ class StepGradients(NamedTuple):
     scorer: ScorerGradients
 
 
-class DecoderOutput(NamedTuple):
-    """Hidden states, contexts and attention weights of all steps, and the last cell state.
-
-    The cell state has no rows where the cell has none.
-    """
-
-    hidden: Float[np.ndarray, "B T H"]
-    """Hidden states of the first layer."""
-    contexts: Float[np.ndarray, "B T D"]
-    weights: Float[np.ndarray, "B T S"]
-    cell_state: Float[np.ndarray, "C L H"]
-    upper_hidden: Float[np.ndarray, "U B T H"]
-    """Hidden states of the layers above the first."""
-
-
 class UnrollInputs(NamedTuple):
     """Keys and memory of all rows, and the state before the first step. Gradients flow to all of them but the masks."""
 
@@ -154,11 +141,11 @@ class UnrollInputs(NamedTuple):
 
 
 class MemoryGradients(NamedTuple):
-    """Arrays into which every slice of the batch writes the gradients of its rows."""
+    """Arrays (or tensors) into which every slice of the batch writes the gradients of its rows."""
 
-    keys: Float[np.ndarray, "B S A"]
+    keys: Float[Array, "B S A"]
     """A view with the positions innermost in memory, except for dot products, which are contiguous."""
-    memory: Float[np.ndarray, "B S D"]
+    memory: Float[Array, "B S D"]
 
 
 class UnrolledSlice(NamedTuple):
@@ -201,7 +188,7 @@ def unroll_decoder_numpy(
     check_array("symbols", symbols, np.int64, 2)
     check_shape("symbols", symbols, (rows, symbols.shape[-1]))
     check_ids("symbols", symbols, len(parameters.projected_inputs))
-    start = UnrollInputs(
+    unroll_inputs = UnrollInputs(
         inputs.keys,
         inputs.memory,
         hidden,
@@ -209,14 +196,14 @@ def unroll_decoder_numpy(
         NO_ROWS if initial_weights is None else initial_weights,
     )
     return join_slices(
-        unroll_slices(cell_parameters(parameters), scorer_of(parameters), start, symbols, inputs.lengths)
+        unroll_slices(cell_parameters(parameters), scorer_of(parameters), unroll_inputs, symbols, inputs.lengths)
     )
 
 
 def unroll_slices(
     parameters: CellParameters,
     scorer: Scorer,
-    start: UnrollInputs,
+    inputs: UnrollInputs,
     symbols: Int[np.ndarray, "B T"],
     lengths: Int[np.ndarray, " B"],
 ) -> list[UnrolledSlice]:
@@ -225,12 +212,12 @@ def unroll_slices(
     Args:
         parameters: Parameters of the cells.
         scorer: Attention score.
-        start: Keys, memory and initial state.
+        inputs: Keys, memory and initial state.
         symbols: Decoder input ids, which are rows of `parameters.projected_inputs`. The kernels read memory by
             these ids and by the lengths, which the caller checks.
         lengths: Number of source positions of each row, from 1 to S.
     """
-    task = partial(_unroll_slice, parameters, scorer, start, symbols, lengths)
+    task = partial(_unroll_slice, parameters, scorer, inputs, symbols, lengths)
     return thread_map(task, split_rows(len(symbols), num_slices(len(symbols))))
 
 
@@ -242,13 +229,13 @@ def join_slices(unrolled: list[UnrolledSlice]) -> DecoderOutput:
     """
     tapes = [each.tape for each in unrolled]
     cell_states = [np.stack([tape.cell_state[-1], *tape.upper.cell_state[:, -1]], axis=1) for tape in tapes]
-    upper_hidden = [tape.upper.hidden[:, 1:].swapaxes(1, 2) for tape in tapes]
+    upper_states = [tape.upper.hidden[:, 1:].swapaxes(1, 2) for tape in tapes]
     return DecoderOutput(
         contiguous(concat_rows([tape.hidden[1:].swapaxes(0, 1) for tape in tapes])),
         concat_rows([tape.contexts.swapaxes(0, 1) for tape in tapes]),
         concat_rows([tape.weights for tape in tapes]),
         concat_rows(cell_states),
-        contiguous(upper_hidden[0] if len(tapes) == 1 else np.concatenate(upper_hidden, axis=1)),
+        contiguous(upper_states[0] if len(tapes) == 1 else np.concatenate(upper_states, axis=1)),
     )
 
 
@@ -275,17 +262,17 @@ def cell_parameters(parameters: DecoderParameters) -> CellParameters:
 def _unroll_slice(
     parameters: CellParameters,
     scorer: Scorer,
-    start: UnrollInputs,
+    inputs: UnrollInputs,
     symbols: Int[np.ndarray, "B T"],
     lengths: Int[np.ndarray, " B"],
     rows: slice,
 ) -> UnrolledSlice:
     """Take all steps of one slice of the rows."""
-    memory, initial_weights = (contiguous(array[rows]) for array in (start.memory, start.initial_weights))
-    hidden, cell_state = (contiguous(array[rows].swapaxes(0, 1)) for array in (start.hidden, start.cell_state))
-    masks = contiguous(start.masks[:, rows])
+    memory, initial_weights = (contiguous(array[rows]) for array in (inputs.memory, inputs.initial_weights))
+    hidden, cell_state = (contiguous(array[rows].swapaxes(0, 1)) for array in (inputs.hidden, inputs.cell_state))
+    masks = contiguous(inputs.masks[:, rows])
     part_lengths = lengths[rows]
-    keys = prepare_keys(start.keys[rows], part_lengths, scorer.layout)
+    keys = prepare_keys(inputs.keys[rows], part_lengths, scorer.layout)
     attention = UnrollAttention(
         scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights
     )
@@ -373,7 +360,7 @@ def unroll_forward(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
-    start: tuple[Float[np.ndarray, "L B H"], Float[np.ndarray, "L C H"]],
+    initial_states: tuple[Float[np.ndarray, "L B H"], Float[np.ndarray, "L C H"]],
     masks: Float[np.ndarray, "M B K H"],
 ) -> DecoderTape:
     """Take all steps of one slice of the batch in the calling thread; return their results.
@@ -382,10 +369,10 @@ def unroll_forward(
         parameters: Parameters of the cells.
         symbols: Row of the projected inputs for each step.
         attention: Attention score, keys and memory.
-        start: Initial h and c of each layer; c is without rows where the cell has none.
+        initial_states: Initial h and c of each layer; c is without rows where the cell has none.
         masks: Dropout masks of the outputs that the upper layers read, as `UpperTape.masks`.
     """
-    (hidden, cell_state), scorer = start, attention.scorer
+    (hidden, cell_state), scorer = initial_states, attention.scorer
     count, (num_layers, rows, size) = symbols.shape[0], hidden.shape
     hiddens = np.empty((count + 1, rows, size), np.float32)
     cells = np.empty((count + 1, cell_state.shape[1], size), np.float32)
@@ -407,12 +394,12 @@ def unroll_forward(
     attn_weights = np.zeros((rows, count, attention.memory.shape[2]), np.float32)
     buffers = np.empty((parameters.layout.buffers, count * rows * size), np.float32)
     tape = DecoderTape(hiddens, cells, queries, contexts, attn_weights, buffers, upper)
-    _unroll_steps(parameters, symbols, attention, tape, location_buffers(scorer, attention.memory.shape[2]))
+    _forward_steps(parameters, symbols, attention, tape, location_buffers(scorer, attention.memory.shape[2]))
     return tape
 
 
 @njit_no_refcount
-def _unroll_steps(
+def _forward_steps(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
@@ -501,12 +488,12 @@ def unroll_backward(
     )
     gradients = StepGradients(queries, energies, projected_inputs, scorer_gradients)
     buffers = location_buffers(scorer, attention.memory.shape[2])
-    _unroll_steps_backward(parameters, symbols, attention, (tape, output_gradients), gradients, buffers)
+    _backward_steps(parameters, symbols, attention, (tape, output_gradients), gradients, buffers)
     return gradients
 
 
 @njit_no_refcount
-def _unroll_steps_backward(
+def _backward_steps(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
@@ -566,10 +553,10 @@ def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example forward and backward."""
     one, single, empty = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32), np.zeros((3, 1), np.float32)
     parameters = DecoderParameters(GRU, DOT_PRODUCT, np.zeros((2, 3), np.float32), single[0], empty, empty)
-    start = UnrollInputs(single[None], single[None], single[None], single[None][:0], NO_ROWS)
+    inputs = UnrollInputs(single[None], single[None], single[None], single[None][:0], NO_ROWS)
     arrays, scorer = cell_parameters(parameters), scorer_of(parameters)
-    (unrolled,) = unroll_slices(arrays, scorer, start, one, one[0])
+    (unrolled,) = unroll_slices(arrays, scorer, inputs, one, one[0])
     whole = MemoryGradients(single[None].copy(), single[None].copy())
-    unroll_slice_backward(arrays, (join_slices([unrolled]).hidden, None, None, None, None), whole, unrolled)
+    unroll_slice_backward(arrays, (join_slices([unrolled]).states, None, None, None, None), whole, unrolled)
     exp_2x(single[None])
     positions_innermost(single[None], one[0], True)

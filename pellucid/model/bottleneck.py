@@ -37,7 +37,8 @@ class RepeatedCode(nn.Module):
             steps: T, the number of steps to take.
         """
         symbols = torch.arange(len(code))[:, None].expand(-1, steps)
-        return run_rnn([self.cell], Inputs(code, symbols), torch.full((len(code),), steps)).states[:, :, 0]
+        states: Tensor = run_rnn([self.cell], Inputs(code, symbols), torch.full((len(code),), steps)).states
+        return states[:, :, 0]
 
 
 class InitialCode(nn.Module):

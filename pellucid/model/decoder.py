@@ -571,10 +571,11 @@ class AttendThenStep(Decoder):
         weights = self._kernel_weights(inputs.vectors, cache.dropout_masks)
         # The output of the top layer is normalized after all steps.
         weights = self._with_norms(weights, self.config.num_layers - 1)
-        first = InitialState(state.hidden, state.cell_state, state.attention_state)
-        results = unroll_decoder(weights, cast(Tensor, inputs.symbols), _attention_inputs(cache), first, layer_masks)
-        hidden = [results.hidden, *results.upper_hidden.unbind()]
-        cells = [None] * len(hidden) if state.cell_state is None else results.cell_state.unbind(dim=1)
+        initial_state = InitialState(state.hidden, state.cell_state, state.attention_state)
+        table_rows, attention_inputs = cast(Tensor, inputs.symbols), _attention_inputs(cache)
+        results = unroll_decoder(weights, table_rows, attention_inputs, initial_state, layer_masks)
+        hidden = [results.states, *results.upper_states.unbind()]
+        cells = [None] * len(hidden) if state.cell_state is None else results.final_cell_state.unbind(dim=1)
         layers = [LayerState(states[:, -1], cell) for states, cell in zip(hidden, cells, strict=True)]
         final_state = UnstackedState(layers, None if state.attention_state is None else results.weights[:, -1])
         readout = ReadoutInputs(self._top_output(hidden), results.contexts, results.weights)

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from pellucid.config.settings import EncoderConfig, memory_size
 from pellucid.data.vocabulary import UNK
 from pellucid.errors import ArgumentError
+from pellucid.kernels.types import RecurrentOutput
 from pellucid.model.cells import RecurrentCell, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
 from pellucid.model.memory import DecoderState, Memory
 from pellucid.model.recurrence import (
     Inputs,
-    RecurrentLayerOutput,
     draw_mask,
     draw_recurrent_masks,
     length_mask,
@@ -184,7 +184,7 @@ class Encoder(nn.Module):
         """
         output = self._run(self.cells(layer), inputs, lengths)
         layer_states = _normalized(self.normalizations[layer], self._merge(output.states), lengths)
-        return residual + layer_states if self.config.residual and layer else layer_states, self._merge(output.last)
+        return residual + layer_states if self.config.residual and layer else layer_states, self._merge(output.final)
 
     def cells(self, layer: int) -> list[RecurrentCell]:
         """Return the cell of each direction of a layer, forward first; one cell if the encoder is unidirectional.
@@ -194,7 +194,7 @@ class Encoder(nn.Module):
         """
         return [stack[layer] for stack in (self.forward_cells, self.backward_cells) if len(stack)]
 
-    def _run(self, cells: list[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> RecurrentLayerOutput:
+    def _run(self, cells: list[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> RecurrentOutput:
         """Run the cells of a layer over all rows, with recurrent dropout in training."""
         if not self.training:
             return run_rnn(cells, inputs, lengths)

@@ -30,10 +30,10 @@ def cross_entropy(
         Szegedy et al. 2016, section 7.
     """
     if use_kernel(request_of("cross_entropy", logits)):
-        from pellucid.kernels.tensor_functions import CrossEntropy  # Numba takes a second to import
+        from pellucid.kernels.tensor_functions import CrossEntropyFunction  # Numba takes a second to import
 
         flat = (logits.flatten(0, 1), target.flatten(), PAD, label_smoothing)
-        loss: Tensor = CrossEntropy.apply(*flat)  # type: ignore[no-untyped-call]
+        loss: Tensor = CrossEntropyFunction.apply(*flat)  # type: ignore[no-untyped-call]
         return loss
     return functional.cross_entropy(
         logits.flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=label_smoothing

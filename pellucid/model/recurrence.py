@@ -14,7 +14,7 @@ from torch.nn.functional import dropout
 from pellucid.config.settings import DecoderConfig, EncoderConfig, LayerNormalization
 from pellucid.kernels.backend import present_fields
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import Direction
+from pellucid.kernels.types import Direction, RecurrentOutput
 from pellucid.model.cells import NO_DROPOUT, RecurrentCell, RecurrentMask
 from pellucid.model.requests import kind_of, request_of
 
@@ -101,15 +101,6 @@ class Inputs(NamedTuple):
         return dense.flatten(0, 1), torch.arange(dense.shape[0] * dense.shape[1]).view(dense.shape[:2])
 
 
-class RecurrentLayerOutput(NamedTuple):
-    """States of all directions of a layer."""
-
-    states: Float[Tensor, "B S N H"]
-    """Hidden states, zero beyond a row's length."""
-    last: Float[Tensor, "B N H"]
-    """Final state of each direction: forward at the last position of a row, backward at the first."""
-
-
 NO_RECURRENT_DROPOUT = (NO_DROPOUT, NO_DROPOUT)
 
 
@@ -118,7 +109,7 @@ def run_rnn(
     inputs: Inputs,
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
-) -> RecurrentLayerOutput:
+) -> RecurrentOutput:
     """Run one cell or two over sequences, from a zero state, and return their hidden states.
 
     The first cell runs forward; the second backward, from a row's last position to its first. A kernel runs both if it
@@ -150,7 +141,7 @@ def run_rnn_torch(
     inputs: Inputs,
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
-) -> RecurrentLayerOutput:
+) -> RecurrentOutput:
     """Compute `run_rnn` in PyTorch.
 
     Args:
@@ -161,12 +152,12 @@ def run_rnn_torch(
     """
     dense = inputs.to_dense()
     states = [run_cell(cells[0], dense, masks[0])]
-    last = [gather_last(states[0], lengths)]
+    final = [gather_last(states[0], lengths)]
     for cell in cells[1:]:
         states.append(reverse_sequence(run_cell(cell, reverse_sequence(dense, lengths), masks[1]), lengths))
-        last.append(states[1][:, 0])
+        final.append(states[1][:, 0])
     is_real = length_mask(lengths, dense.shape[1])
-    return RecurrentLayerOutput(torch.stack(states, dim=2) * is_real[:, :, None, None], torch.stack(last, dim=1))
+    return RecurrentOutput(torch.stack(states, dim=2) * is_real[:, :, None, None], torch.stack(final, dim=1))
 
 
 def run_rnn_kernel(
@@ -174,7 +165,7 @@ def run_rnn_kernel(
     inputs: Inputs,
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
-) -> RecurrentLayerOutput:
+) -> RecurrentOutput:
     """Compute `run_rnn` by a Numba kernel. It reads inputs as rows of a table, so only the table is projected.
 
     Args:
@@ -195,7 +186,7 @@ def run_rnn_kernel(
         )
         for cell, mask in zip(cells, masks, strict=False)
     ]
-    return RecurrentLayerOutput(*run_recurrence(directions, symbols, lengths))
+    return run_recurrence(directions, symbols, lengths)
 
 
 def run_cell(

@@ -22,8 +22,9 @@ from pellucid.model.network import parameter_count
 from pellucid.recipes.experiments import ExperimentSuite, ExperimentTraining, ensemble_name, plan_trainings, read_pairs
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.registry import get_task
-from pellucid.training.run_folder import load, read_log
 from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.report_parts import ExampleOutput
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable

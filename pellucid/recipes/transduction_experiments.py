@@ -34,7 +34,8 @@ from pellucid.recipes.experiments import (
 )
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest
-from pellucid.training.run_folder import load, read_log
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.report_parts import example_parts
 from pellucid.viewer.report_schema import ReportExamples, ReportTable

@@ -204,16 +204,21 @@ def group_table(runs: Sequence[Assessment]) -> Table:
         for heading in (first, *([] if several else ["95 % interval"]), *others):
             table.add_column(f"{_run_name(run)}\n{heading}" if several else heading, justify="right")
     for rows in zip(*(run.groups for run in runs), strict=True):
-        cells = [cell for row in rows for cell in _rate_cells(rates_of(row), several)]
+        cells = [cell for row in rows for cell in rate_cells(rates_of(row), several)]
         table.add_row(Text(visible_text(rows[0].group)), f"{rows[0].examples:,}", *cells)
     table.add_section()
-    cells = [cell for run in runs if run.mean for cell in _rate_cells(rates_of(run.mean), several)]
+    cells = [cell for run in runs if run.mean for cell in rate_cells(rates_of(run.mean), several)]
     table.add_row("mean", f"{len(runs[0].groups)} groups", *cells)
     return table
 
 
-def _rate_cells(rates: Sequence[NamedRate], several: bool) -> list[str]:
-    """Return the cells for the rates of a group or of the macro average."""
+def rate_cells(rates: Sequence[NamedRate], several: bool) -> list[str]:
+    """Return the cells for the rates of a run in one group, or for their means.
+
+    Args:
+        rates: Rates, the main one first.
+        several: True if the table compares several runs, which leaves out the interval.
+    """
     first, *others = rates
     interval = [] if several else [_format_interval(first.interval)]
     return [f"{first.value:.2f}", *interval, *(f"{rate.value:.2f}" for rate in others)]

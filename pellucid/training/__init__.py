@@ -1,6 +1,6 @@
-"""Losses, optimizer, the loop of events, checkpoints, run folder.
+"""Losses, optimizer, the loop of events, checkpoints, snapshots.
 
-Imports: argument_checks, config, data, decoding, error_messages, errors, evaluation, file_lock, files, inspection,
-    kernels, model, pair_ngram, tasks, version, worker_pool.
+Imports: argument_checks, config, data, decoding, errors, evaluation, files, inspection, kernels, model, pair_ngram,
+    run_folder, tasks, version, worker_pool.
 Start with: loop.py.
 """

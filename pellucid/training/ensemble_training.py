@@ -17,7 +17,8 @@ from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import missing_folders, remove_empty_folders, unexpected_files, write_json
 from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
-from pellucid.training import run_folder
+from pellucid.run_folder.lock import lock_run_folder
+from pellucid.run_folder.run_files import ENSEMBLE, MAX_MEMBERS, has_run
 from pellucid.training.events import TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.session import ModelBuilt, RunEvent, train_run
 from pellucid.training.training_data import TrainingFiles
@@ -99,8 +100,8 @@ def plan_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int)
     Raises:
         ConfigError: The size is out of range, or a seed would be 2³² or more.
     """
-    if not 1 <= size <= run_folder.MAX_MEMBERS:
-        raise ConfigError(f"ensemble: expected 1 to {run_folder.MAX_MEMBERS:,} runs, got {quote(size)}")
+    if not 1 <= size <= MAX_MEMBERS:
+        raise ConfigError(f"ensemble: expected 1 to {MAX_MEMBERS:,} runs, got {quote(size)}")
     if config.seed + size > 2**32:
         raise ConfigError(f"seed = {config.seed} leaves no room for the seeds of {size} runs")
     seeds = range(config.seed, config.seed + size)
@@ -145,8 +146,8 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
                     if isinstance(event, ProgressMessage):
                         if isinstance(event.content, ModelBuilt) and not folder_locked:
                             # The data files are read, and the folder is new or belongs to this ensemble.
-                            stack.enter_context(run_folder.lock_run_folder(folder, (run_folder.ENSEMBLE,)))
-                            write_json(folder / run_folder.ENSEMBLE, {"members": names})
+                            stack.enter_context(lock_run_folder(folder, (ENSEMBLE,)))
+                            write_json(folder / ENSEMBLE, {"members": names})
                             folder_locked = True
                         if isinstance(event.content, UpdateCompleted):
                             pool.max_workers = at_once  # the first training has compiled the kernels for the others
@@ -190,9 +191,9 @@ def shutdown(pool: WorkerPool[TrainingJob]) -> None:
 
 def _check_ensemble_folder(folder: Path, members: Sequence[str]) -> None:
     """Raise `RunError` for a folder with a single run or with foreign files."""
-    if not folder.is_dir() or (folder / run_folder.ENSEMBLE).exists():
+    if not folder.is_dir() or (folder / ENSEMBLE).exists():
         return
-    if run_folder.has_run(folder):
+    if has_run(folder):
         raise RunError(f"{folder} holds a single run; name a new folder for the ensemble")
     foreign = unexpected_files(folder, members)
     if foreign:

@@ -28,16 +28,9 @@ from pellucid.errors import DivergenceError, NotFiniteError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
 from pellucid.model.device import rng_devices, seed_generators
+from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.tasks.registry import get_task
-from pellucid.training.events import (
-    LOSS_WINDOW,
-    Event,
-    Progress,
-    TrainingStarted,
-    TrainingStopped,
-    UpdateCompleted,
-    ValidationCompleted,
-)
+from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.gradients import GradientComputer
 from pellucid.training.optimizer import Adam, Average, averaged_weights, build_average, learning_rate
 from pellucid.training.scheduled_sampling import sampling_probability

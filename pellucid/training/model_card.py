@@ -6,10 +6,11 @@ from typing import Any
 from pellucid.errors import quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
+from pellucid.run_folder.log import best_validation
+from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
 from pellucid.training.loop import TrainingState
-from pellucid.training.run_folder import PAIR_NGRAM, best_validation
 from pellucid.version import __version__
 
 

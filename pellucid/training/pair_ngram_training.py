@@ -24,10 +24,11 @@ from pellucid.errors import RunError
 from pellucid.files import file_exists
 from pellucid.pair_ngram.pair_ngram import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_encoded_examples
+from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted
 from pellucid.training.loop import TrainingState
-from pellucid.training.pair_ngram_file import SavedPairNgram, load_pair_ngram
-from pellucid.training.run_folder import PAIR_NGRAM, load
 
 MAX_SOURCES = 1000
 """Maximum number of validation sources that decide the weight; of more, evenly spaced ones are taken."""

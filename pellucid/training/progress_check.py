@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pellucid.errors import quote
-from pellucid.training.events import Progress
+from pellucid.run_folder.progress import Progress
 from pellucid.training.loop import (
     PLATEAU_FACTOR,
     PLATEAU_PATIENCE,

@@ -34,15 +34,26 @@ from pellucid.model.device import (
 )
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import parameter_count
+from pellucid.run_folder import run_files
+from pellucid.run_folder.initialization import (
+    check_same_config,
+    check_same_vocabularies,
+    check_training_folder,
+    initialize_run_folder,
+    repair_config,
+)
+from pellucid.run_folder.lock import FolderLock, lock_run_folder
+from pellucid.run_folder.log import append_log, cut_log, has_stopped, log_damage, missing_validation, read_log
+from pellucid.run_folder.model_file import check_network, network_file
+from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
+from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.tasks.registry import build_meta_network, build_network, get_task
-from pellucid.training import run_folder, snapshots
-from pellucid.training.checkpoint import check_network, network_file, restore_training_state, save_training_state
+from pellucid.training import snapshots
+from pellucid.training.checkpoint import restore_training_state, save_training_state
 from pellucid.training.events import (
-    LOSS_WINDOW,
     Event,
     PairNgramFitted,
     PairNgramWeighted,
-    Progress,
     TrainingStarted,
     TrainingStopped,
     UpdateCompleted,
@@ -51,7 +62,6 @@ from pellucid.training.events import (
 from pellucid.training.loop import TrainingState, fit
 from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import averaged_weights, build_optimizer
-from pellucid.training.pair_ngram_file import SavedPairNgram, save_pair_ngram
 from pellucid.training.pair_ngram_training import fit_missing_pair_ngram, weight_pair_ngram
 from pellucid.training.training_data import (
     DataAugmented,
@@ -165,11 +175,11 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
     config = msgspec.structs.replace(config, data=resolve_auto_settings(files, data))
     # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
-    run_folder.check_training_folder(folder)
-    run_folder.check_same_config(folder, config)
+    check_training_folder(folder)
+    check_same_config(folder, config)
     use_threads(config.threads)
     use_determinism(config)
-    training_data = read_files(files, data, folder / run_folder.CORPUS)
+    training_data = read_files(files, data, folder / run_files.CORPUS)
     reads, validation_examples, is_mapped = (
         training_data.reads,
         training_data.validation_examples,
@@ -177,8 +187,8 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
     )
     yield from reads
     augmented = None
-    with run_folder.lock_run_folder(folder) as lock:
-        run_folder.check_same_config(folder, config)
+    with lock_run_folder(folder) as lock:
+        check_same_config(folder, config)
         if config.training.augmentation != "none":
             training_data, augmented = augment_data(training_data, config)
             yield augmented
@@ -186,11 +196,11 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
         del training_data  # frees the texts of a large file; training needs only the ids
         state, fingerprint, model_built = _open_training(folder, config, corpus, validation_examples)
         if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or augmented):
-            state.training_examples = save_corpus(folder / run_folder.CORPUS, corpus, files, data).encoded
+            state.training_examples = save_corpus(folder / run_files.CORPUS, corpus, files, data).encoded
         del corpus
         yield model_built
         if model_built.compiles:
-            run_folder.append_log(folder, {"event": "compiling"})
+            append_log(folder, {"event": "compiling"})
         if config.device == "cpu" and not (state.progress.finished or are_kernels_disabled()):
             # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
             load_kernels()  # before the first update, where the training can be interrupted at once
@@ -210,21 +220,21 @@ def _open_training(
     check_vocabularies(vocabularies, config)
     max_output_length(config.search, vocabularies)  # checks the limits before the training
     fingerprint = _fingerprint((config, vocabularies, validation_examples), corpus.encoded)
-    resumed = file_exists(folder / run_folder.TRAINING)
+    resumed = file_exists(folder / run_files.TRAINING)
     check_memory(config, build_meta_network(config, vocabularies), "train", find_device(config.device))
     network = build_network(config, vocabularies)
     coverage = () if resumed else load_pretrained(network, config, vocabularies)
     if not resumed:
-        run_folder.initialize_run_folder(folder, config, vocabularies)
+        initialize_run_folder(folder, config, vocabularies)
     move_to_device(network, find_device(config.device))
     predictor = get_task(config.task).build_predictor(config, vocabularies, network, str(folder))
     state = TrainingState(predictor, build_optimizer(network, config.training), corpus.encoded, validation_examples)
     if resumed:
-        restore_training_state(folder / run_folder.TRAINING, state, fingerprint)
-        run_folder.check_same_vocabularies(folder, vocabularies, config.data)
-    damage = run_folder.log_damage(folder)
+        restore_training_state(folder / run_files.TRAINING, state, fingerprint)
+        check_same_vocabularies(folder, vocabularies, config.data)
+    damage = log_damage(folder)
     damage += _repair_folder(state, folder)
-    damage += run_folder.missing_validation(folder, state.progress)
+    damage += missing_validation(folder, state.progress)
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
     warnings = (*data_warnings(predictor, validation_examples), *damage)
     model_built = ModelBuilt(folder, parameter_count(network), vocabularies, resumed, compiles, coverage, warnings)
@@ -237,23 +247,23 @@ def _repair_folder(state: TrainingState, folder: Path) -> list[str]:
     The log and the snapshots are written before the checkpoint, so they may be ahead. The best model is written after
     it, so it may be missing; then it equals that of the checkpoint.
     """
-    progress, messages = state.progress, run_folder.repair_config(folder, state.config)
+    progress, messages = state.progress, repair_config(folder, state.config)
     if progress.best is not None and progress.best_update == progress.update:
         model = _best_model(state)
-        if not has_content(folder / run_folder.MODEL, model):
-            if _is_damaged(folder / run_folder.MODEL, state):
-                messages.append(f"{folder / run_folder.MODEL} was damaged: it is written anew from the checkpoint")
-            write_atomic(folder / run_folder.MODEL, model)
+        if not has_content(folder / run_files.MODEL, model):
+            if _is_damaged(folder / run_files.MODEL, state):
+                messages.append(f"{folder / run_files.MODEL} was damaged: it is written anew from the checkpoint")
+            write_atomic(folder / run_files.MODEL, model)
     elif progress.best is not None:
-        check_network(folder / run_folder.MODEL, state.predictor.network)
-    run_folder.cut_log(folder, progress)
+        check_network(folder / run_files.MODEL, state.predictor.network)
+    cut_log(folder, progress)
     snapshots.remove_later_snapshots(folder, progress.update)
     snapshots.check_snapshots(folder)
-    if file_exists(folder / run_folder.CARD) and is_damaged_card(
-        folder / run_folder.CARD, build_model_card(state, run_folder.read_log(folder))
+    if file_exists(folder / run_files.CARD) and is_damaged_card(
+        folder / run_files.CARD, build_model_card(state, read_log(folder))
     ):
-        messages.append(f"{folder / run_folder.CARD} was damaged: it is written anew at the end of the training")
-        remove_file(folder / run_folder.CARD)
+        messages.append(f"{folder / run_files.CARD} was damaged: it is written anew at the end of the training")
+        remove_file(folder / run_files.CARD)
     return messages
 
 
@@ -274,13 +284,13 @@ def _best_model(state: TrainingState) -> bytes:
 
 
 def _train_and_save(
-    state: TrainingState, lock: run_folder.FolderLock, fingerprint: str, reads: Sequence[FileRead | DataAugmented]
+    state: TrainingState, lock: FolderLock, fingerprint: str, reads: Sequence[FileRead | DataAugmented]
 ) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each."""
     writer = RunFolderWriter(state, lock, fingerprint)
     lock.check()
-    if not any(record["event"] == "read" for record in run_folder.read_log(lock.folder)):
-        run_folder.append_log(lock.folder, *map(_log_record_of_file, reads))
+    if not any(record["event"] == "read" for record in read_log(lock.folder)):
+        append_log(lock.folder, *map(_log_record_of_file, reads))
     yield from _fit_pair_ngram(state, lock.folder, fingerprint)
     try:
         for event in fit(state):
@@ -300,7 +310,7 @@ def _train_and_save(
 class RunFolderWriter:
     """Writer of a run folder, called with each event of `fit`: log, snapshots, checkpoint, model, card."""
 
-    def __init__(self, state: TrainingState, lock: run_folder.FolderLock, fingerprint: str) -> None:
+    def __init__(self, state: TrainingState, lock: FolderLock, fingerprint: str) -> None:
         """Create the writer; nothing is written yet.
 
         Args:
@@ -338,12 +348,12 @@ class RunFolderWriter:
         if isinstance(event, ValidationCompleted) and self.state.config.training.snapshots:
             self._save_snapshot(event)
         if record:
-            run_folder.append_log(self.folder, record)
+            append_log(self.folder, record)
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
             saved.append(self.save_checkpoint())
         if isinstance(event, ValidationCompleted) and event.best:
-            write_atomic(self.folder / run_folder.MODEL, _best_model(self.state))
-            saved.append(FileSaved(self.folder / run_folder.MODEL, best=True))
+            write_atomic(self.folder / run_files.MODEL, _best_model(self.state))
+            saved.append(FileSaved(self.folder / run_files.MODEL, best=True))
         return saved
 
     def _save_snapshot(self, event: ValidationCompleted) -> None:
@@ -362,9 +372,9 @@ class RunFolderWriter:
             DivergenceError: A number of the checkpoint is not finite.
         """
         self.lock.check()
-        save_training_state(self.folder / run_folder.TRAINING, self.state, self.fingerprint)
+        save_training_state(self.folder / run_files.TRAINING, self.state, self.fingerprint)
         self.saved_at = time.monotonic()
-        return FileSaved(self.folder / run_folder.TRAINING, best=False)
+        return FileSaved(self.folder / run_files.TRAINING, best=False)
 
 
 def _fit_pair_ngram(state: TrainingState, folder: Path, fingerprint: str) -> Iterator[PairNgramFitted]:
@@ -374,14 +384,14 @@ def _fit_pair_ngram(state: TrainingState, folder: Path, fingerprint: str) -> Ite
         event = fitted.event
         _append_once(folder, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
         # The file follows the record: if a killed training lacks the file, the model is fitted again.
-        save_pair_ngram(folder / run_folder.PAIR_NGRAM, SavedPairNgram(fitted.model, None, fingerprint))
+        save_pair_ngram(folder / run_files.PAIR_NGRAM, SavedPairNgram(fitted.model, None, fingerprint))
         yield event
 
 
 def _append_once(folder: Path, record: dict[str, Any]) -> None:
     """Append a record to the log, unless the log has one of its kind: a lost file may be written again."""
-    if all(written["event"] != record["event"] for written in run_folder.read_log(folder)):
-        run_folder.append_log(folder, record)
+    if all(written["event"] != record["event"] for written in read_log(folder)):
+        append_log(folder, record)
 
 
 def _finish_run_folder(state: TrainingState, folder: Path) -> Iterator[PairNgramWeighted]:
@@ -389,20 +399,18 @@ def _finish_run_folder(state: TrainingState, folder: Path) -> Iterator[PairNgram
 
     The file of the training data is removed.
     """
-    has_stopped = run_folder.has_stopped(run_folder.read_log(folder))
-    if not has_stopped:
-        run_folder.append_log(
-            folder, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished}
-        )
+    is_finished = has_stopped(read_log(folder))
+    if not is_finished:
+        append_log(folder, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
     weighted = weight_pair_ngram(state.predictor, state.validation_examples, folder)
     if weighted is not None:
         _append_once(folder, {"event": "interpolated", **weighted.event._asdict()})
-        save_pair_ngram(folder / run_folder.PAIR_NGRAM, weighted.saved)
+        save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)
         yield weighted.event
-    if not file_exists(folder / run_folder.CARD):
-        write_text(folder / run_folder.CARD, build_model_card(state, run_folder.read_log(folder)))
+    if not file_exists(folder / run_files.CARD):
+        write_text(folder / run_files.CARD, build_model_card(state, read_log(folder)))
     try:
-        remove_file(folder / run_folder.CORPUS)  # needed only to resume, and possibly larger than all other files
+        remove_file(folder / run_files.CORPUS)  # needed only to resume, and possibly larger than all other files
     except RunError as error:
         if not isinstance(error.__cause__, PermissionError):  # Windows removes no file that is mapped into memory
             raise

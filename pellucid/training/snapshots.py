@@ -28,8 +28,8 @@ from pellucid.files import decode_json, file_exists, make_folder, remove_file, r
 from pellucid.inspection.distributions import entropy, step_distributions
 from pellucid.model.embedding import Embedding
 from pellucid.model.network import EncoderDecoder
-from pellucid.training.checkpoint import open_tensors
-from pellucid.training.run_folder import FILES, SNAPSHOTS
+from pellucid.run_folder.run_files import FILES, SNAPSHOTS
+from pellucid.run_folder.tensor_file import open_tensors
 
 FORMAT: Literal[2] = 2
 NAME = re.compile(r"[0-9]+-[0-9]+\.safetensors")

@@ -32,7 +32,10 @@ from pellucid.config.toml import flatten_config
 from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
 from pellucid.files import file_exists, open_regular_file, remove_file, unexpected_files, wrap_os_errors
 from pellucid.kernels.dispatch import will_compile
-from pellucid.training import run_folder
+from pellucid.run_folder.initialization import refuse_links
+from pellucid.run_folder.lock import in_use, lock_run_folder
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.run_files import CORPUS, LOCK, MODEL, SNAPSHOTS, TRAINING
 from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
 from pellucid.training.events import UpdateCompleted, ValidationCompleted
 from pellucid.training.loop import derived_epochs
@@ -256,7 +259,7 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
         WorkerError: A worker process met a bug.
     """
     _check_folder(request.out)
-    with run_folder.lock_run_folder(request.out, STUDY_FILES):
+    with lock_run_folder(request.out, STUDY_FILES):
         search = HyperparameterSearch(request)
         search.remove_temporaries()
         yield StudyOpened(
@@ -418,7 +421,7 @@ class HyperparameterSearch:
         Raises:
             RunError: The log cannot be read.
         """
-        return [record for record in run_folder.read_log(self.folder(number)) if record["event"] == "validated"]
+        return [record for record in read_log(self.folder(number)) if record["event"] == "validated"]
 
     def record_validation(self, number: int, validation: int, metrics: Mapping[str, float]) -> bool:
         """Record a validation in the journal, and return whether the trial is to be pruned; if it runs, it is stopped.
@@ -472,7 +475,7 @@ class HyperparameterSearch:
             RunError: A file cannot be read, written or removed.
         """
         best = [record for record in validations if record["best"]][-1:]
-        seconds = [record["seconds"] for record in run_folder.read_log(self.folder(number)) if "seconds" in record]
+        seconds = [record["seconds"] for record in read_log(self.folder(number)) if "seconds" in record]
         score = best[0][self.request.config.training.metric] if best else None
         values = self.study.trial_values(number)
         self.study.record_end(EndedTrial(number, state, score, reason, max(seconds, default=0.0), values))
@@ -487,10 +490,10 @@ class HyperparameterSearch:
             RunError: A file cannot be written or removed.
         """
         best, ended = self.study.best_trial(), self.study.ended_trials()
-        run_folder.refuse_links([self.folder(trial.number) for trial in ended])
+        refuse_links([self.folder(trial.number) for trial in ended])
         for trial in ended:
             if best is None or trial.number != best.number:
-                for name in (run_folder.MODEL, run_folder.TRAINING, run_folder.CORPUS):
+                for name in (MODEL, TRAINING, CORPUS):
                     if (self.folder(trial.number) / name).exists():
                         remove_file(self.folder(trial.number) / name)
         config = self.config(best.values) if best else None
@@ -505,8 +508,8 @@ class HyperparameterSearch:
             RunError: A folder of a trial, or its folder of snapshots, is a symbolic link, or a file cannot be removed.
         """
         for folder in map(self.folder, range(self.study.num_trials)):
-            run_folder.refuse_links([folder, folder / run_folder.SNAPSHOTS])
-            if not run_folder.in_use(folder):
+            refuse_links([folder, folder / SNAPSHOTS])
+            if not in_use(folder):
                 remove_run_temporaries(folder)
 
     def check_failures(self) -> None:
@@ -530,10 +533,10 @@ def _study_description(request: StudyRequest) -> dict[str, Any]:
 def _check_folder(folder: Path) -> None:
     """Raise `RunError` if a folder holds anything but a study, or a link or special file where a search writes."""
     trials = folder / "trials"
-    run_folder.refuse_links([folder / run_folder.LOCK, folder / JOURNAL, trials])
+    refuse_links([folder / LOCK, folder / JOURNAL, trials])
     if trials.is_dir():
         with wrap_os_errors("read", trials):
-            run_folder.refuse_links(sorted(trials.iterdir()))
+            refuse_links(sorted(trials.iterdir()))
     has_journal = file_exists(folder / JOURNAL)
     if has_journal:
         open_regular_file(folder / JOURNAL).close()  # refuses a named pipe, a device or a folder

@@ -28,19 +28,11 @@ from pellucid.errors import DataError, InputError, RunError, quote
 from pellucid.evaluation.metrics import ScoredExample, worst_examples
 from pellucid.files import MAX_FILE_SIZE, FileDigest, file_exists, has_digest
 from pellucid.model.network import parameter_count
+from pellucid.run_folder.log import has_stopped, log_damage, read_log
+from pellucid.run_folder.predictor_loader import load, missing_model_error
+from pellucid.run_folder.run_files import CONFIG, MODEL, load_run_config, member_folders
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
-from pellucid.training.run_folder import (
-    CONFIG,
-    MODEL,
-    has_stopped,
-    load,
-    load_run_config,
-    log_damage,
-    member_folders,
-    missing_model_error,
-    read_log,
-)
 from pellucid.viewer.examples import SourceMetadata, are_spelled_digits
 from pellucid.viewer.schema import ModelCard
 

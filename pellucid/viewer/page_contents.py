@@ -15,8 +15,9 @@ from pellucid.decoding.trace import Trace
 from pellucid.evaluation.assessment import Assessment
 from pellucid.evaluation.metrics import ScoredExample
 from pellucid.reporting.display_text import visible_text
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.run_files import member_folders
 from pellucid.tasks.registry import get_task
-from pellucid.training.run_folder import member_folders, read_log
 from pellucid.version import __version__
 from pellucid.viewer.corpus_statistics import (
     accuracy_intervals,

@@ -22,13 +22,20 @@ from pellucid.evaluation.metrics import (
 )
 from pellucid.evaluation.outcomes import MeanRates
 from pellucid.evaluation.significance import RateDifference, RunComparison
-from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, GroupScores, NamedRate
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, GroupScores
 from pellucid.files import write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.reporting.tables import exclusively_right, format_p_value, format_symbol, named_differences, score_rows
+from pellucid.reporting.tables import (
+    exclusively_right,
+    format_p_value,
+    format_symbol,
+    named_differences,
+    rate_cells,
+    score_rows,
+)
+from pellucid.run_folder.log import read_log
 from pellucid.tasks.registry import get_task
-from pellucid.training.run_folder import read_log
 from pellucid.version import __version__
 from pellucid.viewer.pages import export_page
 from pellucid.viewer.report_parts import (
@@ -345,7 +352,7 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
         Args:
             row: Scores of a group, or means over groups.
         """
-        return _rate_cells(metrics.rates(row), several)
+        return rate_cells(metrics.rates(row), several)
 
     for run in runs:
         run_headings = [first, *([] if several else ["95 % interval"]), *others]
@@ -358,13 +365,6 @@ def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     rows.append(["mean", f"{len(runs[0].groups)} groups", *means])
     definition = "Sequence error rate: share of wrong outputs. " if metrics.has_error_rates else ""
     yield ReportTable("By group", f"{definition}The mean is unweighted.", headings, rows, total=True)
-
-
-def _rate_cells(rates: Sequence[NamedRate], several: bool) -> list[str]:
-    """Return the rates of a run in one group, or their means; with the interval if there is one run."""
-    first, *others = rates
-    interval = [] if several else [f"{first.interval.low:.2f} to {first.interval.high:.2f}"]
-    return [f"{first.value:.2f}", *interval, *(f"{rate.value:.2f}" for rate in others)]
 
 
 def _confusion_parts(confusions: SymbolConfusions) -> Iterator[ReportPart]:

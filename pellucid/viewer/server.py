@@ -30,7 +30,7 @@ from pellucid.errors import InputError, abbreviate_reason
 from pellucid.files import os_error_text
 from pellucid.inspection.state_space import CorpusStates
 from pellucid.reporting.display_text import visible_message
-from pellucid.training.run_folder import MODEL
+from pellucid.run_folder.run_files import MODEL
 from pellucid.viewer import handlers
 from pellucid.viewer.inputs import model_card
 from pellucid.viewer.page_contents import PageData

@@ -14,17 +14,10 @@ from pellucid.config.settings import Config
 from pellucid.decoding.trace_schema import encode_array, encode_json
 from pellucid.files import file_exists
 from pellucid.inspection.state_space import pca, procrustes
+from pellucid.run_folder.lock import in_use
+from pellucid.run_folder.log import has_stopped, read_log
+from pellucid.run_folder.run_files import LOG, MODEL, VOCABULARY, load_run_config, load_run_vocabularies
 from pellucid.tasks.registry import get_task
-from pellucid.training.run_folder import (
-    LOG,
-    MODEL,
-    VOCABULARY,
-    has_stopped,
-    in_use,
-    load_run_config,
-    load_run_vocabularies,
-    read_log,
-)
 from pellucid.training.snapshots import SYMBOLS, TrainingSnapshot, read_snapshots
 from pellucid.viewer.examples import page_trace
 from pellucid.viewer.inputs import ViewedRun, model_card

@@ -25,7 +25,8 @@ from sample_traces import make_trace
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.training.run_folder import lock_run_folder, read_log
+from pellucid.run_folder.lock import lock_run_folder
+from pellucid.run_folder.log import read_log
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.inputs import open_run

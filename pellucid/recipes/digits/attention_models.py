@@ -47,9 +47,10 @@ from pellucid.recipes.jobs import progress_callback, run_jobs
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, mean_attention, style_axes, to_svg
 from pellucid.reporting.terminal import render_trace, shade_legend
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.training.ensemble_training import throttle
-from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable

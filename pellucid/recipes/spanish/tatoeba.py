@@ -27,7 +27,8 @@ from pellucid.recipes.experiments import DataSplits
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.reporting.figures import mean_weights_figure, to_svg
-from pellucid.training.run_folder import load, read_log
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
 from pellucid.viewer.reports import ScoredRun, run_report, write_report

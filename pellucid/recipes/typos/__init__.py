@@ -1,5 +1,5 @@
 """Recipes that find the wrong letter of a word.
 
-Imports: config, data, decoding, files, inspection, model, reporting, training, viewer, worker_pool.
+Imports: config, data, decoding, files, inspection, model, reporting, run_folder, training, viewer, worker_pool.
 Start with: training.py.
 """

@@ -44,7 +44,8 @@ from pellucid.recipes.typos.training import (
     run_experiment,
 )
 from pellucid.reporting.figures import to_svg
-from pellucid.training.run_folder import load, read_log
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.predictor_loader import load
 from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import Report, write_report

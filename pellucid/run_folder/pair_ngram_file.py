@@ -16,7 +16,7 @@ from pellucid.files import write_atomic
 from pellucid.pair_ngram.ngram_model import NgramModel
 from pellucid.pair_ngram.pair_ngram import TARGET_CHUNKS, PairNgram
 from pellucid.pair_ngram.types import GraphoneKeys
-from pellucid.training.checkpoint import (
+from pellucid.run_folder.tensor_file import (
     TensorFile,
     check_digest,
     check_format,

@@ -1,0 +1,11 @@
+"""The files of a run folder, for trainings and for predictions, which need no training code.
+
+Imports: argument_checks, config, data, decoding, error_messages, errors, file_lock, files, model, pair_ngram, tasks.
+Start with: predictor_loader.py.
+
+* run_files: names of the files; settings, vocabularies and members.
+* predictor_loader: `pellucid.load`.
+* tensor_file, model_file, pair_ngram_file: parameters in safetensors files.
+* progress, log, log_records: the progress of the training, and the log of its events.
+* lock, initialization: the folder during a training, and its first files.
+"""

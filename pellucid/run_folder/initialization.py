@@ -1,0 +1,128 @@
+"""Checks of a run folder before a training writes to it, and the first files of a new run."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pellucid.config.settings import Config, DataConfig
+from pellucid.config.toml import config_differences, missing_settings, to_toml
+from pellucid.data.vocabulary import Vocabularies, load_vocabularies
+from pellucid.errors import RunError
+from pellucid.files import file_exists, remove_file, unexpected_files, write_text
+from pellucid.run_folder.run_files import (
+    CARD,
+    CONFIG,
+    FILES,
+    LOCK,
+    LOG,
+    MODEL,
+    PAIR_NGRAM,
+    SNAPSHOTS,
+    TRAINING,
+    VOCABULARY,
+    has_run,
+    load_run_config,
+)
+
+
+def repair_config(folder: Path, config: Config) -> list[str]:
+    """Write the configuration of a run anew if settings are missing in its file, and return a sentence that says so.
+
+    Args:
+        folder: Run folder.
+        config: Configuration of the run.
+    """
+    if not missing_settings(folder / CONFIG, config):
+        return []
+    write_text(folder / CONFIG, to_toml(config))
+    return [f"{folder / CONFIG} lacked settings: it is written anew"]
+
+
+def check_training_folder(folder: Path) -> None:
+    """Check that a training may write its files to a folder; nothing is changed.
+
+    Args:
+        folder: Run folder, which need not exist. It may hold a run that can be resumed, or be empty.
+
+    Raises:
+        RunError: The lock, the log or the folder of snapshots is a symbolic link; or there is no checkpoint, but a
+            model or a file that no training writes (hidden files are allowed).
+    """
+    refuse_links([folder / name for name in (LOCK, LOG, SNAPSHOTS)])
+    if not folder.is_dir() or file_exists(folder / TRAINING):
+        return
+    foreign = unexpected_files(folder, FILES)
+    if foreign:
+        raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
+    if file_exists(folder / MODEL):
+        raise RunError(f"{folder} holds a model but no {TRAINING} to resume from; name a new folder")
+
+
+def refuse_links(paths: Iterable[Path]) -> None:
+    """Raise an error for a file or folder of a training that is a symbolic link; nothing is changed.
+
+    Args:
+        paths: Files and folders that are written or removed; they need not exist.
+
+    Raises:
+        RunError: One is a symbolic link.
+    """
+    for path in paths:
+        if path.is_symlink():
+            raise RunError(
+                f"{path} is a symbolic link, and a training writes only into its own folder: replace it by "
+                "its target, or name another run folder"
+            )
+
+
+def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
+    """Write the settings and vocabularies of a new run, and remove other files of an earlier attempt.
+
+    Args:
+        folder: Run folder, which exists.
+        config: Configuration of the run.
+        vocabularies: Vocabularies of the run.
+
+    Raises:
+        RunError: A file cannot be written or removed.
+    """
+    for name in (LOG, CARD, PAIR_NGRAM):
+        remove_file(folder / name)
+    vocabularies.save(folder / VOCABULARY)
+    write_text(folder / CONFIG, to_toml(config))
+
+
+def check_same_config(folder: Path, config: Config) -> None:
+    """Check that the run in a folder, if any, has the same settings. Missing ones are ignored: see `repair_config`.
+
+    Args:
+        folder: Run folder, which need not exist.
+        config: Configuration of the training.
+
+    Raises:
+        RunError: Settings differ (the message lists them), the folder holds a checkpoint without settings, or the run
+            is of another format version.
+        ConfigError: The saved configuration is not valid.
+    """
+    if not has_run(folder):
+        if file_exists(folder / TRAINING):
+            raise RunError(f"{folder} holds a training but no {CONFIG}: restore the file, or name another run folder")
+        return
+    differences = config_differences(load_run_config(folder, config), config)
+    if differences:
+        listed = (f"  {difference}" for difference in differences)
+        raise RunError(f"{folder} holds a run with a different configuration:", *listed, "name another run folder")
+
+
+def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: DataConfig) -> None:
+    """Check that the saved vocabularies of a run equal those learned from its training file, before it is resumed.
+
+    Args:
+        folder: Run folder.
+        vocabularies: Vocabularies of the training file.
+        config: Data settings of the run.
+
+    Raises:
+        RunError: They differ, or the saved file is missing or not valid.
+    """
+    if load_vocabularies(folder / VOCABULARY, config) != vocabularies:
+        raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; name another run folder")

@@ -1,0 +1,157 @@
+"""Loading of predictors from run folders."""
+
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import overload
+
+import torch
+
+from pellucid.argument_checks import convert_argument
+from pellucid.config.settings import Device
+from pellucid.config.task_settings import uses_pair_ngram
+from pellucid.decoding.pair_ngram_member import PairNgramMember
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.preprocessing import max_output_length
+from pellucid.decoding.transducer import Transducer
+from pellucid.errors import ArgumentError, ConfigError, RunError
+from pellucid.files import file_exists
+from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
+from pellucid.model.footprint import check_memory
+from pellucid.run_folder.log import read_log
+from pellucid.run_folder.model_file import check_header, load_network
+from pellucid.run_folder.pair_ngram_file import load_pair_ngram
+from pellucid.run_folder.progress import read_progress
+from pellucid.run_folder.run_files import (
+    CONFIG,
+    LOG,
+    MODEL,
+    PAIR_NGRAM,
+    TRAINING,
+    load_run_config,
+    load_run_vocabularies,
+    member_folders,
+)
+from pellucid.tasks.registry import build_ensemble, build_meta_network, build_network, get_task
+
+
+@overload
+def load(run: str | Path, device: Device = "cpu") -> Predictor:
+    """Load a run folder, or the folder of an ensemble.
+
+    Returns:
+        The predictor of the task.
+    """
+
+
+@overload
+def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
+    """Load several run folders as one ensemble.
+
+    Returns:
+        The ensemble.
+    """
+
+
+def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
+    """Load the model of a run folder, with the parameters of its best validation so far.
+
+    Args:
+        run: Run folder; or several, or the folder of an ensemble, which are loaded as one ensemble.
+        device: Device to load to ("auto" is a GPU if there is one); independent of the device of the training.
+
+    Returns:
+        The predictor of the task, with its network in evaluation mode. A list of one run folder is an ensemble of one.
+
+    Raises:
+        ArgumentError: `run` is an empty list, or an argument has another type.
+        RunError: The run folder is missing, incomplete, damaged or of an older format, or has no model yet; or several
+            runs have different tasks or target symbols; or torch's default type is not float32, or its default device
+            is "meta".
+        ConfigError: The device is not available, the saved configuration is not valid, or memory does not suffice.
+    """
+    prepare_for_forks()
+    paths: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
+    if not paths:
+        raise ArgumentError("run: expected a path or a list of one path at least, got []")
+    torch_device = find_device(convert_argument("device", device, Device))
+    folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in member_folders(path)]
+    check_torch_defaults()
+    with torch.inference_mode(False):  # tensors that are created in inference mode have no gradients, for attribution
+        if [paths] == folders:
+            return _load(folders[0], torch_device)
+        return build_ensemble([_load(folder, torch_device) for folder in folders], [str(folder) for folder in folders])
+
+
+def _load(folder: Path, device: torch.device) -> Predictor:
+    """Load one run folder."""
+    if not file_exists(folder):
+        raise RunError(f"{folder} is not a run folder: there is no such folder")
+    if not folder.is_dir():
+        raise RunError(f"{folder} is not a run folder: it is a file")
+    if not file_exists(folder / CONFIG):
+        raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
+    if not file_exists(folder / MODEL):
+        raise missing_model_error(folder)
+    config = load_run_config(folder)
+    vocabularies = load_run_vocabularies(folder, config)
+    try:
+        max_output_length(config.search, vocabularies)
+    except ConfigError as error:
+        raise ConfigError(f"{folder / CONFIG}: {error}") from error
+    meta_network = build_meta_network(config, vocabularies)
+    check_header(folder / MODEL, meta_network)
+    check_memory(config, meta_network, "load", device)
+    network = build_network(config, vocabularies)
+    load_network(folder / MODEL, network)
+    move_to_device(network, device)
+    predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
+    return _with_pair_ngram(predictor, folder)
+
+
+def _with_pair_ngram(predictor: Predictor, folder: Path) -> Predictor:
+    """Return the predictor with the pair n-gram model of its run; without one until its weight has been chosen."""
+    path, config = folder / PAIR_NGRAM, predictor.config
+    if not (isinstance(predictor, Transducer) and uses_pair_ngram(config)):
+        return predictor
+    if not file_exists(path):
+        # A folder without a log is a copy for prediction: a training writes the log before the first model.
+        if config.search.pair_ngram and not file_exists(folder / LOG):
+            warnings.warn(
+                f"{path} is missing: outputs are ranked by the network alone; copy it too if the training wrote it",
+                stacklevel=2,
+            )
+        if any(record["event"] == "interpolated" for record in read_log(folder)):
+            raise RunError(f"{path} is missing: restore the file, or give the training command again, which writes it")
+        return predictor
+    saved = load_pair_ngram(path, predictor.vocabularies)
+    member = PairNgramMember(saved.model, saved.weight) if saved.weight else None
+    return replace(predictor, pair_ngram=member)
+
+
+def missing_model_error(folder: Path) -> RunError:
+    """Return the error for a run folder without a model: no validation yet, or a model that is lost.
+
+    A training killed between the checkpoint and the model of a best validation leaves no model. The training command
+    then writes it from the checkpoint.
+
+    Args:
+        folder: Run folder.
+    """
+    progress = None
+    if file_exists(folder / TRAINING):
+        with suppress(RunError):  # a damaged checkpoint: the log tells whether there was a model
+            progress = read_progress(folder / TRAINING)
+    if progress is not None and progress.best is not None and progress.best_update == progress.update:
+        return RunError(
+            f"{folder / MODEL} is missing: give the training command again; it writes the model from the checkpoint"
+        )
+    never_validated = progress is not None and progress.best is None  # the log may be ahead of the checkpoint
+    if never_validated or not any(record["event"] == "validated" for record in read_log(folder)):
+        return RunError(f"{folder} holds no model yet: its training has not reached a first validation")
+    advice = "restore the file"
+    if not file_exists(folder / TRAINING):
+        advice += ", or give the training command again; it trains from the start"
+    return RunError(f"{folder / MODEL} is missing, but the log records a validation: {advice}")

@@ -1,0 +1,147 @@
+"""The files of a run folder, and its settings, vocabularies and members.
+
+A run folder holds everything that a training writes, and everything needed to use or resume it.
+
+config.toml             every setting, with its meaning
+vocabulary.json         symbols of the training file
+model.safetensors       parameters of the best validation
+pair_ngram.safetensors  the pair n-gram model and, when the training has finished, its weight in predictions
+training.safetensors    the last checkpoint: parameters, optimizer, progress
+corpus.arrow            a large training file in ids, until the training has finished
+log.jsonl               one line per event
+card.md                 the model card
+snapshots/              at each validation, the outputs of four examples and the embeddings
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from pellucid.argument_checks import check_arguments
+from pellucid.config.settings import Config
+from pellucid.config.toml import load_saved_config
+from pellucid.data.vocabulary import Vocabularies, load_vocabularies
+from pellucid.errors import ConfigError, RunError, abbreviate_reason, quote
+from pellucid.files import MAX_SETTINGS_SIZE, decode_json, file_exists, read_bytes
+from pellucid.run_folder.model_file import check_formats
+from pellucid.tasks.registry import get_task
+
+CONFIG = "config.toml"
+VOCABULARY = "vocabulary.json"
+MODEL = "model.safetensors"
+TRAINING = "training.safetensors"
+CORPUS = "corpus.arrow"
+PAIR_NGRAM = "pair_ngram.safetensors"
+LOG = "log.jsonl"
+CARD = "card.md"
+SNAPSHOTS = "snapshots"
+LOCK = ".lock"
+ENSEMBLE = "ensemble.json"
+"""File in the folder of an ensemble: the names of its members' run folders."""
+MAX_MEMBERS = 1000
+MAX_NAME = 255
+"""Maximum size of a folder name, in bytes, as on most systems."""
+FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, PAIR_NGRAM, LOG, CARD, SNAPSHOTS)
+
+
+class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Content of `ENSEMBLE`."""
+
+    members: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_MEMBERS)]
+
+    def __post_init__(self) -> None:
+        """Check that every member is the name of a subfolder."""
+        for name in self.members:
+            if name in ("", ".", "..") or "\0" in name or Path(name).name != name:
+                raise ValueError(f"{quote(name)} is not the name of a folder")
+            if len(os.fsencode(name)) > MAX_NAME:
+                raise ValueError(f"{quote(name)} is not the name of a folder: it has more than {MAX_NAME} bytes")
+            if self.members.count(name) > 1:
+                raise ValueError(f"{quote(name)} is listed twice")
+
+
+@check_arguments
+def member_folders(folder: str | Path) -> list[Path]:
+    """Return the run folders that the `ensemble.json` of a folder lists, in its order; [folder] if it has no such file.
+
+    The members are direct subfolders, which need not exist. A member may be a symbolic link, and so may any file of a
+    run.
+
+    Args:
+        folder: Run folder, or folder of an ensemble.
+
+    Raises:
+        RunError: `ensemble.json` cannot be read, lists no member or more than `MAX_MEMBERS`, or a name twice or that is
+            no name of a subfolder.
+    """
+    folder = Path(folder)
+    path = folder / ENSEMBLE
+    if not file_exists(path):
+        return [folder]
+    content = read_bytes(path, limit=MAX_SETTINGS_SIZE)
+    try:
+        return [folder / name for name in decode_json(content, _EnsembleList).members]
+    except ValueError as error:
+        reason = abbreviate_reason(error)
+        raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {reason}") from error
+
+
+@check_arguments
+def load_run_config(folder: str | Path, base: Config | None = None) -> Config:
+    """Return the configuration in the `config.toml` of a run folder.
+
+    Args:
+        folder: Run folder.
+        base: Configuration with the values of missing settings; without it, a missing setting is an error.
+
+    Raises:
+        RunError: The file is not valid, and the model or checkpoint beside it is of another format version, in which
+            settings had other names, or damaged.
+        ConfigError: The file is missing, not valid in any other case, or lacks a setting.
+    """
+    folder = Path(folder)
+    try:
+        return load_saved_config(folder / CONFIG, base)
+    except ConfigError:
+        check_formats(folder / MODEL, folder / TRAINING)
+        raise
+
+
+@check_arguments
+def load_run_vocabularies(folder: str | Path, config: Config) -> Vocabularies:
+    """Return the vocabularies in the `vocabulary.json` of a run folder.
+
+    Args:
+        folder: Run folder.
+        config: Configuration of the run.
+
+    Raises:
+        RunError: The file is missing or not valid, or does not fit the configuration: its tokenizers, its maximum
+            lengths or its task.
+        ConfigError: A setting of the configuration defines no tokenizer; the message names the run's `config.toml`.
+    """
+    folder = Path(folder)
+    try:
+        vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
+    except ConfigError as error:
+        raise ConfigError(f"{folder / CONFIG}: {error}") from error
+    if error_text := get_task(config.task).vocabulary_error(config, vocabularies):
+        raise RunError(f"{folder / VOCABULARY}: {error_text}; restore the run's {CONFIG} and {VOCABULARY}")
+    return vocabularies
+
+
+@check_arguments
+def has_run(folder: str | Path) -> bool:
+    """Return whether a folder holds a run, with or without a model: whether it has a `config.toml`.
+
+    Args:
+        folder: Any folder, which need not exist.
+
+    Raises:
+        RunError: This cannot be determined, for example without permission.
+    """
+    folder = Path(folder)
+    return file_exists(folder / CONFIG)

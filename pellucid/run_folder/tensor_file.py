@@ -1,0 +1,297 @@
+"""Safetensors files: header, checks and checksum. Reading one runs no code."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import IO, Annotated, Any, NamedTuple
+
+import msgspec
+import safetensors
+import safetensors.torch
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from pellucid.argument_checks import check_arguments
+from pellucid.errors import RunError, abbreviate, abbreviate_reason
+from pellucid.files import open_regular, parse_json
+
+MAX_HEADER = 2**24
+"""Maximum size of a header, in bytes: enough for several hundred thousand tensors."""
+LENGTH_FIELD_SIZE = 8
+"""Size of the length field before the header, in bytes."""
+METADATA_KEY = "__metadata__"
+MAX_DAMAGE_LENGTH = 300
+"""Maximum length of a message about a damaged header, which may quote it."""
+ITEM_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "F64": 8, "I64": 8}
+"""Bytes per number of each supported tensor type."""
+TYPE_NAMES: Mapping[torch.dtype, str] = {
+    **{torch.float32: "F32", torch.float64: "F64"},
+    **{torch.int64: "I64", torch.int32: "I32"},
+}
+"""Type names of parameters and of the optimizer's step counts in a file."""
+Size = Annotated[int, Meta(ge=0, le=2**53)]
+Shape = Annotated[tuple[Size, ...], Meta(max_length=8)]
+
+
+class TensorInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Type, shape and place of one tensor, from the header of a safetensors file."""
+
+    dtype: str
+    """Type name, a key of `ITEM_SIZES`."""
+    shape: Shape
+    data_offsets: tuple[Size, Size]
+    """First byte and end of the tensor, counted from the end of the header."""
+
+    def __str__(self) -> str:
+        """Return the type and shape for a message: F32 [14, 64]."""
+        return f"{self.dtype} {list(self.shape)}"
+
+
+class TensorFile(NamedTuple):
+    """An open safetensors file whose header has been read."""
+
+    path: Path
+    """Path of the file, for messages."""
+    tensors: dict[str, TensorInfo]
+    """Tensors by name; their values are not read yet."""
+    metadata: dict[str, str]
+    header: bytes
+    """All bytes before the tensors."""
+    file: IO[bytes]
+
+    @property
+    def num_scalars(self) -> int:
+        """Number of scalars in all tensors, according to the header."""
+        return sum(prod(info.shape) for info in self.tensors.values())
+
+    def content(self) -> bytes:
+        """Return all bytes of the file, including the header.
+
+        Raises:
+            RunError: The size of the file differs from that in the header.
+        """
+        promised = len(self.header) + sum(ITEM_SIZES[info.dtype] * prod(info.shape) for info in self.tensors.values())
+        size = os.fstat(self.file.fileno()).st_size
+        if size != promised:
+            raise _damaged(self.path, f"it has {size:,} bytes, and its header promises {promised:,}")
+        self.file.seek(0)  # reads the header again; to join it to the remaining bytes would copy the file
+        return self.file.read(promised)
+
+
+@check_arguments
+@contextmanager
+def open_tensors(path: str | Path) -> Iterator[TensorFile]:
+    """Open a safetensors file for a block and read its header, but no tensor.
+
+    Args:
+        path: Safetensors file.
+
+    Yields:
+        The open file with its header.
+
+    Raises:
+        RunError: The file is missing, not regular, or unreadable (also inside the block); it does not begin with a
+            whole header of at most `MAX_HEADER` bytes; or a tensor type is not in `ITEM_SIZES`.
+    """
+    path = Path(path)
+    with open_regular(path) as file:
+        length_field = file.read(LENGTH_FIELD_SIZE)
+        length = int.from_bytes(length_field, "little")
+        if len(length_field) < LENGTH_FIELD_SIZE or length > MAX_HEADER:
+            raise _damaged(path, "it does not begin with the length of a header")
+        header = file.read(length)
+        if len(header) < length:
+            raise _damaged(path, "its header is cut short")
+        yield TensorFile(path, *_decode_header(path, header), length_field + header, file)
+
+
+def _decode_header(path: Path, header: bytes) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+    """Return the tensors and the metadata of a header."""
+    try:
+        fields = msgspec.convert(parse_json(header), dict[str, object])
+        metadata = msgspec.convert(fields.pop(METADATA_KEY, {}), dict[str, str])
+    except (ValueError, msgspec.ValidationError) as error:
+        raise _damaged(path, f"its header: {abbreviate_reason(error)}") from error
+    return {name: _tensor_info(path, name, field) for name, field in fields.items()}, metadata
+
+
+def _tensor_info(path: Path, name: str, field: object) -> TensorInfo:
+    """Return one tensor entry of a header."""
+    try:
+        info = msgspec.convert(field, TensorInfo)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise _damaged(path, f"{abbreviate(name)} in its header: {abbreviate_reason(error)}") from error
+    if info.dtype not in ITEM_SIZES:
+        raise RunError(
+            f"{path} holds {abbreviate(name)} as {abbreviate(info.dtype)}: expected one of {', '.join(ITEM_SIZES)}"
+        )
+    return info
+
+
+def _damaged(path: Path, reason: str) -> RunError:
+    """Return the error for an incomplete file."""
+    return RunError(f"{path} is not a whole safetensors file: {abbreviate(reason, MAX_DAMAGE_LENGTH)}")
+
+
+def tensor_file(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """Return the bytes of a safetensors file. Equal arguments give equal bytes.
+
+    Args:
+        tensors: Tensors by name, contiguous and on the CPU.
+        metadata: Texts by name.
+
+    Raises:
+        RunError: Memory does not suffice.
+    """
+    content = encode_tensors(dict(tensors))
+    start = LENGTH_FIELD_SIZE + int.from_bytes(content[:LENGTH_FIELD_SIZE], "little")
+    # safetensors writes metadata in any order: the header is written here, so that equal files have equal bytes.
+    header = msgspec.json.encode({METADATA_KEY: metadata, **msgspec.json.decode(content[LENGTH_FIELD_SIZE:start])})
+    header += b" " * (-len(header) % LENGTH_FIELD_SIZE)
+    return b"".join([len(header).to_bytes(LENGTH_FIELD_SIZE, "little"), header, memoryview(content)[start:]])
+
+
+def encode_tensors(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """Return the bytes of a safetensors file, whose metadata are in any order; see `tensor_file`.
+
+    Args:
+        tensors: Tensors by name, contiguous and on the CPU.
+        metadata: Texts by name; None for none.
+
+    Raises:
+        RunError: Memory does not suffice.
+    """
+    try:
+        return safetensors.torch.save(tensors, metadata)
+    except BaseException as error:  # safetensors has no error of its own for this: it panics
+        if type(error).__name__ != "PanicException" and not isinstance(error, MemoryError):
+            raise
+        raise RunError("not enough memory to write the parameters: a smaller network or batch needs less") from error
+
+
+def check_digest(stored: TensorFile, digest: str) -> None:
+    """Check that a file has the checksum of its content.
+
+    Args:
+        stored: The file.
+        digest: Checksum of the content that was read (`tensor_digest`).
+
+    Raises:
+        RunError: The checksum is missing or differs.
+    """
+    checksum = stored.metadata.get("sha256")
+    if checksum is None:
+        raise RunError(
+            f"{stored.path} has no checksum (sha256 in its header): another program has written it; restore the file"
+        )
+    if checksum != digest:
+        raise RunError(
+            f"{stored.path} is damaged: its content does not match its checksum (sha256); restore it from a copy, or "
+            "train the model again"
+        )
+
+
+def tensor_digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
+    """Return a hash of tensors and a text, which detects changed bits.
+
+    Args:
+        tensors: Tensors by name, contiguous and on the CPU.
+        text: Text, such as the progress of a checkpoint.
+    """
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].reshape(-1).numpy().data)
+    return digest.hexdigest()
+
+
+def check_format(stored: TensorFile, format: int) -> None:
+    """Check the format version of a file.
+
+    Args:
+        stored: The file.
+        format: Expected version.
+
+    Raises:
+        RunError: The file has another version.
+    """
+    version = stored.metadata.get("format", str(format))
+    if version != str(format):
+        raise RunError(
+            f"{stored.path} is of format {abbreviate(version)}, and this version of Pellucid reads format {format}: "
+            "train the model again"
+        )
+
+
+def read_tensors(stored: TensorFile, expected: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors of a file after checking names, types, shapes and finiteness.
+
+    The tensors are read only if the header agrees, so a file cannot take more memory than expected.
+
+    Args:
+        stored: The file.
+        expected: Tensors of the expected types and shapes, by name; their values are not read.
+
+    Raises:
+        RunError: A name, type or shape differs, or a number is not finite.
+    """
+    check_tensors(stored, expected)
+    try:
+        tensors = safetensors.torch.load(stored.content())
+    except safetensors.SafetensorError as error:
+        raise RunError(f"{stored.path} is not a whole safetensors file: {abbreviate_reason(error)}") from error
+    for name, value in sorted(tensors.items()):
+        if not bool(value.isfinite().all()):
+            raise RunError(f"{stored.path} holds numbers that are not finite, in {name}")
+    return tensors
+
+
+def check_tensors(stored: TensorFile, expected: Mapping[str, Any]) -> None:
+    """Check the names, types and shapes of the tensors in a file.
+
+    Args:
+        stored: The file, of which only the header is read.
+        expected: Tensors of the expected types and shapes, by name; their values are not read.
+
+    Raises:
+        RunError: A name, type or shape differs.
+    """
+    described = {name: f"{TYPE_NAMES[value.dtype]} {list(value.shape)}" for name, value in expected.items()}
+    _check_names(stored, described)
+    for name in sorted(described):
+        if str(stored.tensors[name]) != described[name]:
+            raise _mismatch_error(stored, f"{name} is {stored.tensors[name]} there and {described[name]} here")
+
+
+def _check_names(stored: TensorFile, expected: Iterable[str]) -> None:
+    """Raise `RunError` if a file has other names than expected."""
+    foreign, absent = sorted(stored.tensors.keys() - set(expected)), sorted(set(expected) - stored.tensors.keys())
+    if foreign and absent:
+        raise _mismatch_error(
+            stored,
+            f"it holds {foreign[0]}, which the network lacks, and lacks {absent[0]}; it may be of another version of "
+            "Pellucid: train the model again, or read it with the version that wrote it",
+        )
+    if foreign or absent:
+        raise _mismatch_error(
+            stored, f"it holds {foreign[0]}, which the network lacks" if foreign else f"it lacks {absent[0]}"
+        )
+
+
+def _mismatch_error(stored: TensorFile, reason: str) -> RunError:
+    """Return the error for a file of another network."""
+    return RunError(f"{stored.path} does not fit the run's configuration and vocabulary: {reason}")
+
+
+def cpu_tensors(tensors: dict[str, Any]) -> dict[str, Tensor]:
+    """Return detached, contiguous CPU tensors with separate memory, as safetensors requires.
+
+    Args:
+        tensors: Tensors, on any device, or single numbers, by name.
+    """
+    detached = {name: torch.as_tensor(value).detach() for name, value in tensors.items()}
+    return {name: value.to("cpu", copy=True).contiguous() for name, value in detached.items()}
