@@ -62,7 +62,7 @@ def test_the_commands_of_the_task_guide_run(tmp_path: Path) -> None:
 
 def test_the_commands_that_hold_pairs_out_split_a_file_with_a_header(tmp_path: Path) -> None:
     (script,) = SHELL_BLOCKS.findall((ROOT / "docs" / "guides" / "data.md").read_text("utf-8"))
-    rows = [f"{number},w{number},x y" for number in range(1500)]
+    rows = [f"{number},w{number // 2 if number < 200 else number},x y" for number in range(1600)]
     (tmp_path / "words.csv").write_text("\n".join(["id,word,pronunciation", *rows, ""]), "utf-8")
     contents = []
     for _ in range(2):
@@ -70,10 +70,12 @@ def test_the_commands_that_hold_pairs_out_split_a_file_with_a_header(tmp_path: P
         contents.append([(tmp_path / f"{name}.csv").read_text("utf-8") for name in ("train", "valid", "test")])
     assert contents[0] == contents[1]
     parts = [text.splitlines() for text in contents[0]]
-    assert [len(part) for part in parts] == [701, 401, 401]
+    words = [{row.split(",")[1] for row in part[1:]} for part in parts]
+    assert [len(part) for part in words] == [700, 400, 400]
+    assert not (words[0] & words[1] or words[0] & words[2] or words[1] & words[2])
     assert {part[0] for part in parts} == {"id,word,pronunciation"}
     held_out = [row for part in parts for row in part[1:]]
-    assert sorted(held_out) == sorted(rows) and held_out[:700] != rows[:700]
+    assert sorted(held_out) == sorted(rows) and set(held_out[:700]) != set(rows[:700])
 
 
 def exec_guide_code(name: str, module: ModuleType) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from PIL import Image
+from PIL import Image, ImageChops
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from pellucid.viewer.inputs import find_validation_file, open_run, read_example_file
@@ -131,24 +131,39 @@ def capture_examples(page: Page) -> bytes:
 
 
 def capture_wrong_output(page: Page) -> bytes:
-    """Take the summary of a wrong output above its attention links, with the wrong step locked.
+    """Take the summary of a wrong output, above its attention links and the candidates of the wrong step.
 
     Args:
         page: The page with the example in the tab Examples.
     """
     page.locator(".picked .example-result .substitution button").first.click()
     page.wait_for_timeout(500)
-    parts = (page.locator(".picked .example-result").first, find_panel(page, "Attention links").locator("svg").first)
-    summary, links = (Image.open(BytesIO(part.screenshot())) for part in parts)
+    parts = (
+        page.locator(".picked .example-result").first,
+        find_panel(page, "Attention links").locator("svg").first,
+        page.locator(".choices").first,
+    )
+    summary, links, candidates = (without_margins(Image.open(BytesIO(part.screenshot()))) for part in parts)
     page.keyboard.press("Escape")
     margin = 12 * SCREEN_SCALE
-    size = (max(summary.width, links.width) + 2 * margin, summary.height + links.height + 2 * margin)
-    image = Image.new("RGB", size, "white")
-    image.paste(summary, (margin, margin))
-    image.paste(links, (margin, margin + summary.height))
+    left, top = links.width + 5 * margin, summary.height + 3 * margin
+    size = max(summary.width, left + candidates.width), top + max(links.height, candidates.height)
+    image = Image.new("RGB", (size[0] + 2 * margin, size[1] + 2 * margin), "white")
+    for part, (x, y) in ((summary, (0, 0)), (links, (0, top)), (candidates, (left, top))):
+        image.paste(part, (margin + x, margin + y))
     output = BytesIO()
     image.save(output, "PNG")
     return output.getvalue()
+
+
+def without_margins(image: Image.Image) -> Image.Image:
+    """Return a picture without its white margins.
+
+    Args:
+        image: Picture on a white background.
+    """
+    image = image.convert("RGB")
+    return image.crop(ImageChops.difference(image, Image.new("RGB", image.size, "white")).getbbox())
 
 
 def capture_beam(page: Page) -> bytes:
