@@ -144,7 +144,7 @@ def test_other_sources_and_the_search_tree_change_no_output(
     lattice: bool,
     data: st.DataObject,
 ) -> None:
-    """A source alone has the outputs and the tree of the batch, whatever the other limits, prefixes and active beams."""
+    """A source alone has the outputs and the tree of the batch, whatever the limits, prefixes and beams of others."""
     network, count = make_small_network(kind, seed), len(batch.source)
     lengths = st.integers(max(constraints.min_length(row) for row in range(count)), 8)
     maximum = np.array(data.draw(st.lists(lengths, min_size=count, max_size=count)))

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -98,6 +99,80 @@ def test_training_ends_if_rounding_skips_the_last_validation() -> None:
     events = list(islice(fit(session), 9))
     assert [type(event) for event in events] == [TrainingStarted, UpdateCompleted, ValidationCompleted, TrainingStopped]
     assert events[-1].progress.finished
+
+
+class FakeClock:
+    """Clock whose time grows by these seconds at each reading."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.time = 0.0
+
+    def perf_counter(self) -> float:
+        self.time += self.seconds
+        return self.time
+
+
+def test_a_time_limit_ends_the_training_and_its_learning_rate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An update and a validation take one second each: 40 seconds have 38 updates and 2 validations."""
+    monkeypatch.setattr(loop, "time", FakeClock(1.0))
+    settings = {"epochs": 1000.0, "time_limit": "40s", "eval_interval": 8.0}
+    session = build_session(make_small_config(settings))
+    restored = build_session(make_small_config(settings))
+    events = list[Event]()
+    for event in fit(session):
+        events.append(event)
+        save_training_state(tmp_path / "state", session, "data")
+        restore_training_state(tmp_path / "state", restored, "data")  # accepts the progress
+    updates = [event for event in events if isinstance(event, UpdateCompleted)]
+    passed = [event.passed for event in updates]
+    assert passed == sorted(passed) and passed[0] < 0.1 and 0.9 < passed[-1] <= 1
+    assert updates[-1].learning_rate < 0.02 * max(event.learning_rate for event in updates)
+    assert [event.progress.update for event in select_validations(iter(events))] == [24, 38]
+    assert isinstance(events[0], TrainingStarted) and events[0].seconds_left == 40
+    progress = events[-1].progress
+    assert progress.finished == "its time limit of 40s is reached" and progress.seconds == 40
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3.0, 100.0])
+def test_a_time_limit_that_is_over_at_the_start_leaves_one_update(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float
+) -> None:
+    monkeypatch.setattr(loop, "time", FakeClock(1.0))
+    session = build_session(make_small_config({"epochs": 2.0, "time_limit": "1s"}))
+    session.progress = Progress(other_seconds=seconds)
+    events = list(fit(session))
+    assert [type(event) for event in events] == [TrainingStarted, UpdateCompleted, ValidationCompleted, TrainingStopped]
+    save_training_state(tmp_path / "state", session, "data")
+    restore_training_state(tmp_path / "state", session, "data")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 30), st.sampled_from([0.3, 1.0, 2.5]), st.lists(st.integers(0, 12), max_size=3))
+def test_a_training_with_a_time_limit_resumes_after_any_event(limit: int, interval: float, stops: list[int]) -> None:
+    """Each process also takes time before its first update; the progress stays one that a training can have."""
+    config = make_small_config({"epochs": 4.0, "time_limit": f"{limit}s", "eval_interval": interval})
+    with pytest.MonkeyPatch.context() as monkeypatch, TemporaryDirectory() as folder:
+        monkeypatch.setattr(loop, "time", FakeClock(0.7))
+        session, path = build_session(config), Path(folder, "state")
+        for stop in [*stops, 1000]:
+            for number, _ in enumerate(fit(session)):
+                if number == stop:
+                    break
+            save_training_state(path, session, "data")
+            session = build_session(config)
+            restore_training_state(path, session, "data")
+            if session.progress.finished:
+                break
+            later = session.progress.other_seconds + 2.0
+            session.progress = msgspec.structs.replace(session.progress, other_seconds=later)
+        assert session.progress.finished and session.progress.validations
+
+
+def test_without_a_time_limit_the_progress_has_no_other_times() -> None:
+    session = build_session(make_small_config({"epochs": 1.0}))
+    progress = list(fit(session))[-1].progress
+    assert (progress.other_seconds, progress.validation_seconds) == (0.0, 0.0)
 
 
 def extreme_values(kind: type) -> st.SearchStrategy[Any]:

@@ -92,6 +92,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--valid", "FILE", "validation file, decoded greedily; it selects the saved model"),
             OptionHelp("--run", "DIR", "folder of the run, created or resumed"),
             *_SETTINGS,
+            OptionHelp("--time", "T", "maximum time of the command, such as 90s, 10m or 2h"),
             *_NETWORK,
             OptionHelp("--seed", "N", "random seed (1 by default)"),
             OptionHelp("--ensemble", "N", "train N runs, with N seeds from --seed on"),

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import check_arguments
+from pellucid.config.durations import parse_duration
 from pellucid.config.settings import Config, SearchConfig, memory_size
 from pellucid.config.task_settings import AUTOREGRESSIVE_REQUIREMENT, check_task, get_task_settings
 from pellucid.errors import ConfigError, quote
@@ -217,6 +218,7 @@ def check_consistency(config: Config) -> None:
     for key, path in (("encoder", config.encoder.pretrained), ("decoder", config.decoder.pretrained)):
         if "\0" in path:
             raise ConfigError(f"{key}.pretrained: expected the path of a file, got {quote(path)}: no path holds U+0000")
+    parse_duration("training.time_limit", config.training.time_limit)
     check_task(config)
     _check_length_limits(config.search, config.data.max_sequence_length)
 

@@ -165,7 +165,9 @@ class TrainingPace:
             now: Time in seconds.
         """
         self.start = start
+        self.begun_at = now
         self.started_at = now
+        """Time from which the speed is measured."""
         self.progress = start.progress
         self.first_progress = start.progress
         """Progress at `started_at`."""
@@ -188,8 +190,17 @@ class TrainingPace:
             now: Time in seconds.
 
         Returns:
-            The seconds, validations included; None before `MIN_PACE_UPDATES` updates more than the first.
+            The seconds, validations included, at most those until the time limit; without one, None before
+            `MIN_PACE_UPDATES` updates more than the first.
         """
+        by_updates = self._seconds_of_updates(now)
+        if self.start.seconds_left is None:
+            return by_updates
+        by_time = max(0.0, self.start.seconds_left - (now - self.begun_at))
+        return by_time if by_updates is None else min(by_updates, by_time)
+
+    def _seconds_of_updates(self, now: float) -> float | None:
+        """Return the seconds until the maximum number of updates; None before the speed is known."""
         done = self.progress.update - self.first_progress.update
         left = max(0, self.start.updates - self.progress.update)
         return (now - self.started_at) / done * left if done >= min(MIN_PACE_UPDATES, left + 1) else None
@@ -320,7 +331,8 @@ class ProgressReporter:
 
     def _report_start(self, event: TrainingStarted) -> None:
         """Print the maximum number of updates and show the progress bar."""
-        self._print_line(f"training for at most {event.epochs:g} epochs, {event.updates:,} updates")
+        left = "" if event.seconds_left is None else f", and {format_duration(event.seconds_left)} from now"
+        self._print_line(f"training for at most {event.epochs:g} epochs, {event.updates:,} updates{left}")
         self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
         self.pace = TrainingPace(event, self.console.clock())
 

@@ -44,6 +44,11 @@ class Progress(msgspec.Struct, frozen=True):
     """Number of validations since the best one."""
     plateau_factor: Factor = 1.0
     """Factor of the learning rate in the plateau schedule; 1 in the others."""
+    other_seconds: Seconds = 0.0
+    """Seconds without updates and validations: reading data, compiling kernels, fitting the pair n-gram model, writing
+    files. Recorded only with a time limit, of which they are a part."""
+    validation_seconds: Seconds = 0.0
+    """Seconds of the last validation; recorded only with a time limit."""
     finished: str = ""
     """Reason for the end of the training; empty until it has ended."""
 

@@ -15,6 +15,8 @@ class TrainingStarted(NamedTuple):
     """Maximum number of epochs."""
     updates: int
     """Maximum number of updates; approximate if batches are measured in tokens."""
+    seconds_left: float | None = None
+    """Seconds until the time limit; None without one."""
 
 
 class UpdateCompleted(NamedTuple):

@@ -17,7 +17,9 @@ import msgspec
 import numpy as np
 import torch
 
+from pellucid.config.durations import parse_duration
 from pellucid.config.settings import Config, Metric, TrainingConfig
+from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.data.batch_loaders import BatchLoader, LoadedBatch, PrefetchLoader, SynchronousLoader, iterate_batches
 from pellucid.data.batches import Batch, bucket_by_length, collate
 from pellucid.data.encoding import EncodedExamples
@@ -38,6 +40,14 @@ from pellucid.training.scheduled_sampling import sampling_probability
 PLATEAU_PATIENCE = 3
 """Validations without improvement after which the plateau schedule reduces the learning rate."""
 PLATEAU_FACTOR = 0.5
+UNKNOWN_RESERVE = 0.1
+"""Part of a time limit that is kept for the end of the training before the first validation."""
+MAX_RESERVE = 0.5
+"""Maximum part of a time limit that is kept for the end of the training."""
+RESERVED_VALIDATIONS = 1.5
+"""Time that is kept for the last validation, in times of the validation before it."""
+RESERVED_WEIGHTING = 6.0
+"""Time that is kept to weight the pair n-gram model, in times of a validation: it searches with a beam and twice."""
 
 
 @dataclass
@@ -79,6 +89,11 @@ class TrainingState:
     def epochs(self) -> float:
         """Maximum number of epochs, which may be a fraction: from the settings, or else from `derived_epochs`."""
         return self.config.training.epochs or derived_epochs(self.training_examples.source.num_sequences)
+
+    @property
+    def time_limit(self) -> float:
+        """Maximum number of seconds of the training; infinite without a limit."""
+        return parse_duration("training.time_limit", self.config.training.time_limit) or math.inf
 
     def plan_batches(self, epoch: int) -> list[np.ndarray]:
         """Return the indices of the training examples of each batch of an epoch.
@@ -157,7 +172,13 @@ def fit(state: TrainingState) -> Iterator[Event]:
     """
     plan = state.plan_batches(state.progress.epoch)
     batches = len(plan)
-    yield TrainingStarted(state.progress, state.epochs, math.ceil(state.epochs * batches))
+    seconds_left = state.time_limit - state.progress.other_seconds - state.progress.seconds
+    yield TrainingStarted(
+        state.progress,
+        state.epochs,
+        math.ceil(state.epochs * batches),
+        None if math.isinf(seconds_left) else max(0.0, seconds_left),
+    )
     with closing(state.batch_loader(plan)) as loader:
         while not state.progress.finished:
             num_due = validations_due(state, state.progress, batches)
@@ -191,8 +212,26 @@ def _epochs_done(progress: Progress, batches: int) -> float:
     return progress.epoch + progress.batch / batches
 
 
-def is_over(state: TrainingState, progress: Progress, batches: int) -> bool:
-    """Return whether the maximum training length is reached; never before the first update.
+def time_passed(state: TrainingState, progress: Progress) -> float:
+    """Return the fraction of the time limit that has passed; 0 without a limit, 1 or more when the training must end.
+
+    The time for the last validation and for the weight of the pair n-gram model is not part of the limit here. It is
+    estimated from the last validation.
+
+    Args:
+        state: Training state, for its settings.
+        progress: Progress of the training, which may differ from that of the state.
+    """
+    limit = state.time_limit
+    if math.isinf(limit):
+        return 0.0
+    num_reserved = RESERVED_VALIDATIONS + (RESERVED_WEIGHTING if uses_pair_ngram(state.config) else 0.0)
+    reserve = num_reserved * progress.validation_seconds if progress.validations else UNKNOWN_RESERVE * limit
+    return (progress.seconds + progress.other_seconds) / (limit - min(reserve, MAX_RESERVE * limit))
+
+
+def is_out_of_epochs(state: TrainingState, progress: Progress, batches: int) -> bool:
+    """Return whether the maximum number of epochs is reached; never before the first update.
 
     Args:
         state: Training state, for its maximum number of epochs.
@@ -200,6 +239,16 @@ def is_over(state: TrainingState, progress: Progress, batches: int) -> bool:
         batches: Number of batches in the current epoch.
     """
     return progress.update > 0 and _epochs_done(progress, batches) >= state.epochs - 1e-9
+
+
+def is_out_of_time(state: TrainingState, progress: Progress) -> bool:
+    """Return whether the time limit is reached; never before the first update.
+
+    Args:
+        state: Training state, for its time limit.
+        progress: Progress of the training, which may differ from that of the state.
+    """
+    return progress.update > 0 and time_passed(state, progress) >= 1
 
 
 def validations_due(state: TrainingState, progress: Progress, batches: int) -> int:
@@ -211,10 +260,10 @@ def validations_due(state: TrainingState, progress: Progress, batches: int) -> i
         batches: Number of batches in the current epoch.
     """
     num_due = math.floor(_epochs_done(progress, batches) / state.config.training.eval_interval + 1e-9)
-    if not is_over(state, progress, batches):
-        return num_due
-    total = math.ceil(state.epochs / state.config.training.eval_interval - 1e-9)
-    return max(total, progress.validations + 1)
+    if is_out_of_epochs(state, progress, batches):
+        total = math.ceil(state.epochs / state.config.training.eval_interval - 1e-9)
+        return max(total, progress.validations + 1)
+    return max(num_due, progress.validations + 1) if is_out_of_time(state, progress) else num_due
 
 
 def lowers_rate(config: TrainingConfig, stale: int) -> bool:
@@ -229,14 +278,14 @@ def lowers_rate(config: TrainingConfig, stale: int) -> bool:
 
 
 def is_halfway(state: TrainingState, progress: Progress, batches: int) -> bool:
-    """Return whether half of the maximum training length is reached.
+    """Return whether half of the maximum training length, in epochs or in time, is reached.
 
     Args:
-        state: Training state, for its maximum number of epochs.
+        state: Training state, for its maximum number of epochs and its time limit.
         progress: Progress of the training, which may differ from that of the state.
         batches: Number of batches in the current epoch.
     """
-    return _epochs_done(progress, batches) >= state.epochs / 2 - 1e-9
+    return _epochs_done(progress, batches) >= state.epochs / 2 - 1e-9 or time_passed(state, progress) >= 0.5
 
 
 class ValidationOutcome(NamedTuple):
@@ -248,8 +297,10 @@ class ValidationOutcome(NamedTuple):
     """Number of validations since the best one."""
     halfway: bool
     """Whether half of the maximum training length is reached."""
-    over: bool
-    """Whether the maximum training length is reached."""
+    out_of_epochs: bool
+    """Whether the maximum number of epochs is reached."""
+    out_of_time: bool = False
+    """Whether the time limit is reached."""
 
 
 def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
@@ -262,8 +313,10 @@ def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
     stale, patience = outcome.stale, config.perfect_patience
     if config.patience and stale >= config.patience:
         return f"{config.metric} did not get better in {stale} validations"
-    if outcome.over:
+    if outcome.out_of_epochs:
         return "all its passes over the data are done"
+    if outcome.out_of_time:
+        return f"its time limit of {config.time_limit} is reached"
     # A small validation set may be all correct by chance while the learning rate is high: hence the minimum length.
     is_stale = patience > 0 and min(stale, stale * config.eval_interval + 1e-9) >= patience and outcome.halfway
     if is_stale and outcome.best is not None and _is_perfect(outcome.best, config.metric):
@@ -280,7 +333,8 @@ def _is_perfect(rank: tuple[float, float, float], metric: Metric) -> bool:
 def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
     """Do one update: batch, forward, backward, clip, step."""
     progress, config, batches = state.progress, state.config.training, loaded.num_batches
-    passed = min(1.0, (_epochs_done(progress, batches) + 0.5 / batches) / state.epochs)
+    epochs_passed = (_epochs_done(progress, batches) + 0.5 / batches) / state.epochs
+    passed = min(1.0, max(epochs_passed, time_passed(state, progress)))
     rate = learning_rate(config, passed, progress.plateau_factor)
     with torch.random.fork_rng(devices=rng_devices(state.gradient_computer.device)):
         # The random numbers of an update depend on seed and update only, so no generator state has to be saved.
@@ -334,17 +388,28 @@ def _validate(state: TrainingState, num_due: int, batches: int) -> ValidationCom
         raise divergence_error(state, "the loss on the validation set is not finite")
     improved = progress.best is None or validation_rank(metrics, config.metric) > progress.best
     stale, best = (0, validation_rank(metrics, config.metric)) if improved else (progress.stale + 1, progress.best)
-    halfway, over = is_halfway(state, progress, batches), is_over(state, progress, batches)
-    outcome = ValidationOutcome(best, stale, halfway, over)
-    state.progress = msgspec.structs.replace(
+    seconds = time.perf_counter() - start_time
+    was_out_of_time = is_out_of_time(state, progress)
+    progress = msgspec.structs.replace(
         progress,
         validations=num_due,
+        seconds=progress.seconds + seconds,
+        validation_seconds=0.0 if math.isinf(state.time_limit) else seconds,
+    )
+    outcome = ValidationOutcome(
+        best,
+        stale,
+        is_halfway(state, progress, batches),
+        is_out_of_epochs(state, progress, batches),
+        was_out_of_time or is_out_of_time(state, progress),
+    )
+    state.progress = msgspec.structs.replace(
+        progress,
         best=best,
         best_update=progress.update if improved else progress.best_update,
         stale=stale,
         plateau_factor=progress.plateau_factor * (PLATEAU_FACTOR if lowers_rate(config, stale) else 1.0),
         finished=stop_reason(config, outcome),
-        seconds=progress.seconds + time.perf_counter() - start_time,
     )
     return ValidationCompleted(state.progress, metrics, improved, traces, state.config.task)
 

@@ -13,7 +13,8 @@ from pellucid.training.loop import (
     TrainingState,
     ValidationOutcome,
     is_halfway,
-    is_over,
+    is_out_of_epochs,
+    is_out_of_time,
     stop_reason,
     validations_due,
 )
@@ -52,7 +53,7 @@ def _position_errors(state: TrainingState, progress: Progress) -> Iterator[tuple
     if not minimum <= progress.batch <= maximum:
         yield "batch", f"a number from {minimum} to {maximum}"
         return
-    if started and is_over(state, _before_last_update(progress), len(plan)):
+    if started and is_out_of_epochs(state, _before_last_update(progress), len(plan)):
         yield "batch", "a number within training.epochs"
     # With batches by tokens, epochs differ in their number of batches; each batch has at least one example.
     per_epoch = (len(plan), len(plan)) if state.config.training.batch_type == "examples" else (1, examples)
@@ -69,9 +70,11 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     config, batches = state.config.training, len(state.plan_batches(progress.epoch))
     num_before = validations_due(state, _before_last_update(progress), batches) if progress.update else 0
     num_due = validations_due(state, msgspec.structs.replace(progress, validations=num_before), batches)
-    if progress.validations not in (num_before, num_due):
+    # A validation at the end of the time limit may follow one at the same update, before which the time was not over.
+    num_last = num_due + (not math.isinf(state.time_limit) and bool(progress.finished))
+    if progress.validations not in (num_before, num_due, num_last):
         yield "validations", str(num_due) if num_before == num_due else f"{num_before} or {num_due}"
-    validated = num_before < num_due == progress.validations
+    validated = num_before < progress.validations
     if (progress.best is None) != (progress.validations == 0):
         yield "best", "null before the first validation" if progress.best else "three numbers after a validation"
     maximum = max(0, progress.validations - 1)
@@ -80,18 +83,30 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     if validated and progress.stale == 0:
         minimum, maximum = progress.update, progress.update
     else:
-        minimum, maximum = int(progress.validations > 0), progress.update - 1 if progress.validations else 0
+        is_repeated = progress.validations > num_due
+        maximum = progress.update - (not is_repeated) if progress.validations else 0
+        minimum = int(progress.validations > 0)
     if not minimum <= progress.best_update <= maximum:
         yield "best_update", str(minimum) if minimum == maximum else f"a number from {minimum} to {maximum}"
     lowerings = progress.validations // PLATEAU_PATIENCE if config.lr_schedule == "plateau" else 0
     if progress.plateau_factor not in {PLATEAU_FACTOR**power for power in range(min(lowerings, 1100) + 1)}:
         yield "plateau_factor", f"{PLATEAU_FACTOR} to a power from 0 to {lowerings}"
-    halfway, over = is_halfway(state, progress, batches), validated and is_over(state, progress, batches)
-    reason = stop_reason(config, ValidationOutcome(progress.best, progress.stale, halfway, over))
+    outcome = ValidationOutcome(
+        progress.best,
+        progress.stale,
+        is_halfway(state, progress, batches),
+        validated and is_out_of_epochs(state, progress, batches),
+        validated and is_out_of_time(state, progress),
+    )
+    # The last validation may be faster than the one before it, so that the time limit seems to be further away.
+    in_time = stop_reason(config, outcome._replace(out_of_time=True))
+    reason = in_time if validated and progress.finished == in_time else stop_reason(config, outcome)
     if progress.finished != reason:
         yield "finished", quote(reason)
 
 
 def _before_last_update(progress: Progress) -> Progress:
-    """Return the progress before the last update."""
-    return msgspec.structs.replace(progress, batch=progress.batch - 1, update=progress.update - 1)
+    """Return the progress before the last update, when the time limit was not reached."""
+    return msgspec.structs.replace(
+        progress, batch=progress.batch - 1, update=progress.update - 1, seconds=0.0, other_seconds=0.0
+    )

@@ -1,6 +1,7 @@
 """Training from files into a run folder, new or resumed."""
 
 import hashlib
+import math
 import os
 import threading
 import time
@@ -171,7 +172,7 @@ def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Gener
 
 def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[RunEvent]:
     """Yield the events of a training, new or resumed."""
-    data = config.data
+    started_at, data = time.monotonic(), config.data
     config = msgspec.structs.replace(config, data=resolve_auto_settings(files, data))
     # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
@@ -209,7 +210,8 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
             yield from _finish_run_folder(state, folder)
             yield TrainingStopped(state.progress)
         else:
-            yield from _train_and_save(state, lock, fingerprint, [*reads, *([augmented] if augmented else [])])
+            files_read: list[FileRead | DataAugmented] = [*reads, *([augmented] if augmented else [])]
+            yield from _train_and_save(RunFolderWriter(state, lock, fingerprint), files_read, started_at)
 
 
 def _open_training(
@@ -284,14 +286,16 @@ def _best_model(state: TrainingState) -> bytes:
 
 
 def _train_and_save(
-    state: TrainingState, lock: FolderLock, fingerprint: str, reads: Sequence[FileRead | DataAugmented]
+    writer: "RunFolderWriter", reads: Sequence[FileRead | DataAugmented], started_at: float
 ) -> Iterator[RunEvent]:
-    """Yield the events of the loop, and update the run folder after each."""
-    writer = RunFolderWriter(state, lock, fingerprint)
+    """Yield the events of the loop, and update the run folder after each; `started_at` is the start of the command."""
+    state, lock = writer.state, writer.lock
     lock.check()
     if not any(record["event"] == "read" for record in read_log(lock.folder)):
         append_log(lock.folder, *map(_log_record_of_file, reads))
-    yield from _fit_pair_ngram(state, lock.folder, fingerprint)
+    yield from _fit_pair_ngram(state, lock.folder, writer.fingerprint)
+    clock = OtherTimeClock(state, started_at)
+    clock.record()
     try:
         for event in fit(state):
             if isinstance(event, TrainingStopped):
@@ -301,10 +305,34 @@ def _train_and_save(
             saved = writer.save_files(event)
             yield event
             yield from saved
+            clock.record()
     except GeneratorExit:
         # The consumer closed the generator between two events: the state is consistent, and is saved.
         writer.save_checkpoint()
         raise
+
+
+class OtherTimeClock:
+    """Clock of the time without updates and validations, which a time limit contains too."""
+
+    def __init__(self, state: TrainingState, started_at: float) -> None:
+        """Start the clock at the start of the command.
+
+        Args:
+            state: Training state, new or restored.
+            started_at: Start of the command, as time of `time.monotonic`.
+        """
+        self.state = state
+        self.started_at = started_at
+        self.first_progress = state.progress
+
+    def record(self) -> None:
+        """Write the time so far into the progress, if the training has a time limit."""
+        if math.isinf(self.state.time_limit):
+            return
+        progress, first = self.state.progress, self.first_progress
+        elapsed = time.monotonic() - self.started_at - (progress.seconds - first.seconds)
+        self.state.progress = msgspec.structs.replace(progress, other_seconds=first.other_seconds + max(0.0, elapsed))
 
 
 class RunFolderWriter:
