@@ -48,7 +48,7 @@ def write_toml(folder: Path, text: str) -> Path:
 def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - any annotation of a struct
     """Return a strategy of all valid values of a setting's type."""
     if isinstance(kind, type) and issubclass(kind, Settings):
-        return st.builds(kind, **{f.name: settings_strategy(f.type) for f in msgspec.structs.fields(kind)})
+        return st.builds(kind, **{f.name: field_strategy(f) for f in msgspec.structs.fields(kind)})
     if setting_choices(kind) and kind != Header:
         return st.sampled_from(setting_choices(kind))
     if get_origin(kind) is Annotated and get_origin(get_args(kind)[0]) is tuple:
@@ -63,6 +63,11 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
         return st.floats(low, high, exclude_min=limits.gt is not None, exclude_max=limits.lt is not None)
     kinds = {bool: st.booleans(), str: st.text(max_size=5), Header: st.sampled_from([True, False, "auto"])}
     return kinds[kind]
+
+
+def field_strategy(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
+    """Return a strategy of the values of a field; a time limit is a text with a unit."""
+    return st.sampled_from(["", "90s", "1.5h"]) if field.name == "time_limit" else settings_strategy(field.type)
 
 
 def consistent_settings(config: Config) -> Config:

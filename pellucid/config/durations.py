@@ -2,6 +2,7 @@
 
 import re
 
+from pellucid.argument_checks import check_arguments
 from pellucid.errors import ConfigError, quote
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -11,6 +12,7 @@ MAX_SECONDS = 1e8
 PATTERN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh])", re.ASCII)
 
 
+@check_arguments
 def parse_duration(key: str, text: str) -> float:
     """Return a duration in seconds; 0 for an empty text.
 
