@@ -136,6 +136,7 @@ def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: AN
         if _is_iterator(value):
             for alternative in get_args(kind) if get_origin(kind) in UNION_TYPES else (kind,):
                 if get_origin(alternative) is Iterable:
+                    _check_iterable(value, kind)
                     return _convert_items(name, cast(Iterator[object], value), get_args(alternative)[0])
         return _convert(value, kind)
     except TypeMismatchError as error:
@@ -219,6 +220,17 @@ def _is_iterator(value: object) -> bool:
         return isinstance(value, Iterator)
     except Exception:
         return False
+
+
+def _check_iterable(items: object, kind: Any) -> None:  # noqa: ANN401
+    """Raise `TypeMismatchError` for an iterator that cannot be read at all, such as a closed file."""
+    try:
+        iter(cast(Iterable[object], items))
+    except Exception as error:
+        hint = (
+            ", which is closed" if getattr(items, "closed", None) is True else f", which raises {type(error).__name__}"
+        )
+        raise TypeMismatchError(describe_type(kind), items, hint) from None
 
 
 def _iterate(items: Iterator[object]) -> Iterator[object]:
@@ -359,6 +371,8 @@ def _bounded(value: object, kind: Any) -> Iterator[object]:  # noqa: ANN401
     items = _iterate(value) if isinstance(value, Iterator) else _items(value)
     if type(value) in (list, tuple):
         return items
+    if isinstance(value, Iterator):
+        _check_iterable(value, kind)
     paths = any(item_type is Path or Path in get_args(item_type) for item_type in get_args(kind))
     maximum = max(MAX_PATHS if paths else MAX_ITEMS, len(value) if isinstance(value, Sized) else 0)
     error = TypeMismatchError(f"{describe_type(kind)} with at most {maximum:,} items", value)
