@@ -32,6 +32,7 @@ from typing import (
 import msgspec
 import numpy as np
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from pellucid.error_messages import (
     UNION_TYPES,
@@ -109,6 +110,20 @@ class CheckedFields:
         for field in fields(cast(Any, self)):
             value = convert_argument(field.name, getattr(self, field.name), kinds[field.name])
             object.__setattr__(self, field.name, value)
+
+
+def convert_struct_fields(struct: msgspec.Struct) -> None:
+    """Convert the fields of a new struct to their annotated types, in place; for its `__post_init__`.
+
+    Args:
+        struct: The struct, which may be frozen.
+
+    Raises:
+        ArgumentError: A field does not match its annotation; the message names the first such field.
+    """
+    kinds = _field_types(type(struct))
+    for name in struct.__struct_fields__:
+        force_setattr(struct, name, convert_argument(name, getattr(struct, name), kinds[name]))
 
 
 def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: ANN401 (a value of the annotated type)
