@@ -42,6 +42,8 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     toml.load_saved_config: {"path": RUN.run / "config.toml"},
     toml.missing_settings: {"path": RUN.run / "config.toml", "config": CONFIG},
     toml.validate_config: {"config": CONFIG},
+    toml.convert_settings: {"config": CONFIG},
+    toml.check_settings: {"settings": {"seed": 1}},
     toml.override_settings: {"config": CONFIG, "overrides": {"seed": 2}},
     toml.flatten_config: {"config": CONFIG},
     toml.config_differences: {"saved": CONFIG, "current": CONFIG},

@@ -189,6 +189,7 @@ def validate_config(config: Config) -> Config:
     return _validated(convert_settings(config))
 
 
+@check_arguments
 def convert_settings(config: Config) -> Config:
     """Return a configuration whose values are converted to the types of their settings, each by itself.
 
@@ -202,6 +203,7 @@ def convert_settings(config: Config) -> Config:
     return converted
 
 
+@check_arguments
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Check the keys and values of some settings, each by itself.
 
