@@ -32,6 +32,7 @@ from typing import (
 import msgspec
 import numpy as np
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from pellucid.error_messages import (
     UNION_TYPES,
@@ -111,6 +112,20 @@ class CheckedFields:
             object.__setattr__(self, field.name, value)
 
 
+def convert_struct_fields(struct: msgspec.Struct) -> None:
+    """Convert the fields of a new struct to their annotated types, in place; for its `__post_init__`.
+
+    Args:
+        struct: The struct, which may be frozen.
+
+    Raises:
+        ArgumentError: A field does not match its annotation; the message names the first such field.
+    """
+    kinds = _field_types(type(struct))
+    for name in struct.__struct_fields__:
+        force_setattr(struct, name, convert_argument(name, getattr(struct, name), kinds[name]))
+
+
 def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: ANN401 (a value of the annotated type)
     """Return an argument as the type of its annotation.
 
@@ -136,6 +151,7 @@ def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: AN
         if _is_iterator(value):
             for alternative in get_args(kind) if get_origin(kind) in UNION_TYPES else (kind,):
                 if get_origin(alternative) is Iterable:
+                    _check_iterable(value, kind)
                     return _convert_items(name, cast(Iterator[object], value), get_args(alternative)[0])
         return _convert(value, kind)
     except TypeMismatchError as error:
@@ -219,6 +235,17 @@ def _is_iterator(value: object) -> bool:
         return isinstance(value, Iterator)
     except Exception:
         return False
+
+
+def _check_iterable(items: object, kind: Any) -> None:  # noqa: ANN401
+    """Raise `TypeMismatchError` for an iterator that cannot be read at all, such as a closed file."""
+    try:
+        iter(cast(Iterable[object], items))
+    except Exception as error:
+        hint = (
+            ", which is closed" if getattr(items, "closed", None) is True else f", which raises {type(error).__name__}"
+        )
+        raise TypeMismatchError(describe_type(kind), items, hint) from None
 
 
 def _iterate(items: Iterator[object]) -> Iterator[object]:
@@ -359,6 +386,8 @@ def _bounded(value: object, kind: Any) -> Iterator[object]:  # noqa: ANN401
     items = _iterate(value) if isinstance(value, Iterator) else _items(value)
     if type(value) in (list, tuple):
         return items
+    if isinstance(value, Iterator):
+        _check_iterable(value, kind)
     paths = any(item_type is Path or Path in get_args(item_type) for item_type in get_args(kind))
     maximum = max(MAX_PATHS if paths else MAX_ITEMS, len(value) if isinstance(value, Sized) else 0)
     error = TypeMismatchError(f"{describe_type(kind)} with at most {maximum:,} items", value)

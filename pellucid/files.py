@@ -4,8 +4,8 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +18,7 @@ import msgspec
 from pellucid.errors import InputError, RunError, abbreviate_reason, quote
 
 TEMPORARY_NAME = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
-"""Pattern of the names of temporary files (see `_make_temporary`) for a file `name`."""
+"""Pattern of the names of temporary files (see `_temporary_path`) for a file `name`."""
 MAX_SETTINGS_SIZE = 2**20
 """Maximum size in bytes of a settings file, and of the list of members of an ensemble."""
 MAX_FILE_SIZE = 2**30
@@ -112,9 +112,11 @@ def check_writable(path: Path) -> None:
     with wrap_os_errors("write", path):
         if path.is_dir():
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-        descriptor, temporary = _make_temporary(path)
-        os.close(descriptor)
-        os.unlink(temporary)
+        temporary = _temporary_path(path)
+        try:
+            _open_temporary(temporary).close()
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -133,19 +135,17 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
     Raises:
         RunError: The file cannot be written.
     """
-    temporary = ""
     with wrap_os_errors("write", path):
+        temporary = _temporary_path(path)  # known before the file exists: an interrupted creation is undone as well
         try:
-            descriptor, temporary = _make_temporary(path)
-            with os.fdopen(descriptor, "wb") as file:
+            with _open_temporary(temporary) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o666 & ~_umask())
             _retry_while_busy(lambda: os.replace(temporary, path))
         except BaseException:
-            if temporary and os.path.exists(temporary):
-                os.unlink(temporary)
+            temporary.unlink(missing_ok=True)
             raise
 
 
@@ -513,9 +513,17 @@ def _retry_while_busy(action: Callable[[], None]) -> None:
     return action()
 
 
-def _make_temporary(path: Path) -> tuple[int, str]:
-    """Create a temporary file in the folder of `path`; return its descriptor and its name."""
-    return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+def _temporary_path(path: Path) -> Path:
+    """Return a path in the folder of `path` for a temporary file; nothing has this name yet."""
+    while True:
+        temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+        if not os.path.lexists(temporary):
+            return temporary
+
+
+def _open_temporary(path: Path) -> BinaryIO:
+    """Create a temporary file, which only the user may read, and open it for writing."""
+    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def _umask() -> int:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import UserList, UserString
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum, IntEnum
 from itertools import count, repeat
 from pathlib import Path
@@ -23,9 +24,10 @@ from jaxtyping import Float
 from test_transducer import PLAIN
 from trained_runs import copy_task_run
 
+from pellucid.api import train
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Amount, Config, Device, SearchConfig, Seed, Width
-from pellucid.config.toml import build_config, load_config, validate_config
+from pellucid.config.toml import build_config, load_config, override_settings, validate_config
 from pellucid.data.examples import Example
 from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.ensemble import Ensemble
@@ -255,9 +257,6 @@ class RaisingNumber(int):
     __index__ = __int__
 
 
-SEARCH_SETTINGS = msgspec.structs.asdict(PLAIN.config.search)
-
-
 def search_with_beam_size(value: Any) -> SearchConfig:  # noqa: ANN401 (any value is allowed)
     """Return a search configuration with this beam size, of any type."""
     return msgspec.structs.replace(PLAIN.config.search, beam_size=value)
@@ -279,8 +278,35 @@ def test_section_of_settings_must_be_a_table(section: str, value: object, tmp_pa
     (tmp_path / "a.toml").write_text('size = "tiny"\n')
     with pytest.raises(ConfigError, match=rf"a\.toml: {section}: expected a table, got "):
         load_config(tmp_path / "a.toml", {section: value})
-    with pytest.raises(ConfigError, match=rf"^{section}: expected a table, got "):
+    with pytest.raises(ConfigError, match=rf"^{section}: expected an? [A-Z][a-z]+Config, got "):
         validate_config(msgspec.structs.replace(PLAIN.config, **{section: value}))
+
+
+WRONG_SETTINGS: list[tuple[str, object, str]] = [
+    ("encoder", {}, "encoder: expected an EncoderConfig, got {}"),
+    ("encoder", {"hidden_size": 16}, "encoder: expected an EncoderConfig, got {'hidden_size': 16}"),
+    ("training", msgspec.structs.asdict(PLAIN.config.training), "training: expected a TrainingConfig, got "),
+    ("decoder", None, "decoder: expected a DecoderConfig, got None"),
+    ("search", PLAIN.config.data, "search: expected a SearchConfig, got "),
+    ("search", search_with_beam_size("x"), "search.beam_size: expected a whole number, got 'x'"),
+    ("task", ["x"], "task: expected transduce, tag, classify or point, got ['x']"),
+    ("seed", -1, "seed: expected a whole number of at least 0, got -1"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), WRONG_SETTINGS)
+def test_sections_and_values_of_a_config_object_are_checked(
+    name: str, value: object, message: str, tmp_path: Path
+) -> None:
+    config = msgspec.structs.replace(PLAIN.config, **{name: value})
+    with pytest.raises(ConfigError, match=rf"^{re.escape(message)}"):
+        train("a.tsv", "b.tsv", tmp_path / "run", config)
+    with pytest.raises(ConfigError, match=rf"^{re.escape(message)}"):
+        override_settings(config, {"threads": 2})
+    with pytest.raises(ArgumentError, match=rf"^config\.{re.escape(message)}"):
+        Transducer(config, PLAIN.vocabularies, PLAIN.network)
+    with pytest.raises(ArgumentError, match=rf"^config\.{re.escape(message)}"):
+        replace(PLAIN, config=config)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +317,7 @@ def test_deeply_nested_settings_are_refused(table: dict[str, Any], tmp_path: Pat
     calls: list[tuple[str, Callable[[], object]]] = [
         ("config: unknown key 'data.data'", lambda: build_config(table, "config")),
         ("unknown key 'data.data'", lambda: load_config(tmp_path / "a.toml", table)),
-        ("unknown key 'data.data'", lambda: validate_config(msgspec.structs.replace(PLAIN.config, data=table["data"]))),
+        ("data: expected a DataConfig", lambda: validate_config(msgspec.structs.replace(PLAIN.config, data=table))),
         ("seed: expected a whole number", lambda: validate_config(msgspec.structs.replace(PLAIN.config, seed=table))),
         ("search.beam_size: expected a whole number", lambda: PLAIN.with_search(search_with_beam_size(table))),
     ]
@@ -316,9 +342,8 @@ def test_arrays_are_refused_as_settings(value: Any) -> None:  # noqa: ANN401
     with pytest.raises(ConfigError, match=r"^search\.beam_size: expected a whole number, got "):
         PLAIN.with_search(search_with_beam_size(value))
     with pytest.raises(ConfigError, match=r"^search\.length_penalty_alpha: expected a number, got "):
-        validate_config(
-            msgspec.structs.replace(PLAIN.config, search={**SEARCH_SETTINGS, "length_penalty_alpha": value})
-        )
+        search = msgspec.structs.replace(PLAIN.config.search, length_penalty_alpha=value)
+        validate_config(msgspec.structs.replace(PLAIN.config, search=search))
     with pytest.raises(ConfigError, match=r"^config: encoder\.cell: expected gru or lstm, got "):
         build_config({"encoder": {"cell": value}}, "config")
     with pytest.raises(ConfigError, match=r"^config: data\.header: expected auto, true or false, got "):
@@ -527,10 +552,10 @@ def test_dict_views_are_ordered() -> None:
 
 
 def test_only_an_ensemble_has_members() -> None:
-    members = EnsembleMembers((PLAIN.network,), (torch.zeros(8, dtype=torch.int64),), (8,), (None,))
+    members = EnsembleMembers((PLAIN.network,), (torch.zeros(8, dtype=torch.int64),), (8,), (None,), (0.0,))
     with pytest.raises(ArgumentError, match=r"^members: a Transducer has one network.*pellucid\.load"):
         Transducer(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members)
-    with pytest.raises(ArgumentError, match=r"^members: expected two id maps and an offset for each network"):
+    with pytest.raises(ArgumentError, match=r"^members: expected two id maps, an offset and a weight for each network"):
         Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members._replace(copy_offsets=()))
     with pytest.raises(ArgumentError, match=r"^members: expected one model at least, got none"):
         Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network)

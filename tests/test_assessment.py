@@ -110,7 +110,7 @@ def test_tags_are_calibrated_individually_without_ignored_ones() -> None:
     ]
     examples = [Example("abc", "H-E"), Example("ab", "HE")]
     decoded = DecodedExamples(examples, [(each.target,) for each in examples], ["", ""], [[trace] for trace in traces])
-    without_ignored = Tokenizers(*(each._replace(ignored_tag="-") for each in tokenizers()))
+    without_ignored = Tokenizers(*(replace(each, ignored_tag="-") for each in tokenizers()))
     result = assess_outputs("run", decoded, without_ignored, without_ignored, get_task("tag").metrics)
     assert result.unit == "tags" and result.to_dict()["calibration"]["of"] == "tags"
     assert result.calibration.confidence == pytest.approx((0.9 + 0.8 + 0.5 + 0.7) / 4)

@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -351,6 +352,25 @@ def test_other_objects_are_not_registered(value: object) -> None:
     )  # the wrapper of the tests checks types first
     with pytest.raises(ArgumentError, match=r"^task: expected an instance of pellucid\.Task with settings and a name"):
         register(value)
+
+
+@pytest.mark.parametrize(
+    ("presets", "message"),
+    [
+        ({"nope": {"x": 1}}, "unknown key 'nope'"),
+        ({"training": {"epochz": 1}}, "unknown key 'training.epochz'; did you mean 'training.epochs'?"),
+        ({"training": {"epochs": "x"}}, "training.epochs: expected a number, got 'x'"),
+        ({"encoder": {"cell": None}}, "encoder.cell: expected gru or lstm, got None"),
+        ({"seed": {}}, "seed: expected a whole number, got {}"),
+    ],
+)
+def test_wrong_presets_are_refused_when_a_task_is_registered(
+    presets: dict[str, dict[str, object]], message: str
+) -> None:
+    task = SpanTask()
+    task.settings = replace(task.settings, presets=presets)
+    with pytest.raises(ArgumentError, match=rf"^task\.settings\.presets: {re.escape(message)}"):
+        pellucid.register_task(task)
 
 
 @pytest.mark.parametrize(

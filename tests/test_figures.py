@@ -112,6 +112,7 @@ def test_unknown_symbols_are_underlined() -> None:
     assert axes.get_xlim() == attention_figure(build_trace()).axes[0].get_xlim()
     svg = to_svg(attention_figure(replace(build_trace(), unknown=(0, 2))))
     assert 'id="unknown-1"' in svg and 'id="unknown-3"' in svg and 'id="unknown-2"' not in svg
+    assert to_svg(attention_figure(replace(build_trace(), unknown=(0, 0, 2, 0)))).count('id="unknown-1"') == 1
     assert "unknown" not in to_svg(attention_figure(build_trace()))
 
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from pellucid import files
 from pellucid.errors import DataError, InputError, RunError
 from pellucid.files import (
     FileDigest,
+    check_writable,
     digest_file,
     has_content,
     has_digest,
@@ -69,6 +70,23 @@ def test_failed_write_keeps_the_old_file(
     with pytest.raises(RunError if isinstance(failure, OSError) else KeyboardInterrupt):
         write_atomic(tmp_path / "a.bin", b"new")
     assert (tmp_path / "a.bin").read_bytes() == b"old" and file_names(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.parametrize("operation", [lambda path: write_atomic(path, b"new"), check_writable])
+def test_an_interrupt_at_the_creation_of_a_temporary_file_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: Callable[[Path], None]
+) -> None:
+    """A signal arrives when the file exists, but its descriptor is not stored yet."""
+    created = os.open
+
+    def open_and_interrupt(path: str, flags: int, mode: int = 0o777) -> int:
+        os.close(created(path, flags, mode))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", open_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        operation(tmp_path / "a.bin")
+    assert file_names(tmp_path) == []
 
 
 def test_full_disk_keeps_the_old_file_and_is_reported(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from trained_runs import digits_run
 
 from pellucid.data.examples import Example, read_examples
 from pellucid.decoding.constraints import Lexicon
-from pellucid.decoding.ensemble import combine_transducers
+from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.outputs import DecodedOutput
@@ -186,6 +186,24 @@ def test_the_list_of_an_ensemble_of_one_is_that_of_its_member(
     assert outputs_of(ensemble.hypotheses(examples, 3)) == outputs_of(member.hypotheses(examples, 3))
     pair = combine_transducers([member, transducer], ["member", "other"])
     assert pair.pair_ngram is not None and pair.pair_ngram.weight == pytest.approx(0.2)
+
+
+def test_an_ensemble_of_ensembles_has_the_weight_of_the_same_members_in_one_list(
+    transducer: Transducer, pair_ngram: PairNgramPredictor
+) -> None:
+    one, two, three = (with_weight(transducer, pair_ngram, weight) for weight in (0.6, 0.3, 0.1))
+
+    def join(*members: Transducer) -> Ensemble:
+        return combine_transducers(members, [str(number) for number in range(len(members))])
+
+    weight = join(one, two, transducer, three).pair_ngram_weight
+    assert weight == pytest.approx(0.25)
+    nested = [join(join(one, two), transducer, three), join(one, join(two, transducer), three)]
+    nested += [join(one, join(two, join(transducer, three))), join(join(join(one, two), transducer), three)]
+    assert [each.pair_ngram_weight for each in nested] == [weight] * 4
+    assert join(join(transducer, one), two).pair_ngram is None
+    changed = replace(join(one, two), pair_ngram=PairNgramMember(pair_ngram.model, 0.9))
+    assert join(changed, transducer).pair_ngram_weight == pytest.approx(0.6)
 
 
 def test_outputs_of_the_pair_ngram_model_satisfy_constraints(

@@ -14,7 +14,7 @@ from sample_predictions import make_prediction_trace
 from sample_traces import make_small_trace
 from trained_runs import copy_task_run
 
-from pellucid.config import settings, toml, validation
+from pellucid.config import durations, settings, toml, validation
 from pellucid.data import examples, headers, lines, readers, synthetic, tokenizers, vectors, vocabulary
 from pellucid.data.examples import Example
 from pellucid.errors import ArgumentError
@@ -42,6 +42,8 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     toml.load_saved_config: {"path": RUN.run / "config.toml"},
     toml.missing_settings: {"path": RUN.run / "config.toml", "config": CONFIG},
     toml.validate_config: {"config": CONFIG},
+    toml.convert_settings: {"config": CONFIG},
+    toml.check_settings: {"settings": {"seed": 1}},
     toml.override_settings: {"config": CONFIG, "overrides": {"seed": 2}},
     toml.flatten_config: {"config": CONFIG},
     toml.config_differences: {"saved": CONFIG, "current": CONFIG},
@@ -55,6 +57,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     examples.count_columns: {"path": RUN.files.train, "config": DATA},
     examples.describe_used_columns: {"path": RUN.files.train, "config": DATA},
     examples.read_grouped_examples: {"path": RUN.files.train, "config": DATA, "group": "2"},
+    durations.parse_duration: {"key": "training.time_limit", "text": "10m"},
     examples.read_sources: {"path": RUN.files.train, "config": DATA},
     examples.parse_sources: {"lines": [b"ab\n"], "name": "lines", "config": DATA},
     examples.pair_config: {"config": DATA},

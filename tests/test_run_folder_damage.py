@@ -394,6 +394,10 @@ INVALID_HEADERS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "reversed offsets": (lambda h: first_tensor(h).update(data_offsets=[8, 0]), "is not a whole safetensors file"),
     "additional tensor": (lambda h: h.update(x=first_tensor(h)), "it holds x, which the network lacks"),
     "missing tensor": (lambda h: h.pop("encoder.table.weight"), "it lacks encoder.table.weight"),
+    "long name": (
+        lambda h: h.update({"A" * 5000: first_tensor(h)}),
+        "holds a tensor whose name has 5,000 characters, AA",
+    ),
     "tensor null": (lambda h: h.update(x=None), "x in its header: Expected `object`, got `null`"),
 }
 
@@ -404,6 +408,15 @@ def test_an_invalid_header_is_refused(run: Path, kind: str) -> None:
     rewrite_header(run / "model.safetensors", change)
     message = error_message(lambda: load(run))
     assert message.startswith(f"{run / 'model.safetensors'} ") and reason in message, message
+    assert len(message) < len(str(run)) + 1000
+
+
+def test_a_snapshot_with_a_long_name_of_a_tensor_is_refused_in_a_short_message(run: Path) -> None:
+    path = first_snapshot(run)
+    rewrite_header(path, lambda header: header.update({"A" * 5000: {**first_tensor(header), "dtype": "I32"}}))
+    message = error_message(lambda: read_snapshots(run))
+    assert message.startswith(f"{path} holds a tensor whose name has 5,000 characters, AA")
+    assert len(message) < len(str(path)) + 300
 
 
 @pytest.mark.parametrize(

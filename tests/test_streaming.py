@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from msgspec.structs import replace as replace_struct
 from task_cases import make_examples, make_task_config, make_untrained_predictor
 from test_transducer import PLAIN, TAGGED, assert_same_trace, transducer_of
 
+from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import SearchConfig
 from pellucid.data.examples import Example
 from pellucid.decoding import preprocessing, streaming
@@ -122,6 +123,7 @@ def test_recorded_steps_take_no_extra_memory() -> None:
     script = """
 import resource
 from small_networks import make_config, make_vocabularies
+from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import SearchConfig
 from pellucid.data.examples import Example
 from pellucid.decoding.transducer import Transducer
@@ -340,6 +342,44 @@ def test_an_error_of_the_source_itself_passes_through() -> None:
     assert next(stream).text == "a"
     with pytest.raises(OSError, match="the disk is gone"):
         next(stream)
+
+
+@pytest.mark.parametrize("kind", ["r", "rb"])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("sources", lambda file: PLAIN.predict(file)),
+        ("features", lambda file: PLAIN.predict(iter(["ab"]), features=file)),
+        ("prefixes", lambda file: PLAIN.predict(["ab"], prefixes=file)),
+        ("examples", lambda file: PLAIN.trace(file)),
+        ("required", lambda file: convert_argument("required", file, tuple[str, ...])),
+    ],
+)
+def test_a_closed_file_is_refused_by_the_name_of_the_argument(
+    name: str, call: Callable[[IO[Any]], object], kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sources.txt").write_text("ab\n")
+    with (tmp_path / "sources.txt").open(kind) as file:
+        pass
+    with pytest.raises(ArgumentError, match=rf"^{name}: expected a list of .*, got .*, which is closed$"):
+        call(file)
+
+
+class UnreadableStream:
+    """A stream that cannot be read."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise LookupError
+
+    def __next__(self) -> str:
+        return "ab"
+
+
+def test_only_exceptions_of_the_items_of_a_stream_are_passed_on() -> None:
+    with pytest.raises(ArgumentError, match=r"^sources: expected a list of strings, .*, which raises LookupError$"):
+        PLAIN.predict(UnreadableStream())
+    with pytest.raises(ZeroDivisionError):
+        list(PLAIN.predict(str(1 / number) for number in (1, 0)))
 
 
 def test_lines_of_an_open_file_have_no_ends(tmp_path: Path) -> None:

@@ -48,6 +48,32 @@ def test_only_strings_are_split(call: str, text: object) -> None:
     assert result.stderr.endswith(f"ArgumentError: text: expected a string, got {text!r}\n")
 
 
+INVALID_FIELDS = {
+    "Tokenizer(0, 'none')": "kind: expected a string, got 0",
+    "Tokenizer('', 'none')": "kind: expected a string of length of at least 1, got ''",
+    "Tokenizer('words', 'x')": "normalization: expected none, nfc or nfd, got 'x'",
+    "Tokenizer('words', 'none', 5)": "subwords: expected a SubwordModel or None, got 5",
+    "SubwordModel(None, ())": "alphabet: expected a list of strings, got None",
+    "SubwordModel(('a',), 'ab')": "merges: expected a list of tuples of 2 strings, got 'ab'",
+    "SubwordModel(('a',), (), -1)": "rare: expected a list of strings, got -1",
+    "SubwordModels(5)": "source: expected a SubwordModel or None, got 5",
+    "Vocabularies(5, 5, 5, 1, 1)": "source: expected a Vocabulary, got 5",
+    "Vocabulary(('a',), (1,)).encode_array(None)": "symbols: expected a list of strings, got None",
+    "Vocabulary(('a',), (1,)).encode_array(iter(['a', 5]))": "symbols[1]: expected a string, got 5",
+}
+
+
+def test_fields_and_arguments_of_wrong_types_are_refused() -> None:
+    """The code runs without the type checks of the tests."""
+    code = (
+        "import sys\nfrom pellucid.data.tokenizers import *\nfrom pellucid.data.vocabulary import *\n"
+        "for call in sys.argv[1:]:\n try: eval(call)\n except Exception as error: print(type(error).__name__, error)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code, *INVALID_FIELDS], capture_output=True, text=True, check=True)
+    for line, message in zip(result.stdout.splitlines(), INVALID_FIELDS.values(), strict=True):
+        assert line.startswith(f"ArgumentError {message}")
+
+
 @pytest.mark.parametrize("kind", ["characters", "words", ";", " ", "+", "<sep>", "a"])
 def test_an_empty_text_has_no_symbols(kind: str) -> None:
     assert Tokenizer(kind, "none").split("") == []

@@ -102,6 +102,11 @@ def test_invalid_subword_models_are_refused(
         msgspec.convert({"alphabet": alphabet, "merges": merges}, SubwordModel)
 
 
+def test_an_unpaired_surrogate_is_no_character_of_a_subword_model() -> None:
+    with pytest.raises(ValueError, match="must contain single characters only"):
+        SubwordModel(("\ud800",), ())
+
+
 def test_features_are_not_split_into_subwords() -> None:
     with pytest.raises(ConfigError, match=r"data\.features_symbols: expected characters, words or a separator"):
         build_tokenizers(DataConfig(features_symbols="subwords"))

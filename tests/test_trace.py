@@ -167,6 +167,8 @@ def test_a_changed_field_is_checked_when_the_trace_is_written(tmp_path: Path) ->
         ("search_score", math.inf, "trace.search_score: expected a finite number or None, got inf"),
         ("features", 9, "trace.features: expected 0 to"),
         ("unknown", (7,), "trace.unknown: expected numbers from 0 to"),
+        ("unknown", (1, 1), "trace.unknown: expected each number once, in ascending order, got 1 after 1"),
+        ("forced", (1, 0), "trace.forced: expected each number once, in ascending order, got 0 after 1"),
         ("rank", -1, "trace.rank: expected a number from 0 to"),
         ("origin", "dream", "trace.origin: expected search, sample, given or lexicon, got 'dream'"),
         ("task", "tga", "trace.task: expected .*did you mean 'tag'"),
@@ -196,3 +198,12 @@ def test_symbols_name_a_field_that_a_program_has_changed(changes: dict[str, Any]
         object.__setattr__(changed, name, value)
     with pytest.raises(ArgumentError, match=next(iter(changes))):
         changed.symbols  # noqa: B018
+
+
+@pytest.mark.parametrize("task", [["x"], {}, bytearray(b"tag"), None, 5])
+@pytest.mark.parametrize("name", ["autoregressive", "per_position"])
+def test_properties_of_the_task_name_a_task_of_a_wrong_type(name: str, task: object) -> None:
+    changed = make_trace()
+    object.__setattr__(changed, "task", task)
+    with pytest.raises(ArgumentError, match=r"^trace\.task: expected a string, got "):
+        getattr(changed, name)

@@ -62,8 +62,8 @@ def draw_weights(draw: st.DrawFn, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def index_tuples(count: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Return a strategy of up to three indices below a count."""
-    return st.lists(st.integers(0, count - 1), max_size=3).map(tuple) if count else st.just(())
+    """Return a strategy of up to three indices below a count, in ascending order."""
+    return st.sets(st.integers(0, count - 1), max_size=3).map(sorted).map(tuple) if count else st.just(())
 
 
 @st.composite
@@ -225,6 +225,9 @@ def make_trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
         (make_trace_json(heads=[[[0.5]]]), "heads: expected any number of × 2 × 3 numbers, got 1 × 1 × 1"),
         (make_trace_json(features=4), "features: expected 0 to 3"),
         (make_trace_json(unknown=[3]), "unknown: expected numbers from 0 to 2"),
+        (make_trace_json(unknown=[0, 2, 2]), "unknown: expected each number once, in ascending order, got 2 after 2"),
+        (make_trace_json(unknown=[1, 0]), "unknown: expected each number once, in ascending order, got 0 after 1"),
+        (make_trace_json(forced_attention=[1, 1]), "forced_attention: expected each number once, in ascending order"),
         (make_trace_json(forced=[-1]), "forced: expected numbers from 0 to 1"),
         (make_trace_json(origin="dream"), r"'dream'.*origin"),
         (

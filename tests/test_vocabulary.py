@@ -159,6 +159,7 @@ def test_ids_round_trip_and_no_spelling_is_special(sequences: list[list[str]]) -
     vocabulary = build_vocabulary(sequences, 1)
     for sequence in sequences:
         ids = vocabulary.encode(sequence)
+        assert vocabulary.encode_array(sequence).tolist() == vocabulary.encode_array(iter(sequence)).tolist() == ids
         assert all(NUM_SPECIAL <= identity < len(vocabulary) for identity in ids)
         assert [vocabulary.symbol(identity, SPECIAL_NAMES) for identity in ids] == sequence
     assert len(set(vocabulary.ids.values())) == len(vocabulary.symbols)

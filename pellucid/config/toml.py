@@ -25,7 +25,7 @@ from pellucid.config.presets import PRESETS, SHARED_PRESET
 from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, TaskName
 from pellucid.config.task_settings import get_task_settings, is_task, task_names
 from pellucid.config.validation import check_consistency
-from pellucid.error_messages import describe_value
+from pellucid.error_messages import describe_type, describe_value
 from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
 from pellucid.files import MAX_SETTINGS_SIZE, NESTING_ERROR, read_bytes
 
@@ -184,9 +184,36 @@ def validate_config(config: Config) -> Config:
         config: The configuration.
 
     Raises:
-        ConfigError: A value is out of range, or settings contradict each other.
+        ConfigError: A section or value has a wrong type, a value is out of range, or settings contradict each other.
     """
-    return _validated(_build_struct(_to_dict(config, Config), Config))
+    return _validated(convert_settings(config))
+
+
+@check_arguments
+def convert_settings(config: Config) -> Config:
+    """Return a configuration whose values are converted to the types of their settings, each by itself.
+
+    Args:
+        config: The configuration.
+
+    Raises:
+        ConfigError: A section or value has a wrong type, or a value is out of range.
+    """
+    converted: Config = _build_struct(_to_dict(config, Config), Config)
+    return converted
+
+
+@check_arguments
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Check the keys and values of some settings, each by itself.
+
+    Args:
+        settings: Settings, nested like a configuration; the others need not be there.
+
+    Raises:
+        ConfigError: A key is unknown, or a value has a wrong type or is out of range.
+    """
+    _overlay_preset(settings)
 
 
 @check_arguments
@@ -212,7 +239,7 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
         prefix: Prefix of keys in messages.
 
     Raises:
-        ConfigError: A section is not a table, or a key does not exist.
+        ConfigError: A section is not a table (in a struct: not a struct of its type), or a key does not exist.
     """
     fields = _field_types(struct)
     try:
@@ -236,6 +263,9 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
         if not is_text or key_text not in fields:
             raise ConfigError(f"unknown key {quote(f'{prefix}{key_text}')}{suggest(key_text, fields, prefix)}")
         if is_section(fields[key_text]):
+            if isinstance(settings, struct) and not issubclass(type(value), fields[key_text]):
+                expected = describe_type(fields[key_text])
+                raise ConfigError(f"{prefix}{key_text}: expected {expected}, got {describe_value(value)}")
             table[key] = _to_dict(value, fields[key_text], f"{prefix}{key_text}.")
     return table
 

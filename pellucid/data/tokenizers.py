@@ -4,14 +4,23 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
-from pellucid.argument_checks import argument_error, check_arguments, convert_argument
+from pellucid.argument_checks import (
+    SURROGATES,
+    CheckedFields,
+    argument_error,
+    check_arguments,
+    convert_argument,
+    convert_struct_fields,
+)
 from pellucid.config.settings import Count, DataConfig, Normalization
 from pellucid.errors import ConfigError, quote, suggest
 
@@ -29,6 +38,7 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
     tokenizers library.
 
     Raises:
+        ArgumentError: A field does not match its annotation.
         ValueError: A member of the alphabet is no single character, or a merge combines unknown subwords.
 
     References:
@@ -43,9 +53,10 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
     """Subwords too rare to be learned by a model; they are split again (Sennrich et al. 2016)."""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for characters and merges that no training produces."""
+        """Convert the fields; raise `ValueError` for characters and merges that no training produces."""
+        convert_struct_fields(self)
         known = set(self.alphabet)
-        if any(len(character) != 1 for character in known):
+        if any(len(character) != 1 or SURROGATES.search(character) for character in known):
             raise ValueError("the alphabet of a subword model must contain single characters only")
         for first, second in self.merges:
             if first not in known or second not in known:
@@ -91,10 +102,18 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
 
 
 class SubwordModels(msgspec.Struct, frozen=True):
-    """Subword models of source and target; None for a side that is not split into subwords."""
+    """Subword models of source and target; None for a side that is not split into subwords.
+
+    Raises:
+        ArgumentError: A field does not match its annotation.
+    """
 
     source: SubwordModel | None = None
     target: SubwordModel | None = None
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        convert_struct_fields(self)
 
 
 NO_SUBWORDS = SubwordModels()
@@ -161,17 +180,23 @@ UNSPLIT_KINDS = ("whole", "position")
 """Kinds of tokenizers for which the whole text is one symbol."""
 TOKENIZER_KINDS = ("characters", "words", "subwords", *UNSPLIT_KINDS)
 """Names of kinds; any other kind is a separator."""
+Kind = Annotated[str, Meta(min_length=1)]
+"""Name of a kind, or a separator."""
 
 
-class Tokenizer(NamedTuple):
+@dataclass(frozen=True)
+class Tokenizer(CheckedFields):
     """Tokenizer of one column: splits texts into symbols, and joins symbols to texts.
 
     `kind` is "characters" (code points), "words" (separated by white space), "subwords", "whole" or "position" (the
     text is one symbol), or a separator. A text is split at every occurrence of a separator. `join` is the inverse of
     `split`, except for Unicode normalization and the white space between words.
+
+    Raises:
+        ArgumentError: A field does not match its annotation.
     """
 
-    kind: str
+    kind: Kind
     normalization: Normalization
     """Unicode normalization form into which texts are converted before they are split."""
     subwords: SubwordModel | None = None
@@ -318,8 +343,8 @@ def build_tokenizers(config: DataConfig, pieces: SubwordModels = NO_SUBWORDS) ->
     source = _build_tokenizer("data.source_symbols", config.source_symbols, config.source_normalization)
     target = _build_tokenizer("data.target_symbols", config.target_symbols, config.target_normalization)
     return Tokenizers(
-        source=source._replace(subwords=pieces.source),
-        target=target._replace(subwords=pieces.target, ignored_tag=config.ignored_tag),
+        source=replace(source, subwords=pieces.source),
+        target=replace(target, subwords=pieces.target, ignored_tag=config.ignored_tag),
         features=_build_tokenizer("data.features_symbols", config.features_symbols, config.source_normalization),
     )
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -11,9 +11,15 @@ import msgspec
 import numpy as np
 from jaxtyping import Int, UInt
 from msgspec import Meta
-from msgspec.structs import force_setattr
 
-from pellucid.argument_checks import SCALAR_TYPES, UNCHECKED, argument_error, check_arguments, convert_argument
+from pellucid.argument_checks import (
+    SCALAR_TYPES,
+    UNCHECKED,
+    argument_error,
+    check_arguments,
+    convert_argument,
+    convert_struct_fields,
+)
 from pellucid.config.settings import Count, DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import (
@@ -37,6 +43,8 @@ MAX_SYMBOL_LENGTH = 2**16
 """Maximum length of a symbol, in characters."""
 TEXTS_PER_BLOCK = 1 << 13
 """Number of texts converted to code points at once; the block fits into the cache."""
+SYMBOLS_PER_BLOCK = 1 << 16
+"""Number of symbols of an iterator that are held at once."""
 
 Length = Annotated[int, Meta(ge=0, le=2**20)]
 """Length in symbols."""
@@ -61,8 +69,7 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         """Convert the fields; raise `ValueError` for duplicate, reserved or long symbols and for missing counts."""
-        force_setattr(self, "symbols", convert_argument("symbols", self.symbols, tuple[str, ...]))
-        force_setattr(self, "counts", convert_argument("counts", self.counts, tuple[Occurrences, ...]))
+        convert_struct_fields(self)
         if len(self.counts) != len(self.symbols) or len(set(self.symbols)) != len(self.symbols):
             raise ValueError("symbols must be distinct and have one count each")
         reserved = set(SPECIAL_NAMES).intersection(self.symbols)
@@ -106,9 +113,17 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
         """Return the ids of symbols as an array, UNK for symbols that the vocabulary lacks.
 
         Args:
-            symbols: The symbols.
+            symbols: The symbols; in a string each character is a symbol.
+
+        Raises:
+            ArgumentError: The symbols are no iterable of strings.
         """
-        return np.fromiter(map(self.ids.get, symbols, repeat(UNK)), dtype=np.int32)
+        if not isinstance(symbols, Iterator):
+            return np.array(self.encode(symbols), np.int32)
+        blocks = [np.zeros(0, np.int32)]
+        while ids := self.encode(list(islice(symbols, SYMBOLS_PER_BLOCK))):
+            blocks.append(np.array(ids, np.int32))
+        return np.concatenate(blocks)
 
     def encode_points(self, points: UInt[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
         """Return the ids of characters that are given as code points, UNK for those that the vocabulary lacks.
@@ -148,7 +163,11 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
 
 
 class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Vocabularies, subword models and maximum lengths learned from the training file."""
+    """Vocabularies, subword models and maximum lengths learned from the training file.
+
+    Raises:
+        ArgumentError: A field does not match its annotation.
+    """
 
     source: Vocabulary
     target: Vocabulary
@@ -163,6 +182,10 @@ class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Subword models of the sides that are split into subwords."""
     columns: Annotated[int, Meta(ge=0)] = 0
     """Number of columns of the training file; 0 unless it is TSV or CSV."""
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        convert_struct_fields(self)
 
     @check_arguments
     def save(self, path: str | Path) -> None:

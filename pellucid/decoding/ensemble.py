@@ -149,15 +149,27 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPr
     )
     groups = [_members_of(first, vocabularies, member) for member in members]
     joined = EnsembleMembers(*(tuple(chain.from_iterable(column)) for column in zip(*groups, strict=True)))
-    name, pair_ngram = " with ".join(names), _joined_pair_ngram(members)
+    name, pair_ngram = " with ".join(names), _joined_pair_ngram(first, joined)
     return JoinedPredictors(first.config, vocabularies, first.network, name, joined, pair_ngram)
 
 
-def _joined_pair_ngram(members: Sequence[Predictor]) -> PairNgramMember | None:
+def _joined_pair_ngram(first: Predictor, members: EnsembleMembers) -> PairNgramMember | None:
     """Return the pair n-gram model of the first member with the mean weight of all members, 0 for those without one."""
-    found = [member.pair_ngram if isinstance(member, Transducer) else None for member in members]
-    weight = sum(member.weight for member in found if member is not None) / len(found)
-    return found[0]._replace(weight=weight) if found[0] is not None else None
+    model = first.pair_ngram if isinstance(first, Transducer) else None
+    weights = members.pair_ngram_weights
+    return None if model is None else model._replace(weight=sum(weights) / len(weights))
+
+
+def _pair_ngram_weights(predictor: Predictor) -> tuple[float, ...]:
+    """Return the weight of the pair n-gram model of each network of a predictor, 0 for those without one.
+
+    The model of an ensemble that a program has replaced has its weight for each network.
+    """
+    pair_ngram = predictor.pair_ngram if isinstance(predictor, Transducer) else None
+    weight, weights = 0.0 if pair_ngram is None else pair_ngram.weight, predictor.members.pair_ngram_weights
+    if not weights:
+        return (weight,)
+    return weights if pair_ngram is None or weight == sum(weights) / len(weights) else (weight,) * len(weights)
 
 
 def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predictor) -> EnsembleMembers:
@@ -169,13 +181,16 @@ def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predict
     members = predictor.members
     if not members.networks:
         copy_offset = len(predictor.vocabularies.source) + len(predictor.vocabularies.features)
-        return EnsembleMembers((predictor.network,), (source_id_map,), (copy_offset,), (target_id_map,))
+        weights = _pair_ngram_weights(predictor)
+        return EnsembleMembers((predictor.network,), (source_id_map,), (copy_offset,), (target_id_map,), weights)
     target_id_maps = tuple(
         id_map if target_id_map is None else target_id_map if id_map is None else id_map[target_id_map]
         for id_map in members.target_id_maps
     )
     return members._replace(
-        source_id_maps=tuple(id_map[source_id_map] for id_map in members.source_id_maps), target_id_maps=target_id_maps
+        source_id_maps=tuple(id_map[source_id_map] for id_map in members.source_id_maps),
+        target_id_maps=target_id_maps,
+        pair_ngram_weights=_pair_ngram_weights(predictor),
     )
 
 

@@ -215,6 +215,8 @@ class EnsembleMembers(NamedTuple):
     """
     target_id_maps: tuple[Int[Tensor, " V"] | None, ...]
     """For each member, its id of every target id of the ensemble; None if they are equal."""
+    pair_ngram_weights: tuple[float, ...]
+    """For each member, the weight of its pair n-gram model; 0 for a member without one."""
 
     def initialize(
         self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], masked: Sequence[int] = ()
@@ -256,7 +258,7 @@ class EnsembleMembers(NamedTuple):
         ]
 
 
-NO_MEMBERS = EnsembleMembers((), (), (), ())
+NO_MEMBERS = EnsembleMembers((), (), (), (), ())
 
 
 def check_members(members: object) -> None:
@@ -274,7 +276,7 @@ def check_members(members: object) -> None:
         raise ArgumentError(f"members: expected EnsembleMembers, got {describe_value(members)}{hint}")
     fields = cast(EnsembleMembers, members)
     if not all(issubclass(type(field), tuple) for field in fields) or len({len(field) for field in fields}) > 1:
-        raise ArgumentError(f"members: expected two id maps and an offset for each network{hint}")
+        raise ArgumentError(f"members: expected two id maps, an offset and a weight for each network{hint}")
     for index, network in enumerate(fields.networks):
         convert_argument(f"members.networks[{index}]", network, Network)
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config, SearchConfig, Width
 from pellucid.config.task_settings import get_task_settings
-from pellucid.config.toml import flatten_config, override_settings
+from pellucid.config.toml import convert_settings, flatten_config, override_settings
 from pellucid.config.validation import reject_unused
 from pellucid.data.encoding import Ragged
 from pellucid.data.examples import Example
@@ -122,6 +122,10 @@ class Predictor(ABC):
         }
         for name, kind in kinds.items():
             convert_argument(name, getattr(self, name), kind)
+        try:
+            object.__setattr__(self, "config", convert_settings(self.config))
+        except ConfigError as error:
+            raise ArgumentError(f"config.{error}") from None
         check_members(self.members)
         self._check_networks()
 

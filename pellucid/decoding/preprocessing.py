@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import TextIOBase
 from itertools import repeat
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,16 +43,16 @@ def make_examples(sources: Iterable[str], features: Iterable[str] | None) -> lis
         ArgumentError: An argument is not an iterable of texts.
         DataError: The numbers of sources and features differ. An iterator raises either error where it reaches it.
     """
-    sources = convert_argument("sources", _without_line_ends(sources), Iterable[str])
-    features = convert_argument("features", _without_line_ends(features), Iterable[str] | None)
+    sources = _without_line_ends(sources, convert_argument("sources", sources, Iterable[str]))
+    features = _without_line_ends(features, convert_argument("features", features, Iterable[str] | None))
     pairs = zip(sources, repeat("")) if features is None else pair_up(sources, features, "features", "features text")
     examples = (Example(source, "", tags) for source, tags in pairs)
     return examples if isinstance(sources, Iterator) else list(examples)
 
 
-def _without_line_ends(texts: Iterable[str] | None) -> Iterable[str] | None:
-    """Return the lines of an open text file without their ends; any other argument as it is, checked or not."""
-    return map(strip_newline, texts) if texts is not None and issubclass(type(texts), TextIOBase) else texts
+def _without_line_ends(texts: Iterable[str] | None, converted: Any) -> Any:  # noqa: ANN401 (as `convert_argument`)
+    """Return converted texts; those of an open text file are its lines, without their ends."""
+    return map(strip_newline, converted) if issubclass(type(texts), TextIOBase) else converted
 
 
 class TokenizedSource(NamedTuple):

@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args, get_origin
 
@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import DEFAULT_TASK, TaskName
-from pellucid.config.task_settings import get_task_settings, is_task, task_names
+from pellucid.config.task_settings import TaskSettings, get_task_settings, is_task, task_names
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, UNK
 from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace_schema import (
@@ -96,7 +96,7 @@ class Trace:
     features: int
     """Number of features at the beginning of `source`."""
     unknown: tuple[int, ...]
-    """Positions in `source` whose symbol is not in the vocabulary."""
+    """Positions in `source` whose symbol is not in the vocabulary, in ascending order."""
     target: tuple[str, ...]
     """The T output symbols; the last is `END` if decoding reached it, which it does in autoregressive tasks only."""
     output: str
@@ -156,12 +156,18 @@ class Trace:
     @property
     def autoregressive(self) -> bool:
         """True if the output was decoded symbol by symbol: of the built-in tasks, transduce only."""
-        return get_task_settings(self.task).autoregressive
+        return self._task_settings.autoregressive
 
     @property
     def per_position(self) -> bool:
         """True if each source position has its own output symbol, as in tag, and attention is an identity matrix."""
-        return get_task_settings(self.task).per_position
+        return self._task_settings.per_position
+
+    @property
+    def _task_settings(self) -> TaskSettings:
+        """Settings of the task."""
+        task = self.task
+        return get_task_settings(task if type(task) is str else convert_argument("trace.task", task, str))
 
     @property
     def score(self) -> float:
@@ -428,8 +434,8 @@ def _check_numbers(plain: dict[str, Any]) -> None:
     if not 0 <= plain["rank"] <= MAX_RANK:
         raise ArgumentError(f"rank: expected a number from 0 to {MAX_RANK}, got {quote(plain['rank'])}")
     for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("forced_attention", T)):
-        if not all(0 <= index < count for index in plain[name]):
-            raise ArgumentError(f"{name}: expected numbers from 0 to {count - 1}")
+        if error := _index_error(name, plain[name], count):
+            raise ArgumentError(error)
     probability = plain["probability"]
     if probability is not None and not 0 <= probability <= 1 + ROUNDING:
         raise ArgumentError(f"probability: expected a number from 0 to 1, got {probability}")
@@ -589,8 +595,18 @@ def _check_record(record: TraceRecord) -> None:
         ("forced", record.forced, steps),
         ("forced_attention", record.forced_attention, steps),
     ):
-        if not all(0 <= index < count for index in indices):
-            raise DataError(f"{name}: expected numbers from 0 to {count - 1}")
+        if error := _index_error(name, indices, count):
+            raise DataError(error)
+
+
+def _index_error(name: str, indices: Sequence[int], count: int) -> str:
+    """Return what is wrong with positions or steps, of which there are `count`; "" if nothing is."""
+    if not all(0 <= index < count for index in indices):
+        return f"{name}: expected numbers from 0 to {count - 1}"
+    for one, other in pairwise(indices):
+        if one >= other:
+            return f"{name}: expected each number once, in ascending order, got {other} after {one}"
+    return ""
 
 
 def _check_scores(record: TraceRecord) -> None:

@@ -463,9 +463,9 @@ def mark_unknown(axes: Axes, indices: Iterable[int]) -> None:
 
     Args:
         axes: The axes, with labels above them.
-        indices: Indices of the labels, from 0.
+        indices: Indices of the labels, from 0; a repeated one has one bar.
     """
-    for index in indices:
+    for index in dict.fromkeys(indices):
         across, up = [index - 0.4, index + 0.4], [1.0, 1.0]
         bar = Line2D(across, up, transform=axes.get_xaxis_transform(), color=WARN, linewidth=2.5, clip_on=False)
         bar.set(solid_capstyle="butt", zorder=3, gid=f"unknown-{index + 1}")

@@ -23,6 +23,8 @@ MAX_HEADER = 2**24
 """Maximum size of a header, in bytes: enough for several hundred thousand tensors."""
 LENGTH_FIELD_SIZE = 8
 """Size of the length field before the header, in bytes."""
+MAX_NAME_LENGTH = 500
+"""Maximum length of the name of a tensor, in characters. Messages quote such names, so their length is bounded too."""
 METADATA_KEY = "__metadata__"
 MAX_DAMAGE_LENGTH = 300
 """Maximum length of a message about a damaged header, which may quote it."""
@@ -95,7 +97,8 @@ def open_tensors(path: str | Path) -> Iterator[TensorFile]:
 
     Raises:
         RunError: The file is missing, not regular, or unreadable (also inside the block); it does not begin with a
-            whole header of at most `MAX_HEADER` bytes; or a tensor type is not in `ITEM_SIZES`.
+            whole header of at most `MAX_HEADER` bytes; the name of a tensor is longer than `MAX_NAME_LENGTH`; or a
+            tensor type is not in `ITEM_SIZES`.
     """
     path = Path(path)
     with open_regular(path) as file:
@@ -116,6 +119,12 @@ def _decode_header(path: Path, header: bytes) -> tuple[dict[str, TensorInfo], di
         metadata = msgspec.convert(fields.pop(METADATA_KEY, {}), dict[str, str])
     except (ValueError, msgspec.ValidationError) as error:
         raise _damaged(path, f"its header: {abbreviate_reason(error)}") from error
+    longest = max(fields, key=len, default="")
+    if len(longest) > MAX_NAME_LENGTH:
+        raise RunError(
+            f"{path} holds a tensor whose name has {len(longest):,} characters, {abbreviate(longest)}: expected at "
+            f"most {MAX_NAME_LENGTH}"
+        )
     return {name: _tensor_info(path, name, field) for name, field in fields.items()}, metadata
 
 

@@ -10,10 +10,11 @@ import torch
 from pellucid.argument_checks import argument_error, convert_argument
 from pellucid.config import task_settings
 from pellucid.config.settings import Config
+from pellucid.config.toml import check_settings
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.ensemble import join_members
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import ConfigError, quote
+from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.model.network import Network, build_parts, seeded
 from pellucid.tasks import classify, point, tag, transduce
 from pellucid.tasks.task import Task
@@ -31,7 +32,8 @@ def register_task(task: Task) -> None:
         task: The task.
 
     Raises:
-        ArgumentError: The value is not an instance of `Task` with settings and a name.
+        ArgumentError: The value is not an instance of `Task` with settings and a name, or a field of its settings has a
+            wrong type; or its presets have an unknown key or a value that the setting does not accept.
         ConfigError: A built-in task has this name.
     """
     if not _has_name(task):
@@ -41,12 +43,16 @@ def register_task(task: Task) -> None:
 
 
 def _check_settings(settings: task_settings.TaskSettings) -> None:
-    """Raise `ArgumentError` for a field of a wrong type, which would fail only in a training."""
+    """Raise `ArgumentError` for a field of a wrong type and for wrong presets, which would fail only in a training."""
     if not settings.name.isprintable() or "/" in settings.name:
         raise argument_error("task.settings.name", "printable text without a slash", settings.name)
     if not callable(settings.check):
         raise argument_error("task.settings.check", "a function", settings.check)
-    convert_argument("task.settings.presets", settings.presets, Mapping[str, Mapping[str, object]])
+    presets = convert_argument("task.settings.presets", settings.presets, Mapping[str, Mapping[str, object]])
+    try:
+        check_settings(presets)
+    except ConfigError as error:
+        raise ArgumentError(f"task.settings.presets: {error}") from None
     for name in ("autoregressive", "per_position", "has_ignored_tag"):
         convert_argument(f"task.settings.{name}", getattr(settings, name), bool)
 
