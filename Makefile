@@ -31,7 +31,7 @@ format: .venv/test.stamp ## format the code
 	$(BIN)/ruff format
 
 kernels: .venv/test.stamp
-	@$(BIN)/python -c 'from pellucid.kernels.dispatch import load_kernels; load_kernels()'
+	@$(BIN)/python tests/compile_functions.py
 
 page: .venv/test.stamp web/node_modules/.stamp ## build web/ into pellucid/viewer/page, which is committed; needs Node
 	$(BIN)/python -m pellucid.viewer.typescript web/src/data/contents.ts
