@@ -16,7 +16,7 @@ import torch
 from task_cases import task_run
 from trained_runs import assert_runs_identical, copy_run_folder, copy_task_run, digits_run
 
-from pellucid.config.toml import flatten_config, load_config
+from pellucid.config.toml import ADDED_SETTINGS, flatten_config, load_config
 from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import read_bytes
 from pellucid.run_folder import log
@@ -223,12 +223,23 @@ def test_a_configuration_that_lacks_settings_is_refused_and_the_training_command
     config = run / "config.toml"
     original = config.read_bytes()
     keys = [key for key in flatten_config(load_config(config)) if kind in key or kind == "all"]
+    keys = [key for key in keys if key not in ADDED_SETTINGS]
     others = f" and {len(keys) - 1} other settings" if len(keys) > 1 else ""
     config.write_text(remove_settings(original.decode(), kind), "utf-8")
     expected = f"{config} lacks {first}{others}: restore the file, or give the training command again"
     assert error_message(lambda: load(run)) == error_message(lambda: load_run_config(run)) == expected
     (built,) = (event for event in train_run(*copy_task_run()._replace(run=run)) if isinstance(event, ModelBuilt))
     assert f"{config} lacked settings: it is written anew" in built.warnings and config.read_bytes() == original
+    load(run)
+
+
+@pytest.mark.parametrize("key", sorted(ADDED_SETTINGS))
+def test_a_configuration_of_an_earlier_version_is_loaded(run: Path, key: str) -> None:
+    config = run / "config.toml"
+    expected, name = load_run_config(run), key.rpartition(".")[2]
+    config.write_text(remove_settings(config.read_text("utf-8"), name), "utf-8")
+    assert f"{name} =" not in config.read_text("utf-8")
+    assert load_run_config(run) == expected
     load(run)
 
 

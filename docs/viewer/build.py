@@ -36,7 +36,7 @@ from chromium import CHROMIUM_PATH, FLAGS  # noqa: E402
 NUM_COLORS = 128
 """Number of colors of a picture; a palette halves the size of the file."""
 VIEWPORT_WIDTH = 1180
-NARROW_WIDTH = 720
+NARROW_WIDTH = 560
 SCREEN_SCALE = 2
 """Pixels of a narrow picture per pixel of the page, so that it is sharp."""
 ENGLISH_PAIR = "nathan\tN EY TH AH N\n"
@@ -131,7 +131,7 @@ def capture_examples(page: Page) -> bytes:
 
 
 def capture_wrong_output(page: Page) -> bytes:
-    """Take the summary of a wrong output, above its attention links and the candidates of the wrong step.
+    """Take the summary and the attention links of a wrong output, with the candidates of the wrong step to the right.
 
     Args:
         page: The page with the example in the tab Examples.
@@ -146,10 +146,14 @@ def capture_wrong_output(page: Page) -> bytes:
     summary, links, candidates = (without_margins(Image.open(BytesIO(part.screenshot()))) for part in parts)
     page.keyboard.press("Escape")
     margin = 12 * SCREEN_SCALE
-    left, top = links.width + 5 * margin, summary.height + 3 * margin
-    size = max(summary.width, left + candidates.width), top + max(links.height, candidates.height)
+    top, left = summary.height + 2 * margin, max(summary.width, links.width) + 4 * margin
+    size = left + candidates.width, max(top + links.height, candidates.height)
     image = Image.new("RGB", (size[0] + 2 * margin, size[1] + 2 * margin), "white")
-    for part, (x, y) in ((summary, (0, 0)), (links, (0, top)), (candidates, (left, top))):
+    for part, (x, y) in (
+        (summary, (0, 0)),
+        (links, (0, top)),
+        (candidates, (left, (size[1] - candidates.height) // 2)),
+    ):
         image.paste(part, (margin + x, margin + y))
     output = BytesIO()
     image.save(output, "PNG")

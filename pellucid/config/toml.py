@@ -74,9 +74,13 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, re
     return build_config(overlaid, origin=str(file))
 
 
+ADDED_SETTINGS = frozenset({"training.time_limit"})
+"""Settings that runs of earlier versions lack. Their defaults are what those versions did."""
+
+
 @check_arguments
 def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
-    """Load the configuration that a training saved, which holds every setting.
+    """Load the configuration that a training saved, which holds every setting except `ADDED_SETTINGS`.
 
     Args:
         path: The file.
@@ -90,7 +94,7 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
         if base is not None:
             return override_settings(base, settings)
         config = _overlay_preset(settings)
-        if not (missing := _absent_keys(settings, config)):
+        if not (missing := [key for key in _absent_keys(settings, config) if key not in ADDED_SETTINGS]):
             return _validated(config)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
