@@ -1,6 +1,7 @@
 """The benchmark of peers works without any installed peer."""
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ from typing import ClassVar
 
 import pytest
 
-from benchmarks.peers import figure, install, measure, run, table, worker
+from benchmarks.peers import figure, install, measure, pronunciations, run, table, worker
 from benchmarks.peers.cases import CASES, DIGITS, Cell, Task
 from benchmarks.peers.data import BenchmarkData, append_suffix, split_symbols, write_data, write_sources
 from benchmarks.peers.measure import (
@@ -334,3 +335,21 @@ def test_outputs_of_other_lengths_are_rejected(
     monkeypatch.setattr(FakeSystem, "symbols", symbols)
     with pytest.raises(MeasurementError, match=f"outputs of {symbols} symbols instead of 20"):
         measure_record("greedy", FakeSystem(), data, tmp_path / "work")
+
+
+def test_a_pronunciation_is_correct_if_it_is_one_of_the_references(tmp_path: Path) -> None:
+    path = tmp_path / "test.tsv"
+    path.write_text("tomato\tT AH M EY T OW\ntomato\tT AH M AA T OW\nof\tAH V\nto\tT UW\n", "utf-8")
+    references = pronunciations.read_references(path)
+    assert references["tomato"] == {"T AH M EY T OW", "T AH M AA T OW"} and len(references) == 3
+    outputs = {"tomato": "T AH M AA T OW", "of": "AH F"}  # one right, one wrong, one without an output
+    table = pronunciations.format_table([pronunciations.SystemResult("a system", outputs, 1.25)], references)
+    assert table.splitlines()[-1] == "| a system | 66.67 | 20.77 to 93.85 | 1.2 |"
+
+
+def test_the_pair_ngram_model_pronounces_words_like_those_that_it_was_fitted_to(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    words = ["".join(letters) for letters in itertools.product("bdk", "aio", "nst")]
+    path.write_text("".join(f"{word}\t{' '.join(word.upper())}\n" for word in words), "utf-8")
+    result = pronunciations.run_pair_ngram(path, ["ban", "kot"])
+    assert result.outputs == {"ban": "B A N", "kot": "K O T"} and result.training_seconds is not None
