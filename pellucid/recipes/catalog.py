@@ -71,6 +71,11 @@ RECIPES: Mapping[str, RecipeEntry] = {
     "g2p-sigmorphon2021": RecipeEntry(
         "pronunciations of 15 languages, SIGMORPHON 2021: 800 to 33,000 pairs", "pronunciations", "run_sigmorphon2021"
     ),
+    "inflection-sigmorphon2022": RecipeEntry(
+        "morphological inflection, SIGMORPHON-UniMorph 2022: 33 languages, 700 and 7,000 pairs",
+        "inflection",
+        "run_inflection",
+    ),
     "g2p-ablations": RecipeEntry(
         "ablation study: 18 settings of network and training on three of these languages",
         "transduction",
@@ -134,7 +139,7 @@ TRANSDUCTION_RECIPES = (
 """Recipes for published data sets of string transduction."""
 RECIPES_WITH_EXPERIMENTS = (
     *TRANSDUCTION_RECIPES,
-    *("g2p-cmudict", "g2p-sigmorphon2021", "spanish-tatoeba", "protein-localization"),
+    *("g2p-cmudict", "g2p-sigmorphon2021", "inflection-sigmorphon2022", "spanish-tatoeba", "protein-localization"),
 )
 """Recipes whose experiments can be selected by name (`--only`)."""
 

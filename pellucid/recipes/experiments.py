@@ -255,8 +255,13 @@ def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int)
     make_folder(folder)
     for path, examples in zip(paths[:3], (train, dev, splits.test), strict=True):
         if path is not None:
-            _write_if_changed(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
+            _write_if_changed(path, "".join(map(_pair_line, examples)))
     return paths
+
+
+def _pair_line(example: Example) -> str:
+    """Return the line of an example, with a third column for its features if it has any."""
+    return "\t".join([example.source, example.target, *filter(None, [example.features])]) + "\n"
 
 
 def read_tsv_splits(paths: Sequence[Path], config: DataConfig) -> DataSplits:

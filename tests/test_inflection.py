@@ -1,0 +1,39 @@
+"""recipes/inflection.py: languages and sizes, published scores, and files with tags."""
+
+from pathlib import Path
+
+import pytest
+
+from pellucid.data.examples import Example
+from pellucid.errors import DataError
+from pellucid.recipes.experiments import write_splits
+from pellucid.recipes.inflection import inflection_suite
+
+FILES = {
+    "hun_large.train": "ház\tházban\tN;IN+ESS;SG\nkéz\tkezek\tN;NOM;PL\n",
+    "hun.dev": "fa\tfák\tN;NOM;PL\n",
+    "hun.test": "só\tsót\tN;ACC;SG\n",
+}
+
+
+def test_every_language_has_the_published_accuracy_of_its_size() -> None:
+    scores = {each.name: each.published["neural baseline"] for each in inflection_suite().experiments}
+    assert len(scores) == 20 + 33
+    assert (scores["kat-large"], scores["kat-small"], scores["hsi-small"]) == (87.25, 60.2, 0.0)
+    settings = [each.setting for each in inflection_suite().experiments]
+    assert settings == ["large"] * 20 + ["small"] * 33
+
+
+def test_lemma_form_and_tags_are_read_and_written(tmp_path: Path) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    experiment = inflection_suite().experiment("hun-large")
+    splits = experiment.read_splits(tmp_path)
+    assert splits.train[0] == Example("ház", "házban", "N;IN+ESS;SG") and splits.test[0].target == "sót"
+    paths = write_splits(experiment, tmp_path, tmp_path / "written", 0)
+    assert paths.train.read_text("utf-8") == FILES["hun_large.train"]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"hun_large\.train"):
+        inflection_suite().experiment("hun-large").read_splits(tmp_path)
