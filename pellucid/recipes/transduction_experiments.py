@@ -740,8 +740,10 @@ def score_pair_ngram(predictor: Predictor, job: TransductionJob) -> BaselineScor
         job: The training and its evaluation.
 
     Returns:
-        The scores; None if the pairs have no alignments.
+        The scores; None if the pairs have no alignments, or features, which the model does not read.
     """
+    if predictor.config.data.features_column:
+        return None
     started, paths = time.process_time(), job.training.paths
     examples = read_pairs(paths.train, predictor.config)
     model = fit_pair_ngram_predictor(examples, predictor.tokenizers, predictor.vocabularies)
