@@ -1,6 +1,9 @@
 """pair_ngram/search.py: scores compared with sums over all alignments."""
 
 import math
+import signal
+import subprocess
+import sys
 from collections import defaultdict
 
 import numpy as np
@@ -104,3 +107,46 @@ def test_symbols_without_a_graphone_are_skipped() -> None:
 
 def test_the_output_of_an_empty_source_is_empty() -> None:
     assert [output.target for output in fit([((4,), (4,))]).nbest((), 2)] == [()]
+
+
+SIGNAL_PROGRAM = """
+import signal
+from pellucid.config.settings import DataConfig
+from pellucid.data.examples import Example
+from pellucid.data.tokenizers import build_tokenizers
+from pellucid.data.vocabulary import learn_vocabularies
+from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
+
+class TimeOut(BaseException):
+    pass
+
+def stop(*_):
+    raise TimeOut
+
+pairs, tokenizers = [Example("abcd" * 5, "wxyz" * 5)] * 3, build_tokenizers(DataConfig())
+vocabularies = learn_vocabularies(pairs, tokenizers, 1)
+predictor = fit_pair_ngram_predictor(pairs, tokenizers, vocabularies)
+model, source = predictor.model, [4, 5, 6, 7] * 5
+work = [
+    lambda: model.search(source, 3),
+    lambda: model.log_probability(source, source),
+    lambda: fit_pair_ngram_predictor(pairs, tokenizers, vocabularies),
+]
+[each() for each in work]
+signal.signal(signal.SIGALRM, stop)
+raised = 0
+for number in range(90):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.004)
+        while True:
+            work[number % 3]()
+    except TimeOut:
+        raised += 1
+print(raised)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs SIGALRM")
+def test_an_interruption_keeps_its_exception() -> None:
+    result = subprocess.run([sys.executable, "-c", SIGNAL_PROGRAM], check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "90\n"), result.stderr

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pellucid.kernels.compilation import njit
+from pellucid.kernels.runtime import defer_signals
 from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneKeys, SymbolPairs
 
 MAX_EDGES = 8_000_000
@@ -270,14 +271,16 @@ def estimate_graphones(pairs: SymbolPairs, numbering: GraphoneKeys, iterations: 
         letter-to-phoneme conversion; Bisani and Ney 2008, Joint-sequence models, section 3.
     """
     rows = _sample_rows(pairs, numbering.target_chunk)
-    keys = np.empty(_count_edges(pairs, rows, numbering.target_chunk), np.int64)
-    _write_edge_keys(pairs, rows, numbering, keys)
+    with defer_signals():
+        keys = np.empty(_count_edges(pairs, rows, numbering.target_chunk), np.int64)
+        _write_edge_keys(pairs, rows, numbering, keys)
     graphones, edge_ids = np.unique(keys, return_inverse=True)
     edge_ids = edge_ids.astype(np.int32)
     probabilities = np.full(len(graphones), 1 / max(len(graphones), 1))
     for _ in range(iterations):
         counts = np.zeros(len(graphones))
-        _add_expected_counts(pairs, rows, numbering.target_chunk, edge_ids, (probabilities, counts))
+        with defer_signals():
+            _add_expected_counts(pairs, rows, numbering.target_chunk, edge_ids, (probabilities, counts))
         probabilities = counts / counts.sum()
     kept = probabilities > MIN_PROBABILITY
     return GraphoneDistribution(graphones[kept], np.log(probabilities[kept]))
@@ -303,5 +306,6 @@ def align_pairs(pairs: SymbolPairs, numbering: GraphoneKeys, distribution: Graph
     rows = alignable_rows(pairs, numbering.target_chunk)
     graphones = np.empty(int(np.diff(pairs.source_offsets)[rows].sum()), np.int64)
     found = Alignments(graphones, np.zeros(len(rows) + 1, np.int64))
-    _write_best_paths(pairs, rows, numbering, distribution, found)
+    with defer_signals():
+        _write_best_paths(pairs, rows, numbering, distribution, found)
     return Alignments(graphones[: found.offsets[-1]], found.offsets)

@@ -21,6 +21,7 @@ from pellucid.argument_checks import argument_error, check_arguments, convert_ar
 from pellucid.config.settings import Width
 from pellucid.data.vocabulary import NUM_SPECIAL, UNK
 from pellucid.errors import ArgumentError
+from pellucid.kernels.runtime import defer_signals
 from pellucid.pair_ngram.ngram_model import NgramModel, fit_ngram_model
 from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneKeys, GraphoneTable, SearchSettings, SymbolPairs
 
@@ -122,7 +123,8 @@ class PairNgram:
 
         ids, nothing = np.array(source, np.int64), np.zeros(0, np.int64)
         settings = SearchSettings(max(beam_size, count), MARGIN, count)
-        outputs, scores = search_outputs(self.model, self.table, ids, nothing, True, settings)
+        with defer_signals():
+            outputs, scores = search_outputs(self.model, self.table, ids, nothing, True, settings)
         return [
             PairOutput(self._target_ids(output), float(score)) for output, score in zip(outputs, scores, strict=True)
         ]
@@ -151,7 +153,8 @@ class PairNgram:
 
         ids, given = np.array(source, np.int64), np.array(target, np.int64)
         settings = SearchSettings(BEAM_SIZE, MARGIN, 1)
-        _, scores = search_outputs(self.model, self.table, ids, given, False, settings)
+        with defer_signals():
+            _, scores = search_outputs(self.model, self.table, ids, given, False, settings)
         return float(scores[0]) if len(scores) else -np.inf
 
     def _target_ids(self, output: Int[np.ndarray, " steps"]) -> tuple[int, ...]:
