@@ -169,6 +169,26 @@ def test_a_training_with_a_time_limit_resumes_after_any_event(limit: int, interv
         assert session.progress.finished and session.progress.validations
 
 
+def test_time_that_passes_after_a_validation_ends_the_resumed_training(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process that is stopped before its first update saves its own time: the limit may be reached by it."""
+    config = make_small_config({"epochs": 4.0, "time_limit": "60s"})
+    monkeypatch.setattr(loop, "time", FakeClock(1.0))
+    session = build_session(config)
+    for event in fit(session):
+        if isinstance(event, ValidationCompleted):
+            break
+    session.progress = msgspec.structs.replace(session.progress, other_seconds=70.0)
+    for _ in range(2):
+        save_training_state(tmp_path / "state", session, "data")
+        session = build_session(config)
+        restore_training_state(tmp_path / "state", session, "data")
+        events = list(fit(session))
+        session.progress = events[-1].progress
+    assert session.progress.finished == "its time limit of 60s is reached"
+
+
 def test_without_a_time_limit_the_progress_has_no_other_times() -> None:
     session = build_session(make_small_config({"epochs": 1.0}))
     progress = list(fit(session))[-1].progress

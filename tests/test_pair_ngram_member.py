@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from trained_runs import digits_run
 
 from pellucid.data.examples import Example, read_examples
+from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.hypothesis import Hypothesis
@@ -333,3 +334,22 @@ def test_networks_without_parameters_are_refused() -> None:
     predictor.network.to("meta")
     with pytest.raises(RunError, match="on the device 'meta'"):
         predictor.predict(["one"])
+
+
+def test_the_model_of_another_run_is_refused(transducer: Transducer) -> None:
+    pairs = [Example("ab", "xy")] * 3
+    vocabularies = learn_vocabularies(pairs, transducer.tokenizers, 1)
+    other = fit_pair_ngram_predictor(pairs, transducer.tokenizers, vocabularies)
+    assert other is not None
+    with pytest.raises(ArgumentError, match=r"^pair_ngram: expected a model of \d+ source and \d+ target ids"):
+        replace(transducer, pair_ngram=PairNgramMember(other.model, 0.5))
+
+
+def test_cut_outputs_follow_finished_ones(transducer: Transducer, pair_ngram: PairNgramPredictor) -> None:
+    """Short outputs have better scores by both models, but are no answers if the maximum length has cut them."""
+    predictor = replace(transducer, pair_ngram=PairNgramMember(pair_ngram.model, 0.5))
+    found = predictor.with_search({"max_length": 2}).nbest(["one two three four", "seven"], 5)
+    for traces in found:
+        finished = [trace.finished for trace in traces]
+        assert finished == sorted(finished, reverse=True)
+    assert any(not trace.finished for traces in found for trace in traces)

@@ -5,9 +5,11 @@ symbols that can be written (with copying, source positions follow the vocabular
 """
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple, Protocol, cast, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -294,10 +296,25 @@ def _member_source(
     return torch.where(source < num_known, source_id_map[source.clamp(max=num_known - 1)], copied_ids + copy_offset)
 
 
+class _ModeUse:
+    """Contexts of `evaluation_mode` of one network, in all threads."""
+
+    def __init__(self) -> None:
+        """Count no context yet."""
+        self.contexts = 0
+        self.was_training = False
+
+
+_mode_uses = WeakKeyDictionary[Network, _ModeUse]()
+_mode_lock = threading.Lock()
+
+
 @check_arguments
 @contextmanager
 def evaluation_mode(network: Network) -> Iterator[None]:
     """Set a network to evaluation mode inside the context, and back to training mode afterwards if it was in it.
+
+    Threads may enter it for one network at the same time: the last one to leave restores the mode.
 
     Args:
         network: Network, whose mode is changed in place.
@@ -305,14 +322,20 @@ def evaluation_mode(network: Network) -> Iterator[None]:
     Raises:
         ArgumentError: The argument is no network.
     """
-    if not network.training:
-        yield
-        return
-    network.eval()
+    with _mode_lock:
+        use = _mode_uses.setdefault(network, _ModeUse())
+        use.contexts += 1
+        if network.training:
+            use.was_training = True
+            network.eval()
     try:
         yield
     finally:
-        network.train()
+        with _mode_lock:
+            use.contexts -= 1
+            if not use.contexts and use.was_training:
+                use.was_training = False
+                network.train()
 
 
 @check_arguments

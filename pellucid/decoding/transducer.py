@@ -57,9 +57,15 @@ class Transducer(Predictor):
     """True for ensembles."""
 
     def __post_init__(self) -> None:
-        """Check the types of the fields, and that there are no members, which only an `Ensemble` has."""
+        """Check the types of the fields, the sizes of the pair n-gram model, and that there are no members."""
         super().__post_init__()
-        convert_argument("pair_ngram", self.pair_ngram, PairNgramMember | None)
+        member = convert_argument("pair_ngram", self.pair_ngram, PairNgramMember | None)
+        expected = len(self.vocabularies.source), len(self.vocabularies.target)
+        if member is not None and (found := member.model.numbering[:2]) != expected:
+            raise ArgumentError(
+                f"pair_ngram: expected a model of {expected[0]} source and {expected[1]} target ids, the sizes of the "
+                f"vocabularies, got {found[0]} and {found[1]}: it belongs to another run"
+            )
         if self.members.networks and not self.combines_networks:
             raise ArgumentError(
                 "members: a Transducer has one network, the field `network`; pellucid.load([...]) makes an Ensemble"

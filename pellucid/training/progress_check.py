@@ -14,7 +14,6 @@ from pellucid.training.loop import (
     ValidationOutcome,
     is_halfway,
     is_out_of_epochs,
-    is_out_of_time,
     stop_reason,
     validations_due,
 )
@@ -96,13 +95,13 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
         progress.stale,
         is_halfway(state, progress, batches),
         validated and is_out_of_epochs(state, progress, batches),
-        validated and is_out_of_time(state, progress),
     )
-    # The last validation may be faster than the one before it, so that the time limit seems to be further away.
-    in_time = stop_reason(config, outcome._replace(out_of_time=True))
-    reason = in_time if validated and progress.finished == in_time else stop_reason(config, outcome)
-    if progress.finished != reason:
-        yield "finished", quote(reason)
+    # With a time limit, a training may have ended or not: time passes between a validation and the checkpoint, and a
+    # faster validation than the one before it moves the limit away.
+    over = (False, True) if validated and not math.isinf(state.time_limit) else (False,)
+    reasons = [stop_reason(config, outcome._replace(out_of_time=is_over)) for is_over in over]
+    if progress.finished not in reasons:
+        yield "finished", " or ".join(map(quote, dict.fromkeys(reasons)))
 
 
 def _before_last_update(progress: Progress) -> Progress:
