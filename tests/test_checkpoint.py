@@ -120,6 +120,8 @@ INCONSISTENT_FIELDS: Sequence[tuple[Mapping[str, object], str]] = [
     ({"validations": 1}, r"progress\.validations: expected 2, got 1"),
     ({"validations": 3}, r"progress\.validations: expected 2, got 3"),
     ({"best": None}, r"progress\.best: expected three numbers after a validation, got None"),
+    ({"best": [1e308, -1.0, -1.0]}, r"progress\.best: expected a possible value of training\.metric, .*"),
+    ({"best": [50.0, 1.0, -1.0]}, r"progress\.best: expected a possible value of training\.metric, .*"),
     ({"stale": 2}, r"progress\.stale: expected at most 1, got 2"),
     ({"best_update": 0}, r"progress\.best_update: expected a number from 1 to 4, got 0"),
     ({"best_update": 5}, r"progress\.best_update: expected a number from 1 to 4, got 5"),
@@ -177,6 +179,16 @@ def test_unreachable_moments_are_refused(tmp_path: Path, part: str, value: float
     weights[f"optimizer.encoder.table.weight.{part}"].view(-1)[3] = value
     path.write_bytes(safetensors.torch.save(weights, metadata))
     with pytest.raises(RunError, match=rf"a\.safetensors.* optimizer\.encoder\.table\.weight\.{message}"):
+        restore_training_state(path, session, "data")
+
+
+def test_moments_without_a_step_are_refused(tmp_path: Path) -> None:
+    session, path = train_session(make_small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
+    save_training_state(path, session, "data")
+    weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
+    weights["optimizer.encoder.table.weight.count"].fill_(0)
+    path.write_bytes(safetensors.torch.save(weights, metadata))
+    with pytest.raises(RunError, match=r"encoder\.table\.weight\.count: expected at least 1 with these moments, got 0"):
         restore_training_state(path, session, "data")
 
 

@@ -135,9 +135,11 @@ def test_identity_attention_of_tags_is_not_saved() -> None:
 
 def test_snapshots_after_the_checkpoint_are_removed(tmp_path: Path) -> None:
     create_empty_snapshots(tmp_path, 5)
-    remove_later_snapshots(tmp_path, 30)
+    remove_later_snapshots(tmp_path, SnapshotNumber(5, 30))
     assert len(list_snapshot_names(tmp_path)) == 3
-    remove_later_snapshots(tmp_path, 0)
+    remove_later_snapshots(tmp_path, SnapshotNumber(2, 30))
+    assert len(list_snapshot_names(tmp_path)) == 2, "a validation that follows another at the same update"
+    remove_later_snapshots(tmp_path, SnapshotNumber(0, 0))
     assert list_snapshot_names(tmp_path) == []
 
 

@@ -129,6 +129,7 @@ def find_line(journal: bytes, text: str) -> int:
         ('"op_code":5', "distribution", "[" * 20000),
         ('"op_code":5', "trial_id", 99),
         ('"param_name":"encoder.cell"', "param_value_internal", 5),
+        ('"param_name":"encoder.cell"', "param_value_internal", -1),
         ('"param_name":"encoder.num_layers"', "param_value_internal", 1e300),
         ('"description"', "user_attr", {"description": 5}),
         ('"description"', "user_attr", {}),

@@ -119,6 +119,8 @@ def _check_moments(path: Path, state: dict[str, Tensor]) -> None:
     """Check that the moments are possible for Adam; others would make an update overflow."""
     for name in sorted(name.removesuffix(".square") for name in state if name.endswith(".square")):
         mean, square = state[f"{name}.mean"], state[f"{name}.square"]
+        if int(state[f"{name}.count"]) == 0 and bool(square.any()):
+            raise RunError(f"{path}: optimizer.{name}.count: expected at least 1 with these moments, got 0")
         if bool((square < 0).any()):
             raise RunError(f"{path}: optimizer.{name}.square: expected no number below 0, got {float(square.min()):g}")
         impossible = mean.abs() > MEAN_BOUND * square.sqrt() + MEAN_SLACK

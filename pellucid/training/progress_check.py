@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pellucid.config.settings import Metric
 from pellucid.errors import quote
 from pellucid.run_folder.progress import Progress
 from pellucid.training.loop import (
@@ -76,6 +77,8 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     validated = num_before < progress.validations
     if (progress.best is None) != (progress.validations == 0):
         yield "best", "null before the first validation" if progress.best else "three numbers after a validation"
+    if progress.best is not None and not _is_rank(progress.best, config.metric):
+        yield "best", "a possible value of training.metric, of the negative symbol error rate and of the negative loss"
     maximum = max(0, progress.validations - 1)
     if progress.stale > maximum:
         yield "stale", f"at most {maximum}"
@@ -102,6 +105,12 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     reasons = [stop_reason(config, outcome._replace(out_of_time=is_over)) for is_over in over]
     if progress.finished not in reasons:
         yield "finished", " or ".join(map(quote, dict.fromkeys(reasons)))
+
+
+def _is_rank(rank: tuple[float, float, float], metric: Metric) -> bool:
+    """Return whether a validation can have this rank (`validation_rank`): rates in percent, errors and loss negated."""
+    lowest, highest = (-math.inf, 0.0) if metric in ("symbol_error_rate", "loss") else (0.0, 100.0)
+    return lowest <= rank[0] <= highest + 1e-9 and max(rank[1:]) <= 0
 
 
 def _before_last_update(progress: Progress) -> Progress:

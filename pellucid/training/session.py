@@ -259,7 +259,7 @@ def _repair_folder(state: TrainingState, folder: Path) -> list[str]:
     elif progress.best is not None:
         check_network(folder / run_files.MODEL, state.predictor.network)
     cut_log(folder, progress)
-    snapshots.remove_later_snapshots(folder, progress.update)
+    snapshots.remove_later_snapshots(folder, snapshots.SnapshotNumber(progress.validations, progress.update))
     snapshots.check_snapshots(folder)
     if file_exists(folder / run_files.CARD) and is_damaged_card(
         folder / run_files.CARD, build_model_card(state, read_log(folder))

@@ -125,19 +125,20 @@ def remove_run_temporaries(folder: Path) -> None:
     remove_temporaries(folder / SNAPSHOTS, NAME.fullmatch)
 
 
-def remove_later_snapshots(folder: Path, update: int) -> None:
-    """Remove the snapshots of later updates, and temporary files of a killed process.
+def remove_later_snapshots(folder: Path, last: SnapshotNumber) -> None:
+    """Remove the snapshots of later validations or updates, and temporary files of a killed process.
 
     Args:
         folder: Run folder.
-        update: Last update whose snapshot is kept.
+        last: Last validation and last update whose snapshots are kept.
 
     Raises:
         RunError: A file cannot be removed, or the folder of snapshots is a file.
     """
     remove_temporaries(folder / SNAPSHOTS, NAME.fullmatch)
     for path in _paths(folder):
-        if _snapshot_number(path).update > update:
+        number = _snapshot_number(path)
+        if number.update > last.update or number.validation > last.validation:
             remove_file(path)
 
 

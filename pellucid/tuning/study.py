@@ -293,6 +293,8 @@ class TuningStudy:
                     values = {entry.param_name: distribution.to_external_repr(entry.param_value_internal)}
                 except (IndexError, ValueError, OverflowError):
                     return f"{entry.param_name}: there is no choice {entry.param_value_internal:g}"
+                if distribution.to_internal_repr(values[entry.param_name]) != entry.param_value_internal:
+                    return f"{entry.param_name}: there is no choice {entry.param_value_internal:g}"
             case _:
                 return ""
         for key, value in values.items():
