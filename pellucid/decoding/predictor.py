@@ -1,7 +1,8 @@
 """Predictor: texts or examples in, traces out, for every task.
 
 Three pairs of methods differ in their input only. `predict`, `nbest` and `sample` take texts, of which they make
-`Example`s; `trace`, `hypotheses` and `samples` take `Example`s. The command line reads examples: `pellucid predict`
+`Example`s, and then call `trace`, `hypotheses` and `samples`, which take `Example`s. `force` takes examples only and
+scores their targets. The command line reads examples: `pellucid predict`
 calls `trace`, `hypotheses` with --nbest or --top-mass, and `samples` with --sample; `pellucid score` calls `force`.
 
 Every method that decodes accepts any iterable. For a list it returns a list. For an iterator (a generator, `map`, an
@@ -653,7 +654,7 @@ class Predictor(ABC):
         for row, outputs in zip(batch.rows.tolist(), check_finite_outputs(hypotheses, self.name), strict=True):
             prefix_length = prepared.request.constraints.prefix_length(row)
             prepared.traces[row] = [
-                self._trace(prepared.tokenized[row], hypothesis, rank, prefix_length)
+                self._build_trace(prepared.tokenized[row], hypothesis, rank, prefix_length)
                 for rank, hypothesis in enumerate(outputs, 1)
             ]
 
@@ -661,7 +662,7 @@ class Predictor(ABC):
         """Return the traces of each example; those of an empty source are one empty output."""
         traces, constraints = prepared.traces, prepared.request.constraints
         return [
-            traces[row] if row in traces else [self._trace(tokenized, None, 1, constraints.prefix_length(row))]
+            traces[row] if row in traces else [self._build_trace(tokenized, None, 1, constraints.prefix_length(row))]
             for row, tokenized in enumerate(prepared.tokenized)
         ]
 
@@ -698,7 +699,9 @@ class Predictor(ABC):
             names = np.array([*names, *source.source, *padding], dtype=object)
         return np.asarray(names[ids])
 
-    def _trace(self, source: TokenizedSource, hypothesis: Hypothesis | None, rank: int, prefix_length: int) -> Trace:
+    def _build_trace(
+        self, source: TokenizedSource, hypothesis: Hypothesis | None, rank: int, prefix_length: int
+    ) -> Trace:
         """Return the trace of an output, whose first symbols are a prefix; `hypothesis` is None for an empty source."""
         output = hypothesis.decoded if hypothesis is not None else empty_output()
         ended = bool(len(output.ids)) and int(output.ids[-1]) == EOS

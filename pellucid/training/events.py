@@ -1,4 +1,4 @@
-"""Events of a training, and its progress."""
+"""Events of the training loop."""
 
 from typing import NamedTuple
 

@@ -55,7 +55,7 @@ class TrainingState:
     """State of a training: network, optimizer, data and progress."""
 
     predictor: Predictor
-    """Network with its configuration and vocabularies, which decodes the validation set."""
+    """Network with its configuration and vocabularies; `greedy_predictor` decodes the validation set."""
     optimizer: Adam
     training_examples: EncodedExamples
     """Training examples in ids."""
@@ -331,7 +331,7 @@ def _is_perfect(rank: tuple[float, float, float], metric: Metric) -> bool:
 
 
 def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
-    """Do one update: batch, forward, backward, clip, step."""
+    """Do one update: forward, backward, clip, step."""
     progress, config, batches = state.progress, state.config.training, loaded.num_batches
     epochs_passed = (_epochs_done(progress, batches) + 0.5 / batches) / state.epochs
     passed = min(1.0, max(epochs_passed, time_passed(state, progress)))

@@ -158,10 +158,12 @@ class Adam:
         return norm if norm < MAX_NORM else math.inf  # the norm of a single number is not squared, so may exceed
 
     def _step(self, present: Sequence[int], rate: float) -> None:
-        """Apply the equations above to the parameters with a gradient."""
+        """Add Adam's changes to the parameters with a gradient, by the equations above."""
         for i in present:
             self.counts[i] += 1
-        compute_changes = adam_update_kernel if use_kernel(request_of("adam", self.gradients)) else adam_update
+        compute_changes = (
+            compute_adam_changes_kernel if use_kernel(request_of("adam", self.gradients)) else compute_adam_changes
+        )
         for start, stop, count in self._runs(present):
             # Numerator and denominator are multiplied by √(1 − β₂ᵗ), which saves one product per parameter.
             scale = math.sqrt(1 - BETA_2**count)
@@ -191,7 +193,7 @@ def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
     return Adam(network, config.weight_decay if config.optimizer == "adamw" else 0.0)
 
 
-def adam_update(
+def compute_adam_changes(
     gradient: Float[Tensor, " P"],
     mean: Float[Tensor, " P"],
     square: Float[Tensor, " P"],
@@ -215,13 +217,13 @@ def adam_update(
     torch.div(mean, gradient, out=gradient).mul_(step)
 
 
-def adam_update_kernel(
+def compute_adam_changes_kernel(
     gradient: Float[Tensor, " P"],
     mean: Float[Tensor, " P"],
     square: Float[Tensor, " P"],
     coefficients: tuple[float, float, float, float],
 ) -> None:
-    """Compute `adam_update` by a Numba kernel.
+    """Compute `compute_adam_changes` by a Numba kernel.
 
     Args:
         gradient: g, contiguous float32 numbers on a CPU, like both moments.
