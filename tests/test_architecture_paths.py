@@ -73,7 +73,7 @@ def read_steps(title: str, page: str = PAGE) -> list[PathStep]:
 def find_disorder(steps: list[PathStep], backend: Backend, calls: list[str]) -> list[str]:
     """Return the listed functions that the backend does not call, or not after the function listed before.
 
-    Earlier calls are allowed: a subcommand may check its options with an empty list before it reads the input.
+    Earlier calls are allowed: `build_network` is called twice, for example.
     """
     position, faults = -1, []
     for function, only in steps:

@@ -26,7 +26,7 @@ from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constra
 from pellucid.decoding.pair_ngram_member import PairNgramMember, TargetIds, missing_outputs, output_ids, rank_by_both
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import (
-    SearchRequest,
+    ChunkLimits,
     SourceBatch,
     check_room,
     copyable_sources,
@@ -115,15 +115,30 @@ class Transducer(Predictor):
         """Return the model before its first step, without forced attention."""
         return encode_and_initialize(self.network, batch.source, batch.lengths, self.options.masked)
 
-    def _check_search(self, nbest: int, own_prefixes: bool) -> None:
-        """Check the options of a search."""
+    def check_search(self, nbest: int, own_prefixes: bool) -> None:
+        """Check the options of a search before the first source is read.
+
+        Args:
+            nbest: Maximum number of outputs per source.
+            own_prefixes: True if each output has its own prefix, in place of that of the options.
+
+        Raises:
+            InputError: A symbol or a position of the options does not exist, or no output can satisfy the options.
+        """
         self._check_constraints(own_prefixes)
         self._check_attention_options()
 
-    def _check_sampling(self, own_prefixes: bool) -> None:
-        """Check the options of sampling."""
+    def check_sampling(self, own_prefixes: bool) -> None:
+        """Check the options of sampling before the first source is read.
+
+        Args:
+            own_prefixes: True if each output has its own prefix, in place of that of the options.
+
+        Raises:
+            InputError: As in `check_search`; also if the options request a search tree (`ConfigError`).
+        """
         self._refuse_lattice("sampling")
-        super()._check_sampling(own_prefixes)
+        super().check_sampling(own_prefixes)
 
     def _check_scoring(self) -> None:
         """Check the options of forced decoding."""
@@ -177,7 +192,8 @@ class Transducer(Predictor):
         fits_kernel = fits_search_kernel(search_properties(search, self.options, constraints, self.is_ensemble))
         score = hypothesis_scorer(search)
         num_kept = beam_size if self._ranks_by_both else min(nbest, beam_size)
-        with self._prepare_chunk(chunk, SearchRequest(beam_size, nbest, constraints)) as prepared:
+        prepared = self._encode_chunk(chunk, ChunkLimits(beam_size, nbest, constraints))
+        with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 batch_constraints = constraints.take(batch.rows)
                 config = BeamConfig(batch.limits, beam_size, num_kept, score, batch_constraints, self.options.lattice)
@@ -250,7 +266,8 @@ class Transducer(Predictor):
     def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:
         """Sample outputs of each example."""
         constraints = self._constraints(chunk)
-        with self._prepare_chunk(chunk, SearchRequest(sampling.samples, sys.maxsize, constraints)) as prepared:
+        prepared = self._encode_chunk(chunk, ChunkLimits(sampling.samples, sys.maxsize, constraints))
+        with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 config = BeamConfig(batch.limits, 1, constraints=constraints.take(batch.rows))
                 numbers = batch.rows + chunk.first
@@ -275,7 +292,8 @@ class Transducer(Predictor):
         vocabularies, copying = self.vocabularies, self.config.decoder.pointer_generator
         targets = encode_targets(examples, symbols, vocabularies, self.tokenizers, self.config)
         scorer = replace(self, options=self.options.attention_options)
-        with scorer._prepare_chunk(chunk, SearchRequest(1, 1, NO_CONSTRAINTS)) as prepared:
+        prepared = scorer._encode_chunk(chunk, ChunkLimits(1, 1, NO_CONSTRAINTS))
+        with scorer._inference_context(prepared.num_hypotheses):
             for batch in scorer._batches(prepared):
                 target, steps = targets.pad(batch.rows)
                 device = batch.lengths.device
