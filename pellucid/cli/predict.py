@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.prefix_file import PrefixFile
 from pellucid.cli.search_flags import (
     FloatFlag,
     MoreRuns,
@@ -26,7 +27,6 @@ from pellucid.cli.search_flags import (
 from pellucid.cli.sources import (
     DecodingNotes,
     InputLine,
-    PrefixFile,
     escape_text,
     first_bad_line,
     read_chunks,
