@@ -22,7 +22,7 @@ from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config, DataConfig, SearchConfig
 from pellucid.data.encoding import Ragged, encode_sources, to_ragged
 from pellucid.data.examples import Example
-from pellucid.data.extended_vocabulary import encode_for_decoder, extend_sources, input_symbols
+from pellucid.data.extended_vocabulary import encode_sequence_examples, extend_sources, input_symbols
 from pellucid.data.lines import strip_newline
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies, Vocabulary
@@ -115,7 +115,7 @@ def encode_targets(
         config: Configuration of the model.
     """
     if config.decoder.pointer_generator:
-        return encode_for_decoder(examples, tokenizers, vocabularies, config).target
+        return encode_sequence_examples(examples, tokenizers, vocabularies, config).target
     return to_ragged([[*vocabularies.target.encode(target), EOS] for target in symbols])
 
 
