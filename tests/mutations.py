@@ -41,7 +41,8 @@ from pellucid.errors import InputError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.run_folder.run_files import ENSEMBLE
 from pellucid.training import training_data
-from pellucid.training.session import FileSaved, train_run
+from pellucid.training.events import FileSaved
+from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 
 TIMEOUT_SECONDS = 60

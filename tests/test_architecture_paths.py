@@ -73,7 +73,7 @@ def read_steps(title: str, page: str = PAGE) -> list[PathStep]:
 def find_disorder(steps: list[PathStep], backend: Backend, calls: list[str]) -> list[str]:
     """Return the listed functions that the backend does not call, or not after the function listed before.
 
-    Earlier calls are allowed: a subcommand may check its options with an empty list before it reads the input.
+    Earlier calls are allowed: `build_network` is called twice, for example.
     """
     position, faults = -1, []
     for function, only in steps:
@@ -90,16 +90,21 @@ def find_disorder(steps: list[PathStep], backend: Backend, calls: list[str]) -> 
 
 @cache
 def profile_commands(backend: Backend) -> dict[str, list[str]]:
-    """Return all calls of a training with one update, and of a prediction of one batch with its model."""
+    """Return all calls of a training with one update, and of a prediction of one batch with its model.
+
+    Each digit is written as a letter, which a pair n-gram model learns at once and the network does not, so that the
+    pair n-gram model has a weight in the prediction.
+    """
     folder = shared_folder() / f"profile-{backend}"
     folder.mkdir()
-    numbers = [f"{number}\t{str(number)[::-1]}\n" for number in range(100, 160)]
+    letters = str.maketrans("0123456789", "abcdefghij")
+    numbers = [f"{number}\t{str(number).translate(letters)}\n" for number in range(100, 160)]
     (folder / "train.tsv").write_text("".join(numbers), "utf-8")
     (folder / "dev.tsv").write_text("".join(numbers[:10]), "utf-8")
     training = ["train", "train.tsv", "--valid", "dev.tsv", "--run", "run", "--size", "tiny"]
     commands = {
         "train": [*training, "--epochs", "1", "--batch-size", "60"],
-        "predict": ["predict", "run", "dev.tsv", "--nbest", "3"],
+        "predict": ["predict", "run", "dev.tsv"],
     }
     environment = {**os.environ, "PELLUCID_PLAIN": str(int(backend == "PyTorch")), "PYTHONPATH": str(ROOT)}
     program = [sys.executable, "-c", PROGRAM, json.dumps(commands), "calls.json"]
@@ -119,6 +124,16 @@ def test_the_listed_functions_are_called_in_their_order(command: str, backend: B
 def test_each_list_has_steps_of_both_backends(command: str) -> None:
     steps = read_steps(TITLES[command])
     assert len(steps) > 30 and {step.backend for step in steps} == {"", "kernel", "PyTorch"}
+
+
+def test_both_lists_name_the_pair_ngram_model() -> None:
+    """It takes part in every training and prediction of sequences, by default."""
+    for title, functions in {
+        "predict": ("_with_pair_ngram", "_rank_by_both", "missing_outputs", "score_targets"),
+        "train": ("fit_missing_pair_ngram", "weight_pair_ngram"),
+    }.items():
+        listed = {re.split(r"[ .]", step.function)[-1] for step in read_steps(TITLES[title])}
+        assert set(functions) <= listed
 
 
 def test_classes_in_the_picture_exist() -> None:

@@ -20,9 +20,8 @@ from pellucid.data.vocabulary import load_vocabularies
 from pellucid.errors import DataError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.predictor_loader import load
-from pellucid.training.events import ValidationCompleted
-from pellucid.training.session import ModelBuilt
-from pellucid.training.training_data import COPY_TAG, DataAugmented, TrainingFiles, copy_pairs, hallucinate_pairs
+from pellucid.training.events import DataAugmented, ModelBuilt, ValidationCompleted
+from pellucid.training.training_data import COPY_TAG, TrainingFiles, copy_pairs, hallucinate_pairs
 
 WORD_TOKENIZERS = build_tokenizers(make_small_config(data={"target_symbols": "words"}).data)
 CHARACTER_TOKENIZERS = build_tokenizers(make_small_config().data)

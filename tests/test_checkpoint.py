@@ -21,7 +21,7 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import DivergenceError, RunError
-from pellucid.run_folder.model_file import load_network, network_file
+from pellucid.run_folder.model_file import load_parameters, network_file
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import Progress
 from pellucid.tasks.registry import build_network
@@ -229,7 +229,7 @@ def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
         value.fill_(math.nan)
     path.write_bytes(safetensors.torch.save(weights))
     with pytest.raises(RunError, match=rf"a\.safetensors holds numbers that are not finite, in {min(weights)}$"):
-        load_network(path, network)
+        load_parameters(path, network)
 
 
 def test_the_file_is_safetensors_with_readable_metadata(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_parameters_are_restored(tmp_path: Path, score: str) -> None:
     config = msgspec.structs.replace(config, attention=attention)
     session, restored = train_session(config, 3), train_session(config)
     (tmp_path / "a.safetensors").write_bytes(network_file(session.predictor.network))
-    load_network(tmp_path / "a.safetensors", restored.predictor.network)
+    load_parameters(tmp_path / "a.safetensors", restored.predictor.network)
     for (name, value), restored_value in zip(
         session.predictor.network.state_dict().items(), restored.predictor.network.state_dict().values(), strict=True
     ):
@@ -267,10 +267,10 @@ def test_equal_parameters_have_equal_bytes_and_a_changed_bit_is_detected(tmp_pat
     damaged[-4] ^= 1  # the lowest bit of a byte of the last number
     path.write_bytes(damaged)
     with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content does not match its checksum"):
-        load_network(path, network)
+        load_parameters(path, network)
     path.write_bytes(safetensors.torch.save(safetensors.torch.load(content), {"format": "2"}))
     with pytest.raises(RunError, match=r"a\.safetensors has no checksum \(sha256 in its header\): "):
-        load_network(path, network)
+        load_parameters(path, network)
 
 
 def test_non_finite_states_are_not_saved_and_the_previous_checkpoint_stays(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def test_a_truncated_file_is_refused_with_its_file_name(tmp_path: Path, num_byte
         restore_training_state(path, session, "data")
     path.write_bytes(network_file(session.predictor.network)[:num_bytes])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
-        load_network(path, session.predictor.network)
+        load_parameters(path, session.predictor.network)
 
 
 def test_a_file_of_another_model_is_refused_with_its_file_name(tmp_path: Path) -> None:
@@ -403,13 +403,13 @@ def test_a_file_of_another_model_is_refused_with_its_file_name(tmp_path: Path) -
     ):
         path.write_bytes(safetensors.torch.save(damaged))
         with pytest.raises(RunError, match=r"a\.safetensors does not fit the run's configuration.*"):
-            load_network(path, network)
+            load_parameters(path, network)
 
 
 def test_a_missing_file_is_refused_with_its_file_name(tmp_path: Path) -> None:
     network = train_session(make_small_config({"epochs": 9})).predictor.network
     with pytest.raises(RunError, match=r"^cannot read .*none\.safetensors: no such file or directory"):
-        load_network(tmp_path / "none.safetensors", network)
+        load_parameters(tmp_path / "none.safetensors", network)
 
 
 def test_run_of_an_older_format_is_refused(tmp_path: Path) -> None:

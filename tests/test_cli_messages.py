@@ -24,8 +24,7 @@ from pellucid.reporting.display_text import visible_message
 from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.run_folder.progress import Progress
 from pellucid.run_folder.run_files import ENSEMBLE
-from pellucid.training.events import TrainingStarted
-from pellucid.training.training_data import FileRead
+from pellucid.training.events import FileRead, TrainingStarted
 
 CONTROL_TEXT = "\x1b[31m\x1b]0;x\x07\r\x08\x9b2J\u202e\u2066\u200b"
 """Control characters: color, window title, bell, carriage return, backspace and text direction."""

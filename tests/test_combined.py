@@ -14,9 +14,9 @@ from pellucid.data.extended_vocabulary import encode_extended
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.run_folder.predictor_loader import load
-from pellucid.training.events import ValidationCompleted
+from pellucid.training.events import DataAugmented, ValidationCompleted
 from pellucid.training.session import train_run
-from pellucid.training.training_data import COPY_TAG, DataAugmented, TrainingFiles
+from pellucid.training.training_data import COPY_TAG, TrainingFiles
 
 
 def make_tagged_pairs(count: int, seed: int) -> list[Example]:

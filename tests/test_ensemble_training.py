@@ -26,7 +26,7 @@ from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import ENSEMBLE, member_folders
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
-from pellucid.training.session import ModelBuilt
+from pellucid.training.events import ModelBuilt
 from pellucid.training.training_data import TrainingFiles
 
 

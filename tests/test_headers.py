@@ -30,9 +30,9 @@ from pellucid.data.headers import (
     check_header_cells,
     check_header_names,
     check_shared_header,
-    config_for_file,
     header_note,
     is_column_name,
+    with_header,
 )
 from pellucid.data.lines import read_lines
 from pellucid.data.readers import BadLine, ColumnSelection, Record, tsv_records
@@ -182,16 +182,16 @@ def test_other_formats_have_no_header(tmp_path: Path) -> None:
 
 def test_a_group_column_by_name_implies_a_header(tmp_path: Path) -> None:
     path = write_table(tmp_path / "a.tsv", [("s", "t", "kind"), ("a", "b", "x"), ("c", "d", "y")])
-    reading, groups = read_grouped_examples(path, config_for_file(DataConfig(header=False)), "kind")
+    reading, groups = read_grouped_examples(path, with_header(DataConfig(header=False)), "kind")
     assert reading.examples == [Example("a", "b"), Example("c", "d")] and groups == ["x", "y"]
 
 
 def test_other_files_are_read_as_set_or_like_the_training_file() -> None:
     for training_header in (True, False, "auto"):
         for flag in (True, False):
-            assert config_for_file(DataConfig(header=training_header), flag).header is flag
-    assert config_for_file(DataConfig(header=True)).header is True
-    assert config_for_file(DataConfig(header=False)).header == "auto"
+            assert with_header(DataConfig(header=training_header), flag).header is flag
+    assert with_header(DataConfig(header=True)).header is True
+    assert with_header(DataConfig(header=False)).header == "auto"
 
 
 def test_lines_have_a_header_only_if_it_is_set() -> None:

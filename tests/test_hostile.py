@@ -22,7 +22,8 @@ from trained_runs import (
 
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
-from pellucid.training.session import FileSaved, train_run
+from pellucid.training.events import FileSaved
+from pellucid.training.session import train_run
 
 LONG_TEXT = "a" * 200_000
 

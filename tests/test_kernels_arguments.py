@@ -39,7 +39,7 @@ from pellucid.kernels.types import (
     SearchLimits,
 )
 from pellucid.kernels.unroll import unroll_decoder_numpy
-from pellucid.training.optimizer import adam_update_kernel
+from pellucid.training.optimizer import compute_adam_changes_kernel
 
 B, S, T, H, D, A, V = 3, 5, 4, 2, 6, 7, 9
 
@@ -396,4 +396,4 @@ def test_cross_entropy_accepts_any_ignored_target() -> None:
 def test_adam_refuses_a_moment_of_another_length(name: str) -> None:
     tensors = {key: torch.ones(2 if key == name else 3) for key in ("gradient", "mean", "square")}
     with pytest.raises(ArgumentError, match=rf"^{name}: expected shape \(3,\), got \(2,\)"):
-        inspect.unwrap(adam_update_kernel)(**tensors, coefficients=(0.1, 0.1, 0.1, 0.1))
+        inspect.unwrap(compute_adam_changes_kernel)(**tensors, coefficients=(0.1, 0.1, 0.1, 0.1))

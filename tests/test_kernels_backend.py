@@ -20,15 +20,14 @@ from pellucid.config.validation import check_consistency
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.decoding import transducer
-from pellucid.decoding.basic_search import BASIC_SEARCH, is_basic_search, search_properties
 from pellucid.decoding.constraints import Constraints, Lexicon
-from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, ForcedAttention
+from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, ForcedAttention, search_properties
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
 from pellucid.kernels import dispatch
 from pellucid.kernels.backend import ANYTHING, ComputationRequest, SupportedValues, present_fields, settings_of
-from pellucid.kernels.dispatch import NUMBA, TORCH, choose_backend, disable_kernels
+from pellucid.kernels.dispatch import NUMBA, SEARCH, TORCH, choose_backend, disable_kernels, fits_search_kernel
 from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.cells import RecurrentCell
@@ -207,7 +206,7 @@ def search_rows() -> list[Row]:
     }
     step_values, whole_search_values = (
         select_supported_values(all_values, NUMBA.supported_values["step"]),
-        select_supported_values(without_options, NUMBA.supported_values["greedy"], BASIC_SEARCH),
+        select_supported_values(without_options, NUMBA.supported_values["greedy"]),
     )
     first, second, third = (covering_array(array, is_valid) for array in (all_values, step_values, whole_search_values))
     return [*first, *second, *third, *change_one_value(third, all_values)]
@@ -233,7 +232,7 @@ def record_backends() -> Iterator[dict[str, str]]:
 def run_searches_stepwise() -> Iterator[None]:
     """Run all searches within the block step by step in PyTorch, by the code that supports every option."""
     with disable_kernels(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transducer, "is_basic_search", lambda properties: False)
+        patch.setattr(transducer, "fits_search_kernel", lambda properties: False)
         yield
 
 
@@ -372,15 +371,16 @@ def test_every_setting_and_every_optional_part_is_a_property() -> None:
     search = {name for name, _ in search_properties(SearchConfig(), NO_OPTIONS, Constraints())}
     assert search >= {f"search.{field.name}" for field in msgspec.structs.fields(SearchConfig)}
     assert search >= {f"options.{field.name}" for field in fields(DecodingOptions)}
-    assert search == set(BASIC_SEARCH)
+    assert search == set(SEARCH)
 
 
-def test_a_search_with_an_unlisted_property_is_not_basic() -> None:
-    basic = search_properties(SearchConfig(), NO_OPTIONS, Constraints())
-    assert is_basic_search(basic)
-    assert not is_basic_search((*basic, ("search.new_setting", 0)))
-    assert not is_basic_search(search_properties(SearchConfig(coverage_penalty=0.1), NO_OPTIONS, Constraints()))
-    assert not is_basic_search(search_properties(SearchConfig(), DecodingOptions(lattice=True), Constraints()))
+def test_a_search_with_an_unlisted_property_fits_no_kernel() -> None:
+    properties = search_properties(SearchConfig(), NO_OPTIONS, Constraints())
+    assert fits_search_kernel(properties)
+    assert not fits_search_kernel((*properties, ("search.new_setting", 0)))
+    assert not fits_search_kernel(search_properties(SearchConfig(coverage_penalty=0.1), NO_OPTIONS, Constraints()))
+    assert not fits_search_kernel(search_properties(SearchConfig(), DecodingOptions(lattice=True), Constraints()))
+    assert not fits_search_kernel(search_properties(SearchConfig(), NO_OPTIONS, Constraints(), is_ensemble=True))
 
 
 def test_a_part_is_present_unless_it_is_empty_or_the_default() -> None:

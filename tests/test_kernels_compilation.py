@@ -7,7 +7,7 @@ import pytest
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.kernels import compilation
 from pellucid.reporting.progress import training_progress
-from pellucid.training.session import ModelBuilt
+from pellucid.training.events import ModelBuilt
 
 
 def test_the_folder_name_depends_on_the_sources_only() -> None:

@@ -13,7 +13,7 @@ from small_networks import few_examples
 from pellucid.data.vocabulary import PAD
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.losses import cross_entropy
-from pellucid.training.optimizer import adam_update, adam_update_kernel
+from pellucid.training.optimizer import compute_adam_changes, compute_adam_changes_kernel
 
 
 @given(
@@ -61,14 +61,14 @@ def test_adam_equals_the_reference(size: int, offset: int, scale: float, step: f
     square = scale**2 * torch.rand(size + offset, generator=generator)
     reference, compiled = ([t.clone()[offset:] for t in (gradient, mean, square)] for _ in range(2))
     coefficients = (0.1, 0.001, step, 1e-8)
-    adam_update(reference[0], reference[1], reference[2], coefficients)
-    adam_update_kernel(compiled[0], compiled[1], compiled[2], coefficients)
+    compute_adam_changes(reference[0], reference[1], reference[2], coefficients)
+    compute_adam_changes_kernel(compiled[0], compiled[1], compiled[2], coefficients)
     for actual, expected in zip(compiled, reference, strict=True):
         # Where two numbers nearly cancel, a moment has the absolute error of these numbers.
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6 * max(float(expected.abs().sum()), 1e-30))
 
 
-@pytest.mark.parametrize("update", [adam_update, adam_update_kernel])
+@pytest.mark.parametrize("update", [compute_adam_changes, compute_adam_changes_kernel])
 def test_adam_propagates_nan(update: Callable[..., None]) -> None:
     gradient = torch.tensor([math.nan, 0.0])
     update(gradient, torch.zeros(2), torch.zeros(2), (0.1, 0.001, -0.1, 1e-8))

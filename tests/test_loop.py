@@ -125,8 +125,8 @@ def test_a_time_limit_ends_the_training_and_its_learning_rate(monkeypatch: pytes
         save_training_state(tmp_path / "state", session, "data")
         restore_training_state(tmp_path / "state", restored, "data")  # accepts the progress
     updates = [event for event in events if isinstance(event, UpdateCompleted)]
-    passed = [event.passed for event in updates]
-    assert passed == sorted(passed) and passed[0] < 0.1 and 0.9 < passed[-1] <= 1
+    fractions = [event.progress_fraction for event in updates]
+    assert fractions == sorted(fractions) and fractions[0] < 0.1 and 0.9 < fractions[-1] <= 1
     assert updates[-1].learning_rate < 0.02 * max(event.learning_rate for event in updates)
     assert [event.progress.update for event in select_validations(iter(events))] == [24, 38]
     assert isinstance(events[0], TrainingStarted) and events[0].seconds_left == 40

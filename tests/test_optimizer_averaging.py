@@ -10,7 +10,7 @@ from trained_runs import make_copy_examples, make_small_config, read_tensors, tr
 from pellucid.errors import RunError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
-from pellucid.run_folder.model_file import load_network
+from pellucid.run_folder.model_file import load_parameters
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.events import ValidationCompleted
 from pellucid.training.optimizer import CheckpointAverage, MovingAverage, averaged_weights
@@ -98,7 +98,7 @@ def test_the_average_is_validated_and_saved_without_effect_on_training(tmp_path:
     assert metrics_for_log(evaluate_examples(scored))["symbol_error_rate"] == best.metrics["symbol_error_rate"]
     own_network = load(tmp_path / "none").network
     with pytest.raises(RunError):
-        load_network(tmp_path / kind / "training.safetensors", own_network)
+        load_parameters(tmp_path / kind / "training.safetensors", own_network)
 
 
 def test_resuming_with_another_averaging_is_refused(tmp_path: Path) -> None:

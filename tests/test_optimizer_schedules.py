@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid.config.settings import TrainingConfig
-from pellucid.training.optimizer import learning_rate
+from pellucid.training.optimizer import scheduled_learning_rate
 
 MAX_RATE = 0.02
 SCHEDULES = sorted(get_args(get_type_hints(TrainingConfig)["lr_schedule"]))
@@ -20,7 +20,7 @@ def make_config(schedule: str, warmup: float) -> TrainingConfig:
 
 def relative_rate(schedule: str, warmup: float, progress: float, plateau_factor: float = 1.0) -> float:
     """Return the learning rate divided by its maximum."""
-    return learning_rate(make_config(schedule, warmup), progress, plateau_factor) / MAX_RATE
+    return scheduled_learning_rate(make_config(schedule, warmup), progress, plateau_factor) / MAX_RATE
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,16 @@ from pellucid.reporting.progress import (
     training_progress,
 )
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
-from pellucid.training.events import TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
-from pellucid.training.session import FileSaved, ModelBuilt, RunEvent
-from pellucid.training.training_data import FileRead
+from pellucid.training.events import (
+    FileRead,
+    FileSaved,
+    ModelBuilt,
+    RunEvent,
+    TrainingStarted,
+    TrainingStopped,
+    UpdateCompleted,
+    ValidationCompleted,
+)
 
 METRICS = {"exact_match": 12.5, "symbol_error_rate": 3.25, "symbol_accuracy": 90.0, "loss": 0.5}
 

@@ -27,8 +27,15 @@ from pellucid.data.examples import Example
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training import session as session_module
 from pellucid.training import training_data as reading
-from pellucid.training.events import TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
-from pellucid.training.session import ModelBuilt, RunEvent, train_run
+from pellucid.training.events import (
+    ModelBuilt,
+    RunEvent,
+    TrainingStarted,
+    TrainingStopped,
+    UpdateCompleted,
+    ValidationCompleted,
+)
+from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 
 Stop = Callable[[RunEvent], bool]

@@ -25,7 +25,8 @@ from pellucid.run_folder.log import append_log, cut_log, log_damage, read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import Progress
 from pellucid.run_folder.run_files import ENSEMBLE, load_run_config, member_folders
-from pellucid.training.session import FileSaved, ModelBuilt, train_run
+from pellucid.training.events import FileSaved, ModelBuilt
+from pellucid.training.session import train_run
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.inputs import find_validation_file, run_names
 

@@ -26,7 +26,7 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.model.memory import AttentionCache, DecoderState, NetworkOutput
 from pellucid.model.network import EncoderDecoder, shift_right
-from pellucid.training.scheduled_sampling import sample_symbols, sampling_probability, unroll_sampled
+from pellucid.training.scheduled_sampling import sample_symbols, scheduled_sampling_probability, unroll_sampled
 
 
 def schedule_config(kind: SamplingSchedule, end: float) -> TrainingConfig:
@@ -35,24 +35,25 @@ def schedule_config(kind: SamplingSchedule, end: float) -> TrainingConfig:
 
 @given(st.sampled_from(["linear", "exponential", "inverse-sigmoid"]), st.floats(0.01, 0.99))
 def test_every_schedule_rises_from_zero_to_its_final_probability(kind: SamplingSchedule, end: float) -> None:
-    probabilities = [sampling_probability(schedule_config(kind, end), step / 20) for step in range(21)]
+    probabilities = [scheduled_sampling_probability(schedule_config(kind, end), step / 20) for step in range(21)]
     assert probabilities[0] == 0 and probabilities[-1] == pytest.approx(end)
     assert all(one <= other for one, other in pairwise(probabilities))
 
 
 def test_the_schedules_equal_those_of_bengio_et_al() -> None:
     """Linear: half of the end value at half of training. Exponential: ε = kⁱ. Inverse sigmoid: k / (k + exp(i / k))."""
-    assert sampling_probability(schedule_config("linear", 0.5), 0.5) == 0.25
+    assert scheduled_sampling_probability(schedule_config("linear", 0.5), 0.5) == 0.25
     logarithms = [
-        math.log(1 - sampling_probability(schedule_config("exponential", 0.5), x)) for x in (0.0, 0.25, 0.5, 1.0)
+        math.log(1 - scheduled_sampling_probability(schedule_config("exponential", 0.5), x))
+        for x in (0.0, 0.25, 0.5, 1.0)
     ]
     assert logarithms == pytest.approx([x * math.log(0.5) for x in (0.0, 0.25, 0.5, 1.0)])
     k, steps = 100.0, 2 * 100.0 * math.log(100.0)
     teacher_forcing = [k / (k + math.exp(x * steps / k)) for x in (0.0, 0.3, 0.5, 1.0)]
     for x, probability in zip((0.3, 0.5), teacher_forcing[1:3], strict=True):
         expected = 0.9 * (teacher_forcing[0] - probability) / (teacher_forcing[0] - teacher_forcing[3])
-        assert sampling_probability(schedule_config("inverse-sigmoid", 0.9), x) == pytest.approx(expected)
-    assert sampling_probability(schedule_config("none", 0.9), 1.0) == 0
+        assert scheduled_sampling_probability(schedule_config("inverse-sigmoid", 0.9), x) == pytest.approx(expected)
+    assert scheduled_sampling_probability(schedule_config("none", 0.9), 1.0) == 0
 
 
 def test_symbols_are_sampled_by_probability_and_special_ones_never() -> None:

@@ -40,9 +40,9 @@ from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training import session
-from pellucid.training.events import TrainingStarted, TrainingStopped, UpdateCompleted
-from pellucid.training.session import FileSaved, ModelBuilt, train_run
-from pellucid.training.training_data import FileRead, TrainingFiles
+from pellucid.training.events import FileRead, FileSaved, ModelBuilt, TrainingStarted, TrainingStopped, UpdateCompleted
+from pellucid.training.session import train_run
+from pellucid.training.training_data import TrainingFiles
 
 
 def training_error(files: TrainingFiles, folder: Path, config: Config, kind: type[Exception] = RunError) -> str:

@@ -23,7 +23,7 @@ from pellucid.decoding import preprocessing, streaming
 from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import SearchRequest, split_into_batches
+from pellucid.decoding.preprocessing import ChunkLimits, split_into_batches
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk, chunked, decode_chunks, max_chunk_sources
 from pellucid.decoding.trace import Trace
@@ -108,14 +108,14 @@ def test_chunks_are_smaller_for_long_sources_and_many_outputs(operation: str, mo
 
 
 def test_a_batch_has_fewer_long_sources_than_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths, request = np.array([5, 1, 20, 3, 300, 5]), SearchRequest(2, 1, NO_CONSTRAINTS)
+    lengths, limits = np.array([5, 1, 20, 3, 300, 5]), ChunkLimits(2, 1, NO_CONSTRAINTS)
     rows = [1, 3, 0, 5, 2, 4]
-    assert [*split_into_batches(rows, lengths, request, 4)] == [[1, 3, 0, 5], [2, 4]]
+    assert [*split_into_batches(rows, lengths, limits, 4)] == [[1, 3, 0, 5], [2, 4]]
     monkeypatch.setattr(preprocessing, "MAX_BATCH_POSITIONS", 40)
-    assert [*split_into_batches(rows, lengths, request, 4)] == [[1, 3, 0, 5], [2], [4]]
+    assert [*split_into_batches(rows, lengths, limits, 4)] == [[1, 3, 0, 5], [2], [4]]
     monkeypatch.setattr(preprocessing, "MAX_BATCH_POSITIONS", 1)
-    assert [*split_into_batches(rows, lengths, request, 4)] == [[row] for row in rows]
-    assert [*split_into_batches([], lengths, request, 4)] == []
+    assert [*split_into_batches(rows, lengths, limits, 4)] == [[row] for row in rows]
+    assert [*split_into_batches([], lengths, limits, 4)] == []
 
 
 def test_recorded_steps_take_no_extra_memory() -> None:

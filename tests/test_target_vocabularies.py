@@ -60,7 +60,7 @@ def test_each_task_has_its_encoding(
     """The second pair has a symbol outside the vocabulary, which only the last encoding copies."""
     vocabularies, tokenizers = learn_task_vocabularies(config, [Example("ab", "2")]), build_tokenizers(config.data)
     pairs = [Example("ab", "2"), Example("az", target)]
-    encoded = get_task(config.task).convert_examples_to_ids(pairs, tokenizers, vocabularies, config)
+    encoded = get_task(config.task).encode_examples(pairs, tokenizers, vocabularies, config)
     assert list_ids(encoded) == list_ids(encode(pairs, tokenizers, vocabularies))
     others = {encode_labels, encode_examples, encode_extended} - {encode}
     assert all(list_ids(encoded) != list_ids(other(pairs, tokenizers, vocabularies)) for other in others)

@@ -27,9 +27,9 @@ from pellucid.errors import RunError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training import training_data as reading
-from pellucid.training.events import TrainingStarted, UpdateCompleted
-from pellucid.training.session import RunEvent, train_run
-from pellucid.training.training_data import FileRead, TrainingFiles, encode_training_data, read_files, save_corpus
+from pellucid.training.events import FileRead, RunEvent, TrainingStarted, UpdateCompleted
+from pellucid.training.session import train_run
+from pellucid.training.training_data import TrainingFiles, encode_training_data, read_files, save_corpus
 
 CONFIG = make_small_config({"epochs": 2}, data={"on_bad_line": "skip"})
 DATA = CONFIG.data

@@ -24,7 +24,7 @@ from pellucid.decoding.derived_traces import outputs_to_top_mass
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
-from pellucid.decoding.preprocessing import SearchRequest
+from pellucid.decoding.preprocessing import ChunkLimits
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.transducer import Transducer
@@ -72,10 +72,8 @@ def test_long_nbest_lists_use_small_batches(monkeypatch: pytest.MonkeyPatch) -> 
     whole = PLAIN.nbest(texts, 30)
     monkeypatch.setattr(reading, "MAX_HYPOTHESES", 60)
     assert (
-        SearchRequest(30, 30, NO_CONSTRAINTS).batch_size(128) == 2
-        and SearchRequest(61, 1, NO_CONSTRAINTS).batch_size(128)
-        == SearchRequest(90, 1, NO_CONSTRAINTS).batch_size(9)
-        == 1
+        ChunkLimits(30, 30, NO_CONSTRAINTS).batch_size(128) == 2
+        and ChunkLimits(61, 1, NO_CONSTRAINTS).batch_size(128) == ChunkLimits(90, 1, NO_CONSTRAINTS).batch_size(9) == 1
     )
     for one, two in zip(whole, PLAIN.nbest(texts, 30), strict=True):
         for trace, again in zip(one, two, strict=True):

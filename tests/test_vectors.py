@@ -19,7 +19,7 @@ from pellucid.errors import ConfigError, DataError
 from pellucid.files import write_text
 from pellucid.model.network import require_encoder_decoder
 from pellucid.run_folder.predictor_loader import load
-from pellucid.training.session import ModelBuilt
+from pellucid.training.events import ModelBuilt
 
 SYMBOLS = make_vocabulary(["a", "é", " ", "two words", "7"])
 

@@ -20,7 +20,8 @@ from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
 from pellucid.recipes.jobs import progress_callback
 from pellucid.recipes.recipe import RecipeRequest
-from pellucid.training.session import RunEvent, train_run
+from pellucid.training.events import RunEvent
+from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 from pellucid.worker_pool import ProgressCallback
 

@@ -12,7 +12,7 @@ of other threads counts for the current stage: batches prepared by a prefetching
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -34,7 +34,7 @@ from pellucid.bench.results import (
     time_steps,
 )
 from pellucid.bench.roofline import MILLI, StepShape, compute_floor, measure_rates, search_work, training_work
-from pellucid.data.batch_loaders import BatchLoader
+from pellucid.data.batch_loaders import LoadedBatch
 from pellucid.data.corpus import EncodedCorpus, ReadingReport, map_corpus, write_corpus
 from pellucid.data.encoding import EncodedExamples, encode_examples
 from pellucid.data.examples import Example, read_examples
@@ -420,12 +420,13 @@ def _attach_loader(state: TrainingState, clock: StageClock) -> None:
             setattr(state, name, clock.time_function(BATCHING, WAITING, getattr(state, name)))
     build_loader = state.batch_loader
 
-    def _build_timed_loader(plan: list[ndarray]) -> BatchLoader:
-        loader = build_loader(plan)
-        setattr(loader, "next", clock.time_function(WAITING, OTHER, loader.next))  # noqa: B010 (of this object only)
-        return loader
+    def _time_batches(plan: list[ndarray]) -> Generator[LoadedBatch]:
+        with closing(build_loader(plan)) as loader:
+            load_next = clock.time_function(WAITING, OTHER, lambda: next(loader, None))
+            while (batch := load_next()) is not None:
+                yield batch
 
-    setattr(state, "batch_loader", _build_timed_loader)  # noqa: B010 (as above)
+    setattr(state, "batch_loader", _time_batches)  # noqa: B010 (replaces the method of this object only)
 
 
 def _leave_encoder(clock: StageClock, states: Tensor) -> None:

@@ -28,7 +28,7 @@ from pellucid.data.examples import (
     read_examples,
     read_grouped_examples,
 )
-from pellucid.data.headers import config_for_file, header_note
+from pellucid.data.headers import header_note, with_header
 from pellucid.data.readers import BadLine, column_number, has_known_suffix
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
@@ -253,7 +253,7 @@ def _data_config(trained: DataConfig, file: Path, options: AssessmentOptions) ->
     format = options.input_format
     if format == "auto" and not has_known_suffix(file):
         format = trained.input_format
-    file_config = config_for_file(trained, options.search.header)
+    file_config = with_header(trained, options.search.header)
     return msgspec.structs.replace(file_config, on_bad_line=options.search.on_bad_line, input_format=format)
 
 

@@ -16,7 +16,7 @@ from pellucid.cli.messages import print_message
 from pellucid.cli.sources import check_path_order, standard_input
 from pellucid.config.settings import DataConfig, Device, Header, Limit
 from pellucid.data.examples import STANDARD_INPUT, Example, InputFormat, parse_sources, read_sources
-from pellucid.data.headers import config_for_file
+from pellucid.data.headers import with_header
 from pellucid.data.readers import BadLine
 from pellucid.error_messages import describe_suffix
 from pellucid.errors import DataError, InputError
@@ -226,7 +226,7 @@ def _read_examples(args: LookArguments, model: "ViewedRun", served: bool) -> "li
 
 def _data_config(args: LookArguments, trained: DataConfig) -> DataConfig:
     """Return the data configuration of FILE; without FILE, that of training."""
-    return trained if args.file is None else config_for_file(trained, args.header)
+    return trained if args.file is None else with_header(trained, args.header)
 
 
 def _print_traces(args: LookArguments) -> None:

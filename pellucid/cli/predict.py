@@ -1,7 +1,7 @@
 """Subcommand predict: pellucid predict RUN [RUN ...] [FILE|-] [--output-format text|tsv|jsonl]"""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.prefix_file import PrefixFile
 from pellucid.cli.search_flags import (
     FloatFlag,
     MoreRuns,
@@ -16,6 +17,7 @@ from pellucid.cli.search_flags import (
     RunFolder,
     SearchFlags,
     apply_search_flags,
+    check_decoding,
     check_nbest,
     decode_nbest,
     decode_samples,
@@ -25,7 +27,6 @@ from pellucid.cli.search_flags import (
 from pellucid.cli.sources import (
     DecodingNotes,
     InputLine,
-    PrefixFile,
     escape_text,
     first_bad_line,
     read_chunks,
@@ -40,11 +41,10 @@ from pellucid.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
+    from pellucid.decoding.sampling import SamplingConfig
 
 OutputFormat = Literal["text", "tsv", "jsonl"]
 SymbolFlags = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SYMBOL")]
-ExamplesDecoder = Callable[[list[Example], int, list[str] | None], list[list[Trace]]]
-"""Decodes the examples of a chunk of lines: (examples, index of the first in the input, prefixes) -> their outputs."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,10 @@ def main(arguments: list[str]) -> int:
     runs, file = split_paths(args.run, args.more, "predict")
     predictor = _configure_predictor(load(runs[0] if len(runs) == 1 else runs, args.device), args)
     use_threads(predictor.config.threads)
-    decode_examples, has_several = _examples_decoder(predictor, args), _has_several_outputs(args)
+    sampling, has_several = _check_arguments(predictor, args), _has_several_outputs(args)
     prefixes = None if args.prefixes is None else PrefixFile(args.prefixes, predictor)
-    decode_examples([], 0, None if prefixes is None else [])  # refuses wrong options before standard input is read
+    nbest = _list_length(predictor, args) if has_several else 1
+    check_decoding(predictor, sampling, nbest, prefixes is not None)  # before standard input is read
     notes, data = DecodingNotes(args.require), predictor.config.data
     line_number = num_decoded = 0  # lines, and the sources among them
     num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
@@ -119,7 +120,7 @@ def main(arguments: list[str]) -> int:
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
         examples = [item for item in chunk[:bad_index] if isinstance(item, Example)]
         chunk_prefixes = None if prefixes is None else _take_prefixes(chunk[:bad_index], prefixes)
-        outputs = iter(decode_examples(examples, num_decoded, chunk_prefixes))
+        outputs = iter(_decode(predictor, args, sampling, examples, num_decoded, chunk_prefixes))
         num_decoded += len(examples)
         for item in chunk[:bad_index]:
             traces = next(outputs) if isinstance(item, Example) else []
@@ -160,28 +161,42 @@ def _configure_predictor(predictor: "Predictor", args: PredictArguments) -> "Pre
     return predictor.with_options(DecodingOptions(args.prefix, args.forbid, args.require, lexicon, args.lattice))
 
 
-def _examples_decoder(predictor: "Predictor", args: PredictArguments) -> ExamplesDecoder:
-    """Return the decoding function; `ConfigError` for contradictory options.
+def _list_length(predictor: "Predictor", args: PredictArguments) -> int:
+    """Return the maximum length of an n-best list: --nbest, or else the beam size."""
+    beam_size = predictor.config.search.beam_size if predictor.autoregressive else 1
+    return beam_size if args.nbest is None else args.nbest
 
-    It calls `Predictor.trace` for the best outputs, `Predictor.hypotheses` for n-best lists, or `Predictor.samples`.
-    """
+
+def _decode(
+    predictor: "Predictor",
+    args: PredictArguments,
+    sampling: "SamplingConfig | None",
+    examples: Sequence[Example],
+    first: int,
+    prefixes: Sequence[str] | None,
+) -> list[list[Trace]]:
+    """Return the outputs of each example of a chunk; `first` is the number of sources before it, for sampling."""
+    if sampling is not None:
+        return decode_samples(predictor, examples, sampling, first, prefixes)
+    if not _has_several_outputs(args):
+        return [[trace] for trace in predictor.trace(examples, prefixes)]
+    top_mass = 1.0 if args.top_mass is None else args.top_mass
+    return decode_nbest(predictor, examples, _list_length(predictor, args), top_mass, prefixes)
+
+
+def _check_arguments(predictor: "Predictor", args: PredictArguments) -> "SamplingConfig | None":
+    """Return the settings of sampling, None for a search; `ConfigError` for options that contradict each other."""
     sampling = sampling_config(args)
-    _check_arguments(args)
+    _check_ranges(args)
     if args.lattice and (args.output_format != "jsonl" or sampling is not None):
         raise ConfigError("--lattice requires --output-format jsonl and cannot be combined with --sample")
-    if sampling is not None:
-        return lambda examples, first, prefixes: decode_samples(predictor, examples, sampling, first, prefixes)
-    beam_size = predictor.config.search.beam_size if predictor.autoregressive else 1
-    if not _has_several_outputs(args):
-        return lambda examples, first, prefixes: [[trace] for trace in predictor.trace(examples, prefixes)]
-    if args.nbest is None and beam_size == 1:
+    has_list = sampling is None and _has_several_outputs(args)
+    if has_list and args.nbest is None and _list_length(predictor, args) == 1:
         raise ConfigError("--top-mass selects from several outputs: it requires --nbest, or a larger --beam-size")
-    count = beam_size if args.nbest is None else args.nbest
-    top_mass = 1.0 if args.top_mass is None else args.top_mass
-    return lambda examples, first, prefixes: decode_nbest(predictor, examples, count, top_mass, prefixes)
+    return sampling
 
 
-def _check_arguments(args: PredictArguments) -> None:
+def _check_ranges(args: PredictArguments) -> None:
     """Raise `ConfigError` for numbers out of range and for two kinds of prefix."""
     check_nbest(args)
     if args.top_mass is not None and not 0 < args.top_mass <= 1:

@@ -184,6 +184,26 @@ def decode_samples(
         return predictor.samples(examples, sampling, first, prefixes)
 
 
+def check_decoding(predictor: "Predictor", sampling: "SamplingConfig | None", nbest: int, own_prefixes: bool) -> None:
+    """Refuse options of decoding that fit no source, before the first source is read.
+
+    Args:
+        predictor: Predictor.
+        sampling: Settings of sampling; None for a search.
+        nbest: Maximum number of outputs per source of a search.
+        own_prefixes: True if each output has its own prefix, in place of that of the predictor's options.
+
+    Raises:
+        InputError: As in `Predictor.check_search` or `Predictor.check_sampling`; the message names the flag.
+    """
+    if sampling is None:
+        with _named_by_flag("count", "--nbest"):
+            predictor.check_search(nbest, own_prefixes)
+    else:
+        with _named_by_flag("samples", "--sample"):
+            predictor.check_sampling(own_prefixes)
+
+
 @contextmanager
 def _named_by_flag(name: str, flag: str) -> Iterator[None]:
     """Name the flag in a `ConfigError` that begins with the name of an argument or method."""

@@ -1,4 +1,4 @@
-"""Input of the subcommands that decode: chunks of lines, files of target prefixes, and notes on the input afterwards.
+"""Input of the subcommands that decode: chunks of lines, and notes on the input afterwards.
 
 Also the paths of run folders and texts for the terminal, which other subcommands use as well.
 """
@@ -8,96 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from pellucid.cli.messages import print_message
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import STANDARD_INPUT, Example, InputFormat, check_first_line
-from pellucid.data.headers import config_for_file
-from pellucid.data.lines import LineStream, RecordError, line_text, read_lines
+from pellucid.data.headers import with_header
+from pellucid.data.lines import LineStream
 from pellucid.data.readers import BadLine
 from pellucid.decoding.streaming import ChunkCounter, chunked, count_characters
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
-
-if TYPE_CHECKING:
-    from pellucid.decoding.predictor import Predictor
-
-
-class PrefixFile:
-    """File of target prefixes (predict --prefixes): line i is the prefix for input line i."""
-
-    def __init__(self, path: Path, predictor: "Predictor") -> None:
-        """Read and check all prefixes. Those of a model that copies depend on the source and are checked in decoding.
-
-        Args:
-            path: File of prefixes, one per line.
-            predictor: Predictor whose options, vocabulary and maximum length the prefixes must fit.
-
-        Raises:
-            DataError: The file or a line cannot be read.
-            InputError: No output can have a prefix; the message names the line.
-        """
-        self.path = path
-        self.texts = [_decode_line(line, path, number) for number, line in enumerate(read_lines(path), 1)]
-        self.num_used = 0
-        first = {text: number for number, text in reversed(list(enumerate(self.texts, 1)))}
-        for text, number in first.items():
-            _check_prefix(text, predictor, f"{path}:{number}")
-
-    def next_prefixes(self, count: int) -> list[str]:
-        """Return the prefixes of the next input lines, and advance behind them.
-
-        Args:
-            count: Number of input lines.
-
-        Returns:
-            One prefix per input line.
-
-        Raises:
-            DataError: The file has fewer lines.
-        """
-        prefixes = self.texts[self.num_used : self.num_used + count]
-        self.num_used += len(prefixes)
-        if len(prefixes) < count:
-            raise DataError(
-                f"{self.path} ends after {self.num_used} lines: input line {self.num_used + 1} has no prefix"
-            )
-        return prefixes
-
-    def check_exhausted(self) -> None:
-        """Raise `DataError` if prefixes remain after the last source."""
-        if self.num_used < len(self.texts):
-            raise DataError(
-                f"{self.path}:{self.num_used + 1}: there is no input line {self.num_used + 1} for this prefix"
-            )
-
-
-def _decode_line(line: bytes, path: Path, number: int) -> str:
-    """Return a line as text; `DataError` if it is not valid."""
-    try:
-        return line_text(line)
-    except RecordError as error:
-        raise DataError(f"{path}:{number}: {error}") from error
-
-
-def _check_prefix(text: str, predictor: "Predictor", location: str) -> None:
-    """Raise `InputError` with its location for a prefix that the options or the model exclude."""
-    from pellucid.decoding.options import build_constraints
-
-    target = predictor.vocabularies.target
-    if predictor.config.decoder.pointer_generator:
-        return  # the source determines what can be copied
-    try:
-        constraints = build_constraints(predictor.options, [text], predictor.tokenizers.target, target)
-    except InputError as error:
-        raise type(error)(f"{location}: {error}") from error
-    if constraints.min_length(0) > predictor.max_length:
-        raise InputError(
-            f"{location}: the prefix and the required symbols take {constraints.min_length(0)} symbols, but "
-            f"search.max_length is {predictor.max_length}"
-        )
-
 
 MAX_LISTED = 5
 """Maximum number of bad lines and of unknown symbols that are listed."""
@@ -113,6 +34,80 @@ FileReader = Callable[[Path, DataConfig, InputFormat], Iterator[InputLine]]
 """Function that reads a file (`read_sources`, `read_pairs`)."""
 StreamParser = Callable[[Iterable[bytes], str, DataConfig, InputFormat], Iterator[InputLine]]
 """Function that parses lines (`parse_sources`, `parse_pairs`)."""
+
+
+def read_chunks(
+    file: Path,
+    run_data: DataConfig,
+    input_format: InputFormat,
+    read_file: FileReader,
+    parse_stream: StreamParser,
+    outputs: int = 1,
+) -> Iterator[list[InputLine]]:
+    """Yield the input in chunks of suitable size for decoding. Notes on the first line are printed on standard error.
+
+    A chunk of standard input ends where no further line has arrived, so that each line can be answered at once.
+
+    Args:
+        file: Input file, or "-" for standard input.
+        run_data: Data settings of the run.
+        input_format: Format, header and maximum number of columns of the input.
+        read_file: Function that reads a file.
+        parse_stream: Function that parses the lines of a stream.
+        outputs: Number of outputs per source; more of them make smaller chunks.
+
+    Yields:
+        Lists of examples and bad lines, in order.
+
+    Raises:
+        DataError: The input cannot be read, its header lacks a configured column, or standard input is closed.
+        HeaderError: The first line looks like a header, and the user has not said whether it is one.
+        ConfigError: A column is selected by name, but the input has no header.
+    """
+    data = with_header(run_data, input_format.header)
+    input_format = input_format._replace(report=_report_first_line)
+    if str(file) != "-":
+        for number, chunk in enumerate(chunked(read_file(file, data, input_format), outputs, _characters)):
+            if not number:
+                _report_first_line(check_first_line(chunk, file, data, input_format))
+            yield chunk
+        return
+    stream = standard_input()
+    chunk, counter, first = list[InputLine](), ChunkCounter(outputs), not sys.stdin.isatty()
+    for item in parse_stream(stream, STANDARD_INPUT, data, input_format):
+        chunk.append(item)
+        if counter.add(_characters(item)) or not stream.arrived_lines:
+            if first:
+                _report_first_line(check_first_line(chunk, None, data, input_format))
+            yield chunk
+            chunk, counter, first = [], ChunkCounter(outputs), False
+    if chunk:
+        yield chunk
+
+
+def standard_input() -> LineStream:
+    """Return the lines of standard input.
+
+    Returns:
+        Iterable of the lines, each available as it arrives.
+
+    Raises:
+        DataError: Standard input is closed.
+    """
+    if sys.stdin is None:
+        raise DataError("standard input is closed: give a file of sources")
+    return LineStream(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
+
+
+def _report_first_line(note: str) -> None:
+    """Print a note about the first line, if there is one."""
+    if note:
+        print_message(f"note: {note}")
+
+
+def _characters(item: InputLine) -> int:
+    """Return the number of characters of an example; 0 for a bad line."""
+    return count_characters(item) if isinstance(item, Example) else 0
 
 
 def is_run(path: Path) -> bool:
@@ -161,80 +156,6 @@ def split_paths(first: Path, others: Sequence[Path], verb: str) -> tuple[list[Pa
     if others and not is_run(others[-1]):
         return [first, *others[:-1]], others[-1]
     return [first, *others], Path("-")
-
-
-def standard_input() -> LineStream:
-    """Return the lines of standard input.
-
-    Returns:
-        Iterable of the lines, each available as it arrives.
-
-    Raises:
-        DataError: Standard input is closed.
-    """
-    if sys.stdin is None:
-        raise DataError("standard input is closed: give a file of sources")
-    return LineStream(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
-
-
-def read_chunks(
-    file: Path,
-    trained: DataConfig,
-    input_format: InputFormat,
-    read_file: FileReader,
-    parse_stream: StreamParser,
-    outputs: int = 1,
-) -> Iterator[list[InputLine]]:
-    """Yield the input in chunks of suitable size for decoding. Notes on the first line are printed on standard error.
-
-    A chunk of standard input ends where no further line has arrived, so that each line can be answered at once.
-
-    Args:
-        file: Input file, or "-" for standard input.
-        trained: Data settings of the run.
-        input_format: Format, header and maximum number of columns of the input.
-        read_file: Function that reads a file.
-        parse_stream: Function that parses the lines of a stream.
-        outputs: Number of outputs per source; more of them make smaller chunks.
-
-    Yields:
-        Lists of examples and bad lines, in order.
-
-    Raises:
-        DataError: The input cannot be read, its header lacks a configured column, or standard input is closed.
-        HeaderError: The first line looks like a header, and the user has not said whether it is one.
-        ConfigError: A column is selected by name, but the input has no header.
-    """
-    data = config_for_file(trained, input_format.header)
-    input_format = input_format._replace(report=_report_first_line)
-    if str(file) != "-":
-        for number, chunk in enumerate(chunked(read_file(file, data, input_format), outputs, _characters)):
-            if not number:
-                _report_first_line(check_first_line(chunk, file, data, input_format))
-            yield chunk
-        return
-    stream = standard_input()
-    chunk, counter, first = list[InputLine](), ChunkCounter(outputs), not sys.stdin.isatty()
-    for item in parse_stream(stream, STANDARD_INPUT, data, input_format):
-        chunk.append(item)
-        if counter.add(_characters(item)) or not stream.arrived_lines:
-            if first:
-                _report_first_line(check_first_line(chunk, None, data, input_format))
-            yield chunk
-            chunk, counter, first = [], ChunkCounter(outputs), False
-    if chunk:
-        yield chunk
-
-
-def _report_first_line(note: str) -> None:
-    """Print a note about the first line, if there is one."""
-    if note:
-        print_message(f"note: {note}")
-
-
-def _characters(item: InputLine) -> int:
-    """Return the number of characters of an example; 0 for a bad line."""
-    return count_characters(item) if isinstance(item, Example) else 0
 
 
 def first_bad_line(items: Sequence[InputLine]) -> int | None:

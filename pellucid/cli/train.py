@@ -60,10 +60,10 @@ def main(arguments: list[str]) -> int:
     reject_unused(config)
     if args.jobs and not args.ensemble:
         raise ConfigError("--jobs requires --ensemble")
-    return _train_ensemble(args, config) if args.ensemble else _train_run(args, config)
+    return _train_ensemble(args, config) if args.ensemble else _train_single(args, config)
 
 
-def _train_run(args: TrainArguments, config: Config) -> int:
+def _train_single(args: TrainArguments, config: Config) -> int:
     """Train a single run."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.reporting.progress import training_progress

@@ -1,7 +1,7 @@
-"""Batch loaders: prepare the batches of a training in order, synchronously or one batch ahead."""
+"""Batch loaders: generators of the batches of a training, each prepared when it is requested or one batch ahead."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class LoadedBatch(NamedTuple):
 
 def iterate_batches(
     plans: Iterable[EpochBatches], start: int, load_batch: Callable[[ndarray], Batch]
-) -> Iterator[LoadedBatch]:
+) -> Generator[LoadedBatch]:
     """Yield the batches of all epochs in order; each is prepared when it is requested.
 
     Args:
@@ -38,51 +38,19 @@ def iterate_batches(
         start = 0
 
 
-class SynchronousLoader:
-    """Loader that prepares each batch when it is requested, in the calling thread."""
+def prefetch(batches: Iterator[LoadedBatch]) -> Generator[LoadedBatch]:
+    """Yield batches; while one is used, the next is prepared in a background thread.
 
-    def __init__(self, batches: Iterator[LoadedBatch]) -> None:
-        """Store the iterator of batches.
+    Closing the generator waits for the batch in preparation, and stops the thread.
 
-        Args:
-            batches: Iterator that prepares each batch.
-        """
-        self.batches = batches
+    Args:
+        batches: Iterator that prepares each batch; it runs in the thread, from the first request on.
 
-    def next(self) -> LoadedBatch:
-        """Prepare and return the next batch; raise `StopIteration` after the last, or the error of its preparation."""
-        return next(self.batches)
-
-    def close(self) -> None:
-        """Do nothing: there is no thread to stop."""
-
-
-class PrefetchLoader:
-    """Loader that prepares the next batch in a background thread while the current one is used."""
-
-    def __init__(self, batches: Iterator[LoadedBatch]) -> None:
-        """Start the thread and the preparation of the first batch.
-
-        Args:
-            batches: Iterator that prepares each batch; it runs in the thread.
-        """
-        self.batches = batches
-        self.worker = ThreadPoolExecutor(1, thread_name_prefix="pellucid-ahead")
-        self.next_batch: Future[LoadedBatch] = self._prepare_next()
-
-    def next(self) -> LoadedBatch:
-        """Return the next batch; raise `StopIteration` after the last, or the error of its preparation."""
-        batch = self.next_batch.result()
-        self.next_batch = self._prepare_next()
-        return batch
-
-    def close(self) -> None:
-        """Wait for the batch in preparation and stop the thread."""
-        self.worker.shutdown(cancel_futures=True)
-
-    def _prepare_next(self) -> Future[LoadedBatch]:
-        """Start the preparation of the next batch."""
-        return self.worker.submit(next, self.batches)
-
-
-BatchLoader = SynchronousLoader | PrefetchLoader
+    Yields:
+        The batches in order. An error of the preparation is raised where its batch would be yielded.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="pellucid-ahead") as worker:
+        next_batch = worker.submit(next, batches, None)
+        while (batch := next_batch.result()) is not None:
+            next_batch = worker.submit(next, batches, None)
+            yield batch

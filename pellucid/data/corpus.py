@@ -42,8 +42,8 @@ class EncodedCorpus(NamedTuple):
 
     key: str
     """Fingerprint of the files and settings; "" if the corpus cannot be used again."""
-    found: ReadingReport
-    """What was found while the files were read."""
+    report: ReadingReport
+    """Bad, blank and shared lines of the files."""
     vocabularies: Vocabularies
     encoded: EncodedExamples
 

@@ -33,76 +33,12 @@ from pellucid.data.readers import (
 from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
 from pellucid.errors import BadLineError, ConfigError, DataError, parse_whole_number, quote
 
-
-def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataConfig) -> str:
-    """Return why a pair is invalid, or "" if it is valid.
-
-    Both sides need 1 to `max_length` symbols; a position must exist in the source; with `aligned`, the numbers of
-    symbols must be equal and a tag must be scored.
-
-    Args:
-        source: The source.
-        target: The target.
-        tokenizers: The tokenizers of the configuration.
-        config: The data settings.
-    """
-    max_length = config.max_sequence_length
-    reason = length_error("source", source, tokenizers.source, max_length)
-    reason = reason or length_error("target", target, tokenizers.target, max_length)
-    if reason:
-        return reason
-    if tokenizers.target.kind == "position":
-        return _position_error(target, tokenizers.source.count(source))
-    return _alignment_error(source, target, tokenizers) if config.aligned else ""
-
-
-def length_error(side: str, text: str, tokenizer: Tokenizer, max_length: int, min_length: int = 1) -> str:
-    """Return why the length of a text is invalid, or "" if it is valid.
-
-    Args:
-        side: Name of the column, for the message: "source" or "target".
-        text: The text.
-        tokenizer: The tokenizer of the column.
-        max_length: Maximum number of symbols.
-        min_length: Minimum number of symbols; 1 by default.
-    """
-    # Normalization at most quadruples the length, and a text has at most as many symbols as characters plus one.
-    if 4 * len(text) < max_length and text.strip():
-        return ""
-    count = tokenizer.count(text)
-    if count < min_length:
-        return f"the {side} is empty"
-    if count > max_length:
-        lines = text.count("\n") + 1
-        line_note = f" (it spans {lines} lines: is a quote missing?)" if lines > 1 else ""
-        return f"the {side} has {count} symbols{line_note}, more than data.max_sequence_length = {max_length}"
-    return ""
-
-
-def _position_error(target: str, positions: int) -> str:
-    """Return why a target is not a source position, or "" if it is one."""
-    number = parse_whole_number(target)
-    if number is not None and number <= positions and str(number) == target and number:
-        return ""
-    return f"the target is not a source position: expected a number from 1 to {positions}, got {quote(target)}"
-
-
-def _alignment_error(source: str, target: str, tokenizers: Tokenizers) -> str:
-    """Return why source and target symbols do not correspond one to one, or "" if they do."""
-    num_source_symbols, target_symbols = len(tokenizers.source.split(source)), tokenizers.target.split(target)
-    if num_source_symbols != len(target_symbols):
-        return (
-            f"the source has {num_source_symbols} symbols and the target has {len(target_symbols)}: data.aligned needs "
-            f"equal numbers"
-        )
-    ignored_tag = tokenizers.target.ignored_tag
-    if ignored_tag and all(symbol == ignored_tag for symbol in target_symbols):
-        return f"no symbol of the target is scored: all equal data.ignored_tag = {quote(ignored_tag)}"
-    return ""
-
-
 PAIR_ROLES = ("source", "target", "features")
 SKIP_HINT = 'data.on_bad_line = "skip" skips and counts such lines'
+STANDARD_INPUT = "standard input"
+"""Name of the standard input in messages."""
+Lines = Annotated[Iterable[bytes], UNCHECKED]
+"""Lines with their line ends, which are checked one at a time as they are read."""
 
 
 class Example(NamedTuple):
@@ -125,6 +61,23 @@ class ExampleFile(NamedTuple):
     bad: list[BadLine]
     """Bad lines, which were skipped."""
     blank: int
+
+
+class InputFormat(NamedTuple):
+    """Format of an input of predict, score or look, as far as it differs from the training file."""
+
+    format: Format = "auto"
+    """File format; "auto" uses the file name, else the format of the training file."""
+    header: Header = "auto"
+    """Whether the first line names the columns; "auto": as in the training file."""
+    columns: int = 0
+    """Number of columns of the training file, the maximum for a line of an input without header; 0 for no maximum."""
+    report: Callable[[str], None] | None = None
+    """Function that receives notes about the first line; None for no notes."""
+
+
+FILE_FORMAT, STREAM_FORMAT = InputFormat(), InputFormat(header=False)
+"""Default formats of files, and of lines from a stream, which have no header."""
 
 
 @check_arguments
@@ -260,27 +213,6 @@ def read_grouped_examples(path: str | Path, config: DataConfig, group: str) -> t
     groups: dict[int, str] = {}
     reading = _read_pairs(path, config, columns, groups)
     return reading, [groups[line] for line in reading.lines]
-
-
-class InputFormat(NamedTuple):
-    """Format of an input of predict, score or look, as far as it differs from the training file."""
-
-    format: Format = "auto"
-    """File format; "auto" uses the file name, else the format of the training file."""
-    header: Header = "auto"
-    """Whether the first line names the columns; "auto": as in the training file."""
-    columns: int = 0
-    """Number of columns of the training file, the maximum for a line of an input without header; 0 for no maximum."""
-    report: Callable[[str], None] | None = None
-    """Function that receives notes about the first line; None for no notes."""
-
-
-Lines = Annotated[Iterable[bytes], UNCHECKED]
-"""Lines with their line ends, which are checked one at a time as they are read."""
-STANDARD_INPUT = "standard input"
-"""Name of the standard input in messages."""
-FILE_FORMAT, STREAM_FORMAT = InputFormat(), InputFormat(header=False)
-"""Default formats of files, and of lines from a stream, which have no header."""
 
 
 @check_arguments
@@ -590,3 +522,70 @@ def _no_example_message(reading: ExampleFile, name: str, location: str) -> str:
     if reading.blank:
         return f"{name} contains no example: all its lines are blank ({reading.blank})"
     return f"{name} contains no example: it is empty{location}"
+
+
+def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataConfig) -> str:
+    """Return why a pair is invalid, or "" if it is valid.
+
+    Both sides need 1 to `max_length` symbols; a position must exist in the source; with `aligned`, the numbers of
+    symbols must be equal and a tag must be scored.
+
+    Args:
+        source: The source.
+        target: The target.
+        tokenizers: The tokenizers of the configuration.
+        config: The data settings.
+    """
+    max_length = config.max_sequence_length
+    reason = length_error("source", source, tokenizers.source, max_length)
+    reason = reason or length_error("target", target, tokenizers.target, max_length)
+    if reason:
+        return reason
+    if tokenizers.target.kind == "position":
+        return _position_error(target, tokenizers.source.count(source))
+    return _alignment_error(source, target, tokenizers) if config.aligned else ""
+
+
+def length_error(side: str, text: str, tokenizer: Tokenizer, max_length: int, min_length: int = 1) -> str:
+    """Return why the length of a text is invalid, or "" if it is valid.
+
+    Args:
+        side: Name of the column, for the message: "source" or "target".
+        text: The text.
+        tokenizer: The tokenizer of the column.
+        max_length: Maximum number of symbols.
+        min_length: Minimum number of symbols; 1 by default.
+    """
+    # Normalization at most quadruples the length, and a text has at most as many symbols as characters plus one.
+    if 4 * len(text) < max_length and text.strip():
+        return ""
+    count = tokenizer.count(text)
+    if count < min_length:
+        return f"the {side} is empty"
+    if count > max_length:
+        lines = text.count("\n") + 1
+        line_note = f" (it spans {lines} lines: is a quote missing?)" if lines > 1 else ""
+        return f"the {side} has {count} symbols{line_note}, more than data.max_sequence_length = {max_length}"
+    return ""
+
+
+def _position_error(target: str, positions: int) -> str:
+    """Return why a target is not a source position, or "" if it is one."""
+    number = parse_whole_number(target)
+    if number is not None and number <= positions and str(number) == target and number:
+        return ""
+    return f"the target is not a source position: expected a number from 1 to {positions}, got {quote(target)}"
+
+
+def _alignment_error(source: str, target: str, tokenizers: Tokenizers) -> str:
+    """Return why source and target symbols do not correspond one to one, or "" if they do."""
+    num_source_symbols, target_symbols = len(tokenizers.source.split(source)), tokenizers.target.split(target)
+    if num_source_symbols != len(target_symbols):
+        return (
+            f"the source has {num_source_symbols} symbols and the target has {len(target_symbols)}: data.aligned needs "
+            f"equal numbers"
+        )
+    ignored_tag = tokenizers.target.ignored_tag
+    if ignored_tag and all(symbol == ignored_tag for symbol in target_symbols):
+        return f"no symbol of the target is scored: all equal data.ignored_tag = {quote(ignored_tag)}"
+    return ""

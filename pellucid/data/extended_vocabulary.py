@@ -47,7 +47,7 @@ def encode_extended(
     return EncodedExamples(extend_sources(encoded.source, examples, tokenizers, vocabularies, sum_features), target)
 
 
-def encode_for_decoder(
+def encode_sequence_examples(
     examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, config: Config
 ) -> EncodedExamples:
     """Encode examples whose targets are sequences, with the ids that the decoder of a configuration reads and writes.

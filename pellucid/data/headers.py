@@ -50,8 +50,8 @@ class HeaderError(DataError):
 
 
 @check_arguments
-def config_for_file(config: DataConfig, header: Header = "auto") -> DataConfig:
-    """Return the data settings for a file other than the training file.
+def with_header(config: DataConfig, header: Header = "auto") -> DataConfig:
+    """Return the data settings with the header setting for a file other than the training file.
 
     Args:
         config: The data settings of the run.

@@ -24,7 +24,7 @@ from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs, hypot
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import CANDIDATES, DecodedOutput, to_array
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import SearchRequest, SourceBatch
+from pellucid.decoding.preprocessing import ChunkLimits, SourceBatch
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.errors import ConfigError, DataError, quote
@@ -103,7 +103,8 @@ class ClassificationPredictor(Predictor):
             if error or not self.tokenizers.source.split(example.source):
                 raise DataError(f"pair {number}: {error or 'the source is empty'}")
         symbols = [self.tokenizers.target.split(example.target) for example in examples]
-        with self._prepare_chunk(chunk, SearchRequest(1, 1, NO_CONSTRAINTS)) as prepared:
+        prepared = self._encode_chunk(chunk, ChunkLimits(1, 1, NO_CONSTRAINTS))
+        with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 answers = self.answer_distributions(batch)
                 rows = enumerate(zip(batch.rows.tolist(), batch.positions.tolist(), strict=True))
@@ -132,7 +133,8 @@ class ClassificationPredictor(Predictor):
         inputs: list[Example] = convert_argument("examples", examples, Sequence[Example])
         size = len(self.vocabularies.target)
         rows = [np.zeros((0, size)) for _ in inputs]
-        with self._prepare_chunk(ExampleChunk(inputs), SearchRequest(1, 1, NO_CONSTRAINTS)) as prepared:
+        prepared = self._encode_chunk(ExampleChunk(inputs), ChunkLimits(1, 1, NO_CONSTRAINTS))
+        with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 answers = self.answer_distributions(batch)
                 check_finite_outputs(self._rank_answers(batch, answers, 1), self.name)
@@ -177,9 +179,14 @@ class ClassificationPredictor(Predictor):
         )
         return BatchAnswers(to_array(mean), attention, hops)
 
-    def _check_search(self, nbest: int, own_prefixes: bool) -> None:
-        """Raise `ConfigError` for prefixes and several taggings."""
-        super()._check_search(nbest, own_prefixes)
+    def check_search(self, nbest: int, own_prefixes: bool) -> None:
+        """Raise `ConfigError` for prefixes and several taggings, and as in `Predictor.check_search`.
+
+        Args:
+            nbest: Maximum number of outputs per source.
+            own_prefixes: True if each output has its own prefix.
+        """
+        super().check_search(nbest, own_prefixes)
         if own_prefixes:
             raise self.unsupported_error("prefixes")
         if nbest > 1 and self._per_position:
@@ -187,7 +194,8 @@ class ClassificationPredictor(Predictor):
 
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the most probable answers of each example."""
-        with self._prepare_chunk(chunk, SearchRequest(nbest, nbest, NO_CONSTRAINTS)) as prepared:
+        prepared = self._encode_chunk(chunk, ChunkLimits(nbest, nbest, NO_CONSTRAINTS))
+        with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 answers = self.answer_distributions(batch)
                 self._add_traces(prepared, batch, self._rank_answers(batch, answers, nbest))

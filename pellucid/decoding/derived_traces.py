@@ -9,7 +9,7 @@ from pellucid.data.extended_vocabulary import extended_ids
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.constraints import Lexicon
-from pellucid.decoding.preprocessing import SearchRequest, TokenizedSource
+from pellucid.decoding.preprocessing import ChunkLimits, TokenizedSource
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import END, Trace
 
@@ -42,7 +42,7 @@ def lexicon_traces(
     lexicon: Lexicon | None,
     tokenizers: Tokenizers,
     vocabulary: Vocabulary,
-    request: SearchRequest,
+    limits: ChunkLimits,
 ) -> dict[int, list[Trace]]:
     """Return the lexicon entries of sources as traces.
 
@@ -51,7 +51,7 @@ def lexicon_traces(
         lexicon: Lexicon; None for no entries.
         tokenizers: Tokenizers of the model.
         vocabulary: Target vocabulary.
-        request: Maximum number of entries per source (`nbest`), and the constraints.
+        limits: Maximum number of entries per source, and the constraints.
 
     Returns:
         The entries that satisfy the constraints, in the order of the lexicon, by the row of their source. Empty sources
@@ -64,10 +64,12 @@ def lexicon_traces(
         allowed = [
             pair
             for pair in targets
-            if request.constraints.allows(row, extended_ids(pair[1], vocabulary, (source.source, source.features)))
+            if limits.constraints.allows(row, extended_ids(pair[1], vocabulary, (source.source, source.features)))
         ]
         if allowed:
-            answers[row] = [lexicon_trace(source, *pair, rank) for rank, pair in enumerate(allowed[: request.nbest], 1)]
+            answers[row] = [
+                lexicon_trace(source, *pair, rank) for rank, pair in enumerate(allowed[: limits.max_lexicon_entries], 1)
+            ]
     return answers
 
 

@@ -13,8 +13,6 @@ from torch import Tensor
 from pellucid.argument_checks import check_arguments, check_lengths
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
-from pellucid.decoding.beam_search import BeamConfig, beam_stepwise
-from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, SingleModelInference
 from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor
@@ -60,11 +58,6 @@ class Ensemble(Transducer):
     def _initialize(self, batch: SourceBatch) -> EnsembleInference:
         """Return all members before their first step."""
         return self.members.initialize(batch.source, batch.lengths, self.options.masked)
-
-    def _run_basic_search(self, batch: SourceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
-        """Run a basic search of one batch; each member runs its steps in a kernel if one supports it."""
-        config = BeamConfig(batch.limits, beam_size, nbest)
-        return beam_stepwise(self._initialize(batch), batch.positions, config)
 
 
 class JoinedPredictors(NamedTuple):

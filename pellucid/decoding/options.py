@@ -9,12 +9,14 @@ import numpy as np
 from msgspec import Meta
 
 from pellucid.argument_checks import CheckedFields
+from pellucid.config.settings import SearchConfig
 from pellucid.data.extended_vocabulary import extended_ids
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.constraints import Constraints, Lexicon
 from pellucid.decoding.streaming import Prefix
 from pellucid.errors import MAX_WORD_LENGTH, ConstraintError, quote, suggest
+from pellucid.kernels.backend import Properties, present_fields, settings_of
 
 AttentionWeight = Annotated[float, Meta(ge=0.0)]
 """Unnormalized weight of a source position; the weights of a step are scaled to sum to 1."""
@@ -68,6 +70,23 @@ class DecodingOptions(CheckedFields):
 
 
 NO_OPTIONS = DecodingOptions()
+
+
+def search_properties(
+    search: SearchConfig, options: DecodingOptions, constraints: Constraints, is_ensemble: bool = False
+) -> Properties:
+    """Return every setting of a search, and which options and constraints are present.
+
+    Args:
+        search: Search settings.
+        options: Options of the predictor.
+        constraints: Constraints of the sources.
+        is_ensemble: True if several networks decode together.
+    """
+    present = (*present_fields("options", options), *present_fields("constraints", constraints))
+    return (*settings_of("search", search), *present, ("predictor.is_ensemble", is_ensemble))
+
+
 MAX_LISTED = 10
 """Maximum number of symbols listed in a hint."""
 

@@ -1,7 +1,8 @@
 """Predictor: texts or examples in, traces out, for every task.
 
 Three pairs of methods differ in their input only. `predict`, `nbest` and `sample` take texts, of which they make
-`Example`s; `trace`, `hypotheses` and `samples` take `Example`s. The command line reads examples: `pellucid predict`
+`Example`s, and then call `trace`, `hypotheses` and `samples`, which take `Example`s. `force` takes examples only and
+scores their targets. The command line reads examples: `pellucid predict`
 calls `trace`, `hypotheses` with --nbest or --top-mass, and `samples` with --sample; `pellucid score` calls `force`.
 
 Every method that decodes accepts any iterable. For a list it returns a list. For an iterator (a generator, `map`, an
@@ -41,7 +42,7 @@ from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_membe
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import empty_output
 from pellucid.decoding.preprocessing import (
-    SearchRequest,
+    ChunkLimits,
     SourceBatch,
     TokenizedSource,
     check_minimum,
@@ -75,7 +76,7 @@ class PreparedChunk(NamedTuple):
 
     first: int
     """Number of the first example among all given ones, from 0."""
-    request: SearchRequest
+    limits: ChunkLimits
     tokenized: list[TokenizedSource]
     """Source of each example."""
     sources: Ragged
@@ -84,6 +85,11 @@ class PreparedChunk(NamedTuple):
     """Rows of the examples to decode, shortest first: without empty sources, and those that the lexicon answers."""
     traces: dict[int, list[Trace]]
     """Traces by row: at first those of the lexicon, then also those of decoded batches."""
+
+    @property
+    def num_hypotheses(self) -> int:
+        """Number of hypotheses to decode, over all sources."""
+        return len(self.order) * self.limits.hypotheses_per_source
 
 
 @dataclass(frozen=True)
@@ -223,7 +229,7 @@ class Predictor(ABC):
         """Sample outputs of each example; `ConfigError` for a predictor that cannot."""
         raise self.unsupported_error("samples")
 
-    def _check_search(self, nbest: int, own_prefixes: bool) -> None:
+    def check_search(self, nbest: int, own_prefixes: bool) -> None:
         """Check the options of a search before the first source is read.
 
         Args:
@@ -235,12 +241,21 @@ class Predictor(ABC):
         """
         max_output_length(self.config.search, self.vocabularies)
 
-    def _check_sampling(self, own_prefixes: bool) -> None:
-        """Check the options of sampling before the first source is read; see `_check_search`."""
-        self._check_search(1, own_prefixes)
+    def check_sampling(self, own_prefixes: bool) -> None:
+        """Check the options of sampling before the first source is read.
+
+        Args:
+            own_prefixes: True if each output has its own prefix, in place of that of the options.
+
+        Raises:
+            InputError: As in `check_search`; also if the task is not autoregressive (`ConfigError`).
+        """
+        if not self.autoregressive:
+            raise self.unsupported_error("samples")
+        self.check_search(1, own_prefixes)
 
     def _check_scoring(self) -> None:
-        """Check the options of forced decoding before the first source is read; see `_check_search`."""
+        """Check the options of forced decoding before the first source is read; see `check_search`."""
         max_output_length(self.config.search, self.vocabularies)
 
     def unsupported_error(self, argument: str) -> ConfigError:
@@ -436,7 +451,7 @@ class Predictor(ABC):
                 ensemble copy from the source; or a forked process cannot use the GPU.
             InputError: Forced attention weights or masked positions do not fit a source or the model.
         """
-        self._check_search(1, prefixes is not None)
+        self.check_search(1, prefixes is not None)
         return self._check_and_decode(
             lambda chunk: [traces[0] for traces in self._search_chunk(chunk, 1)], examples, prefixes
         )
@@ -485,7 +500,7 @@ class Predictor(ABC):
         """
         nbest: int = convert_argument("count", count, Width)
         mass: float = convert_argument("top_mass", top_mass, Probability)
-        self._check_search(nbest, prefixes is not None)
+        self.check_search(nbest, prefixes is not None)
 
         def decode_chunk(chunk: ExampleChunk) -> list[list[Trace]]:
             """Decode the n-best lists of some examples.
@@ -549,7 +564,7 @@ class Predictor(ABC):
         if not self.autoregressive:
             raise self.unsupported_error(method)
         number: int = convert_argument("first", first, SourceNumber)
-        self._check_sampling(prefixes is not None)
+        self.check_sampling(prefixes is not None)
         return self._check_and_decode(
             lambda chunk: self._sample_chunk(chunk, config), examples, prefixes, config.samples, number
         )
@@ -605,11 +620,11 @@ class Predictor(ABC):
             outputs = max(outputs, self.config.search.beam_size)
         return decode_chunks(decode_chunk, converted, convert_argument("prefixes", prefixes, Prefixes), outputs, first)
 
-    @contextmanager
-    def _prepare_chunk(self, chunk: ExampleChunk, request: SearchRequest) -> Iterator[PreparedChunk]:
-        """Tokenize and encode a chunk for a block that decodes its batches (`_batches`, `_add_traces`, `_all_traces`).
+    def _encode_chunk(self, chunk: ExampleChunk, limits: ChunkLimits) -> PreparedChunk:
+        """Tokenize and encode a chunk, and look its sources up in the lexicon.
 
-        Within the block the networks are in evaluation mode, without gradients.
+        `_batches` yields its batches, which are decoded within `_inference_context`; `_add_traces` and `_all_traces`
+        collect their outputs.
         """
         numbered = enumerate(chunk.examples, start=chunk.first + 1)
         tokenized_sources = [
@@ -619,31 +634,41 @@ class Predictor(ABC):
             chunk.examples, tokenized_sources, self.vocabularies, self.tokenizers, self.config
         )
         traces = lexicon_traces(
-            tokenized_sources, self.options.lexicon, self.tokenizers, self.vocabularies.target, request
+            tokenized_sources, self.options.lexicon, self.tokenizers, self.vocabularies.target, limits
         )
         by_length = np.argsort(sources.lengths, kind="stable").tolist()
         order = [row for row in by_length if tokenized_sources[row].source and row not in traces]
+        return PreparedChunk(chunk.first, limits, tokenized_sources, sources, order, traces)
+
+    @contextmanager
+    def _inference_context(self, num_hypotheses: int) -> Iterator[None]:
+        """Put the networks in evaluation mode, without gradients, autocast and kernels that are not worth loading.
+
+        The last depends on the number of hypotheses to decode.
+        """
         device = self._device
         check_process(device)
         with (
             torch.inference_mode(),
             disable_autocast(device),
             self.evaluation_mode(),
-            disable_kernels_unless_worth_loading(len(order) * request.hypotheses, device.type),
+            disable_kernels_unless_worth_loading(num_hypotheses, device.type),
         ):
-            yield PreparedChunk(chunk.first, request, tokenized_sources, sources, order, traces)
+            yield
 
     def _batches(self, prepared: PreparedChunk) -> Iterator[SourceBatch]:
         """Yield the sources to decode in batches, with the length limits of their outputs."""
-        request, device = prepared.request, self._device
-        batches = split_into_batches(prepared.order, prepared.sources.lengths, request, self.config.search.batch_size)
+        chunk_limits, device = prepared.limits, self._device
+        batches = split_into_batches(
+            prepared.order, prepared.sources.lengths, chunk_limits, self.config.search.batch_size
+        )
         for batch_rows in batches:
             rows = np.array(batch_rows)
             source, lengths = prepared.sources.pad(rows)
             batch_sources = [prepared.tokenized[row] for row in rows.tolist()]
-            constraints = request.constraints.take(rows)
+            constraints = chunk_limits.constraints.take(rows)
             limits = output_length_limits(batch_sources, self.config.search, self.max_length, constraints)
-            if self._forbids_all(request.constraints):
+            if self._forbids_all(chunk_limits.constraints):
                 check_minimum(batch_sources, limits, rows + prepared.first, self.vocabularies.target, self._copies)
             positions = torch.tensor([len(tokenized.source) for tokenized in batch_sources], device=device)
             yield SourceBatch(rows, source.to(device), lengths.to(device), limits, positions, prepared.first)
@@ -651,17 +676,17 @@ class Predictor(ABC):
     def _add_traces(self, prepared: PreparedChunk, batch: SourceBatch, hypotheses: Sequence[list[Hypothesis]]) -> None:
         """Add the traces of the outputs of a batch, the best first, after checking that their numbers are finite."""
         for row, outputs in zip(batch.rows.tolist(), check_finite_outputs(hypotheses, self.name), strict=True):
-            prefix_length = prepared.request.constraints.prefix_length(row)
+            prefix_length = prepared.limits.constraints.prefix_length(row)
             prepared.traces[row] = [
-                self._trace(prepared.tokenized[row], hypothesis, rank, prefix_length)
+                self._build_trace(prepared.tokenized[row], hypothesis, rank, prefix_length)
                 for rank, hypothesis in enumerate(outputs, 1)
             ]
 
     def _all_traces(self, prepared: PreparedChunk) -> list[list[Trace]]:
         """Return the traces of each example; those of an empty source are one empty output."""
-        traces, constraints = prepared.traces, prepared.request.constraints
+        traces, constraints = prepared.traces, prepared.limits.constraints
         return [
-            traces[row] if row in traces else [self._trace(tokenized, None, 1, constraints.prefix_length(row))]
+            traces[row] if row in traces else [self._build_trace(tokenized, None, 1, constraints.prefix_length(row))]
             for row, tokenized in enumerate(prepared.tokenized)
         ]
 
@@ -698,7 +723,9 @@ class Predictor(ABC):
             names = np.array([*names, *source.source, *padding], dtype=object)
         return np.asarray(names[ids])
 
-    def _trace(self, source: TokenizedSource, hypothesis: Hypothesis | None, rank: int, prefix_length: int) -> Trace:
+    def _build_trace(
+        self, source: TokenizedSource, hypothesis: Hypothesis | None, rank: int, prefix_length: int
+    ) -> Trace:
         """Return the trace of an output, whose first symbols are a prefix; `hypothesis` is None for an empty source."""
         output = hypothesis.decoded if hypothesis is not None else empty_output()
         ended = bool(len(output.ids)) and int(output.ids[-1]) == EOS

@@ -22,7 +22,7 @@ from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config, DataConfig, SearchConfig
 from pellucid.data.encoding import Ragged, encode_sources, to_ragged
 from pellucid.data.examples import Example
-from pellucid.data.extended_vocabulary import encode_for_decoder, extend_sources, input_symbols
+from pellucid.data.extended_vocabulary import encode_sequence_examples, extend_sources, input_symbols
 from pellucid.data.lines import strip_newline
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies, Vocabulary
@@ -115,7 +115,7 @@ def encode_targets(
         config: Configuration of the model.
     """
     if config.decoder.pointer_generator:
-        return encode_for_decoder(examples, tokenizers, vocabularies, config).target
+        return encode_sequence_examples(examples, tokenizers, vocabularies, config).target
     return to_ragged([[*vocabularies.target.encode(target), EOS] for target in symbols])
 
 
@@ -192,12 +192,12 @@ MAX_BATCH_POSITIONS = 2**17
 """Source positions of these hypotheses, padding included: each step keeps a weight for each of them."""
 
 
-class SearchRequest(NamedTuple):
-    """Parameters of a search that determine batches and lexicon entries."""
+class ChunkLimits(NamedTuple):
+    """Numbers and constraints of outputs that determine the batches of a chunk and its lexicon entries."""
 
-    hypotheses: int
-    """Number of hypotheses per source: the beam size, or the number of samples."""
-    nbest: int
+    hypotheses_per_source: int
+    """The beam size, or the number of samples."""
+    max_lexicon_entries: int
     """Maximum number of lexicon entries per source."""
     constraints: Constraints
     """Constraints of all sources, by the row of the source."""
@@ -211,25 +211,25 @@ class SearchRequest(NamedTuple):
         Returns:
             The number, at least 1.
         """
-        return max(1, min(size, MAX_HYPOTHESES // self.hypotheses))
+        return max(1, min(size, MAX_HYPOTHESES // self.hypotheses_per_source))
 
 
 def split_into_batches(
-    rows: Sequence[int], lengths: Int[np.ndarray, " N"], request: SearchRequest, size: int
+    rows: Sequence[int], lengths: Int[np.ndarray, " N"], limits: ChunkLimits, size: int
 ) -> Iterator[Sequence[int]]:
-    """Yield the rows of each batch, in order: at most `request.batch_size(size)`, and fewer for long sources.
+    """Yield the rows of each batch, in order: at most `limits.batch_size(size)`, and fewer for long sources.
 
     Args:
         rows: Rows of the sources to decode, shortest first.
         lengths: Length of every source, by its row.
-        request: Number of hypotheses per source.
+        limits: Number of hypotheses per source.
         size: Maximum number of sources in a batch.
     """
-    start, max_sources = 0, request.batch_size(size)
+    start, max_sources = 0, limits.batch_size(size)
     while start < len(rows):
         batch = rows[start : start + max_sources]
         # The last source is the longest. The sources of a smaller batch are shorter, so its padded size still fits.
-        positions = request.hypotheses * int(lengths[batch[-1]])
+        positions = limits.hypotheses_per_source * int(lengths[batch[-1]])
         batch = batch[: max(1, MAX_BATCH_POSITIONS // positions)]
         yield batch
         start += len(batch)

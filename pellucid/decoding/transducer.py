@@ -13,7 +13,6 @@ from pellucid.argument_checks import convert_argument
 from pellucid.data.encoding import to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.basic_search import is_basic_search, search_properties
 from pellucid.decoding.beam_search import BeamConfig, beam, beam_stepwise
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.derived_traces import sampled_traces, scored_trace
@@ -23,11 +22,11 @@ from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
-from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints
+from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints, search_properties
 from pellucid.decoding.pair_ngram_member import PairNgramMember, TargetIds, missing_outputs, output_ids, rank_by_both
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import (
-    SearchRequest,
+    ChunkLimits,
     SourceBatch,
     check_room,
     copyable_sources,
@@ -38,6 +37,7 @@ from pellucid.decoding.sampling import SamplingConfig, sample
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import END, Trace
 from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
+from pellucid.kernels.dispatch import fits_search_kernel
 
 
 @dataclass(frozen=True)
@@ -121,15 +121,30 @@ class Transducer(Predictor):
         """Return the model before its first step, without forced attention."""
         return encode_and_initialize(self.network, batch.source, batch.lengths, self.options.masked)
 
-    def _check_search(self, nbest: int, own_prefixes: bool) -> None:
-        """Check the options of a search."""
+    def check_search(self, nbest: int, own_prefixes: bool) -> None:
+        """Check the options of a search before the first source is read.
+
+        Args:
+            nbest: Maximum number of outputs per source.
+            own_prefixes: True if each output has its own prefix, in place of that of the options.
+
+        Raises:
+            InputError: A symbol or a position of the options does not exist, or no output can satisfy the options.
+        """
         self._check_constraints(own_prefixes)
         self._check_attention_options()
 
-    def _check_sampling(self, own_prefixes: bool) -> None:
-        """Check the options of sampling."""
+    def check_sampling(self, own_prefixes: bool) -> None:
+        """Check the options of sampling before the first source is read.
+
+        Args:
+            own_prefixes: True if each output has its own prefix, in place of that of the options.
+
+        Raises:
+            InputError: As in `check_search`; also if the options request a search tree (`ConfigError`).
+        """
         self._refuse_lattice("sampling")
-        super()._check_sampling(own_prefixes)
+        super().check_sampling(own_prefixes)
 
     def _check_scoring(self) -> None:
         """Check the options of forced decoding."""
@@ -178,16 +193,17 @@ class Transducer(Predictor):
 
     def _search(self, chunk: ExampleChunk, beam_size: int, nbest: int) -> list[list[Trace]]:
         """Return at most `nbest` outputs of each example, from a beam of the given size."""
-        constraints = self._constraints(chunk)
-        is_basic = is_basic_search(search_properties(self.config.search, self.options, constraints))
+        constraints, search = self._constraints(chunk), self.config.search
+        # All constraints of the chunk decide, so that the composition of a batch changes nothing.
+        fits_kernel = fits_search_kernel(search_properties(search, self.options, constraints, self.is_ensemble))
+        score = hypothesis_scorer(search)
         num_kept = beam_size if self._ranks_by_both else min(nbest, beam_size)
-        with self._prepare_chunk(chunk, SearchRequest(beam_size, nbest, constraints)) as prepared:
+        prepared = self._encode_chunk(chunk, ChunkLimits(beam_size, nbest, constraints))
+        with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 batch_constraints = constraints.take(batch.rows)
-                if is_basic:
-                    hypotheses = self._run_basic_search(batch, beam_size, num_kept)
-                else:
-                    hypotheses = self._run_stepwise_search(batch, beam_size, num_kept, batch_constraints)
+                config = BeamConfig(batch.limits, beam_size, num_kept, score, batch_constraints, self.options.lattice)
+                hypotheses = self._run_search(batch, config, fits_kernel)
                 if self._ranks_by_both:
                     checked = check_finite_outputs(hypotheses, self.name)
                     hypotheses = self._rank_by_both(batch, checked, batch_constraints, nbest)
@@ -256,7 +272,8 @@ class Transducer(Predictor):
     def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:
         """Sample outputs of each example."""
         constraints = self._constraints(chunk)
-        with self._prepare_chunk(chunk, SearchRequest(sampling.samples, sys.maxsize, constraints)) as prepared:
+        prepared = self._encode_chunk(chunk, ChunkLimits(sampling.samples, sys.maxsize, constraints))
+        with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 config = BeamConfig(batch.limits, 1, constraints=constraints.take(batch.rows))
                 numbers = batch.rows + chunk.first
@@ -281,7 +298,8 @@ class Transducer(Predictor):
         vocabularies, copying = self.vocabularies, self.config.decoder.pointer_generator
         targets = encode_targets(examples, symbols, vocabularies, self.tokenizers, self.config)
         scorer = replace(self, options=self.options.attention_options)
-        with scorer._prepare_chunk(chunk, SearchRequest(1, 1, NO_CONSTRAINTS)) as prepared:
+        prepared = scorer._encode_chunk(chunk, ChunkLimits(1, 1, NO_CONSTRAINTS))
+        with scorer._inference_context(prepared.num_hypotheses):
             for batch in scorer._batches(prepared):
                 target, steps = targets.pad(batch.rows)
                 device = batch.lengths.device
@@ -309,20 +327,18 @@ class Transducer(Predictor):
                 )
         return constraints
 
-    def _run_stepwise_search(
-        self, batch: SourceBatch, beam_size: int, nbest: int, constraints: Constraints
-    ) -> list[list[Hypothesis]]:
-        """Run any search of one batch, step by step, with the constraints of its sources."""
-        score = hypothesis_scorer(self.config.search)
-        config = BeamConfig(batch.limits, beam_size, nbest, score, constraints, self.options.lattice)
-        return beam_stepwise(self.initialize(batch), batch.positions, config)
+    def _run_search(self, batch: SourceBatch, config: BeamConfig, fits_kernel: bool) -> list[list[Hypothesis]]:
+        """Run the search of one batch.
 
-    def _run_basic_search(self, batch: SourceBatch, beam_size: int, nbest: int) -> list[list[Hypothesis]]:
-        """Run a basic search of one batch (`is_basic_search`), in a kernel if one supports it."""
-        limits = batch.limits.of_source(0)  # a basic search has no length ratios: all sources have the same limits
-        if beam_size == 1:
+        If all its steps fit a kernel, `greedy` or `beam` runs it, in a kernel if one supports the model. Every other
+        search takes single steps, of which kernels may compute parts.
+        """
+        if not fits_kernel:
+            return beam_stepwise(self.initialize(batch), batch.positions, config)
+        limits = batch.limits.of_source(0)  # without length ratios all sources have the same limits
+        if config.beam_size == 1:
             return [[hypothesis] for hypothesis in greedy(self.network, batch.source, batch.lengths, limits)]
-        return beam(self.network, batch.source, batch.lengths, limits, beam_size, nbest)
+        return beam(self.network, batch.source, batch.lengths, limits, config.beam_size, config.nbest)
 
 
 def require_transducer(predictor: Predictor, argument: str) -> Transducer:

@@ -9,7 +9,7 @@ from pellucid.kernels.compilation import njit_no_refcount
 
 @njit_no_refcount
 def adam_kernel(gradient: Flat, mean: Flat, square: Flat, coefficients: Float[np.ndarray, "4"]) -> None:
-    """Compute `pellucid.training.optimizer.adam_update` for contiguous float32 arrays, in place.
+    """Compute `pellucid.training.optimizer.compute_adam_changes` for contiguous float32 arrays, in place.
 
     Args:
         gradient: Gradient g; replaced by the update that is added to the parameters, step · m / (√v + ε). The caller

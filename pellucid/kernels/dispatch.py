@@ -23,6 +23,7 @@ from pellucid.kernels.backend import (
     Backend,
     Computation,
     ComputationRequest,
+    Properties,
     SupportedValues,
 )
 from pellucid.kernels.compilation import is_filled
@@ -85,7 +86,32 @@ STEP: SupportedValues = {
     # The kernels could: PyTorch computes it, so that the outputs of such networks do not change in the last bits.
     "decoder.is_normalized_single_layer": {False},
 }
-ALL_STEPS: SupportedValues = {**STEP, "decoder.pointer_generator": {False}}
+SEARCH: SupportedValues = {
+    "search.max_length": ANYTHING,
+    "search.min_length": ANYTHING,
+    "search.max_length_ratio": {0.0},
+    "search.max_length_offset": ANYTHING,  # of the ratio
+    "search.min_length_ratio": {0.0},
+    "search.min_length_offset": ANYTHING,  # of the ratio
+    "search.beam_size": ANYTHING,
+    "search.length_normalization": {"none"},
+    "search.length_penalty_alpha": ANYTHING,  # of the normalization
+    "search.coverage_penalty": {0.0},
+    "search.pair_ngram": ANYTHING,  # ranks the outputs after the search
+    "search.batch_size": ANYTHING,
+    "options.prefix": ANYTHING,  # the constraints contain it
+    "options.forbidden": ANYTHING,
+    "options.required": ANYTHING,
+    "options.lexicon": ANYTHING,  # looked up before the search
+    "options.lattice": {False},
+    "options.forced_attention": {False},
+    "options.masked": {False},
+    "constraints.forbidden": {False},
+    "constraints.required": {False},
+    "constraints.prefixes": {False},
+    "predictor.is_ensemble": {False},
+}
+ALL_STEPS: SupportedValues = {**STEP, **SEARCH, "decoder.pointer_generator": {False}}
 UNROLL: SupportedValues = {
     **PROCESSOR,
     **DECODER,
@@ -171,6 +197,19 @@ def use_kernel(request: ComputationRequest) -> bool:
         request: The computation and its properties.
     """
     return choose_backend(request) is not TORCH
+
+
+def fits_search_kernel(properties: Properties) -> bool:
+    """Return whether a kernel can run all steps of a search, if it also supports the model (`use_kernel`).
+
+    Such a search ranks outputs by log-probability alone, without length ratios, constraints, forced attention and
+    search trees, by one network. The table names every setting and option of a search: with a new one, searches take
+    single steps until somebody has decided what the kernels do with it.
+
+    Args:
+        properties: Properties of the search (`search_properties`).
+    """
+    return all(value in ALL_STEPS.get(name, ()) for name, value in properties)
 
 
 def are_kernels_disabled() -> bool:

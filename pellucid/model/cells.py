@@ -29,7 +29,7 @@ Gates = tuple[Float[Tensor, "B H"], ...]
 
 
 class LayerState(NamedTuple):
-    """State of one layer within a step. Layers are separate tensors, so that no step copies them all."""
+    """State of one layer, a tensor of its own; the layers are stacked once, after the last step."""
 
     hidden: Float[Tensor, "B H"]
     cell_state: Float[Tensor, "B H"] | None

@@ -66,7 +66,7 @@ class DecoderDims(NamedTuple):
 
 
 class UnstackedState(NamedTuple):
-    """Decoder state with one tensor per layer, so that no step restacks the layers."""
+    """Decoder state with one tensor per layer; `Decoder.unroll` stacks it once, after the last step."""
 
     layers: list[LayerState]
     """State of each layer, from the bottom."""
@@ -165,7 +165,7 @@ class Decoder(nn.Module, ABC):
         cache: AttentionCache,
         override: Float[Tensor, "R S"] | None,
     ) -> DecoderStep:
-        """Take one step.
+        """Take one step without the output layer: attention and all cells.
 
         Args:
             projected: The symbol's part of the first cell's preactivations, as `project_symbols` returns it.
@@ -237,7 +237,7 @@ class Decoder(nn.Module, ABC):
         cache: AttentionCache,
         override: Float[Tensor, "R S"] | None = None,
     ) -> Step:
-        """Take one step for all hypotheses, as every search does that no kernel takes over.
+        """Take one step for all hypotheses, and compute the logits of the next symbols.
 
         Args:
             symbols: Symbol fed back, for each hypothesis. There are as many hypotheses as sources, or a multiple;

@@ -20,15 +20,17 @@ from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import (
+    DataAugmented,
+    FileRead,
+    ModelBuilt,
     PairNgramFitted,
     PairNgramWeighted,
+    RunEvent,
     TrainingStarted,
     TrainingStopped,
     UpdateCompleted,
     ValidationCompleted,
 )
-from pellucid.training.session import ModelBuilt, RunEvent
-from pellucid.training.training_data import DataAugmented, FileRead
 
 MAX_LISTED_LINES = 5
 """Maximum number of listed bad lines."""

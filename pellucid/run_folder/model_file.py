@@ -45,7 +45,7 @@ def parameter_file(tensors: Mapping[str, Tensor]) -> bytes:
     return tensor_file(tensors, {"format": str(FORMAT), "sha256": tensor_digest(tensors)})
 
 
-def load_network(path: Path, network: nn.Module) -> None:
+def load_parameters(path: Path, network: nn.Module) -> None:
     """Load the parameters of a model file into a network.
 
     Args:
@@ -60,14 +60,14 @@ def load_network(path: Path, network: nn.Module) -> None:
 
 
 def check_network(path: Path, network: nn.Module) -> None:
-    """Check everything that `load_network` checks, without changing the network.
+    """Check everything that `load_parameters` checks, without changing the network.
 
     Args:
         path: Model file.
         network: Network of the expected names, types and shapes; its values are not compared.
 
     Raises:
-        RunError: `load_network` would raise it.
+        RunError: `load_parameters` would raise it.
     """
     _parameters(path, network)
 

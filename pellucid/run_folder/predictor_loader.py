@@ -21,7 +21,7 @@ from pellucid.files import file_exists
 from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
 from pellucid.model.footprint import check_memory
 from pellucid.run_folder.log import read_log
-from pellucid.run_folder.model_file import check_header, load_network
+from pellucid.run_folder.model_file import check_header, load_parameters
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
 from pellucid.run_folder.progress import read_progress
 from pellucid.run_folder.run_files import (
@@ -80,7 +80,8 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in member_folders(path)]
     check_torch_defaults()
     with torch.inference_mode(False):  # tensors that are created in inference mode have no gradients, for attribution
-        if [paths] == folders:
+        is_single_run = [paths] == folders  # one path, that of a run, not of an ensemble
+        if is_single_run:
             return _load(folders[0], torch_device)
         return build_ensemble([_load(folder, torch_device) for folder in folders], [str(folder) for folder in folders])
 
@@ -101,11 +102,12 @@ def _load(folder: Path, device: torch.device) -> Predictor:
         max_output_length(config.search, vocabularies)
     except ConfigError as error:
         raise ConfigError(f"{folder / CONFIG}: {error}") from error
+    # The header of the model and the memory are checked before parameters are allocated.
     meta_network = build_meta_network(config, vocabularies)
     check_header(folder / MODEL, meta_network)
     check_memory(config, meta_network, "load", device)
     network = build_network(config, vocabularies)
-    load_network(folder / MODEL, network)
+    load_parameters(folder / MODEL, network)
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
     return _with_pair_ngram(predictor, folder)

@@ -89,7 +89,7 @@ class Task(ABC):
         )
 
     @abstractmethod
-    def convert_examples_to_ids(
+    def encode_examples(
         self, examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, config: Config
     ) -> EncodedExamples:
         """Return the source and target ids of examples.
@@ -177,7 +177,7 @@ class Task(ABC):
 class LabelingTask(Task):
     """Base of tasks whose networks predict all labels at once, without EOS."""
 
-    def convert_examples_to_ids(
+    def encode_examples(
         self, examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, config: Config
     ) -> EncodedExamples:
         """Return the source and target ids of examples, without EOS.

@@ -10,7 +10,7 @@ from pellucid.config.task_settings import TRANSDUCE
 from pellucid.data.batches import Batch
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
-from pellucid.data.extended_vocabulary import encode_for_decoder
+from pellucid.data.extended_vocabulary import encode_sequence_examples
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.decoding.ensemble import JoinedPredictors, ensemble_of_joined
@@ -30,7 +30,7 @@ class TransductionTask(Task):
     metrics = ERROR_RATE_METRICS
     labels = TaskLabels(symbol="symbol", symbols="symbols", output="output", loss_unit="a symbol")
 
-    def convert_examples_to_ids(
+    def encode_examples(
         self, examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, config: Config
     ) -> EncodedExamples:
         """Return the source and target ids of pairs; for decoders that copy, ids of the extended vocabulary.
@@ -41,7 +41,7 @@ class TransductionTask(Task):
             vocabularies: Vocabularies of the run.
             config: Configuration.
         """
-        return encode_for_decoder(examples, tokenizers, vocabularies, config)
+        return encode_sequence_examples(examples, tokenizers, vocabularies, config)
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
         """Return the vocabularies of training examples, without symbols that occur less than `data.min_count` times.

@@ -1,4 +1,4 @@
-"""Losses, optimizer, the loop of events, checkpoints, snapshots.
+"""Gradients, optimizer, the loop of events, checkpoints, snapshots.
 
 Imports: argument_checks, config, data, decoding, errors, evaluation, files, inspection, kernels, model, pair_ngram,
     run_folder, tasks, version, worker_pool.

@@ -19,8 +19,8 @@ from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.run_files import ENSEMBLE, MAX_MEMBERS, has_run
-from pellucid.training.events import TrainingStopped, UpdateCompleted, ValidationCompleted
-from pellucid.training.session import ModelBuilt, RunEvent, train_run
+from pellucid.training.events import ModelBuilt, RunEvent, TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 from pellucid.worker_pool import JobFailure, ProgressMessage, WorkerChannel, WorkerPool, available_cores
 

@@ -1,50 +1,76 @@
-"""Events of a training, and its progress."""
+"""Events of a training: those of its loop (`Event`), and those of the files around it (`RunEvent`)."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 from pellucid.config.settings import DEFAULT_TASK, TaskName
+from pellucid.data.readers import BadLine
+from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.trace import Trace
+from pellucid.files import FileDigest
 from pellucid.run_folder.progress import Progress
 
 
-class TrainingStarted(NamedTuple):
-    """A training started or resumed."""
+class FileRead(NamedTuple):
+    """The training or the validation file was read."""
 
-    progress: Progress
-    epochs: float
-    """Maximum number of epochs."""
-    updates: int
-    """Maximum number of updates; approximate if batches are measured in tokens."""
-    seconds_left: float | None = None
-    """Seconds until the time limit; None without one."""
-
-
-class UpdateCompleted(NamedTuple):
-    """One parameter update was done."""
-
-    progress: Progress
-    """Progress after the update."""
-    passed: float
-    """Fraction of the maximum training length at the middle of the update, 0 to 1, for the schedules."""
-    loss: float
-    """Training loss of the batch."""
-    learning_rate: float
-    gradient_norm: float
-    """Norm of all gradients after clipping by value and before clipping by norm."""
+    path: Path
+    examples: int
+    """Number of examples."""
+    bad: Sequence[BadLine]
+    """Lines that are no examples and were skipped."""
+    blank: int
+    """Number of blank lines, which are skipped."""
+    note: str
+    """Remark about the file for the user, such as examples shared with the training file; empty if there is none."""
+    target: Path | None = None
+    """Separate file of the targets; None if `path` holds pairs."""
+    digest: FileDigest | None = None
+    """Size and checksum of the file; None if it is no regular file."""
+    target_digest: FileDigest | None = None
+    """Size and checksum of the separate file of the targets."""
 
 
-class ValidationCompleted(NamedTuple):
-    """The validation set was decoded and evaluated."""
+class DataAugmented(NamedTuple):
+    """Synthetic pairs were added to the training examples."""
 
-    progress: Progress
-    """Progress after the validation."""
-    metrics: dict[str, float]
-    """Validation metrics by their keys in the log: rates in percent, and the loss."""
-    best: bool
-    """True if this validation is better than all before it."""
-    traces: list[Trace]
-    """Traces of the validation examples in order; empty in events that a worker process sends."""
-    task: TaskName = DEFAULT_TASK
+    kind: Literal["copy", "hallucinate"]
+    examples: int
+    """Number of pairs in the file."""
+    made: int
+    """Number of synthetic pairs."""
+
+
+class EmbeddingCoverage(NamedTuple):
+    """Number of symbols of the source or target vocabulary that a file of pretrained embeddings contains."""
+
+    path: Path
+    """File of pretrained embeddings."""
+    side: str
+    """"source" or "target"."""
+    found: int
+    """Number of vocabulary symbols with a pretrained vector."""
+    symbols: int
+    """Number of vocabulary symbols, without PAD, BOS, EOS and UNK."""
+
+
+class ModelBuilt(NamedTuple):
+    """The network is ready, new or restored from a checkpoint."""
+
+    folder: Path
+    """Run folder."""
+    parameters: int
+    """Number of parameters of the network."""
+    vocabularies: Vocabularies
+    resumed: bool
+    """True if the training continues from a checkpoint."""
+    compiles: bool = False
+    """True if CPU kernels are compiled before the first update, which takes one to two minutes of a core."""
+    coverage: tuple[EmbeddingCoverage, ...] = ()
+    """Coverage of the vocabularies by pretrained embeddings; empty without such embeddings, and if resumed."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about the data and about damaged files of a resumed run."""
 
 
 class PairNgramFitted(NamedTuple):
@@ -72,10 +98,61 @@ class PairNgramWeighted(NamedTuple):
     """Number of different validation sources."""
 
 
+class TrainingStarted(NamedTuple):
+    """A training started or resumed."""
+
+    progress: Progress
+    epochs: float
+    """Maximum number of epochs."""
+    updates: int
+    """Maximum number of updates; approximate if batches are measured in tokens."""
+    seconds_left: float | None = None
+    """Seconds until the time limit; None without one."""
+
+
+class UpdateCompleted(NamedTuple):
+    """One parameter update was done."""
+
+    progress: Progress
+    """Progress after the update."""
+    progress_fraction: float
+    """Fraction of the maximum training length at the middle of the update, 0 to 1, for the schedules."""
+    loss: float
+    """Training loss of the batch."""
+    learning_rate: float
+    gradient_norm: float
+    """Norm of all gradients after clipping by value and before clipping by norm."""
+
+
+class ValidationCompleted(NamedTuple):
+    """The validation set was decoded and evaluated."""
+
+    progress: Progress
+    """Progress after the validation."""
+    metrics: dict[str, float]
+    """Validation metrics by their keys in the log: rates in percent, and the loss."""
+    best: bool
+    """True if this validation is better than all before it."""
+    traces: list[Trace]
+    """Traces of the validation examples in order; empty in events that a worker process sends."""
+    task: TaskName = DEFAULT_TASK
+
+
 class TrainingStopped(NamedTuple):
     """The training reached its end, by maximum length or early stopping. An interruption has no such event."""
 
     progress: Progress
 
 
+class FileSaved(NamedTuple):
+    """The checkpoint or the best model was written."""
+
+    path: Path
+    best: bool
+    """True for the model of the best validation so far, False for a checkpoint."""
+
+
 Event = TrainingStarted | UpdateCompleted | ValidationCompleted | TrainingStopped
+"""Events of the training loop (`fit`)."""
+RunEvent = Event | FileRead | DataAugmented | ModelBuilt | FileSaved | PairNgramFitted | PairNgramWeighted
+"""Events of a training from files into a run folder (`train_run`)."""

@@ -6,7 +6,7 @@ be saved and resumed bit for bit.
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -20,7 +20,7 @@ import torch
 from pellucid.config.durations import parse_duration
 from pellucid.config.settings import Config, Metric, TrainingConfig
 from pellucid.config.task_settings import uses_pair_ngram
-from pellucid.data.batch_loaders import BatchLoader, LoadedBatch, PrefetchLoader, SynchronousLoader, iterate_batches
+from pellucid.data.batch_loaders import LoadedBatch, iterate_batches, prefetch
 from pellucid.data.batches import Batch, bucket_by_length, collate
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
@@ -34,8 +34,8 @@ from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.gradients import GradientComputer
-from pellucid.training.optimizer import Adam, Average, averaged_weights, build_average, learning_rate
-from pellucid.training.scheduled_sampling import sampling_probability
+from pellucid.training.optimizer import Adam, Average, averaged_weights, build_average, scheduled_learning_rate
+from pellucid.training.scheduled_sampling import scheduled_sampling_probability
 
 PLATEAU_PATIENCE = 3
 """Validations without improvement after which the plateau schedule reduces the learning rate."""
@@ -55,7 +55,7 @@ class TrainingState:
     """State of a training: network, optimizer, data and progress."""
 
     predictor: Predictor
-    """Network with its configuration and vocabularies, which decodes the validation set."""
+    """Network with its configuration and vocabularies; `greedy_predictor` decodes the validation set."""
     optimizer: Adam
     training_examples: EncodedExamples
     """Training examples in ids."""
@@ -115,19 +115,19 @@ class TrainingState:
         """
         return self.gradient_computer.prepare_batch(collate(self.training_examples, rows))
 
-    def batch_loader(self, plan: list[np.ndarray]) -> BatchLoader:
-        """Return a loader of all batches from the current position, without end: the rest of this epoch, then all later
-        epochs.
+    def batch_loader(self, plan: list[np.ndarray]) -> Generator[LoadedBatch]:
+        """Return a generator of all batches from the current position, without end: the rest of this epoch, then all
+        later epochs.
 
         Args:
             plan: Rows of each batch of the current epoch.
 
         Returns:
-            A loader, which must be closed; it prepares the next batch in a thread if `prefetch` is True.
+            A generator, which must be closed; it prepares the next batch in a thread if `prefetch` is True.
         """
         plans = chain([plan], map(self.plan_batches, count(self.progress.epoch + 1)))
         batches = iterate_batches(plans, self.progress.batch, self.load_batch)
-        return PrefetchLoader(batches) if self.prefetch else SynchronousLoader(batches)
+        return prefetch(batches) if self.prefetch else batches
 
 
 def derived_epochs(examples: int) -> float:
@@ -187,7 +187,7 @@ def fit(state: TrainingState) -> Iterator[Event]:
                 continue
             if state.progress.batch == batches:
                 state.progress = msgspec.structs.replace(state.progress, epoch=state.progress.epoch + 1, batch=0)
-            start_time, loaded = time.perf_counter(), loader.next()
+            start_time, loaded = time.perf_counter(), next(loader)
             batches = loaded.num_batches
             yield _do_update(state, loaded, start_time)
     yield TrainingStopped(state.progress)
@@ -331,16 +331,18 @@ def _is_perfect(rank: tuple[float, float, float], metric: Metric) -> bool:
 
 
 def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
-    """Do one update: batch, forward, backward, clip, step."""
+    """Do one update: forward, backward, clip, step."""
     progress, config, batches = state.progress, state.config.training, loaded.num_batches
     epochs_passed = (_epochs_done(progress, batches) + 0.5 / batches) / state.epochs
-    passed = min(1.0, max(epochs_passed, time_passed(state, progress)))
-    rate = learning_rate(config, passed, progress.plateau_factor)
+    progress_fraction = min(1.0, max(epochs_passed, time_passed(state, progress)))
+    rate = scheduled_learning_rate(config, progress_fraction, progress.plateau_factor)
     with torch.random.fork_rng(devices=rng_devices(state.gradient_computer.device)):
         # The random numbers of an update depend on seed and update only, so no generator state has to be saved.
         seeds = np.random.SeedSequence([state.config.seed, progress.update]).generate_state(1)
         seed_generators(int(seeds[0]), state.gradient_computer.device)
-        loss, norm = _update_parameters(state, loaded.batch, rate, sampling_probability(config, passed))
+        loss, norm = _update_parameters(
+            state, loaded.batch, rate, scheduled_sampling_probability(config, progress_fraction)
+        )
     state.progress = msgspec.structs.replace(
         progress,
         loss_sum=loss + (progress.loss_sum if progress.update % LOSS_WINDOW else 0.0),
@@ -349,7 +351,7 @@ def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> 
         samples=progress.samples + len(loaded.batch.source),
         seconds=progress.seconds + time.perf_counter() - start_time,
     )
-    return UpdateCompleted(state.progress, passed, loss, rate, norm)
+    return UpdateCompleted(state.progress, progress_fraction, loss, rate, norm)
 
 
 def _update_parameters(state: TrainingState, batch: Batch, rate: float, probability: float) -> tuple[float, float]:
@@ -438,7 +440,7 @@ def _validation_loss(state: TrainingState) -> float:
     """Return the cross-entropy per target symbol of the validation set, without label smoothing."""
     network, predictor, task = state.predictor.network, state.predictor, get_task(state.config.task)
     network.eval()
-    encoded = task.convert_examples_to_ids(
+    encoded = task.encode_examples(
         state.validation_examples, predictor.tokenizers, predictor.vocabularies, state.config
     )
     total, num_symbols = 0.0, 0

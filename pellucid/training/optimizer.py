@@ -20,34 +20,34 @@ from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.requests import request_of
 
 
-def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) -> float:
-    """Return the learning rate at fraction `passed` (0 to 1) of the maximum training length.
+def scheduled_learning_rate(config: TrainingConfig, progress_fraction: float, plateau_factor: float) -> float:
+    """Return the learning rate at fraction p (0 to 1) of the maximum training length.
 
-    During the warmup (passed < w) the rate is r · passed / w. After it, with x = (passed − w) / (1 − w), at most 1:
+    During the warmup (p < w) the rate is r · p / w. After it, with x = (p − w) / (1 − w), at most 1:
 
         constant              r
         cosine                r · (1 + cos πx) / 2           one cycle
-        inverse-square-root   r · √(w / passed)              w and passed at least 0.001
+        inverse-square-root   r · √(w / p)                   w and p at least 0.001
         plateau               r · plateau_factor             the factor falls without improvement (`loop.lowers_rate`)
 
     Args:
         config: Learning rate r, its schedule and the warmup ratio w.
-        passed: Fraction of the maximum training length, 0 to 1.
+        progress_fraction: Fraction p of the maximum training length, 0 to 1.
         plateau_factor: Factor of the plateau schedule, 0 to 1; without effect for the others.
 
     References:
         cosine: Loshchilov & Hutter 2017, section 3. inverse-square-root: Vaswani et al. 2017, section 5.3.
     """
     warmup = config.warmup_ratio
-    if passed < warmup:
-        return config.learning_rate * passed / warmup
+    if progress_fraction < warmup:
+        return config.learning_rate * progress_fraction / warmup
     match config.lr_schedule:
         case "constant":
             scale = 1.0
         case "cosine":
-            scale = (1 + math.cos(math.pi * min(1.0, (passed - warmup) / (1 - warmup)))) / 2
+            scale = (1 + math.cos(math.pi * min(1.0, (progress_fraction - warmup) / (1 - warmup)))) / 2
         case "inverse-square-root":
-            scale = math.sqrt(max(warmup, 1e-3) / max(passed, 1e-3))
+            scale = math.sqrt(max(warmup, 1e-3) / max(progress_fraction, 1e-3))
         case "plateau":
             scale = plateau_factor
     return config.learning_rate * scale
@@ -158,10 +158,12 @@ class Adam:
         return norm if norm < MAX_NORM else math.inf  # the norm of a single number is not squared, so may exceed
 
     def _step(self, present: Sequence[int], rate: float) -> None:
-        """Apply the equations above to the parameters with a gradient."""
+        """Add Adam's changes to the parameters with a gradient, by the equations above."""
         for i in present:
             self.counts[i] += 1
-        compute_changes = adam_update_kernel if use_kernel(request_of("adam", self.gradients)) else adam_update
+        compute_changes = (
+            compute_adam_changes_kernel if use_kernel(request_of("adam", self.gradients)) else compute_adam_changes
+        )
         for start, stop, count in self._runs(present):
             # Numerator and denominator are multiplied by √(1 − β₂ᵗ), which saves one product per parameter.
             scale = math.sqrt(1 - BETA_2**count)
@@ -191,7 +193,7 @@ def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
     return Adam(network, config.weight_decay if config.optimizer == "adamw" else 0.0)
 
 
-def adam_update(
+def compute_adam_changes(
     gradient: Float[Tensor, " P"],
     mean: Float[Tensor, " P"],
     square: Float[Tensor, " P"],
@@ -215,13 +217,13 @@ def adam_update(
     torch.div(mean, gradient, out=gradient).mul_(step)
 
 
-def adam_update_kernel(
+def compute_adam_changes_kernel(
     gradient: Float[Tensor, " P"],
     mean: Float[Tensor, " P"],
     square: Float[Tensor, " P"],
     coefficients: tuple[float, float, float, float],
 ) -> None:
-    """Compute `adam_update` by a Numba kernel.
+    """Compute `compute_adam_changes` by a Numba kernel.
 
     Args:
         gradient: g, contiguous float32 numbers on a CPU, like both moments.

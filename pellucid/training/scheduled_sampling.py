@@ -19,8 +19,8 @@ STEEPNESS = 100.0
 """k of the inverse sigmoid. 1 − g(x) rises from 1 % over 50 % in the middle to 99 %, and is then rescaled to 0 to e."""
 
 
-def sampling_probability(config: TrainingConfig, passed: float) -> float:
-    """Return the probability of feeding back a prediction at fraction `passed` (x, 0 to 1) of the training.
+def scheduled_sampling_probability(config: TrainingConfig, progress_fraction: float) -> float:
+    """Return the probability of feeding back a prediction at fraction `progress_fraction` (x, 0 to 1) of the training.
 
     With the final probability e, all schedules rise from 0 to e; "none" is 0. The paper defines ε, the probability of
     the true symbol:
@@ -31,7 +31,7 @@ def sampling_probability(config: TrainingConfig, passed: float) -> float:
 
     Args:
         config: Training settings, with `scheduled_sampling` (the schedule) and `sampling_probability` (e).
-        passed: Fraction of the maximum training length, 0 to 1.
+        progress_fraction: Fraction of the maximum training length, 0 to 1.
 
     References:
         Bengio et al. 2015, "Scheduled Sampling for Sequence Prediction with Recurrent Neural Networks", section 2.4.
@@ -41,11 +41,11 @@ def sampling_probability(config: TrainingConfig, passed: float) -> float:
         case "none":
             return 0.0
         case "linear":
-            return end * passed
+            return end * progress_fraction
         case "exponential":
-            return 1 - math.pow(1 - end, passed)
+            return 1 - math.pow(1 - end, progress_fraction)
         case "inverse-sigmoid":
-            first, now, last = (1 / (1 + math.pow(STEEPNESS, 2 * x - 1)) for x in (0.0, passed, 1.0))
+            first, now, last = (1 / (1 + math.pow(STEEPNESS, 2 * x - 1)) for x in (0.0, progress_fraction, 1.0))
             return end * (first - now) / (first - last)
 
 

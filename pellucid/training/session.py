@@ -8,7 +8,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -52,9 +52,14 @@ from pellucid.tasks.registry import build_meta_network, build_network, get_task
 from pellucid.training import snapshots
 from pellucid.training.checkpoint import restore_training_state, save_training_state
 from pellucid.training.events import (
+    DataAugmented,
     Event,
+    FileRead,
+    FileSaved,
+    ModelBuilt,
     PairNgramFitted,
     PairNgramWeighted,
+    RunEvent,
     TrainingStarted,
     TrainingStopped,
     UpdateCompleted,
@@ -65,9 +70,6 @@ from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import averaged_weights, build_optimizer
 from pellucid.training.pair_ngram_training import fit_missing_pair_ngram, weight_pair_ngram
 from pellucid.training.training_data import (
-    DataAugmented,
-    EmbeddingCoverage,
-    FileRead,
     TrainingFiles,
     augment_data,
     check_vocabularies,
@@ -84,34 +86,6 @@ SAVE_SECONDS = 120.0
 HASH_BLOCK = 1 << 20
 """Number of ids hashed at a time."""
 
-
-class ModelBuilt(NamedTuple):
-    """The network is ready, new or restored from a checkpoint."""
-
-    folder: Path
-    """Run folder."""
-    parameters: int
-    """Number of parameters of the network."""
-    vocabularies: Vocabularies
-    resumed: bool
-    """True if the training continues from a checkpoint."""
-    compiles: bool = False
-    """True if CPU kernels are compiled before the first update, which takes one to two minutes of a core."""
-    coverage: tuple[EmbeddingCoverage, ...] = ()
-    """Coverage of the vocabularies by pretrained embeddings; empty without such embeddings, and if resumed."""
-    warnings: tuple[str, ...] = ()
-    """Sentences about the data and about damaged files of a resumed run."""
-
-
-class FileSaved(NamedTuple):
-    """The checkpoint or the best model was written."""
-
-    path: Path
-    best: bool
-    """True for the model of the best validation so far, False for a checkpoint."""
-
-
-RunEvent = Event | FileRead | DataAugmented | ModelBuilt | FileSaved | PairNgramFitted | PairNgramWeighted
 
 _active_trainings = dict[object, tuple[int, int]]()
 """Process and thread of each training that has begun and not ended; a forked process ignores those of its parent."""
@@ -167,20 +141,21 @@ def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Gener
     check_torch_defaults()
     check_gradients()
     with _one_training_thread():
-        yield from _train_run(files, Path(folder), config)
+        yield from _yield_events(files, Path(folder), config)
 
 
-def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[RunEvent]:
+def _yield_events(files: TrainingFiles, folder: Path, config: Config) -> Iterator[RunEvent]:
     """Yield the events of a training, new or resumed."""
-    started_at, data = time.monotonic(), config.data
-    config = msgspec.structs.replace(config, data=resolve_auto_settings(files, data))
+    started_at, unresolved_data = time.monotonic(), config.data
+    config = msgspec.structs.replace(config, data=resolve_auto_settings(files, unresolved_data))
     # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
     check_training_folder(folder)
     check_same_config(folder, config)
     use_threads(config.threads)
     use_determinism(config)
-    training_data = read_files(files, data, folder / run_files.CORPUS)
+    # With header = "auto" the first lines are checked; the resolved setting would say that there is no header.
+    training_data = read_files(files, unresolved_data, folder / run_files.CORPUS)
     reads, validation_examples, is_mapped = (
         training_data.reads,
         training_data.validation_examples,
@@ -197,7 +172,7 @@ def _train_run(files: TrainingFiles, folder: Path, config: Config) -> Iterator[R
         del training_data  # frees the texts of a large file; training needs only the ids
         state, fingerprint, model_built = _open_training(folder, config, corpus, validation_examples)
         if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or augmented):
-            state.training_examples = save_corpus(folder / run_files.CORPUS, corpus, files, data).encoded
+            state.training_examples = save_corpus(folder / run_files.CORPUS, corpus, files, unresolved_data).encoded
         del corpus
         yield model_built
         if model_built.compiles:

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from pellucid.data.examples import (
     read_examples,
 )
 from pellucid.data.headers import HeaderError, check_shared_header, header_note
-from pellucid.data.readers import BadLine, resolve_format
+from pellucid.data.readers import resolve_format
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vectors import read_vectors
 from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
@@ -33,6 +33,7 @@ from pellucid.errors import DataError, RunError, quote
 from pellucid.files import FileDigest, digest_file, remove_file
 from pellucid.model.network import Network, require_encoder_decoder
 from pellucid.tasks.registry import get_task
+from pellucid.training.events import DataAugmented, EmbeddingCoverage, FileRead
 from pellucid.version import __version__
 
 MIN_SPACED_SHARE = 0.8
@@ -107,19 +108,6 @@ def _spaced_symbols(texts: Sequence[str]) -> str:
     return spaced[0] if sum(map(len, symbols)) <= MAX_SYMBOL_LENGTH * len(symbols) else ""
 
 
-class EmbeddingCoverage(NamedTuple):
-    """Number of symbols of the source or target vocabulary that a file of pretrained embeddings contains."""
-
-    path: Path
-    """File of pretrained embeddings."""
-    side: str
-    """"source" or "target"."""
-    found: int
-    """Number of vocabulary symbols with a pretrained vector."""
-    symbols: int
-    """Number of vocabulary symbols, without PAD, BOS, EOS and UNK."""
-
-
 def load_pretrained(network: Network, config: Config, vocabularies: Vocabularies) -> tuple[EmbeddingCoverage, ...]:
     """Load pretrained embeddings into a new network, in place. Symbols that a file lacks keep their random vectors.
 
@@ -165,26 +153,6 @@ class TrainingFiles(NamedTuple):
     valid_target: Path | None = None
 
 
-class FileRead(NamedTuple):
-    """The training or the validation file was read."""
-
-    path: Path
-    examples: int
-    """Number of examples."""
-    bad: Sequence[BadLine]
-    """Lines that are no examples and were skipped."""
-    blank: int
-    """Number of blank lines, which are skipped."""
-    note: str
-    """Remark about the file for the user, such as examples shared with the training file; empty if there is none."""
-    target: Path | None = None
-    """Separate file of the targets; None if `path` holds pairs."""
-    digest: FileDigest | None = None
-    """Size and checksum of the file; None if it is no regular file."""
-    target_digest: FileDigest | None = None
-    """Size and checksum of the separate file of the targets."""
-
-
 class TrainingData(NamedTuple):
     """Training data as texts, or as ids of a saved corpus, and validation data as texts."""
 
@@ -228,13 +196,15 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path | Non
         train_file = read_examples(files.train, config, files.train_target)
         training_examples, bad, blank = train_file.examples, train_file.bad, train_file.blank
     else:
-        training_examples, bad, blank = [], list(corpus.found.bad), corpus.found.blank
+        training_examples, bad, blank = [], list(corpus.report.bad), corpus.report.blank
     try:
         valid_file = read_examples(files.valid, config, files.valid_target)
     except HeaderError as error:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
     validation_examples = valid_file.examples
-    num_shared = _count_shared(training_examples, validation_examples, files) if corpus is None else corpus.found.shared
+    num_shared = (
+        _count_shared(training_examples, validation_examples, files) if corpus is None else corpus.report.shared
+    )
     overlap = f"{num_shared:,} of {len(validation_examples):,} examples are also in {files.train}" if num_shared else ""
     count = len(training_examples) if corpus is None else corpus.encoded.source.num_sequences
     header = _header_note(training_examples, validation_examples, files, config) if corpus is None else ""
@@ -291,7 +261,7 @@ def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
     vocabularies = msgspec.structs.replace(
         task.learn_vocabularies(data.training_examples, tokenizers, config), columns=data.columns
     )
-    encoded = task.convert_examples_to_ids(data.training_examples, tokenizers, vocabularies, config)
+    encoded = task.encode_examples(data.training_examples, tokenizers, vocabularies, config)
     return EncodedCorpus(data.key, data.report, vocabularies, encoded)
 
 
@@ -377,16 +347,6 @@ STEM = 3
 """Minimum length of a stem: symbols shared by source and target."""
 STREAM = 0x61756700
 """Random stream of augmentation."""
-
-
-class DataAugmented(NamedTuple):
-    """Synthetic pairs were added to the training examples."""
-
-    kind: Literal["copy", "hallucinate"]
-    examples: int
-    """Number of pairs in the file."""
-    made: int
-    """Number of synthetic pairs."""
 
 
 def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, DataAugmented]:

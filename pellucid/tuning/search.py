@@ -37,11 +37,10 @@ from pellucid.run_folder.lock import in_use, lock_run_folder
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.run_files import CORPUS, LOCK, MODEL, SNAPSHOTS, TRAINING
 from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
-from pellucid.training.events import UpdateCompleted, ValidationCompleted
+from pellucid.training.events import FileRead, RunEvent, UpdateCompleted, ValidationCompleted
 from pellucid.training.loop import derived_epochs
-from pellucid.training.session import RunEvent
 from pellucid.training.snapshots import remove_run_temporaries
-from pellucid.training.training_data import FileRead, TrainingFiles, read_files, resolve_auto_settings
+from pellucid.training.training_data import TrainingFiles, read_files, resolve_auto_settings
 from pellucid.tuning.journal import JOURNAL
 from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_space, initial_values
 from pellucid.tuning.study import EndedTrial, PruneDecision, Pruning, StudySettings, SuggestedTrial, TuningStudy
