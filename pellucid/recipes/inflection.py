@@ -68,7 +68,7 @@ def inflection_suite() -> ExperimentSuite:
     """
     data = load_recipe_config("inflection-sigmorphon2022", {}).data
     large = {language: scores[1] for language, scores in SMALL_AND_LARGE.items()}
-    small = {language: scores[0] for language, scores in SMALL_AND_LARGE.items()} | SMALL_ONLY
+    small = {**{language: scores[0] for language, scores in SMALL_AND_LARGE.items()}, **SMALL_ONLY}
     return ExperimentSuite(
         name="inflection-sigmorphon2022",
         title="Morphological inflection",
