@@ -13,6 +13,7 @@ def make_scored_example(errors: int) -> ScoredExample:
 
 
 def test_small_file_is_shown_completely() -> None:
+    assert select_examples([make_scored_example(0)], 2) == ([0], "one example")
     numbers, note = select_examples([make_scored_example(0), make_scored_example(2)], 2)
     assert numbers == [0, 1] and note == "all 2 examples"
 

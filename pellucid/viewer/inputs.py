@@ -55,7 +55,7 @@ def select_examples(
         Indices of the selected examples in file order, and a description of the selection.
     """
     if len(scored) <= max_examples:
-        return list(range(len(scored))), f"all {len(scored):,} examples"
+        return list(range(len(scored))), f"all {len(scored):,} examples" if len(scored) != 1 else "one example"
     differing_indices = [
         index for index, example in enumerate(scored) if any(other[index].exact != example.exact for other in others)
     ]

@@ -236,8 +236,9 @@ def _select(assessments: Sequence[Assessment], traces: Sequence[Trace], max_exam
         first, *others = [assessment.scored for assessment in assessments]
         return select_examples(first, max_examples, others)
     numbers = sample_evenly(range(len(traces)), max_examples)
-    description = f"{len(numbers):,} of {len(traces):,} sources, sampled evenly from the file"
-    return numbers, description if len(numbers) < len(traces) else f"all {len(traces):,} sources"
+    if len(numbers) < len(traces):
+        return numbers, f"{len(numbers):,} of {len(traces):,} sources, sampled evenly from the file"
+    return numbers, f"all {len(traces):,} sources" if len(traces) != 1 else "one source"
 
 
 def _examples_with_traces(
