@@ -33,15 +33,18 @@ import pellucid
 from pellucid.config.settings import Config
 from pellucid.config.toml import load_config
 from pellucid.data.examples import Example
+from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, RunError
 from pellucid.inspection.attribution import attribute
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
-from pellucid.training import session
+from pellucid.training import session, snapshots
 from pellucid.training.events import FileRead, FileSaved, ModelBuilt, TrainingStarted, TrainingStopped, UpdateCompleted
 from pellucid.training.session import train_run
+from pellucid.training.snapshots import SnapshotNumber
 from pellucid.training.training_data import TrainingFiles
 
 
@@ -343,6 +346,7 @@ import sys
 from pathlib import Path
 from pellucid.config.toml import build_config
 from pellucid.training.session import train_run
+from pellucid.training.snapshots import SnapshotNumber
 from pellucid.training.training_data import TrainingFiles
 config = build_config({"size": "tiny", "training": {"epochs": 1}}, origin="test")
 events = list(train_run(TrainingFiles(Path("train.tsv"), Path("dev.tsv")), Path("run"), config))
@@ -397,6 +401,23 @@ def test_a_folder_replaced_by_a_file_is_reported_as_replaced(
     assert str(caught.value) == (
         f"{parent / 'run'} was removed, moved or replaced during training; nothing more is written to it"
     )
+
+
+def test_a_folder_replaced_during_a_write_is_reported_as_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check before the write finds nothing; the error of the write would name a file in the old folder."""
+    files, run = write_copy_files(tmp_path), tmp_path / "run"
+    save_snapshot = snapshots.save_snapshot
+
+    def move_and_save(folder: Path, predictor: Predictor, traces: Sequence[Trace], number: SnapshotNumber) -> None:
+        replace_folder(run, "file")
+        save_snapshot(folder, predictor, traces, number)
+
+    monkeypatch.setattr(snapshots, "save_snapshot", move_and_save)
+    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
+        list(train_run(files, run, make_small_config({"epochs": 2})))
+    assert run.read_bytes() == b""
 
 
 @pytest.mark.parametrize("code", ["EACCES", "EPERM", "ESTALE", "ENOTDIR", "ELOOP"])
