@@ -1,7 +1,9 @@
 """decoding/inference.py: modes of networks that several threads use."""
 
+import signal
 import threading
 
+import pytest
 from small_networks import make_config, make_network
 
 from pellucid.decoding.inference import evaluation_mode
@@ -29,3 +31,35 @@ def test_threads_share_the_evaluation_mode_of_a_network() -> None:
     with evaluation_mode(network), evaluation_mode(network):
         assert not network.training
     assert network.training
+
+
+def test_modules_get_back_the_mode_that_each_had() -> None:
+    network = make_network(make_config({}), 1).train()
+    network.encoder.eval()
+    modes = [module.training for module in network.modules()]
+    with evaluation_mode(network):
+        assert not any(module.training for module in network.modules())
+    assert [module.training for module in network.modules()] == modes and set(modes) == {False, True}
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs SIGALRM")
+def test_an_interruption_leaves_no_network_in_evaluation_mode() -> None:
+    network = make_network(make_config({}), 1).train()
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    interruptions = 0
+    try:
+        for number in range(400):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + number % 100))
+                while True:
+                    with evaluation_mode(network):
+                        pass
+            except KeyboardInterrupt:
+                interruptions += 1
+            with evaluation_mode(network):
+                assert not network.training
+            assert network.training
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert interruptions == 400

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple, Protocol, cast, runtime_checkable
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,6 +19,7 @@ from pellucid.argument_checks import check_arguments, convert_argument
 from pellucid.decoding.outputs import suppressed_symbols
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, RunError
+from pellucid.kernels.runtime import defer_signals
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import AttentionCache, DecoderState, Memory
 from pellucid.model.network import Network, require_encoder_decoder
@@ -296,13 +297,26 @@ def _member_source(
     return torch.where(source < num_known, source_id_map[source.clamp(max=num_known - 1)], copied_ids + copy_offset)
 
 
+class _Block:
+    """One block of `evaluation_mode`; an object that is referenced by its frame alone."""
+
+
 class _ModeUse:
-    """Contexts of `evaluation_mode` of one network, in all threads."""
+    """Blocks in which one network is in evaluation mode, in all threads."""
 
     def __init__(self) -> None:
-        """Count no context yet."""
-        self.contexts = 0
-        self.was_training = False
+        """Count no block yet."""
+        # Weak references: a block that an interruption has ended is forgotten with its frame.
+        self.blocks = WeakSet[_Block]()
+        self.trained: list[torch.nn.Module] = []
+        """Modules that were in training mode before the first block."""
+
+    def restore(self) -> None:
+        """Return the modules to training mode, if no block is left."""
+        if not self.blocks:
+            for module in self.trained:
+                module.training = True
+            self.trained = []
 
 
 _mode_uses = WeakKeyDictionary[Network, _ModeUse]()
@@ -312,9 +326,9 @@ _mode_lock = threading.Lock()
 @check_arguments
 @contextmanager
 def evaluation_mode(network: Network) -> Iterator[None]:
-    """Set a network to evaluation mode inside the context, and back to training mode afterwards if it was in it.
+    """Set a network to evaluation mode inside the context, and its modules that were in training mode back afterwards.
 
-    Threads may enter it for one network at the same time: the last one to leave restores the mode.
+    Threads may enter it for one network at the same time: the last one to leave restores the modes.
 
     Args:
         network: Network, whose mode is changed in place.
@@ -322,20 +336,22 @@ def evaluation_mode(network: Network) -> Iterator[None]:
     Raises:
         ArgumentError: The argument is no network.
     """
-    with _mode_lock:
-        use = _mode_uses.setdefault(network, _ModeUse())
-        use.contexts += 1
-        if network.training:
-            use.was_training = True
-            network.eval()
+    block = _Block()
     try:
+        with defer_signals(), _mode_lock:
+            use = _mode_uses.setdefault(network, _ModeUse())
+            use.restore()
+            use.blocks.add(block)
+            trained = [module for module in network.modules() if module.training]
+            if trained:
+                use.trained += trained
+                network.eval()
         yield
     finally:
-        with _mode_lock:
-            use.contexts -= 1
-            if not use.contexts and use.was_training:
-                use.was_training = False
-                network.train()
+        with defer_signals(), _mode_lock:
+            use = _mode_uses.setdefault(network, _ModeUse())
+            use.blocks.discard(block)
+            use.restore()
 
 
 @check_arguments
