@@ -189,6 +189,22 @@ def test_time_that_passes_after_a_validation_ends_the_resumed_training(
     assert session.progress.finished == "its time limit of 60s is reached"
 
 
+@pytest.mark.parametrize("settings", [{"epochs": 9.0}, {"epochs": 100.0, "time_limit": "37s"}])
+def test_a_perfect_training_resumes_between_the_validations_around_its_half(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """The loss has not improved before the half, where a perfect metric does not end the training yet."""
+    script_validations(monkeypatch, [1.0, *[2.0] * 9], [100.0] * 10)
+    monkeypatch.setattr(loop, "time", FakeClock(1.0))
+    config = make_small_config({**settings, "perfect_patience": 1})
+    session, restored = build_session(config), build_session(config)
+    for _ in fit(session):
+        save_training_state(tmp_path / "state", session, "data")
+        restore_training_state(tmp_path / "state", restored, "data")
+        assert restored.progress == session.progress
+    assert session.progress.finished.startswith("exact_match is perfect") and session.progress.validations == 5
+
+
 def test_without_a_time_limit_the_progress_has_no_other_times() -> None:
     session = build_session(make_small_config({"epochs": 1.0}))
     progress = list(fit(session))[-1].progress

@@ -96,7 +96,7 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     outcome = ValidationOutcome(
         progress.best,
         progress.stale,
-        is_halfway(state, progress, batches),
+        validated and is_halfway(state, progress, batches),  # no training ends between two validations
         validated and is_out_of_epochs(state, progress, batches),
     )
     # With a time limit, a training may have ended or not: time passes between a validation and the checkpoint, and a
