@@ -63,3 +63,24 @@ def test_an_interruption_leaves_no_network_in_evaluation_mode() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
     assert interruptions == 400
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs SIGALRM")
+def test_a_signal_handler_may_decode_with_the_same_network() -> None:
+    network, calls = make_network(make_config({}), 1).train(), list[bool]()
+
+    def decode(*_: object) -> None:
+        with evaluation_mode(network):
+            calls.append(network.training)
+
+    previous = signal.signal(signal.SIGALRM, decode)
+    try:
+        for number in range(200):
+            signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + number % 50))
+            while len(calls) <= number:
+                with evaluation_mode(network):
+                    assert not network.training
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert calls == [False] * 200 and network.training

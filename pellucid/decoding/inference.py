@@ -320,7 +320,7 @@ class _ModeUse:
 
 
 _mode_uses = WeakKeyDictionary[Network, _ModeUse]()
-_mode_lock = threading.Lock()
+_mode_lock = threading.RLock()
 
 
 @check_arguments
