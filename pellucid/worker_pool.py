@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ctypes import c_bool
 from functools import partial
-from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing import current_process, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, RunError
 
 Job = TypeVar("Job")
 """Type of the argument with which a worker calls its task; a job is identified by a number."""
@@ -155,7 +155,15 @@ class WorkerPool(Generic[Job]):
         Args:
             task: Function at the top level of a module, called with a job and the channel of the worker.
             max_workers: Maximum number of processes, and so of parallel jobs; it may be changed later.
+
+        Raises:
+            RunError: This process is daemonic, such as a worker of `multiprocessing.Pool`: it may start no process.
         """
+        if current_process().daemon:
+            raise RunError(
+                "this process is daemonic, such as a worker of multiprocessing.Pool, and may start no process: start "
+                "parallel trainings from another process, or train one run after the other"
+            )
         self.task = task
         self.max_workers = max_workers
         self.idle: list[Worker] = []
@@ -323,4 +331,5 @@ def _exit_message(code: int | None) -> str:
     if code is not None and code < 0:
         memory = "; memory may have run out: run fewer jobs in parallel" if -code == SIGKILL else ""
         return f"a worker process was killed by signal {-code} ({signal.strsignal(-code)}){memory}"
-    return f"a worker process ended during a job (exit code {code})"
+    guard = "a script that starts it needs if __name__ == '__main__', and cannot be standard input"
+    return f"a worker process ended during a job (exit code {code}){f'; {guard}' if code == 1 else ''}"

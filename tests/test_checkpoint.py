@@ -296,7 +296,12 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
         restore_training_state(tmp_path / "a.safetensors", session, "other data")
 
 
-@pytest.mark.parametrize("progress", [None, "", "{}x", '{"update": "many"}', '{"best": [1.0]}'])
+NESTED = '{"x": ' + "[" * 10**5 + "]" * 10**5 + "}"
+
+
+@pytest.mark.parametrize(
+    "progress", [None, "", "{}x", '{"update": "many"}', '{"best": [1.0]}', pytest.param(NESTED, id="nested")]
+)
 def test_a_checkpoint_of_another_version_is_refused_with_its_file_name(tmp_path: Path, progress: str | None) -> None:
     session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
     save_training_state(path, session, "data")

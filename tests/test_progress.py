@@ -4,10 +4,12 @@ import contextlib
 import itertools
 import os
 import re
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import TextIO
 
@@ -293,3 +295,31 @@ def test_the_bar_shows_the_remaining_time(monkeypatch: pytest.MonkeyPatch) -> No
     text = report_to_terminal(TrainingStarted(Progress(), 1.0, 4), make_update(1), make_update(2))
     assert re.search(r"\d:\d\d:\d\d", text) and "remaining" in text
     assert "examples per second" not in text
+
+
+class FullStream(StringIO):
+    """Stream that cannot be written."""
+
+    def write(self, _: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def closed_stream() -> StringIO:
+    """Return a closed stream."""
+    stream = StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize(
+    "stream", [None, FullStream(), closed_stream(), object()], ids=["none", "full", "closed", "other"]
+)
+def test_a_training_goes_on_without_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stream: object
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with training_progress() as reporter:
+        reporter.report(TrainingStarted(Progress(), 1.0, 400))
+        reporter.report(make_update(1))
+        reporter.report(ValidationCompleted(Progress(update=50, samples=500, loss_sum=100), METRICS, True, []))
+    assert capsys.readouterr().out == "", "progress is not written to standard output"

@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pellucid import worker_pool
-from pellucid.errors import DataError
+from pellucid.errors import DataError, RunError
 from pellucid.worker_pool import (
     JobFailure,
     JobResult,
@@ -172,3 +173,9 @@ def test_available_cores_respect_the_affinity() -> None:
     finally:
         os.sched_setaffinity(0, allowed)
     assert available_cores() == len(allowed)
+
+
+def test_a_daemonic_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_pool, "current_process", lambda: SimpleNamespace(daemon=True))
+    with pytest.raises(RunError, match=r"this process is daemonic, .*: start parallel trainings from another process"):
+        WorkerPool(print, 1)

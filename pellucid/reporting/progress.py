@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TextIO
+from io import StringIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -98,6 +99,16 @@ def build_progress_bars(console: "PipeSafeConsole") -> Progress:
     )
 
 
+def _standard_error() -> Any:  # noqa: ANN401 (a program may replace it by any object)
+    """Return standard error; None if the program has none, as a service, or one that is no output stream."""
+    stream = sys.stderr
+    try:
+        usable = callable(stream.write) and callable(stream.flush) and not getattr(stream, "closed", False)
+    except Exception:  # methods of a replaced stream may raise anything
+        usable = False
+    return stream if usable else None
+
+
 class PipeSafeConsole(Console):
     """Console that stops printing on a broken pipe, so that training continues, and that knows when a line is due."""
 
@@ -108,7 +119,8 @@ class PipeSafeConsole(Console):
             stream: Output stream; None for standard error.
             clock: Function that returns the time in seconds.
         """
-        super().__init__(file=sys.stderr if stream is None else stream, highlight=False, soft_wrap=True)
+        usable = _standard_error() if stream is None else stream
+        super().__init__(file=usable or StringIO(), quiet=usable is None, highlight=False, soft_wrap=True)
         self.clock = clock
         self.printed_at = clock()
 
@@ -127,7 +139,10 @@ class PipeSafeConsole(Console):
             line: The line.
         """
         self.printed_at = self.clock()
-        self.print(visible_message(line), markup=False, emoji=False)
+        try:
+            self.print(visible_message(line), markup=False, emoji=False)
+        except (OSError, ValueError):  # the stream is full or closed: the work goes on without lines
+            self.quiet = True
 
     def on_broken_pipe(self) -> None:
         """Print nothing from now on. Rich calls this method; its own version would end the program."""

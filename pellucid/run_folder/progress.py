@@ -94,6 +94,6 @@ def decode_progress(stored: TensorFile) -> Progress:
         raise RunError(
             f"{path} is not a checkpoint of this version of Pellucid: {field}: {translate_expectation(expectation)}"
         ) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:  # RecursionError: lists nested too deeply
         content = abbreviate_reason(error)
         raise RunError(f"{path} is not a checkpoint of this version of Pellucid: progress: {content}") from error
