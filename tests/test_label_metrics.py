@@ -20,6 +20,12 @@ def test_two_classes_have_matthews_coefficient() -> None:
     assert matthews_correlation(np.array([[tp, fn], [fp, tn]])) == pytest.approx(expected)
 
 
+def test_sums_of_large_counts_are_exact() -> None:
+    large = np.full((40, 40), 2**53)
+    assert matthews_correlation(large) == 0.0 and macro_f1(large) == pytest.approx(2.5)
+    assert matthews_correlation(np.eye(40, dtype=np.int64) * 2**53) == 1.0
+
+
 @given(TABLES)
 def test_correlation_equals_that_of_indicator_vectors(rows: list[list[int]]) -> None:
     """Gorodkin defines R_K as cov(X, Y) / √(cov(X, X) cov(Y, Y)), with the classes as indicator vectors."""

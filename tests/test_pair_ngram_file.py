@@ -98,6 +98,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "probability above one": (set_tensor("log_probability", 7, 5.0), "log_probability"),
     "infinite backoff": (set_tensor("backoff", 7, float("-inf")), "backoff"),
     "NaN": (set_tensor("log_probability", 7, float("nan")), "log_probability"),
+    "impossibly low": (set_tensor("log_probability", 7, -3e38), "log_probability"),
     "short tensor": (cut_tensor("suffix"), "suffix"),
     "short first tensor": (cut_tensor("token"), "backoff"),
     "weight above one": (set_metadata("weight", "1.5"), "weight"),

@@ -3,6 +3,7 @@
 B sources, b active sources, R hypotheses, S source positions.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 import torch
@@ -109,8 +110,8 @@ def check_attention_options(options: DecodingOptions, networks: tuple[Network, .
         isinstance(require_encoder_decoder(network).decoder.attention, NoAttention) for network in networks
     ):
         raise InputError("masked: the model has no attention, so no source position can be masked")
-    steps = [forced.step for forced in options.forced_attention]
-    repeated = next((step for step in steps if steps.count(step) > 1), None)
+    counts = Counter(forced.step for forced in options.forced_attention)
+    repeated = next((step for step, count in counts.items() if count > 1), None)
     if repeated is not None:
         raise InputError(f"forced_attention: step {repeated} is given twice")
     masked = {*options.masked}

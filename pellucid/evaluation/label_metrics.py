@@ -267,6 +267,7 @@ def matthews_correlation(confusion: Counts) -> float:
         J. Gorodkin (2004), "Comparing two K-category assignments by a K-category correlation coefficient",
             Computational Biology and Chemistry 28, 367-374, equation 8 with counts.
     """
+    confusion = _without_overflow(confusion)
     references, predictions = confusion.sum(axis=1), confusion.sum(axis=0)
     total, num_correct = int(confusion.sum()), int(np.trace(confusion))
     spread = [total * total - sum(int(count) ** 2 for count in side) for side in (references, predictions)]
@@ -274,6 +275,12 @@ def matthews_correlation(confusion: Counts) -> float:
         return 0.0
     covariance = num_correct * total - sum(int(p) * int(t) for p, t in zip(predictions, references, strict=True))
     return covariance / math.sqrt(spread[0] * spread[1])
+
+
+def _without_overflow(confusion: Counts) -> np.ndarray:
+    """Return counts whose sums are exact: the array itself, or whole numbers of Python if its sums exceed 64 bits."""
+    greatest = int(confusion.max(initial=0))
+    return confusion if 2 * greatest * confusion.size < 2**63 else confusion.astype(object)
 
 
 @check_arguments
@@ -289,6 +296,7 @@ def macro_f1(confusion: Counts) -> float:
         ArgumentError: The value is not a square array of counts, or there is no label.
     """
     check_not_empty("confusion", confusion, "label")
+    confusion = _without_overflow(confusion)
     both = confusion.sum(axis=0) + confusion.sum(axis=1)
     return float(100 * np.mean(2 * np.diag(confusion) / np.maximum(both, 1)))
 

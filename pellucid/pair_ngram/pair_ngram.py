@@ -22,7 +22,7 @@ from pellucid.config.settings import Width
 from pellucid.data.vocabulary import NUM_SPECIAL, UNK
 from pellucid.errors import ArgumentError
 from pellucid.kernels.runtime import defer_signals
-from pellucid.pair_ngram.ngram_model import NgramModel, fit_ngram_model
+from pellucid.pair_ngram.ngram_model import LOWEST, NgramModel, fit_ngram_model
 from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneKeys, GraphoneTable, SearchSettings, SymbolPairs
 
 ORDER = 8
@@ -289,7 +289,7 @@ def _suffix_error(model: NgramModel) -> str:
 def _score_error(model: NgramModel) -> str:
     """Return what is wrong with the logarithms."""
     scores = np.concatenate([model.log_probability, model.backoff])
-    if not np.isfinite(scores).all() or scores.max() > ROUNDING:
+    if not np.isfinite(scores).all() or scores.max() > ROUNDING or scores.min() < np.log(LOWEST) - ROUNDING:
         return "log_probability, backoff: expected logarithms of probabilities"
     return ""
 

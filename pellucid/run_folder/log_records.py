@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 from pellucid.files import parse_json
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
+Percentage = Annotated[float, Meta(ge=0.0, le=100.0)]
 Number = Annotated[int, Meta(ge=-(2**53), le=2**53)] | float
 OptionalFloat = float | UnsetType
 Value = Number | str | bool | None | list[str]
@@ -67,18 +68,18 @@ class PairNgramRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="pai
 
     examples: Count
     """Number of examples to which it was fitted."""
-    exact_match: float
+    exact_match: Percentage
     """Percentage of validation sources whose best output, by this model alone, is correct."""
 
 
 class InterpolatedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="interpolated"):
     """The weight of the pair n-gram model in predictions was chosen, at the end of the training."""
 
-    weight: float
+    weight: Annotated[float, Meta(ge=0.0, le=1.0)]
     """Weight of its scores, 0 to 1."""
-    exact_match: float
+    exact_match: Percentage
     """Percentage of validation sources whose best output, by both models, is correct."""
-    network_exact_match: float
+    network_exact_match: Percentage
     """The same by the network alone, with the same search."""
     sources: Count
     """Number of different validation sources."""
