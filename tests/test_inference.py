@@ -1,11 +1,13 @@
 """decoding/inference.py: modes of networks that several threads use."""
 
+import os
 import signal
 import threading
 
 import pytest
 from small_networks import make_config, make_network
 
+from pellucid.decoding import inference
 from pellucid.decoding.inference import evaluation_mode
 
 
@@ -84,3 +86,25 @@ def test_a_signal_handler_may_decode_with_the_same_network() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
     assert calls == [False] * 200 and network.training
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_forked_beside_a_decoding_thread_is_not_blocked() -> None:
+    network, held, leave = make_network(make_config({}), 1), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with inference._modes.lock:
+            held.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(10)
+    child = os.fork()
+    if child == 0:  # the thread that holds the lock does not exist here
+        signal.alarm(10)
+        with evaluation_mode(network):
+            os._exit(0)
+    leave.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0

@@ -5,6 +5,7 @@ symbols that can be written (with copying, source positions follow the vocabular
 """
 
 import math
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -319,8 +320,22 @@ class _ModeUse:
             self.trained = []
 
 
-_mode_uses = WeakKeyDictionary[Network, _ModeUse]()
-_mode_lock = threading.RLock()
+class _ModeRegistry:
+    """Uses of all networks, and the lock under which they change."""
+
+    def __init__(self) -> None:
+        """Start without networks."""
+        self.uses = WeakKeyDictionary[Network, _ModeUse]()
+        self.lock = threading.RLock()
+
+    def renew_lock(self) -> None:
+        """Replace the lock: in a forked process, no thread exists that could release it."""
+        self.lock = threading.RLock()
+
+
+_modes = _ModeRegistry()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_modes.renew_lock)
 
 
 @check_arguments
@@ -338,8 +353,8 @@ def evaluation_mode(network: Network) -> Iterator[None]:
     """
     block = _Block()
     try:
-        with defer_signals(), _mode_lock:
-            use = _mode_uses.setdefault(network, _ModeUse())
+        with defer_signals(), _modes.lock:
+            use = _modes.uses.setdefault(network, _ModeUse())
             use.restore()
             use.blocks.add(block)
             trained = [module for module in network.modules() if module.training]
@@ -348,8 +363,8 @@ def evaluation_mode(network: Network) -> Iterator[None]:
                 network.eval()
         yield
     finally:
-        with defer_signals(), _mode_lock:
-            use = _mode_uses.setdefault(network, _ModeUse())
+        with defer_signals(), _modes.lock:
+            use = _modes.uses.setdefault(network, _ModeUse())
             use.blocks.discard(block)
             use.restore()
 
