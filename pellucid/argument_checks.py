@@ -573,11 +573,11 @@ def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parame
             if name in kinds and UNCHECKED not in getattr(kinds[name], "__metadata__", ()):
                 bound.arguments[name] = converted = convert_argument(name, value, kinds[name])
                 _check_sizes(name, converted, kinds[name], sizes)
-        token = _within_checked.set(True)
         try:
+            _within_checked.set(True)  # within the block: an interruption after it must not turn off later checks
             return function(*bound.args, **bound.kwargs)
         finally:
-            _within_checked.reset(token)
+            _within_checked.set(False)
 
     return checked
 

@@ -61,7 +61,7 @@ DECODER_SETTINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 TEXTS = st.text(
     st.sampled_from("abAB é\u0301\u0323ệÅ\u1100\u1161각𝒳😀ﬁ;|\t\n\x1c\x85\u3000\ud800\0"), max_size=6
-) | st.text(max_size=6)
+) | st.text(max_size=6).filter(lambda text: "⟨" not in text)  # the mark of a reserved name
 """Texts with characters that normalization changes, astral characters, lone surrogates and unusual white space."""
 EXAMPLES = st.lists(st.builds(Example, TEXTS, TEXTS, st.sampled_from(["", "", "V;PST", "V", ";"]) | TEXTS), max_size=9)
 RANDOM_TOKENIZER = st.builds(

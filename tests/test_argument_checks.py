@@ -5,6 +5,7 @@ import math
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 from collections import UserList, UserString
@@ -25,7 +26,7 @@ from test_transducer import PLAIN
 from trained_runs import copy_task_run
 
 from pellucid.api import train
-from pellucid.argument_checks import convert_argument
+from pellucid.argument_checks import check_arguments, convert_argument
 from pellucid.config.settings import Amount, Config, Device, SearchConfig, Seed, Width
 from pellucid.config.toml import build_config, load_config, override_settings, validate_config
 from pellucid.data.examples import Example
@@ -560,3 +561,23 @@ def test_only_an_ensemble_has_members() -> None:
     with pytest.raises(ArgumentError, match=r"^members: expected one model at least, got none"):
         Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network)
     assert Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members).is_ensemble
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs SIGALRM")
+def test_an_interruption_does_not_turn_off_later_checks() -> None:
+    @check_arguments
+    def double(number: int) -> int:
+        return 2 * number
+
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for number in range(1000):
+            with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + number % 100))
+                while True:
+                    double(number)
+            with pytest.raises(ArgumentError, match="number"):
+                double("one")  # type: ignore[arg-type]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
