@@ -77,6 +77,11 @@ class DecodedOutput(NamedTuple):
     hop_weights: Float[np.ndarray, "L S"] | None = None
     """Attention weights of each hop of a classifier with several; the last are `weights`."""
 
+    @property
+    def is_finished(self) -> bool:
+        """True if the output ends with EOS; otherwise it is empty, has labels, or was cut at the maximum length."""
+        return bool(len(self.ids)) and int(self.ids[-1]) == EOS
+
 
 def empty_output() -> DecodedOutput:
     """Return the output of an empty source, for which no decoder runs: no steps, and no source positions."""

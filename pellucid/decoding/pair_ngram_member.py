@@ -17,7 +17,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 
-from pellucid.data.vocabulary import EOS
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.pair_ngram.pair_ngram import PairNgram
@@ -94,16 +93,6 @@ def finite_scores(scores: Float[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
     return np.where(np.isfinite(scores), scores, lowest)
 
 
-def is_finished(hypothesis: Hypothesis) -> bool:
-    """Return whether a hypothesis ends with EOS; otherwise it was cut at the maximum length.
-
-    Args:
-        hypothesis: Any hypothesis.
-    """
-    ids = hypothesis.decoded.ids
-    return bool(len(ids) and ids[-1] == EOS)
-
-
 def output_ids(hypothesis: Hypothesis) -> TargetIds:
     """Return the target ids of a hypothesis, without EOS.
 
@@ -111,7 +100,7 @@ def output_ids(hypothesis: Hypothesis) -> TargetIds:
         hypothesis: Any hypothesis, finished or not.
     """
     ids = hypothesis.decoded.ids.tolist()
-    return tuple(ids[:-1] if is_finished(hypothesis) else ids)
+    return tuple(ids[:-1] if hypothesis.decoded.is_finished else ids)
 
 
 def missing_outputs(
@@ -146,7 +135,7 @@ def rank_by_both(
     candidates = CandidateScores(
         np.array([hypothesis.score for hypothesis in hypotheses]),
         finite_scores(np.array(pair_ngram)),
-        np.array([is_finished(hypothesis) for hypothesis in hypotheses], np.bool_),
+        np.array([hypothesis.decoded.is_finished for hypothesis in hypotheses], np.bool_),
     )
     scores = interpolate(candidates.network, candidates.pair_ngram, weight)
     return [

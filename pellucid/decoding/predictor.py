@@ -33,7 +33,7 @@ from pellucid.config.validation import reject_unused
 from pellucid.data.encoding import Ragged
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
-from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, Vocabularies
+from pellucid.data.vocabulary import SPECIAL_NAMES, Vocabularies
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.derived_traces import lexicon_traces, outputs_to_top_mass
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
@@ -728,7 +728,6 @@ class Predictor(ABC):
     ) -> Trace:
         """Return the trace of an output, whose first symbols are a prefix; `hypothesis` is None for an empty source."""
         output = hypothesis.decoded if hypothesis is not None else empty_output()
-        ended = bool(len(output.ids)) and int(output.ids[-1]) == EOS
         symbols = tuple(self._named(output.ids, source).tolist())
         pair_ngram_score = None if hypothesis is None else hypothesis.pair_ngram_score
         is_log_probability = hypothesis is None or (self._ranks_by_log_probability and pair_ngram_score is None)
@@ -742,8 +741,8 @@ class Predictor(ABC):
             features=source.features,
             unknown=source.unknown,
             target=symbols,
-            output=self.tokenizers.target.join(symbols[:-1] if ended else symbols),
-            finished=ended or not self.autoregressive or not source.source,
+            output=self.tokenizers.target.join(symbols[:-1] if output.is_finished else symbols),
+            finished=output.is_finished or not self.autoregressive or not source.source,
             log_probabilities=output.log_probabilities,
             attention=output.weights,
             top_symbols=tuple(map(tuple, self._named(output.top_ids, source).tolist())),

@@ -39,13 +39,12 @@ SMALL_ONLY: Mapping[str, float] = {
 }
 """The same with the small training set, for languages without a large one."""
 INTRODUCTION = """\
-SIGMORPHON-UniMorph 2022, task 0, part 1: a lemma and its tags to the inflected form, in 33 languages with 700 pairs
-for training (small), 20 of which also have 7,000 (large). Most forms of the test set have a lemma or tags that the
+SIGMORPHON-UniMorph 2022, task 0, part 1: a lemma and its tags to the inflected form, in 33 languages with at
+most 700 pairs for training (small), 20 of which also have 7,000 (large). Most test pairs have a lemma or tags that the
 training set lacks. All languages have the default settings; tags are read before the lemma. Accuracy is exact match.
 
 Published: the task's neural baseline (github.com/sigmorphon/2022InflectionST), by language. Over all test items it has
-62.4 % with the large training sets and 47.6 % with the small ones; the best submission, with invented training pairs,
-has 71.3 and 57.2 %."""
+62.4 % with the large training sets and 47.6 % with the small ones; the best submission has 71.3 and 57.2 %."""
 
 
 def run_inflection(request: RecipeRequest) -> Iterator[str]:

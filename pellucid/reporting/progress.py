@@ -69,12 +69,16 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
 
 def _check_stream(stream: TextIO | None) -> None:
     """Raise `ArgumentError` for a value that is neither None nor has the methods of an output stream."""
-    try:
-        writable = stream is None or (callable(stream.write) and callable(stream.flush))
-    except Exception:  # methods of the value may raise anything
-        writable = False
-    if not writable:
+    if stream is not None and not _is_output_stream(stream):
         raise argument_error("stream", "a text stream or None", stream)
+
+
+def _is_output_stream(stream: Any) -> bool:  # noqa: ANN401 (a program may pass any object)
+    """Return whether a value has the methods of an output stream."""
+    try:
+        return callable(stream.write) and callable(stream.flush)
+    except Exception:  # methods of the value may raise anything
+        return False
 
 
 def build_progress_bars(console: "PipeSafeConsole") -> Progress:
@@ -102,11 +106,7 @@ def build_progress_bars(console: "PipeSafeConsole") -> Progress:
 def _standard_error() -> Any:  # noqa: ANN401 (a program may replace it by any object)
     """Return standard error; None if the program has none, as a service, or one that is no output stream."""
     stream = sys.stderr
-    try:
-        usable = callable(stream.write) and callable(stream.flush) and not getattr(stream, "closed", False)
-    except Exception:  # methods of a replaced stream may raise anything
-        usable = False
-    return stream if usable else None
+    return stream if _is_output_stream(stream) and not getattr(stream, "closed", False) else None
 
 
 class PipeSafeConsole(Console):

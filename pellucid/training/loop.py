@@ -45,9 +45,9 @@ UNKNOWN_RESERVE = 0.1
 MAX_RESERVE = 0.5
 """Maximum part of a time limit that is kept for the end of the training."""
 RESERVED_VALIDATIONS = 1.5
-"""Time that is kept for the last validation, in times of the validation before it."""
+"""Time that is kept for the last validation, as a multiple of the time of the validation before it."""
 RESERVED_WEIGHTING = 6.0
-"""Time that is kept to weight the pair n-gram model, in times of a validation: it searches with a beam and twice."""
+"""Time that is kept to weight the pair n-gram model, as a multiple of the time of a validation, which is greedy."""
 
 
 @dataclass
@@ -71,6 +71,8 @@ class TrainingState:
     """Weight average that is validated and saved; None without averaging."""
     prefetch: bool = field(init=False)
     """Prepare the next batch during an update (on a GPU only)."""
+    time_limit: float = field(init=False)
+    """Maximum number of seconds of the training; infinite without a limit."""
 
     def __post_init__(self) -> None:
         """Create the gradient computer, the greedy predictor and the weight average."""
@@ -79,6 +81,7 @@ class TrainingState:
         self.greedy_predictor = replace(self.predictor, config=msgspec.structs.replace(self.config, search=search))
         self.average = build_average(self.predictor.network, self.config.training)
         self.prefetch = self.gradient_computer.device.type == "cuda"
+        self.time_limit = parse_duration("training.time_limit", self.config.training.time_limit) or math.inf
 
     @property
     def config(self) -> Config:
@@ -89,11 +92,6 @@ class TrainingState:
     def epochs(self) -> float:
         """Maximum number of epochs, which may be a fraction: from the settings, or else from `derived_epochs`."""
         return self.config.training.epochs or derived_epochs(self.training_examples.source.num_sequences)
-
-    @property
-    def time_limit(self) -> float:
-        """Maximum number of seconds of the training; infinite without a limit."""
-        return parse_duration("training.time_limit", self.config.training.time_limit) or math.inf
 
     def plan_batches(self, epoch: int) -> list[np.ndarray]:
         """Return the indices of the training examples of each batch of an epoch.

@@ -21,7 +21,7 @@ from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
-from pellucid.errors import DivergenceError, RunError
+from pellucid.errors import RunError
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import load_kernels
@@ -346,8 +346,6 @@ class RunFolderWriter:
         """
         try:
             return self._save_files(event)
-        except DivergenceError:
-            raise
         except RunError:
             self.lock.check()  # the folder may have been replaced since the check before: that is the cause to report
             raise
