@@ -1,5 +1,6 @@
 """Training from Python."""
 
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -9,12 +10,14 @@ from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config, validate_config
 from pellucid.config.validation import reject_unused
+from pellucid.data.size_choice import build_sized_config
 from pellucid.decoding.predictor import Predictor
 from pellucid.model.device import check_torch_defaults
 from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
 from pellucid.training.session import train_run
+from pellucid.training.size_measurement import config_within_time
 from pellucid.training.training_data import TrainingFiles
 
 PairFiles = str | Path | tuple[str | Path, str | Path]
@@ -44,7 +47,9 @@ def train(
         valid: Validation set, in the same form; it selects the best parameters.
         run: Run folder; created, or resumed.
         config: A `Config`, or settings nested as in a TOML file: {"size": "small", "data": {"target_symbols":
-            "words"}}. The default is the preset of size "base".
+            "words"}}. Without a size, or without a configuration, the size is "large" for task "transduce" with at
+            least 50,000 training pairs, otherwise "base"; with a time limit, a smaller one if that learns more in the
+            time.
         ensemble: Number of members, 1 to 1,000. The default, 1, trains a single run without subfolders.
 
     Returns:
@@ -58,25 +63,39 @@ def train(
             this process is training; or torch's default type is not float32, its default device is "meta", or it
             computes no gradients; or (`DivergenceError`) a loss, gradient or parameter is not finite.
     """
+    started_at = time.monotonic()
     source_config = convert_argument("config", config, Config | Mapping[str, Any] | None)
-    settings = (
-        validate_config(source_config)
-        if isinstance(source_config, Config)
-        else build_config(source_config or {}, origin="config")
-    )
-    reject_unused(settings)
     folder: Path = convert_argument("run", run, str | Path)
     size: int = convert_argument("ensemble", ensemble, int)
     (source, target), (valid_source, valid_target) = _file_pair("train", train), _file_pair("valid", valid)
     files = TrainingFiles(source, valid_source, target, valid_target)
+    settings = (
+        validate_config(source_config)
+        if isinstance(source_config, Config)
+        else build_sized_config(source_config or {}, "config", source)
+    )
+    reject_unused(settings)
     check_torch_defaults()
+    if settings.training.time_limit and not isinstance(source_config, Config):
+        settings = _config_within_time(source_config or {}, folder, files, settings)
     if size != 1:
         _train_ensemble(files, folder, settings, size)
         return load(folder, settings.device)
     with training_progress() as reporter:
-        for event in train_run(files, folder, settings):
+        for event in train_run(files, folder, settings, started_at):
             reporter.report(event)
     return load(folder, settings.device)
+
+
+def _config_within_time(given: Mapping[str, Any], folder: Path, files: TrainingFiles, config: Config) -> Config:
+    """Return the configuration with the size that suits the time limit, if no size is given."""
+    if given.get("size", "auto") != "auto":
+        return config
+    timed, measured = config_within_time(folder, files, lambda size: build_config({**given, "size": size}, "config"))
+    if measured is not None:
+        with training_progress() as reporter:
+            reporter.report(measured)
+    return timed
 
 
 def _train_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> None:

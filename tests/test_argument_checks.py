@@ -179,8 +179,8 @@ def test_numpy_scalars_are_settings_and_other_objects_are_refused() -> None:
             {"encoder": {"hidden_size": 10**5000}},
             "test: encoder.hidden_size: expected a whole number of at most",
         ),
-        ({"size": ["tiny"]}, "test: size: expected tiny, small, base or large, got ['tiny']"),
-        ({"size": np.zeros(2)}, "test: size: expected tiny, small, base or large, got array([0., 0.])"),
+        ({"size": ["tiny"]}, "test: size: expected auto, tiny, small, base or large, got ['tiny']"),
+        ({"size": np.zeros(2)}, "test: size: expected auto, tiny, small, base or large, got array([0., 0.])"),
         ({"data": {"source_column": b"1"}}, "test: data.source_column: expected a string, got b'1'"),
         (
             {"search": {"max_length_ratio": 1e300}},

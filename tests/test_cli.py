@@ -77,12 +77,12 @@ def test_misspelled_flag_gets_a_suggestion(subcommand: str, flag: str, expected:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--size", "smal"], "size: expected tiny, small, base or large, got 'smal'; did you mean 'small'?"),
+        (["--size", "smal"], "size: expected auto, tiny, small, base or large, got 'smal'; did you mean 'small'?"),
         (["--seed", "１２"], "--seed: expected a whole number, got '１２'"),
         (["--seed", "1_0"], "--seed: expected a whole number, got '1_0'"),
         (["--training.learning-rate", "1_0"], "--training.learning-rate: expected a number, got '1_0'"),
         (["--training.learning-rate", "1e-400"], "expected a number that a float can hold, got '1e-400'"),
-        (["--size=smal"], "size: expected tiny, small, base or large, got 'smal'; did you mean 'small'?"),
+        (["--size=smal"], "size: expected auto, tiny, small, base or large, got 'smal'; did you mean 'small'?"),
         (["--encoder.num-layers", "0"], "encoder.num_layers: expected a whole number of at least 1, got 0"),
         (["--training.learning-rate", "inf"], "training.learning_rate: expected a finite number, got inf"),
         (["--training.learning-rate", "nan"], "training.learning_rate: expected"),

@@ -124,7 +124,7 @@ def test_invalid_preset_is_reported_as_a_flag() -> None:
         ("tune", ("a", "--valid", "b", "--run", "c")),
     ):
         message = usage_error_message(run_pellucid(subcommand, *required, "--size", "hug"))
-        assert message == f"--size: expected tiny, small, base or large, got 'hug' (pellucid {subcommand} --help)"
+        assert message == f"--size: expected auto, tiny, small, base or large, got 'hug' (pellucid {subcommand} --help)"
     message = usage_error_message(run_pellucid("train", "a", "--hiden-size", 3))
     assert message == "there is no flag --hiden-size; did you mean '--hidden-size'? (pellucid train --help)"
     message = usage_error_message(run_pellucid("train", "a", "--size", "base"))

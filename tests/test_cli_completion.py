@@ -35,7 +35,7 @@ def test_bash_completes_subcommands_flags_and_choices(bash_script: Path) -> None
     assert complete_in_bash(bash_script, "tr") == ["train"]
     assert complete_in_bash(bash_script, "train", "--epo") == ["--epochs"]
     assert complete_in_bash(bash_script, "train", "a.tsv", "--training.epo") == ["--training.epochs"]
-    assert complete_in_bash(bash_script, "train", "a.tsv", "--size", "") == ["tiny", "small", "base", "large"]
+    assert complete_in_bash(bash_script, "train", "a.tsv", "--size", "") == ["auto", "tiny", "small", "base", "large"]
     assert complete_in_bash(bash_script, "train", "a.tsv", "-s", "t") == ["tiny"]
     assert complete_in_bash(bash_script, "train", "a.tsv", "--cell", "") == ["gru", "lstm"]
     assert complete_in_bash(bash_script, "predict", "run", "--output-format", "") == ["text", "tsv", "jsonl"]

@@ -68,5 +68,5 @@ def test_an_environment_variable_sets_the_folder(monkeypatch: pytest.MonkeyPatch
 def test_the_progress_reports_the_compilation(tmp_path: Path, compiles: bool) -> None:
     empty = Vocabulary((), ())
     with open(tmp_path / "progress", "w", encoding="utf-8") as stream, training_progress(stream) as reporter:
-        reporter.report(ModelBuilt(Path("run"), 1, Vocabularies(empty, empty, empty, 1, 1), False, compiles))
+        reporter.report(ModelBuilt(Path("run"), "base", 1, Vocabularies(empty, empty, empty, 1, 1), False, compiles))
     assert ("compiling kernels once, for this machine" in (tmp_path / "progress").read_text("utf-8")) == compiles

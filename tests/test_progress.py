@@ -97,14 +97,15 @@ def test_names_are_not_parsed_as_markup() -> None:
 
 def test_model_built_event_is_printed() -> None:
     vocabularies = Vocabularies(make_vocabulary("abc"), make_vocabulary("xy"), make_vocabulary(""), 3, 2)
-    assert report_to_file(ModelBuilt(Path("runs/a"), 1234, vocabularies, resumed=False)) == (
-        "runs/a: new run, 1,234 parameters, 3 source symbols, 2 target symbols\n"
+    assert report_to_file(ModelBuilt(Path("runs/a"), "base", 1234, vocabularies, resumed=False)) == (
+        "runs/a: new run, size base, 1,234 parameters, 3 source symbols, 2 target symbols\n"
     )
     vocabularies_with_features = Vocabularies(
         make_vocabulary("abc"), make_vocabulary("xy"), make_vocabulary("NV"), 3, 2
     )
     assert (
-        "resumed" in (text := report_to_file(ModelBuilt(Path("a"), 5, vocabularies_with_features, resumed=True)))
+        "resumed"
+        in (text := report_to_file(ModelBuilt(Path("a"), "base", 5, vocabularies_with_features, resumed=True)))
         and "2 features" in text
     )
 
@@ -246,7 +247,7 @@ def test_lines_are_printed_while_no_event_arrives(tmp_path: Path, monkeypatch: p
         reporter.console.clock, reporter.console.printed_at, reporter.phase_started_at = clock, clock(), clock()
         clock.now += MAX_PREPARATION_SILENCE
         wait_for_line(file, "reading the data (60 s)")
-        reporter.report(ModelBuilt(Path("a"), 5, vocabularies, resumed=False, compiles=True))
+        reporter.report(ModelBuilt(Path("a"), "base", 5, vocabularies, resumed=False, compiles=True))
         for seconds in (60, 120):
             clock.now += MAX_PREPARATION_SILENCE
             wait_for_line(file, f"compiling kernels ({seconds} s)")

@@ -55,6 +55,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     examples.is_header_unknown: {"path": RUN.files.train, "config": DATA},
     examples.has_header: {"config": DATA},
     examples.count_columns: {"path": RUN.files.train, "config": DATA},
+    examples.count_examples: {"path": RUN.files.train, "config": CONFIG.data, "limit": 10},
     examples.describe_used_columns: {"path": RUN.files.train, "config": DATA},
     examples.read_grouped_examples: {"path": RUN.files.train, "config": DATA, "group": "2"},
     durations.parse_duration: {"key": "training.time_limit", "text": "10m"},
@@ -137,6 +138,9 @@ def test_an_invalid_argument_is_one_error_that_names_it(
 EXCEPTIONS = {
     "config.toml.size_preset": "converts its argument, which `invalid_arguments.py` calls",
     "config.toml.load_config": "converts its arguments, which `invalid_arguments.py` calls",
+    "config.toml.read_settings": "reports wrong overrides as ConfigError; `load_config` converts the other arguments",
+    "config.presets.default_size": "is called with the number of examples that was counted before",
+    "data.size_choice": "reads checked settings, and reports wrong ones as ConfigError",
     "config.toml.build_config": "reports wrong settings as ConfigError, which test_argument_checks.py calls",
     "config.toml.is_section": "accepts any type",
     "config.toml.setting_choices": "accepts any type",

@@ -9,7 +9,19 @@ from io import StringIO
 from itertools import takewhile
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 import tyro
@@ -24,6 +36,7 @@ from tyro.constructors import (
 
 from pellucid.cli.flag_names import SETTING_FLAGS, SHORT_FLAGS, other_names
 from pellucid.cli.flag_suggestions import UnknownFlagError
+from pellucid.config.presets import default_size
 from pellucid.config.settings import (
     AttentionConfig,
     Config,
@@ -36,13 +49,18 @@ from pellucid.config.settings import (
     SearchConfig,
     Seed,
     Size,
+    SizeChoice,
     TaskName,
     Threads,
     TrainingConfig,
 )
-from pellucid.config.toml import HEADER_CHOICES, build_config, load_config, setting_choices, validate_config
+from pellucid.config.toml import HEADER_CHOICES, build_config, read_settings, setting_choices, validate_config
+from pellucid.data.size_choice import size_for_file
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import MAX_DIGITS, InputError, abbreviate, abbreviate_reason, quote, suggest
+
+if TYPE_CHECKING:
+    from pellucid.training.training_data import TrainingFiles
 
 VALUE_TYPES: Mapping[type, tuple[str, str]] = {
     int: ("INT", "a whole number"),
@@ -580,9 +598,9 @@ VALID_HINT = (
 class SettingFlags:
     """Base of the arguments of train and tune: one flag for each setting, and --config."""
 
-    size: Size
-    """Model size preset: tiny, small, base or large. It sets hidden, embedding and attention sizes, dropout and the
-    learning rate, unless these are set explicitly."""
+    size: SizeChoice
+    """Model size preset: tiny, small, base or large. It sets layers, hidden, embedding and attention sizes, dropout and
+    the learning rate, unless these are set explicitly. auto: by the number of training pairs."""
     task: TaskName
     """Task: transduce (a sequence), tag (a tag per source symbol), classify (a class), or point (a source position)."""
     seed: Seed
@@ -609,11 +627,33 @@ class SettingFlags:
     """TOML file of settings. It overrides the presets of --size and --task; other flags override it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainingFlags(SettingFlags):
+    """Arguments of both train and tune: the settings, the data files and the folder."""
+
+    train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
+    """Training set: TSV, CSV, JSON lines or Parquet (also .gz), or the sources of two parallel files."""
+    valid: Path
+    """Validation set, in the form of TRAIN; it selects the saved model and decides early stopping."""
+    run: Path
+    """Run folder, which receives the model, the settings and the log; created, or resumed."""
+    train_target: Path | None = None
+    """Targets of TRAIN, one per line, if TRAIN holds sources only."""
+    valid_target: Path | None = None
+    """Targets of the validation set, one per line, if --valid holds sources only."""
+
+    def training_files(self) -> "TrainingFiles":
+        """Return the data files. The first call imports torch, which takes seconds."""
+        from pellucid.training.training_data import TrainingFiles
+
+        return TrainingFiles(self.train, self.valid, self.train_target, self.valid_target)
+
+
 def config_from_flags(args: SettingFlags) -> Config:
     """Return the validated configuration of the flags.
 
     Args:
-        args: Parsed flags.
+        args: Parsed flags, with a size that is not "auto".
 
     Raises:
         ConfigError: A setting is out of range, or settings contradict each other.
@@ -622,35 +662,96 @@ def config_from_flags(args: SettingFlags) -> Config:
     return validate_config(Config(**{name: getattr(args, name) for name in names}))
 
 
-def default_settings(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the defaults of the settings' flags: the file of --config over the presets of --size and --task.
+def given_settings(arguments: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """Return the settings of the file of --config, overridden by --size and --task, and their origin for messages.
 
     Args:
         arguments: Command line of the subcommand. An invalid --size or --task is ignored here and refused later.
 
-    Returns:
-        Default of each field of `SettingFlags` except `config`.
-
     Raises:
-        ConfigError: The file of --config is missing, or invalid.
+        ConfigError: The file of --config is missing or not TOML, or a key is unknown.
     """
     arguments = expand_arguments(SettingFlags, arguments)
-    file, values = (
-        _flag_value(arguments, "--config"),
-        {name: _flag_value(arguments, f"--{name}") for name in ("size", "task")},
-    )
+    file = _flag_value(arguments, "--config")
+    values = {name: _flag_value(arguments, f"--{name}") for name in ("size", "task")}
     # Invalid sizes and tasks are reported when the flags are parsed.
     overrides = {
         name: values[name]
-        for name, kind in (("size", Size), ("task", TaskName))
+        for name, kind in (("size", SizeChoice), ("task", TaskName))
         if values[name] in setting_choices(kind)
     }
-    base = (
-        load_config(Path(file), overrides, regular=False)
-        if file is not None
-        else build_config(overrides, origin="flags")
-    )
-    return {field.name: getattr(base, field.name) for field in fields(SettingFlags) if field.name != "config"}
+    # A pipe can be read only once.
+    return (overrides, "flags") if file is None else (read_settings(Path(file), overrides, regular=False), file)
+
+
+def default_settings(settings: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Return the defaults of the settings' flags: some settings over the presets of their size and task.
+
+    Args:
+        settings: Settings, nested like a configuration.
+        origin: Their origin, with which messages begin.
+
+    Returns:
+        Default of each field of `SettingFlags` except `config`. The size is "auto" if it is not given.
+
+    Raises:
+        ConfigError: A value is invalid, or settings contradict each other.
+    """
+    base = build_config(settings, origin)
+    defaults = {field.name: getattr(base, field.name) for field in fields(SettingFlags) if field.name != "config"}
+    return {**defaults, "size": settings.get("size", "auto")}
+
+
+TrainingFlagsT = TypeVar("TrainingFlagsT", bound="TrainingFlags")
+
+
+class TrainingFlagParser(Generic[TrainingFlagsT]):
+    """Parser of a command line of train or tune: flags over the file of --config over the presets of size and task."""
+
+    def __init__(self, kind: type[TrainingFlagsT], verb: str, arguments: Sequence[str]) -> None:
+        """Read the file of --config.
+
+        Args:
+            kind: Dataclass of the arguments.
+            verb: Name of the subcommand.
+            arguments: Command line of the subcommand.
+
+        Raises:
+            ConfigError: The file of --config is missing or not TOML, or a key is unknown.
+        """
+        self.kind = kind
+        self.verb = verb
+        self.arguments = arguments
+        self.settings, self.origin = given_settings(arguments)
+
+    @property
+    def is_size_given(self) -> bool:
+        """Whether the command line or the file of --config gives a size other than "auto"."""
+        return bool(self.settings.get("size", "auto") != "auto")
+
+    def parse(self, size: Size | None = None) -> TrainingFlagsT:
+        """Parse the command line.
+
+        Args:
+            size: Size if none is given; None: the training file determines it (`size_for_file`).
+
+        Raises:
+            InputError: An argument is unknown, missing or invalid, or the file of --config is.
+        """
+        if self.is_size_given:
+            return self._parse(self.settings)
+        if size is None:
+            args = self._parse(self.settings)
+            size = size_for_file(args.train, args.data, args.task)
+            if size == default_size():
+                return replace(args, size=size)
+        return replace(self._parse({**self.settings, "size": size}), size=size)
+
+    def _parse(self, settings: Mapping[str, Any]) -> TrainingFlagsT:
+        """Parse the command line with defaults from some settings."""
+        required: Any = tyro.MISSING
+        defaults = self.kind(train=required, valid=required, run=required, **default_settings(settings, self.origin))
+        return parse_arguments(self.kind, self.verb, self.arguments, defaults)
 
 
 def _flag_value(arguments: Sequence[str], flag: str) -> str | None:

@@ -67,7 +67,7 @@ _INPUT = OptionHelp("--input-format", "FORMAT", "tsv, csv, jsonl, parquet, text 
 _DEVICE = OptionHelp("--device", "DEVICE", "cpu, cuda (one GPU) or auto (cpu by default)")
 _HEADER = OptionHelp("--header, --no-header", "", "whether the first line of FILE names columns")
 _SETTINGS = (
-    OptionHelp("--size", "SIZE", "tiny, small, base or large (base by default)"),
+    OptionHelp("--size", "SIZE", "tiny, small, base, large; auto: by number of pairs"),
     OptionHelp("--task", "TASK", "transduce (default), tag, classify or point"),
     OptionHelp("--config", "FILE", "TOML file of settings; flags override it"),
     OptionHelp(

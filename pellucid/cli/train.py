@@ -1,14 +1,14 @@
 """Subcommand train: pellucid train TRAIN --valid VALID --run DIR [--config FILE] [--ensemble N] [flags]"""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import tyro
 from msgspec import Meta
 
-from pellucid.cli.arguments import SettingFlags, config_from_flags, default_settings, parse_arguments
+from pellucid.cli.arguments import TrainingFlagParser, TrainingFlags, config_from_flags
 from pellucid.cli.messages import handle_sigint, print_message
 from pellucid.config.settings import Config, Limit
 from pellucid.config.validation import reject_unused
@@ -16,7 +16,7 @@ from pellucid.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainArguments(SettingFlags):
+class TrainArguments(TrainingFlags):
     """Train a model on pairs of sequences, or resume an unfinished training.
 
     Flags override the TOML file of --config, which overrides the presets of --size and --task. If the run folder holds
@@ -24,16 +24,6 @@ class TrainArguments(SettingFlags):
     finished run stays as it is.
     """
 
-    train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
-    """Training set: TSV, CSV, JSON lines or Parquet (also .gz), or the sources of two parallel files."""
-    valid: Path
-    """Validation set, in the form of TRAIN; it selects the saved model and decides early stopping."""
-    run: Path
-    """Run folder, which receives the model, the settings and the log; created, or resumed."""
-    train_target: Path | None = None
-    """Targets of TRAIN, one per line, if TRAIN holds sources only."""
-    valid_target: Path | None = None
-    """Targets of the validation set, one per line, if --valid holds sources only."""
     ensemble: Annotated[int, Meta(ge=0, le=1000)] = 0
     """Number of ensemble members, trained with the seeds --seed, --seed + 1, ... in subfolders of --run; 0 trains a
     single run."""
@@ -55,26 +45,41 @@ def main(arguments: list[str]) -> int:
         InputError: An argument or a file is invalid, or the run folder holds something else.
         DivergenceError: A loss, gradient or parameter is not finite.
     """
-    args = parse_train_arguments(arguments)
+    started_at = time.monotonic()
+    parser = TrainingFlagParser(TrainArguments, "train", arguments)
+    args = parser.parse()
     config = config_from_flags(args)
     reject_unused(config)
     if args.jobs and not args.ensemble:
         raise ConfigError("--jobs requires --ensemble")
-    return _train_ensemble(args, config) if args.ensemble else _train_single(args, config)
+    if config.training.time_limit and not parser.is_size_given:
+        config = _config_within_time(args, parser)
+    return _train_ensemble(args, config) if args.ensemble else _train_single(args, config, started_at)
 
 
-def _train_single(args: TrainArguments, config: Config) -> int:
-    """Train a single run."""
+def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainArguments]) -> Config:
+    """Return the configuration with the size that suits the time limit."""
+    from pellucid.reporting.progress import training_progress
+    from pellucid.training.size_measurement import config_within_time
+
+    config, measured = config_within_time(
+        args.run, args.training_files(), lambda size: config_from_flags(parser.parse(size))
+    )
+    if measured is not None:
+        with training_progress() as reporter:
+            reporter.report(measured)
+    return config
+
+
+def _train_single(args: TrainArguments, config: Config, started_at: float) -> int:
+    """Train a single run; `started_at` is the start of the command."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.reporting.progress import training_progress
     from pellucid.training.events import TrainingStarted, TrainingStopped
     from pellucid.training.session import train_run
-    from pellucid.training.training_data import TrainingFiles
 
     with handle_sigint() as interrupt, training_progress() as reporter:
-        events = train_run(
-            TrainingFiles(args.train, args.valid, args.train_target, args.valid_target), args.run, config
-        )
+        events = train_run(args.training_files(), args.run, config, started_at)
         for event in events:
             reporter.report(event)
             interrupt.is_training = interrupt.is_training or isinstance(event, TrainingStarted)
@@ -89,10 +94,8 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
     from pellucid.reporting.progress import multi_progress
     from pellucid.run_folder.run_files import member_folders
     from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
-    from pellucid.training.training_data import TrainingFiles
 
-    files = TrainingFiles(args.train, args.valid, args.train_target, args.valid_target)
-    training_jobs = plan_ensemble(files, args.run, config, args.ensemble)
+    training_jobs = plan_ensemble(args.training_files(), args.run, config, args.ensemble)
     folders = {args.run, *(job.folder for job in training_jobs)}
     removed_members = [folder.name for folder in member_folders(args.run) if folder not in folders]
     num_parallel = min(args.ensemble, num_parallel_trainings(args.jobs, config))
@@ -134,17 +137,12 @@ def report_interruption(folder: Path) -> int:
 
 
 def parse_train_arguments(arguments: Sequence[str]) -> TrainArguments:
-    """Parse the command line of train; the file of --config and the presets give the defaults of the settings.
+    """Parse the command line of train (`TrainingFlagParser`).
 
     Args:
         arguments: Command line of the subcommand.
 
-    Returns:
-        Parsed arguments.
-
     Raises:
         InputError: An argument is unknown, missing or invalid, or the file of --config is.
     """
-    required: Any = tyro.MISSING
-    defaults = TrainArguments(train=required, valid=required, run=required, **default_settings(arguments))
-    return parse_arguments(TrainArguments, "train", arguments, defaults)
+    return TrainingFlagParser(TrainArguments, "train", arguments).parse()

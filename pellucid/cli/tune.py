@@ -4,11 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import tyro
-
-from pellucid.cli.arguments import SettingFlags, config_from_flags, default_settings, parse_arguments
+from pellucid.cli.arguments import TrainingFlagParser, TrainingFlags, config_from_flags
 from pellucid.cli.messages import handle_sigint, print_message
 from pellucid.cli.sources import count_noun
 from pellucid.cli.train import report_interruption
@@ -26,7 +24,7 @@ MAX_LISTED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneArguments(SettingFlags):
+class TuneArguments(TrainingFlags):
     """Search hyperparameters, or resume a search.
 
     Each trial trains with different hyperparameters and is scored on the validation set by --metric. The first trial
@@ -34,10 +32,6 @@ class TuneArguments(SettingFlags):
     search space. The built-in space leaves out settings that differ from the preset. The same command resumes a search.
     """
 
-    train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
-    """Training set, as for train."""
-    valid: Path
-    """Validation set, in the form of TRAIN; the trials are scored on it."""
     run: Path
     """Folder of the search; created, or resumed. It receives best.toml, trials.json and report.html."""
     trials: Count = 30
@@ -52,10 +46,6 @@ class TuneArguments(SettingFlags):
     prune: Literal["median", "halving", "none"] = "median"
     """Early end of unpromising trials: those below the median of earlier trials (median), successive halving (halving),
     or none."""
-    train_target: Path | None = None
-    """Targets of TRAIN, one per line, if TRAIN holds sources only."""
-    valid_target: Path | None = None
-    """Targets of the validation set, one per line, if --valid holds sources only."""
 
 
 def main(arguments: list[str]) -> int:
@@ -95,13 +85,12 @@ def main(arguments: list[str]) -> int:
 def _study_request(args: TuneArguments, config: Config, progress: "MultiProgress") -> "StudyRequest":
     """Return the specification of the search, after reading the files."""
     from pellucid.training.ensemble_training import num_parallel_trainings
-    from pellucid.training.training_data import TrainingFiles
     from pellucid.tuning.search import StudyRequest, resolve_config
     from pellucid.tuning.space import default_space, load_space
 
     if args.space is not None:
         load_space(args.space, config)  # report errors before reading the data
-    files = TrainingFiles(args.train, args.valid, args.train_target, args.valid_target)
+    files = args.training_files()
     base, file_reads = resolve_config(config, files)
     for file_read in file_reads:
         progress.print_line(
@@ -184,20 +173,15 @@ def _format_settings(values: Mapping[str, object]) -> str:
 
 
 def parse_tune_arguments(arguments: Sequence[str]) -> TuneArguments:
-    """Parse the command line of tune; the file of --config and the presets give the defaults of the settings.
+    """Parse the command line of tune (`TrainingFlagParser`).
 
     Args:
         arguments: Command line of the subcommand.
 
-    Returns:
-        Parsed arguments.
-
     Raises:
         InputError: An argument is unknown, missing or invalid, or the file of --config is.
     """
-    required: Any = tyro.MISSING
-    defaults = TuneArguments(train=required, valid=required, run=required, **default_settings(arguments))
-    return parse_arguments(TuneArguments, "tune", arguments, defaults)
+    return TrainingFlagParser(TuneArguments, "tune", arguments).parse()
 
 
 def _explicit_settings(config: Config) -> Collection[str]:

@@ -1,9 +1,9 @@
-"""Size presets: vector sizes, dropout and learning rate for each value of `size`; each may still be set by itself."""
+"""Size presets: layers, vector sizes, dropout and learning rate of each value of `size`; each may still be set by itself."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from pellucid.config.settings import Size
+from pellucid.config.settings import DEFAULT_TASK, Size, TaskName
 
 PRESETS: Mapping[Size, Mapping[str, Mapping[str, Any]]] = {
     "tiny": {
@@ -25,10 +25,10 @@ PRESETS: Mapping[Size, Mapping[str, Mapping[str, Any]]] = {
         "training": {"learning_rate": 0.002},
     },
     "large": {
-        "encoder": {"hidden_size": 256, "embedding_size": 256, "dropout": 0.4},
-        "attention": {"size": 512},
-        "decoder": {"hidden_size": 512, "embedding_size": 256, "dropout": 0.4},
-        "training": {"learning_rate": 0.001},
+        "encoder": {"num_layers": 2, "hidden_size": 192, "embedding_size": 192, "dropout": 0.15},
+        "attention": {"size": 384},
+        "decoder": {"hidden_size": 384, "embedding_size": 192, "dropout": 0.15},
+        "training": {"learning_rate": 0.0015},
     },
 }
 """Settings of each size, by section. The decoder has as many units as both encoder directions together."""
@@ -42,3 +42,18 @@ SHARED_PRESET: Mapping[str, Mapping[str, Any]] = {
     "search": {},
 }
 """Settings with the same default for all sizes."""
+
+LARGE_DATA = 50_000
+"""Number of training pairs from which the default size is "large"."""
+
+
+def default_size(examples: int | None = None, task: TaskName = DEFAULT_TASK) -> Size:
+    """Return the size that a training has if none is given.
+
+    It is "large" for task "transduce" with at least `LARGE_DATA` training pairs, otherwise "base" (docs/results.md).
+
+    Args:
+        examples: Number of training pairs; None if it is not known.
+        task: Name of the task.
+    """
+    return "large" if task == DEFAULT_TASK and examples is not None and examples >= LARGE_DATA else "base"

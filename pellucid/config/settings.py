@@ -15,6 +15,8 @@ from msgspec import Meta
 from pellucid.argument_checks import check_arguments
 
 Size = Literal["tiny", "small", "base", "large"]
+SizeChoice = Literal["auto", "tiny", "small", "base", "large"]
+"""Size in a settings file or on the command line; "auto" becomes a size before a configuration is complete."""
 TaskName = Annotated[str, Meta(title="task")]
 """Name of a task: transduce, tag, classify, point, or one that is registered (config/task_settings.py)."""
 DEFAULT_TASK: TaskName = "transduce"

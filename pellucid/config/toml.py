@@ -21,8 +21,8 @@ from pellucid.argument_checks import (
     convert_setting,
     copy_bounded_mapping,
 )
-from pellucid.config.presets import PRESETS, SHARED_PRESET
-from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, TaskName
+from pellucid.config.presets import PRESETS, SHARED_PRESET, default_size
+from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, SizeChoice, TaskName
 from pellucid.config.task_settings import get_task_settings, is_task, task_names
 from pellucid.config.validation import check_consistency
 from pellucid.error_messages import describe_type, describe_value
@@ -52,7 +52,8 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, re
     """Load a configuration from a TOML file.
 
     Args:
-        path: The file. Missing settings have the values of the presets of its size and task.
+        path: The file. Missing settings have the values of the presets of its size and task; without a size, or with
+            "auto", the size is "base".
         overrides: Settings that replace those of the file, nested like the file; none by default.
         regular: Whether it must be a regular file, as in a run folder; False also accepts a pipe. True by default.
 
@@ -66,12 +67,25 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, re
     """
     file: Path = convert_argument("path", path, str | Path)
     overrides = convert_argument("overrides", overrides, Mapping[str, Any] | None)
-    settings = read_toml(file, convert_argument("regular", regular, bool))
+    return build_config(read_settings(file, overrides, convert_argument("regular", regular, bool)), origin=str(file))
+
+
+def read_settings(path: Path, overrides: Mapping[str, Any] | None = None, regular: bool = True) -> dict[str, Any]:
+    """Return the settings of a TOML file, nested, without those that it does not give.
+
+    Args:
+        path: The file.
+        overrides: Settings that replace those of the file, nested like the file; none by default.
+        regular: Whether it must be a regular file; False also accepts a pipe. True by default.
+
+    Raises:
+        ConfigError: The file is missing, too large or not TOML, or a key is unknown.
+    """
+    settings = read_toml(path, regular)
     try:
-        overlaid = _merge(_to_dict(settings, Config), _to_dict(overrides or {}, Config))
+        return _merge(_to_dict(settings, Config), _to_dict(overrides or {}, Config))
     except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from error
-    return build_config(overlaid, origin=str(file))
+        raise ConfigError(f"{path}: {error}") from error
 
 
 ADDED_SETTINGS = frozenset({"training.time_limit"})
@@ -158,7 +172,8 @@ def build_config(settings: Mapping[str, Any], origin: str) -> Config:
     """Return the complete configuration of some settings.
 
     Args:
-        settings: Nested settings; missing ones have the values of the presets of size and task.
+        settings: Nested settings; missing ones have the values of the presets of size and task. Without a size, or
+            with "auto", the size is "base".
         origin: Origin of the settings, such as a file name, with which messages begin.
 
     Raises:
@@ -173,7 +188,8 @@ def build_config(settings: Mapping[str, Any], origin: str) -> Config:
 def _overlay_preset(settings: Mapping[str, Any]) -> Config:
     """Return the preset overlaid by some settings; raise `ConfigError` for an unknown key or an invalid value."""
     nested = _to_dict(settings, Config)
-    size: Size = convert_setting("size", nested.get("size", "base"), Size)
+    choice: SizeChoice = convert_setting("size", nested.get("size", "auto"), SizeChoice)
+    nested["size"] = size = default_size() if choice == "auto" else choice
     task = _convert_task(nested.get("task", DEFAULT_TASK))
     preset_settings = _merge(_merge(SHARED_PRESET, PRESETS[size]), get_task_settings(task).presets)
     config: Config = _build_struct(_merge(preset_settings, nested), Config)

@@ -13,13 +13,14 @@ import msgspec
 from pellucid.argument_checks import UNCHECKED, argument_error, check_arguments
 from pellucid.config.settings import DataConfig, Format, Header
 from pellucid.data.headers import check_header_cells, header_note
-from pellucid.data.lines import read_lines
+from pellucid.data.lines import count_lines, open_data_file, read_lines
 from pellucid.data.readers import (
     TABLE_FORMATS,
     BadLine,
     ColumnSelection,
     Records,
     check_column,
+    count_parquet_rows,
     find_columns,
     first_table_row,
     parse_records,
@@ -108,6 +109,32 @@ def read_examples(path: str | Path, config: DataConfig, target_path: str | Path 
         description = f"the pair {path} and {target_path}"
         return _collect_examples(records, config, str(path), description, target_name=str(target_path))
     return _read_pairs(path, config, columns)
+
+
+@check_arguments
+def count_examples(path: str | Path, config: DataConfig, limit: int) -> int | None:
+    """Return the approximate number of examples of a file, without parsing them: its lines, or its Parquet rows.
+
+    Blank and bad lines, and the lines of a CSV record of several lines, are counted as well.
+
+    Args:
+        path: The file of pairs, or the file of sources.
+        config: The data settings.
+        limit: Number at which counting stops, so that a large file is not read to its end.
+
+    Returns:
+        At most `limit`; None for a file that can be read only once, such as a pipe, and for one that cannot be read.
+    """
+    path = Path(path)
+    if not path.is_file():
+        return None
+    try:
+        if resolve_format(path, config) == "parquet":
+            return min(limit, count_parquet_rows(path))
+        with open_data_file(path) as file:
+            return count_lines(file, limit)
+    except DataError:  # reading the examples reports it
+        return None
 
 
 @check_arguments

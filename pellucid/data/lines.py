@@ -24,6 +24,8 @@ MAX_LINE_BYTES = 2**28
 """Maximum length of a line in bytes; a longer one would exhaust the memory before an error could be reported."""
 READ_SIZE = 2**16
 """Number of bytes read from a stream at once."""
+COUNTED_BLOCK = 2**20
+"""Number of bytes in which lines are counted at once."""
 CARRIAGE_RETURN = b"\r"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
@@ -89,6 +91,19 @@ def read_lines(path: str | Path) -> Iterator[bytes]:
     with open_data_file(path) as file:
         lines = _whole_lines(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), str(path))
         yield from check_lines(lines, str(path))
+
+
+def count_lines(file: io.BufferedIOBase, limit: int) -> int:
+    """Return the number of lines of an open file, the last without a line end included, but at most `limit`.
+
+    Args:
+        file: The file, which is read until then.
+        limit: Maximum number of counted lines.
+    """
+    count, last = 0, b"\n"
+    while count < limit and (block := file.read(COUNTED_BLOCK)):
+        count, last = count + block.count(b"\n"), block[-1:]
+    return min(limit, count + (last != b"\n"))
 
 
 class LineStream:

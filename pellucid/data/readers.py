@@ -438,8 +438,7 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
     from pyarrow.parquet import ParquetFile
 
     with open_data_file(path) as file:
-        is_seekable_file = isinstance(file.raw, io.FileIO) and file.seekable()
-        content = file if is_seekable_file else _read_parquet_content(file, path)
+        content = _seekable_content(file, path)
         try:
             table = ParquetFile(content, page_checksum_verification=True)
             named = [(field.name, str(field.type)) for field in table.schema_arrow]
@@ -460,6 +459,27 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
                 )
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
             raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
+
+
+def count_parquet_rows(path: Path) -> int:
+    """Return the number of rows that a Parquet file declares.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: The file cannot be read, is not Parquet, or is damaged.
+    """
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    with open_data_file(path) as file:
+        content = _seekable_content(file, path)
+        try:
+            rows: int = ParquetFile(content).metadata.num_rows
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
+            raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
+    return rows
 
 
 def _dictionary_columns(chunks: list[dict[str, Any]]) -> list[str]:
@@ -529,6 +549,12 @@ def _longest_dictionary_value(unexpanded: Any, index: int, names: Sequence[str])
     columns = [] if first_row is None else first_row.columns
     values = [_dictionary_parts(column)[0] for column in columns if hasattr(column, "dictionary")]
     return max((pc.max(pc.binary_length(value)).as_py() or 0 for value in values), default=0)
+
+
+def _seekable_content(file: io.BufferedReader, path: Path) -> io.BufferedIOBase:
+    """Return an open Parquet file, or its content in memory if it is a pipe or compressed."""
+    is_seekable_file = isinstance(file.raw, io.FileIO) and file.seekable()
+    return file if is_seekable_file else _read_parquet_content(file, path)
 
 
 def _read_parquet_content(file: io.BufferedReader, path: Path) -> io.BytesIO:

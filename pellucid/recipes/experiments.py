@@ -307,7 +307,7 @@ def _plan_training(
     suite: ExperimentSuite, experiment: Experiment, paths: SplitFiles, seed: int, out: Path
 ) -> ExperimentTraining:
     """Return the training of an experiment with a seed below the output folder."""
-    config = load_recipe_config(suite.name, {**experiment.settings, "seed": seed})
+    config = load_recipe_config(suite.name, {**experiment.settings, "seed": seed}, paths.train)
     if paths.reduction and not config.training.epochs:
         training = msgspec.structs.replace(config.training, epochs=paths.max_epochs)
         config = msgspec.structs.replace(config, training=training)

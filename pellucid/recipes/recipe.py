@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import load_config
+from pellucid.config.toml import load_config, read_settings
+from pellucid.data.size_choice import build_sized_config
 from pellucid.data.synthetic import WORD_LIST
 
 if TYPE_CHECKING:
@@ -37,18 +38,21 @@ class RecipeRequest(NamedTuple):
     """Progress display; None shows nothing."""
 
 
-def load_recipe_config(name: str, overrides: Mapping[str, Any]) -> Config:
+def load_recipe_config(name: str, overrides: Mapping[str, Any], train: Path | None = None) -> Config:
     """Return the configuration of a recipe.
 
     Args:
         name: Name of the recipe; its settings are in `pellucid/recipes/NAME.toml`.
         overrides: Settings that take precedence over the file, as nested tables.
+        train: Training file, which determines the size if neither gives it; None without one: the size is "base".
 
     Raises:
         ConfigError: The file is missing, a key is unknown, or a value is invalid.
     """
     with resources.as_file(resources.files("pellucid.recipes").joinpath(f"{name}.toml")) as path:
-        return load_config(path, overrides)
+        if train is None:
+            return load_config(path, overrides)
+        return build_sized_config(read_settings(path, overrides), str(path), train)
 
 
 def data_folder() -> Path:

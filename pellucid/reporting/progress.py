@@ -27,6 +27,7 @@ from pellucid.training.events import (
     PairNgramFitted,
     PairNgramWeighted,
     RunEvent,
+    SizeMeasured,
     TrainingStarted,
     TrainingStopped,
     UpdateCompleted,
@@ -294,6 +295,10 @@ class ProgressReporter:
             case DataAugmented():
                 noun = "copied targets" if event.kind == "copy" else "pairs with random stems"
                 self._print_line(f"augmentation: {event.made:,} {noun} in addition to {event.examples:,} examples")
+            case SizeMeasured():
+                self._print_line(
+                    f"size {event.size}: {event.time_limit} suffice for about {event.epochs:,.1f} epochs here"
+                )
             case ModelBuilt():
                 self._report_model(event)
             case TrainingStarted():
@@ -331,7 +336,7 @@ class ProgressReporter:
         tags = f" and {num_features} features" if num_features else ""
         verb = "resumed" if event.resumed else "new run"
         self._print_line(
-            f"{event.folder}: {verb}, {event.parameters:,} parameters, "
+            f"{event.folder}: {verb}, size {event.size}, {event.parameters:,} parameters, "
             f"{num_source} source symbols{tags}, {num_target} target symbols"
         )
         for coverage in event.coverage:

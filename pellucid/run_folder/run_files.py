@@ -21,10 +21,10 @@ import msgspec
 from msgspec import Meta
 
 from pellucid.argument_checks import check_arguments
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, Size
 from pellucid.config.toml import load_saved_config
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
-from pellucid.errors import ConfigError, RunError, abbreviate_reason, quote
+from pellucid.errors import ConfigError, InputError, RunError, abbreviate_reason, quote
 from pellucid.files import MAX_SETTINGS_SIZE, decode_json, file_exists, read_bytes
 from pellucid.run_folder.model_file import check_formats
 from pellucid.tasks.registry import get_task
@@ -145,3 +145,22 @@ def has_run(folder: str | Path) -> bool:
     """
     folder = Path(folder)
     return file_exists(folder / CONFIG)
+
+
+@check_arguments
+def saved_size(folder: str | Path) -> Size | None:
+    """Return the size of a started run, or of the first member of an ensemble.
+
+    Args:
+        folder: Run folder, or folder of an ensemble, which need not exist.
+
+    Returns:
+        The size; None if the folder holds neither, or the size cannot be read.
+    """
+    folder = Path(folder)
+    try:
+        # The members are listed when the network of the first one is built, which is after its settings are written.
+        run = next(filter(has_run, [folder, *member_folders(folder), *sorted(folder.glob("seed-*"))]), None)
+        return None if run is None else load_run_config(run).size
+    except InputError:  # opening the run reports it
+        return None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pellucid.config.settings import DEFAULT_TASK, TaskName
+from pellucid.config.settings import DEFAULT_TASK, Size, TaskName
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.trace import Trace
@@ -55,11 +55,23 @@ class EmbeddingCoverage(NamedTuple):
     """Number of vocabulary symbols, without PAD, BOS, EOS and UNK."""
 
 
+class SizeMeasured(NamedTuple):
+    """The size of a training with a time limit was chosen by the speed of a few updates."""
+
+    size: Size
+    time_limit: str
+    """The setting `training.time_limit`."""
+    epochs: float
+    """Estimated number of epochs for which the time suffices."""
+
+
 class ModelBuilt(NamedTuple):
     """The network is ready, new or restored from a checkpoint."""
 
     folder: Path
     """Run folder."""
+    size: Size
+    """Size preset of the network."""
     parameters: int
     """Number of parameters of the network."""
     vocabularies: Vocabularies
@@ -154,5 +166,7 @@ class FileSaved(NamedTuple):
 
 Event = TrainingStarted | UpdateCompleted | ValidationCompleted | TrainingStopped
 """Events of the training loop (`fit`)."""
-RunEvent = Event | FileRead | DataAugmented | ModelBuilt | FileSaved | PairNgramFitted | PairNgramWeighted
+RunEvent = (
+    Event | FileRead | DataAugmented | SizeMeasured | ModelBuilt | FileSaved | PairNgramFitted | PairNgramWeighted
+)
 """Events of a training from files into a run folder (`train_run`)."""

@@ -6,7 +6,7 @@ be saved and resumed bit for bit.
 
 import math
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -153,7 +153,7 @@ def derived_batch_size(examples: int) -> int:
     return size
 
 
-def fit(state: TrainingState) -> Iterator[Event]:
+def fit(state: TrainingState) -> Generator[Event]:
     """Train from the current state until the maximum number of epochs or early stopping. No file is written.
 
     At every event the state is consistent and may be saved. Closing the generator stops the training.

@@ -110,7 +110,9 @@ def _one_training_thread() -> Iterator[None]:
 
 
 @check_arguments
-def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Generator[RunEvent]:
+def train_run(
+    files: TrainingFiles, folder: str | Path, config: Config, started_at: float | None = None
+) -> Generator[RunEvent]:
     """Train from files into a run folder, or resume the training in it.
 
     Closing the generator between two events of the training loop saves a checkpoint. The number of threads and torch's
@@ -121,6 +123,7 @@ def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Gener
         files: Training and validation data.
         folder: Run folder: missing, empty, or with a run of the same settings and data.
         config: Configuration; the run folder records the detected data format and device in place of "auto".
+        started_at: Start of a time limit, as time of `time.monotonic`. The default, None, is the first event.
 
     Yields:
         One `FileRead` per data file, `DataAugmented` with augmentation, `ModelBuilt`, the events of `fit`, and
@@ -141,12 +144,12 @@ def train_run(files: TrainingFiles, folder: str | Path, config: Config) -> Gener
     check_torch_defaults()
     check_gradients()
     with _one_training_thread():
-        yield from _yield_events(files, Path(folder), config)
+        yield from _yield_events(files, Path(folder), config, time.monotonic() if started_at is None else started_at)
 
 
-def _yield_events(files: TrainingFiles, folder: Path, config: Config) -> Iterator[RunEvent]:
+def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at: float) -> Iterator[RunEvent]:
     """Yield the events of a training, new or resumed."""
-    started_at, unresolved_data = time.monotonic(), config.data
+    unresolved_data = config.data
     config = msgspec.structs.replace(config, data=resolve_auto_settings(files, unresolved_data))
     # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
@@ -214,7 +217,10 @@ def _open_training(
     damage += missing_validation(folder, state.progress)
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
     warnings = (*data_warnings(predictor, validation_examples), *damage)
-    model_built = ModelBuilt(folder, parameter_count(network), vocabularies, resumed, compiles, coverage, warnings)
+    parameters = parameter_count(network)
+    model_built = ModelBuilt(
+        folder, config.size, parameters, vocabularies, resumed, compiles, coverage, tuple(warnings)
+    )
     return state, fingerprint, model_built
 
 

@@ -15,6 +15,7 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.config.settings import Config, DataConfig
 from pellucid.data.corpus import CorpusError, EncodedCorpus, ReadingReport, map_corpus, write_corpus
+from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import (
     Example,
     count_columns,
@@ -257,12 +258,25 @@ def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
     """
     if data.corpus is not None:
         return data.corpus
-    tokenizers, task = learn_tokenizers(data.training_examples, config.data), get_task(config.task)
-    vocabularies = msgspec.structs.replace(
-        task.learn_vocabularies(data.training_examples, tokenizers, config), columns=data.columns
-    )
-    encoded = task.encode_examples(data.training_examples, tokenizers, vocabularies, config)
+    vocabularies, encoded = encode_texts(data.training_examples, config)
+    vocabularies = msgspec.structs.replace(vocabularies, columns=data.columns)
     return EncodedCorpus(data.key, data.report, vocabularies, encoded)
+
+
+def encode_texts(examples: Sequence[Example], config: Config) -> tuple[Vocabularies, EncodedExamples]:
+    """Return vocabularies learned from examples, and the examples as ids.
+
+    Args:
+        examples: Training examples.
+        config: Configuration.
+
+    Raises:
+        DataError: A symbol has a reserved name or is too long.
+        ConfigError: A setting defines no tokenizer, or the tokenizers library is not installed.
+    """
+    tokenizers, task = learn_tokenizers(examples, config.data), get_task(config.task)
+    vocabularies = task.learn_vocabularies(examples, tokenizers, config)
+    return vocabularies, task.encode_examples(examples, tokenizers, vocabularies, config)
 
 
 def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingFiles, config: DataConfig) -> EncodedCorpus:

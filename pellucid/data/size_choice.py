@@ -1,0 +1,40 @@
+"""The default size of a network, which the number of training pairs determines."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pellucid.config.presets import LARGE_DATA, default_size
+from pellucid.config.settings import Config, DataConfig, Size, TaskName
+from pellucid.config.toml import build_config
+from pellucid.data.examples import count_examples
+
+
+def size_for_file(train: Path, config: DataConfig, task: TaskName) -> Size:
+    """Return the default size for a training file (`default_size`).
+
+    Args:
+        train: File of training pairs, or of training sources. If it cannot be read twice, such as a pipe, the number of
+            pairs is not known.
+        config: Data settings.
+        task: Name of the task.
+    """
+    return default_size(count_examples(train, config, LARGE_DATA), task)
+
+
+def build_sized_config(settings: Mapping[str, Any], origin: str, train: Path) -> Config:
+    """Return the complete configuration of some settings; without a size, the training file determines it.
+
+    Args:
+        settings: Settings, nested like a configuration.
+        origin: Origin of the settings, with which messages begin.
+        train: File of training pairs, or of training sources.
+
+    Raises:
+        ConfigError: A key is unknown, a value is invalid, or settings contradict each other.
+    """
+    config = build_config(settings, origin)
+    if settings.get("size", "auto") != "auto":
+        return config
+    size = size_for_file(train, config.data, config.task)
+    return config if size == config.size else build_config({**settings, "size": size}, origin)

@@ -1,0 +1,128 @@
+"""The size of a network for a training with a time limit, from the speed of a few updates on this machine."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from pellucid.config.durations import parse_duration
+from pellucid.config.presets import default_size
+from pellucid.config.settings import Config, Size
+from pellucid.data.examples import Example, read_examples
+from pellucid.kernels.dispatch import are_kernels_disabled
+from pellucid.kernels.kernel_loader import load_kernels
+from pellucid.model.device import find_device, move_to_device, use_threads
+from pellucid.run_folder.run_files import saved_size
+from pellucid.tasks.registry import build_network, get_task
+from pellucid.training.events import SizeMeasured, UpdateCompleted
+from pellucid.training.loop import TrainingState, derived_batch_size, derived_epochs, fit
+from pellucid.training.optimizer import build_optimizer
+from pellucid.training.training_data import TrainingFiles, encode_texts
+
+SIZES: tuple[Size, ...] = ("small", "base", "large")
+"""Sizes that a time limit may choose, from the fastest."""
+MIN_UPDATES = 5_000
+"""Number of updates that the time should suffice for. With fewer, a smaller size is more accurate (docs/results.md)."""
+MEASURED_EXAMPLES = 20_000
+"""Number of training examples from which the vocabularies of the measured networks are learned."""
+UNMEASURED_UPDATES = 2
+"""Number of first updates, which allocate memory and are slower."""
+MEASURED_UPDATES = 12
+"""Number of updates whose time is measured."""
+RESERVED_TIME = 0.15
+"""Part of a time limit that is not spent on updates: reading, validations and the pair n-gram model."""
+
+
+def config_within_time(
+    folder: Path, files: TrainingFiles, build_config: Callable[[Size], Config]
+) -> tuple[Config, SizeMeasured | None]:
+    """Return the configuration of a training with a time limit and without a given size.
+
+    Args:
+        folder: Run folder, or folder of an ensemble. The size of a started run is kept.
+        files: Training data.
+        build_config: Function that returns the configuration of a size, with its time limit.
+
+    Returns:
+        The configuration, and the event for the progress display; None if the run was started before.
+
+    Raises:
+        DataError: The training file cannot be read or holds no example, or a line is bad.
+        ConfigError: A setting is invalid, or memory does not suffice.
+    """
+    saved = saved_size(folder)
+    if saved is not None:
+        return build_config(saved), None
+    measured = measure_size(files, build_config)
+    return build_config(measured.size), measured
+
+
+def measure_size(files: TrainingFiles, build_config: Callable[[Size], Config]) -> SizeMeasured:
+    """Return the largest size, at most the default one, with which the time limit suffices for `MIN_UPDATES` updates, or
+    for all updates of a training without a limit, if they are fewer.
+
+    If there is none, it is the smallest of `SIZES`. A few updates of each size are measured, beginning with the
+    largest.
+
+    Args:
+        files: Training data.
+        build_config: Function that returns the configuration of a size, with its time limit.
+
+    Raises:
+        DataError: The training file cannot be read or holds no example, or a line is bad.
+        ConfigError: A setting is invalid, or memory does not suffice.
+    """
+    started_at, config = time.monotonic(), build_config(default_size())
+    examples = read_examples(files.train, config.data, files.train_target).examples
+    time_limit = config.training.time_limit
+    use_threads(config.threads)
+    if config.device == "cpu" and not are_kernels_disabled():
+        load_kernels()  # compiles them on a new machine, which is no part of the speed
+    elapsed = time.monotonic() - started_at
+    usable = (1 - RESERVED_TIME) * parse_duration("training.time_limit", time_limit) - elapsed
+    batch_size = config.training.batch_size or derived_batch_size(len(examples))
+    all_epochs = config.training.epochs or derived_epochs(len(examples))
+    needed_epochs = min(all_epochs, MIN_UPDATES * batch_size / len(examples))
+    largest = default_size(len(examples), config.task)
+    for size in reversed(SIZES[: SIZES.index(largest) + 1]):
+        epochs = max(0.0, usable) * measure_speed(examples, build_config(size)) / len(examples)
+        if epochs >= needed_epochs:
+            break
+    return SizeMeasured(size, time_limit, epochs)
+
+
+def measure_speed(examples: Sequence[Example], config: Config) -> float:
+    """Return the number of training examples per second, from a few updates of a new network.
+
+    Args:
+        examples: All training examples; the first ones are trained on.
+        config: Configuration. Its time limit and validations have no effect.
+
+    Raises:
+        DataError: A symbol has a reserved name or is too long.
+        ConfigError: A setting is invalid, or memory does not suffice.
+    """
+    training = msgspec.structs.replace(
+        config.training,
+        batch_size=config.training.batch_size or derived_batch_size(len(examples)),
+        time_limit="",
+        epochs=1e6,
+        eval_interval=1e6,
+    )
+    config = msgspec.structs.replace(config, training=training)
+    vocabularies, encoded = encode_texts(examples[:MEASURED_EXAMPLES], config)
+    network = build_network(config, vocabularies)
+    move_to_device(network, find_device(config.device))
+    predictor = get_task(config.task).build_predictor(config, vocabularies, network, "")
+    state = TrainingState(predictor, build_optimizer(network, config.training), encoded, examples[:1])
+    with closing(fit(state)) as events:
+        updates = (event for event in events if isinstance(event, UpdateCompleted))
+        for _ in range(UNMEASURED_UPDATES):
+            next(updates)
+        first = state.progress
+        start = time.perf_counter()
+        for _ in range(MEASURED_UPDATES):
+            next(updates)
+        return (state.progress.samples - first.samples) / (time.perf_counter() - start)
