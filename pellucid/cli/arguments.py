@@ -726,7 +726,7 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
 
     @property
     def is_size_given(self) -> bool:
-        """Whether the command line or the file of --config gives a size other than "auto"."""
+        """Return whether the command line or the file of --config gives a size other than "auto"."""
         return bool(self.settings.get("size", "auto") != "auto")
 
     def parse(self, size: Size | None = None) -> TrainingFlagsT:

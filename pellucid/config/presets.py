@@ -1,4 +1,4 @@
-"""Size presets: layers, vector sizes, dropout and learning rate of each value of `size`; each may still be set by itself."""
+"""Size presets: layers, vector sizes, dropout and learning rate of each value of `size`; each may be set by itself."""
 
 from collections.abc import Mapping
 from typing import Any

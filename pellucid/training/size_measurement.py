@@ -60,10 +60,10 @@ def config_within_time(
 
 
 def measure_size(files: TrainingFiles, build_config: Callable[[Size], Config]) -> SizeMeasured:
-    """Return the largest size, at most the default one, with which the time limit suffices for `MIN_UPDATES` updates, or
-    for all updates of a training without a limit, if they are fewer.
+    """Return the largest size, at most the default one, for whose updates the time limit suffices.
 
-    If there is none, it is the smallest of `SIZES`. A few updates of each size are measured, beginning with the
+    These are `MIN_UPDATES` updates, or all updates of a training without a limit if they are fewer. If the time
+    suffices for no size, it is the smallest of `SIZES`. A few updates of each size are measured, beginning with the
     largest.
 
     Args:
