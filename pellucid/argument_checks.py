@@ -365,8 +365,10 @@ def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
     if get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis:
         return types == {tuple} and _all_fit([*itertools.chain.from_iterable(values)], get_args(kind)[0])
     if hasattr(kind, "_fields"):
+        if types != {kind}:
+            return False
         columns = zip(zip(*values, strict=False), _field_types(kind).values(), strict=False)
-        return types == {kind} and all(_all_fit(column, field_type) for column, field_type in columns)
+        return all(_all_fit(column, field_type) for column, field_type in columns)
     number, bounds = get_args(kind)[:2] if get_origin(kind) is Annotated else (kind, None)
     if types != {number}:
         return False

@@ -131,6 +131,7 @@ def test_matching_values_are_converted(value: object, kind: object, expected: ob
         (["a", 5], Prefixes, "name[1]: expected a string or a list of strings, got 5"),
         (5, Prefixes, "name: expected a list of strings or lists of strings or None, got 5"),
         (["ab"], Iterable[Example], "name[0]: expected an Example (source, target, features), got 'ab'"),
+        ([("a", "b"), None], Sequence[Example], "name[1]: expected an Example (source, target, features), got None"),
         ([Example("a", "b", None)], Iterable[Example], "name[0].features: expected a string, got None"),  # type: ignore[arg-type]
         (5, Iterable[Example], "name: expected a list of Example objects, got 5"),
         ({"a": "b"}, Mapping[str, tuple[str, ...]], "name['a']: expected a list of strings, got 'b'; put a"),

@@ -1,6 +1,7 @@
 """Ensembles of one model, of one model repeated, and of models with different vocabularies."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.outputs import suppressed_symbols, symbol_log_probabilities
+from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, ConfigError, RunError
+from pellucid.inspection.attribution import attribute
+from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
 from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.registry import build_network
 
@@ -164,6 +168,31 @@ def test_members_encode_sources_with_their_own_vocabulary() -> None:
     pairs = [Example("abd", "vw")]
     weights = np.mean([model.force(pairs)[0].attention for model in (one, two)], axis=0)
     np.testing.assert_allclose(combined.force(pairs)[0].attention, weights, atol=1e-5)
+
+
+def test_first_member_with_a_pair_ngram_model_may_have_fewer_source_symbols() -> None:
+    one, two = build_member(3, "abc"), build_member(4, "cbad")
+    pairs = [Example("ab", "vw"), Example("ca", "xv")] * 3
+    fitted = fit_pair_ngram_predictor(pairs, one.tokenizers, one.vocabularies)
+    assert fitted is not None
+    ranked = replace(one, pair_ngram=PairNgramMember(fitted.model, 0.5))
+    combined = combine_transducers([ranked, two], ["one", "two"])
+    assert combined.pair_ngram is not None and combined.pair_ngram.model == fitted.model
+    assert [trace.source for trace in combined.predict(["abd", "ca"])] == [("a", "b", "d"), ("c", "a")]
+    other = fit_pair_ngram_predictor(pairs, one.tokenizers, make_vocabularies("abcdefgh"))
+    assert other is not None
+    with pytest.raises(ArgumentError, match=r"^pair_ngram: expected a model of 8 source"):
+        replace(combined, pair_ngram=PairNgramMember(other.model, 0.5))
+
+
+def test_attribution_of_an_ensemble_that_copies_is_finite() -> None:
+    """Symbols that no member can write at a position have a probability of zero, whose gradient is zero."""
+    config = make_config({"decoder": {"pointer_generator": True}, "search": {"max_length": 6, "beam_size": 3}})
+    one, two = (build_untrained_transducer(config, make_vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
+    for models in ([one], [one, two]):
+        combined = combine_transducers(models, [str(index) for index in range(len(models))])
+        for source in ("aa", "va", "bcb"):
+            assert np.isfinite(attribute(combined, combined.predict([source])[0]).gradient).all()
 
 
 def test_scores_of_given_pairs_are_the_means_of_the_members() -> None:

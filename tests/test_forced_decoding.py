@@ -51,6 +51,18 @@ def test_an_unknown_target_symbol_is_listed_and_keeps_its_spelling() -> None:
     assert TRANSDUCER.force([Example("ab", "v")])[0].unknown_target == ()
 
 
+def test_features_before_a_source_are_not_copied() -> None:
+    """A target symbol outside the vocabulary that equals a feature is unknown; a source symbol can be copied."""
+    settings = {"data": {"features_column": "3"}, "decoder": {"pointer_generator": True}, "search": {"max_length": 6}}
+    copying = transducer_of(settings, features="VN")
+    assert copying.config.encoder.features == "prefix"
+    assert [copying.force([Example("ab", target, "N")])[0].unknown_target for target in ("vN", "vQ", "va")] == [
+        (1,),
+        (1,),
+        (),
+    ]
+
+
 def test_an_empty_target_is_eos_alone_and_an_empty_source_is_refused() -> None:
     assert TRANSDUCER.force([Example("ab", "")])[0].target == (END,)
     with pytest.raises(DataError, match="source 2 is empty"):

@@ -50,7 +50,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_the_recipe_trains_and_scores_with_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pair n-gram model does not read tags, so the report has none."""
 
-    def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
+    def quick_config(name: str, overrides: Mapping[str, Any], train: Path | None = None) -> Config:
         """Return a configuration of the smallest sizes."""
         config = load_recipe_config(name, overrides)
         return msgspec.structs.replace(make_small_config({"epochs": 2}), data=config.data, seed=config.seed)

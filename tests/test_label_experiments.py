@@ -31,7 +31,7 @@ FOLDERS = {
 SEEDS = {"snips": 2, "protein-structure": 1, "protein-localization": 1}
 
 
-def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
+def quick_config(name: str, overrides: Mapping[str, Any], train: Path | None = None) -> Config:
     """Return a configuration with the smallest sizes and 12 epochs, with the recipe's task, data and attention."""
     config = load_recipe_config(name, overrides)
     training = {"epochs": 12, "learning_rate": 0.02, "eval_interval": 6, "metric": config.training.metric}

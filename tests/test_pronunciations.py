@@ -64,7 +64,7 @@ def test_references_of_a_word_are_grouped(dictionary: Path, tmp_path: Path) -> N
 def test_the_recipe_reports_network_and_pair_ngram_model(
     dictionary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
+    def quick_config(name: str, overrides: Mapping[str, Any], train: Path | None = None) -> Config:
         """Return a configuration of the smallest sizes that fits a pair n-gram model."""
         config = load_recipe_config(name, overrides)
         small = make_small_config({"epochs": 20, "learning_rate": 0.02, "pair_ngram": True})

@@ -173,6 +173,8 @@ EXCEPTIONS = {
     "run_folder.log.best_validation": "examines the records of a log and a progress, which were read before",
     "run_folder.log.cut_log": "is part of resuming a training",
     "run_folder.log.has_stopped": "examines the records of a log, which were read before",
+    "run_folder.run_files.saved_size": "reports nothing: opening the run does",
+    "training.size_measurement": "is called by `pellucid.train`, which checks the arguments",
     "run_folder.log.missing_validation": "is part of resuming a training",
     "run_folder.log_records": "is called for each line of a log",
     "run_folder.model_file": "reads and writes the parameters of a run, whose names and shapes it checks",

@@ -25,7 +25,7 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.viewer.report_schema import ReportExamples
 
 
-def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
+def quick_config(name: str, overrides: Mapping[str, Any], train: Path | None = None) -> Config:
     """Return a configuration with the smallest sizes and 20 epochs, with the tokenization of the recipe."""
     config = load_recipe_config(name, overrides)
     data = {"source_symbols": config.data.source_symbols, "target_symbols": config.data.target_symbols}

@@ -35,7 +35,7 @@ def word_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def use_small_trainings() -> Iterator[None]:
     """Use small networks, short trainings and no worker processes."""
 
-    def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
+    def quick_config(name: str, overrides: Mapping[str, Any], train: Path | None = None) -> Config:
         training = {"batch_size": 16, "epochs": 2, "learning_rate": 0.02}
         return build_config(
             {"size": "tiny", "task": "point", **SMALL_SIZES, "training": training, **overrides}, origin=name

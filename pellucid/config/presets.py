@@ -25,9 +25,9 @@ PRESETS: Mapping[Size, Mapping[str, Mapping[str, Any]]] = {
         "training": {"learning_rate": 0.002},
     },
     "large": {
-        "encoder": {"num_layers": 2, "hidden_size": 192, "embedding_size": 192, "dropout": 0.15},
+        "encoder": {"num_layers": 2, "hidden_size": 192, "embedding_size": 192, "dropout": 0.2},
         "attention": {"size": 384},
-        "decoder": {"hidden_size": 384, "embedding_size": 192, "dropout": 0.15},
+        "decoder": {"hidden_size": 384, "embedding_size": 192, "dropout": 0.2},
         "training": {"learning_rate": 0.0015},
     },
 }

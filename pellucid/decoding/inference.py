@@ -148,7 +148,7 @@ class EnsembleInference(NamedTuple):
         log_probabilities = torch.stack([_normalize_writable(output.logits, suppressed) for output in outputs])
         weights = torch.stack([output.weights for output in outputs]).mean(dim=0)
         after = EnsembleInference(tuple(output.after for output in outputs))
-        return StepOutput(log_probabilities.logsumexp(dim=0) - math.log(len(outputs)), weights, after)
+        return StepOutput(_log_mean_exp(log_probabilities), weights, after)
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "EnsembleInference":
         """Select rows of every member.
@@ -199,6 +199,13 @@ def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[in
 def _map_ids(symbols: Int[Tensor, "*shape"], id_map: Int[Tensor, " V"]) -> Int[Tensor, "*shape"]:
     """Map ids; ids beyond the map stay unchanged."""
     return torch.where(symbols < len(id_map), id_map[symbols.clamp(max=len(id_map) - 1)], symbols)
+
+
+def _log_mean_exp(log_probabilities: Float[Tensor, "M R V"]) -> Float[Tensor, "R V"]:
+    """Return the logarithm of the mean probability over M members; where all are zero, the gradient is zero."""
+    is_zero = (log_probabilities == -torch.inf).all(dim=0)
+    mean = log_probabilities.masked_fill(is_zero, 0.0).logsumexp(dim=0) - math.log(len(log_probabilities))
+    return mean.masked_fill(is_zero, -torch.inf)
 
 
 def _normalize_writable(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, " V"]) -> Float[Tensor, "R V"]:

@@ -61,7 +61,9 @@ class Transducer(Predictor):
         super().__post_init__()
         member = convert_argument("pair_ngram", self.pair_ngram, PairNgramMember | None)
         expected = len(self.vocabularies.source), len(self.vocabularies.target)
-        if member is not None and (found := member.model.numbering[:2]) != expected:
+        found = expected if member is None else member.model.numbering[:2]
+        # The pair n-gram model of an ensemble has the source ids of the first network, which may be fewer.
+        if found[1] != expected[1] or (found[0] > expected[0] if self.members.networks else found[0] != expected[0]):
             raise ArgumentError(
                 f"pair_ngram: expected a model of {expected[0]} source and {expected[1]} target ids, the sizes of the "
                 f"vocabularies, got {found[0]} and {found[1]}: it belongs to another run"
@@ -307,7 +309,7 @@ class Transducer(Predictor):
                 scorer._add_traces(prepared, batch, [[hypothesis] for hypothesis in scores])
         ids = vocabularies.target.ids
         return [
-            scored_trace(traces[0], example.target, target, {*ids, *traces[0].source} if copying else ids, (END,))
+            scored_trace(traces[0], example.target, target, {*ids, *_copyable(traces[0])} if copying else ids, (END,))
             for traces, example, target in zip(scorer._all_traces(prepared), examples, symbols, strict=True)
         ]
 
@@ -354,3 +356,8 @@ def require_transducer(predictor: Predictor, argument: str) -> Transducer:
     if not isinstance(predictor, Transducer):
         raise predictor.unsupported_error(argument)
     return predictor
+
+
+def _copyable(trace: Trace) -> tuple[str, ...]:
+    """Return the source symbols that a model may copy: all but the features before the source."""
+    return trace.source[trace.features :]
