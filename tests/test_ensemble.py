@@ -185,6 +185,25 @@ def test_first_member_with_a_pair_ngram_model_may_have_fewer_source_symbols() ->
         replace(combined, pair_ngram=PairNgramMember(other.model, 0.5))
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_members_copy_symbols_that_only_other_members_know(nested: bool) -> None:
+    """Such a symbol has a target id of the member ("v"), or is copied by its first position ("8", "9")."""
+    config = make_config({"decoder": {"pointer_generator": True}, "search": {"max_length": 6, "beam_size": 3}})
+    models = [
+        build_untrained_transducer(config, make_vocabularies(source, "vwxyz"), seed)
+        for source, seed in (("ab9", 3), ("abv", 4), ("8ab", 5))
+    ]
+    models[1] = reorder_targets(models[1], "zxwvy")
+    combined = combine_transducers(models[:2], ["0", "1"])
+    combined = combine_transducers([combined, models[2]] if nested else models, ["01", "2"] if nested else list("012"))
+    pairs = [Example("a98v9", "9v8"), Example("v?9", "9?v"), Example("ab", "w")]
+    alone = [model.force(pairs) for model in models]
+    for index, trace in enumerate(combined.force(pairs)):
+        probabilities = [np.exp(traces[index].log_probabilities) for traces in alone]
+        np.testing.assert_allclose(trace.log_probabilities, np.log(np.mean(probabilities, axis=0)), atol=1e-4)
+        assert trace.unknown_target == ()
+
+
 def test_attribution_of_an_ensemble_that_copies_is_finite() -> None:
     """Symbols that no member can write at a position have a probability of zero, whose gradient is zero."""
     config = make_config({"decoder": {"pointer_generator": True}, "search": {"max_length": 6, "beam_size": 3}})

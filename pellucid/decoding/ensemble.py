@@ -13,7 +13,7 @@ from torch import Tensor
 from pellucid.argument_checks import check_arguments, check_lengths
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
-from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, SingleModelInference
+from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, SingleModelInference, map_source_ids
 from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch
@@ -181,7 +181,10 @@ def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predict
         for id_map in members.target_id_maps
     )
     return members._replace(
-        source_id_maps=tuple(id_map[source_id_map] for id_map in members.source_id_maps),
+        source_id_maps=tuple(
+            map_source_ids(source_id_map, *maps)
+            for maps in zip(members.source_id_maps, members.copy_offsets, members.target_id_maps, strict=True)
+        ),
         target_id_maps=target_id_maps,
         pair_ngram_weights=_pair_ngram_weights(predictor),
     )
@@ -231,13 +234,22 @@ def _union(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
 
 def _source_id_map(vocabularies: Vocabularies, member: Predictor) -> Int[Tensor, " U"]:
     """Return the member's id of every id of the ensemble; ids of features follow those of source symbols."""
-    member_vocabularies = member.vocabularies
-    special = list(range(UNK + 1))
-    offset = len(member_vocabularies.source)
-    source_ids = [*special, *member_vocabularies.source.encode(vocabularies.source.symbols)]
-    feature_ids = [
-        offset + index for index in [*special, *member_vocabularies.features.encode(vocabularies.features.symbols)]
-    ]
+    source, features, target = (
+        member.vocabularies.source,
+        member.vocabularies.features,
+        member.vocabularies.target,
+    )
+    special, copies = list(range(UNK + 1)), member.config.decoder.pointer_generator
+    copy_offset = len(source) + len(features)
+
+    def _source_id(symbol: str) -> int:
+        """Return the id of a source symbol, as `EnsembleMembers.source_id_maps` holds it."""
+        if symbol in source.ids or not copies:
+            return source.ids.get(symbol, UNK)
+        return copy_offset + target.ids[symbol] if symbol in target.ids else -len(target)
+
+    source_ids = [*special, *map(_source_id, vocabularies.source.symbols)]
+    feature_ids = [len(source) + index for index in [*special, *features.encode(vocabularies.features.symbols)]]
     if not has_source_features(member.config):
         feature_ids = [UNK] * len(feature_ids)
     return torch.tensor([*source_ids, *feature_ids], device=next(member.network.parameters()).device)

@@ -218,7 +218,11 @@ class EnsembleMembers(NamedTuple):
 
     networks: tuple[Network, ...]
     source_id_maps: tuple[Int[Tensor, " U"], ...]
-    """For each member, its source id of every source id of the ensemble."""
+    """For each member, its source id of every source id of the ensemble.
+
+    A member that copies has two other kinds of ids, for symbols that only other members know: its copy offset + t for
+    one with the target id t, and −V for one that it copies by its first position, as target id V + p.
+    """
     copy_offsets: tuple[int, ...]
     """For each member, the number of its source ids. This number + t denotes an unknown symbol with the target id t.
 
@@ -292,17 +296,40 @@ def check_members(members: object) -> None:
         convert_argument(f"members.networks[{index}]", network, Network)
 
 
+def map_source_ids(
+    source: Int[Tensor, "*shape"],
+    source_id_map: Int[Tensor, " U"],
+    copy_offset: int,
+    target_id_map: Int[Tensor, " V"] | None,
+) -> Int[Tensor, "*shape"]:
+    """Return one member's ids of source ids.
+
+    Args:
+        source: Source ids of the ensemble. Negative ones are not changed.
+        source_id_map: The member's id of each of them (`EnsembleMembers.source_id_maps`). U + t denotes an unknown
+            symbol with the target id t.
+        copy_offset: Number of source ids of the member.
+        target_id_map: The member's id of every target id; None if they are equal.
+    """
+    num_known = len(source_id_map)
+    copied_ids = (source - num_known).clamp(min=0)
+    copied_ids = copied_ids if target_id_map is None else _map_ids(copied_ids, target_id_map)
+    ids = torch.where(source < num_known, source_id_map[source.clamp(0, num_known - 1)], copied_ids + copy_offset)
+    return torch.where(source < 0, source, ids)
+
+
 def _member_source(
     source: Int[Tensor, "B S"],
     source_id_map: Int[Tensor, " U"],
     copy_offset: int,
     target_id_map: Int[Tensor, " V"] | None,
 ) -> Int[Tensor, "B S"]:
-    """Return one member's source ids."""
-    num_known = len(source_id_map)
-    copied_ids = (source - num_known).clamp(min=0)
-    copied_ids = copied_ids if target_id_map is None else _map_ids(copied_ids, target_id_map)
-    return torch.where(source < num_known, source_id_map[source.clamp(max=num_known - 1)], copied_ids + copy_offset)
+    """Return one member's source ids, in which a symbol that it knows by its position alone has an extended id."""
+    ids = map_source_ids(source, source_id_map, copy_offset, target_id_map)
+    if not (ids < 0).any():
+        return ids
+    first_position = (source[:, :, None] == source[:, None, :]).int().argmax(dim=2)
+    return torch.where(ids < 0, copy_offset - ids + first_position, ids)
 
 
 class _Block:
