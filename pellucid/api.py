@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.argument_checks import convert_argument
+from pellucid.config.presets import gives_size
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config, validate_config
 from pellucid.config.validation import reject_unused
 from pellucid.data.size_choice import build_sized_config
 from pellucid.decoding.predictor import Predictor
 from pellucid.model.device import check_torch_defaults
-from pellucid.reporting.progress import multi_progress, training_progress
+from pellucid.reporting.progress import multi_progress, print_event, training_progress
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
 from pellucid.training.session import train_run
@@ -64,20 +65,18 @@ def train(
             computes no gradients; or (`DivergenceError`) a loss, gradient or parameter is not finite.
     """
     started_at = time.monotonic()
-    source_config = convert_argument("config", config, Config | Mapping[str, Any] | None)
+    given = convert_argument("config", config, Config | Mapping[str, Any] | None) or {}
     folder: Path = convert_argument("run", run, str | Path)
     size: int = convert_argument("ensemble", ensemble, int)
     (source, target), (valid_source, valid_target) = _file_pair("train", train), _file_pair("valid", valid)
     files = TrainingFiles(source, valid_source, target, valid_target)
-    settings = (
-        validate_config(source_config)
-        if isinstance(source_config, Config)
-        else build_sized_config(source_config or {}, "config", source)
-    )
+    settings = validate_config(given) if isinstance(given, Config) else build_sized_config(given, "config", source)
     reject_unused(settings)
     check_torch_defaults()
-    if settings.training.time_limit and not isinstance(source_config, Config):
-        settings = _config_within_time(source_config or {}, folder, files, settings)
+    if settings.training.time_limit and not isinstance(given, Config) and not gives_size(given):
+        settings = config_within_time(
+            folder, files, lambda size: build_config({**given, "size": size}, "config"), print_event
+        )
     if size != 1:
         _train_ensemble(files, folder, settings, size)
         return load(folder, settings.device)
@@ -85,17 +84,6 @@ def train(
         for event in train_run(files, folder, settings, started_at):
             reporter.report(event)
     return load(folder, settings.device)
-
-
-def _config_within_time(given: Mapping[str, Any], folder: Path, files: TrainingFiles, config: Config) -> Config:
-    """Return the configuration with the size that suits the time limit, if no size is given."""
-    if given.get("size", "auto") != "auto":
-        return config
-    timed, measured = config_within_time(folder, files, lambda size: build_config({**given, "size": size}, "config"))
-    if measured is not None:
-        with training_progress() as reporter:
-            reporter.report(measured)
-    return timed
 
 
 def _train_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pellucid import file_lock
 from pellucid.cli import main
-from pellucid.cli.arguments import config_from_flags
-from pellucid.cli.train import parse_train_arguments
+from pellucid.cli.arguments import TrainingFlagParser, config_from_flags
+from pellucid.cli.train import TrainArguments
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import read_log
 from pellucid.training import training_data
@@ -30,7 +30,7 @@ def run_pellucid(*arguments: object) -> None:
 def interrupt_training(folder: Path) -> None:
     """Train until the first checkpoint, and assert that the run folder is locked meanwhile."""
     command_line = ["train.tsv", "--valid", "valid.tsv", "--run", str(folder), *FLAGS]
-    config = config_from_flags(parse_train_arguments(command_line))
+    config = config_from_flags(TrainingFlagParser(TrainArguments, "train", command_line).parse())
     events = train_run(TrainingFiles(Path("train.tsv"), Path("valid.tsv")), folder, config)
     next(event for event in events if type(event).__name__ == "FileSaved")
     assert in_use(folder)

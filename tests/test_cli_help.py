@@ -24,10 +24,11 @@ from pellucid.config.toml import setting_choices, size_preset
 
 PARSER_PROGRAM = """
 import sys
-from importlib import import_module
 import msgspec
+from pellucid.cli.arguments import TrainingFlagParser
+from pellucid.cli.completion import ARGUMENT_CLASSES
 subcommand, *arguments = sys.argv[1:]
-args = getattr(import_module(f"pellucid.cli.{subcommand}"), f"parse_{subcommand}_arguments")(arguments)
+args = TrainingFlagParser(ARGUMENT_CLASSES[subcommand], subcommand, arguments).parse()
 print(msgspec.json.encode({name: value for name, value in vars(args).items()}, enc_hook=str).decode())
 """
 

@@ -37,6 +37,7 @@ from pellucid.training.events import (
     FileSaved,
     ModelBuilt,
     RunEvent,
+    SizeMeasured,
     TrainingStarted,
     TrainingStopped,
     UpdateCompleted,
@@ -324,3 +325,7 @@ def test_a_training_goes_on_without_standard_error(
         reporter.report(make_update(1))
         reporter.report(ValidationCompleted(Progress(update=50, samples=500, loss_sum=100), METRICS, True, []))
     assert capsys.readouterr().out == "", "progress is not written to standard output"
+
+
+def test_the_size_for_a_time_limit_is_printed() -> None:
+    assert report_to_file(SizeMeasured("small", "45s", 9.34)) == "size small: about 9.3 epochs in 45s\n"

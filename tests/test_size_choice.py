@@ -1,6 +1,7 @@
 """The default size of a network: counted lines and rows, on the command line, in Python and in recipes."""
 
 import gzip
+import io
 import json
 import os
 import subprocess
@@ -13,9 +14,11 @@ import pytest
 from command_line import build_environment
 
 from pellucid.config.presets import LARGE_DATA, PRESETS, default_size
-from pellucid.config.toml import size_preset
+from pellucid.config.toml import load_config, load_saved_config, size_preset, to_toml
+from pellucid.data import lines
 from pellucid.data.examples import count_examples
 from pellucid.data.size_choice import build_sized_config
+from pellucid.errors import ConfigError
 from pellucid.recipes.recipe import load_recipe_config
 
 DATA = size_preset("base").data
@@ -37,6 +40,19 @@ def test_lines_are_counted_up_to_the_limit(tmp_path: Path, content: bytes, count
     path = tmp_path / "train.tsv"
     path.write_bytes(gzip.compress(content) if compressed else content)
     assert count_examples(path, DATA, 5) == count
+
+
+def test_counting_of_a_long_file_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_COUNTED_BYTES", 10)
+    monkeypatch.setattr(lines, "COUNTED_BLOCK", 4)
+    assert lines.count_lines(io.BytesIO(b"ab\n" * 1000), 100) == 4
+
+
+def test_saved_settings_have_a_definite_size(tmp_path: Path) -> None:
+    (path := tmp_path / "config.toml").write_text(to_toml(size_preset("base")).replace('"base"', '"auto"', 1))
+    assert load_config(path).size == "base"
+    with pytest.raises(ConfigError, match="size: expected tiny, small, base or large, got 'auto'"):
+        load_saved_config(path)
 
 
 def test_rows_of_parquet_are_counted(tmp_path: Path) -> None:
@@ -63,12 +79,12 @@ def test_default_size_follows_the_number_of_pairs() -> None:
 PARSER_PROGRAM = """
 import json
 import sys
-from pellucid.cli.train import parse_train_arguments
-from pellucid.cli.tune import parse_tune_arguments
-parse = {"train": parse_train_arguments, "tune": parse_tune_arguments}
+from pellucid.cli.arguments import TrainingFlagParser
+from pellucid.cli.completion import ARGUMENT_CLASSES
 for line in sys.stdin:
     subcommand, file, *flags = json.loads(line)
-    args = parse[subcommand]([file, "--valid", "b.tsv", "--run", "c", *flags])
+    arguments = [file, "--valid", "b.tsv", "--run", "c", *flags]
+    args = TrainingFlagParser(ARGUMENT_CLASSES[subcommand], subcommand, arguments).parse()
     print(json.dumps([args.size, args.encoder.hidden_size, args.encoder.dropout]))
 """
 """Program that parses command lines without type checks, and prints size, hidden size and dropout of each."""
@@ -98,9 +114,13 @@ def test_training_file_determines_the_size_on_the_command_line(large_file: Path,
         (["tune", small], base),
         (["tune", large_file], large),
     ]
-    lines = "".join(json.dumps([str(argument) for argument in arguments]) + "\n" for arguments, _ in expected)
+    command_lines = "".join(json.dumps([str(argument) for argument in arguments]) + "\n" for arguments, _ in expected)
     process = subprocess.run(
-        [sys.executable, "-c", PARSER_PROGRAM], input=lines, capture_output=True, text=True, env=build_environment()
+        [sys.executable, "-c", PARSER_PROGRAM],
+        input=command_lines,
+        capture_output=True,
+        text=True,
+        env=build_environment(),
     )
     assert process.returncode == 0, process.stderr
     assert [json.loads(line) for line in process.stdout.splitlines()] == [sizes for _, sizes in expected]

@@ -1,15 +1,19 @@
 """training/size_measurement.py: the size that a time limit allows, and the size of a started run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from trained_runs import digits_run
 
+import pellucid
 from pellucid.config.settings import Config, Size
 from pellucid.config.toml import build_config
-from pellucid.data.examples import read_examples
+from pellucid.data.examples import Example, read_examples
+from pellucid.errors import ConfigError, RunError
+from pellucid.reporting.progress import print_event
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training import size_measurement
 from pellucid.training.size_measurement import config_within_time, measure_size, measure_speed
@@ -33,20 +37,59 @@ def test_largest_size_that_makes_enough_updates_is_chosen(
     monkeypatch: pytest.MonkeyPatch, speeds: Mapping[Size, float], expected: Size
 ) -> None:
     monkeypatch.setattr(size_measurement, "default_size", lambda *_: "large")
-    monkeypatch.setattr(size_measurement, "measure_speed", lambda _, config: speeds[config.size])
+    monkeypatch.setattr(size_measurement, "measure_speed", lambda _, config, __: speeds[config.size])
     assert measure_size(digits_run().files, config_builder({})).size == expected
 
 
-def test_speed_is_that_of_updates_and_leaves_no_trace() -> None:
+def test_speed_is_that_of_updates() -> None:
     config: Config = config_builder({})("tiny")
     examples = read_examples(digits_run().files.train, config.data).examples
-    assert 10 < measure_speed(examples[:50], config) < 1e7
+    assert 10 < measure_speed(examples[:50], config, 50) < 1e7
 
 
-def test_size_of_a_started_run_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("augmentation", "factor"), [("none", 1), ("copy", 3)])
+def test_synthetic_examples_are_part_of_an_epoch(
+    monkeypatch: pytest.MonkeyPatch, augmentation: str, factor: int
+) -> None:
+    files, counts = digits_run().files, list[int]()
+
+    def _measure_speed(examples: Sequence[Example], config: Config, count: int) -> float:
+        """Return the speed at which the unaugmented examples take ten seconds."""
+        counts.append(count // len(examples))
+        return len(examples) / 10
+
+    monkeypatch.setattr(size_measurement, "measure_speed", _measure_speed)
+    training = {"augmentation": augmentation, "augmentation_ratio": 2.0, "time_limit": "1h", "epochs": 1}
+    measured = measure_size(files, lambda size: build_config({"size": size, "training": training}, "test"))
+    assert counts == [factor]
+    assert measured.epochs == pytest.approx((1 - size_measurement.RESERVED_TIME) * 3600 / 10 / factor, rel=0.05)
+
+
+def test_a_network_that_does_not_fit_in_memory_is_refused() -> None:
+    settings = {"encoder": {"hidden_size": 2**18}, "decoder": {"hidden_size": 2**19}}
+    with pytest.raises(ConfigError, match="of memory to train"):
+        measure_size(digits_run().files, config_builder(settings))
+
+
+def test_a_measurement_needs_gradients(tmp_path: Path) -> None:
+    with torch.no_grad(), pytest.raises(RunError, match="gradients"):
+        config_within_time(tmp_path / "run", digits_run().files, config_builder({}), print_event)
+
+
+def test_size_of_a_started_run_is_kept(tmp_path: Path) -> None:
     run = digits_run()
     assert saved_size(run.run) == run.config.size and saved_size(tmp_path) is None
     assert saved_size(tmp_path / "missing") is None
-    monkeypatch.setattr(size_measurement, "measure_size", pytest.fail)
-    config, measured = config_within_time(run.run, run.files, config_builder({}))
-    assert config.size == run.config.size and measured is None
+    config = config_within_time(run.run, run.files, config_builder({}), lambda event: pytest.fail(str(event)))
+    assert config.size == run.config.size
+
+
+def test_a_measurement_does_not_change_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a long time limit the epochs decide the learning rate, so both trainings have the same bits."""
+    training = {"epochs": 0.5, "batch_size": 10, "time_limit": "10h", "pair_ngram": False}
+    files = digits_run().files
+    for name, sizes in (("measured", {}), ("given", {"size": "base"})):
+        pellucid.train(files.train, files.valid, tmp_path / name, {**sizes, "training": training})
+        assert ("size base: about" in capsys.readouterr().err) == (name == "measured")
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("measured", "given")]
+    assert models[0] == models[1]

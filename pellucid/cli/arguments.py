@@ -36,7 +36,7 @@ from tyro.constructors import (
 
 from pellucid.cli.flag_names import SETTING_FLAGS, SHORT_FLAGS, other_names
 from pellucid.cli.flag_suggestions import UnknownFlagError
-from pellucid.config.presets import default_size
+from pellucid.config.presets import AUTO_SIZE, default_size, gives_size
 from pellucid.config.settings import (
     AttentionConfig,
     Config,
@@ -699,7 +699,7 @@ def default_settings(settings: Mapping[str, Any], origin: str) -> dict[str, Any]
     """
     base = build_config(settings, origin)
     defaults = {field.name: getattr(base, field.name) for field in fields(SettingFlags) if field.name != "config"}
-    return {**defaults, "size": settings.get("size", "auto")}
+    return {**defaults, "size": settings.get("size", AUTO_SIZE)}
 
 
 TrainingFlagsT = TypeVar("TrainingFlagsT", bound="TrainingFlags")
@@ -727,7 +727,7 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
     @property
     def is_size_given(self) -> bool:
         """Return whether the command line or the file of --config gives a size other than "auto"."""
-        return bool(self.settings.get("size", "auto") != "auto")
+        return gives_size(self.settings)
 
     def parse(self, size: Size | None = None) -> TrainingFlagsT:
         """Parse the command line.

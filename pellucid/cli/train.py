@@ -1,7 +1,6 @@
 """Subcommand train: pellucid train TRAIN --valid VALID --run DIR [--config FILE] [--ensemble N] [flags]"""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -59,16 +58,12 @@ def main(arguments: list[str]) -> int:
 
 def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainArguments]) -> Config:
     """Return the configuration with the size that suits the time limit."""
-    from pellucid.reporting.progress import training_progress
+    from pellucid.reporting.progress import print_event
     from pellucid.training.size_measurement import config_within_time
 
-    config, measured = config_within_time(
-        args.run, args.training_files(), lambda size: config_from_flags(parser.parse(size))
+    return config_within_time(
+        args.run, args.training_files(), lambda size: config_from_flags(parser.parse(size)), print_event
     )
-    if measured is not None:
-        with training_progress() as reporter:
-            reporter.report(measured)
-    return config
 
 
 def _train_single(args: TrainArguments, config: Config, started_at: float) -> int:
@@ -134,15 +129,3 @@ def report_interruption(folder: Path) -> int:
     """
     print_message(f"interrupted; the same command resumes from {folder}")
     return 130
-
-
-def parse_train_arguments(arguments: Sequence[str]) -> TrainArguments:
-    """Parse the command line of train (`TrainingFlagParser`).
-
-    Args:
-        arguments: Command line of the subcommand.
-
-    Raises:
-        InputError: An argument is unknown, missing or invalid, or the file of --config is.
-    """
-    return TrainingFlagParser(TrainArguments, "train", arguments).parse()

@@ -1,6 +1,6 @@
 """Subcommand tune: pellucid tune TRAIN --valid VALID --run DIR [--trials N] [--minutes M] [--space FILE] [flags]"""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     Raises:
         InputError: An argument or a file is invalid, Optuna is not installed, or the folder holds another search.
     """
-    args = parse_tune_arguments(arguments)
+    args = TrainingFlagParser(TuneArguments, "tune", arguments).parse()
     config = config_from_flags(args)
     if find_spec("optuna") is None:
         raise InputError("tune requires Optuna, which is not installed: pip install 'pellucid[tune]'")
@@ -170,18 +170,6 @@ def _format_settings(values: Mapping[str, object]) -> str:
     return ", ".join(
         f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in values.items()
     )
-
-
-def parse_tune_arguments(arguments: Sequence[str]) -> TuneArguments:
-    """Parse the command line of tune (`TrainingFlagParser`).
-
-    Args:
-        arguments: Command line of the subcommand.
-
-    Raises:
-        InputError: An argument is unknown, missing or invalid, or the file of --config is.
-    """
-    return TrainingFlagParser(TuneArguments, "tune", arguments).parse()
 
 
 def _explicit_settings(config: Config) -> Collection[str]:

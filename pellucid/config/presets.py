@@ -43,8 +43,19 @@ SHARED_PRESET: Mapping[str, Mapping[str, Any]] = {
 }
 """Settings with the same default for all sizes."""
 
+AUTO_SIZE = "auto"
+"""Value of `size` in settings that leave it to the training data, as settings without a size do."""
 LARGE_DATA = 50_000
 """Number of training pairs from which the default size is "large"."""
+
+
+def gives_size(settings: Mapping[str, Any]) -> bool:
+    """Return whether settings give a size, other than "auto".
+
+    Args:
+        settings: Settings, nested like a configuration.
+    """
+    return bool(settings.get("size", AUTO_SIZE) != AUTO_SIZE)
 
 
 def default_size(examples: int | None = None, task: TaskName = DEFAULT_TASK) -> Size:

@@ -21,7 +21,7 @@ from pellucid.argument_checks import (
     convert_setting,
     copy_bounded_mapping,
 )
-from pellucid.config.presets import PRESETS, SHARED_PRESET, default_size
+from pellucid.config.presets import AUTO_SIZE, PRESETS, SHARED_PRESET, default_size
 from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, SizeChoice, TaskName
 from pellucid.config.task_settings import get_task_settings, is_task, task_names
 from pellucid.config.validation import check_consistency
@@ -180,7 +180,9 @@ def build_config(settings: Mapping[str, Any], origin: str) -> Config:
         ConfigError: A key is unknown, a value is invalid, or settings contradict each other.
     """
     try:
-        return _validated(_overlay_preset(settings))
+        nested = _to_dict(settings, Config)
+        choice: SizeChoice = convert_setting("size", nested.get("size", AUTO_SIZE), SizeChoice)
+        return _validated(_overlay_preset({**nested, "size": default_size() if choice == AUTO_SIZE else choice}))
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
 
@@ -188,8 +190,7 @@ def build_config(settings: Mapping[str, Any], origin: str) -> Config:
 def _overlay_preset(settings: Mapping[str, Any]) -> Config:
     """Return the preset overlaid by some settings; raise `ConfigError` for an unknown key or an invalid value."""
     nested = _to_dict(settings, Config)
-    choice: SizeChoice = convert_setting("size", nested.get("size", "auto"), SizeChoice)
-    nested["size"] = size = default_size() if choice == "auto" else choice
+    size: Size = convert_setting("size", nested.get("size", default_size()), Size)
     task = _convert_task(nested.get("task", DEFAULT_TASK))
     preset_settings = _merge(_merge(SHARED_PRESET, PRESETS[size]), get_task_settings(task).presets)
     config: Config = _build_struct(_merge(preset_settings, nested), Config)

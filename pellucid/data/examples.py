@@ -126,14 +126,14 @@ def count_examples(path: str | Path, config: DataConfig, limit: int) -> int | No
         At most `limit`; None for a file that can be read only once, such as a pipe, and for one that cannot be read.
     """
     path = Path(path)
-    if not path.is_file():
-        return None
     try:
+        if not path.is_file():
+            return None
         if resolve_format(path, config) == "parquet":
             return min(limit, count_parquet_rows(path))
         with open_data_file(path) as file:
             return count_lines(file, limit)
-    except DataError:  # reading the examples reports it
+    except (DataError, OSError):  # reading the examples reports it
         return None
 
 

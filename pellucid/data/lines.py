@@ -25,7 +25,9 @@ MAX_LINE_BYTES = 2**28
 READ_SIZE = 2**16
 """Number of bytes read from a stream at once."""
 COUNTED_BLOCK = 2**20
-"""Number of bytes in which lines are counted at once."""
+"""Size of the blocks in which lines are counted, in bytes."""
+MAX_COUNTED_BYTES = 2**30
+"""Number of bytes after which the counting of lines ends: a compressed file may expand to any size."""
 CARRIAGE_RETURN = b"\r"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
@@ -97,12 +99,12 @@ def count_lines(file: io.BufferedIOBase, limit: int) -> int:
     """Return the number of lines of an open file, the last without a line end included, but at most `limit`.
 
     Args:
-        file: The file, which is read until then.
+        file: The file, of which at most about `MAX_COUNTED_BYTES` are read.
         limit: Maximum number of counted lines.
     """
-    count, last = 0, b"\n"
-    while count < limit and (block := file.read(COUNTED_BLOCK)):
-        count, last = count + block.count(b"\n"), block[-1:]
+    count, size, last = 0, 0, b"\n"
+    while count < limit and size < MAX_COUNTED_BYTES and (block := file.read(COUNTED_BLOCK)):
+        count, size, last = count + block.count(b"\n"), size + len(block), block[-1:]
     return min(limit, count + (last != b"\n"))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pellucid.config.presets import LARGE_DATA, default_size
+from pellucid.config.presets import LARGE_DATA, default_size, gives_size
 from pellucid.config.settings import Config, DataConfig, Size, TaskName
 from pellucid.config.toml import build_config
 from pellucid.data.examples import count_examples
@@ -34,7 +34,7 @@ def build_sized_config(settings: Mapping[str, Any], origin: str, train: Path) ->
         ConfigError: A key is unknown, a value is invalid, or settings contradict each other.
     """
     config = build_config(settings, origin)
-    if settings.get("size", "auto") != "auto":
+    if gives_size(settings):
         return config
     size = size_for_file(train, config.data, config.task)
     return config if size == config.size else build_config({**settings, "size": size}, origin)

@@ -4,7 +4,6 @@ B sources of a batch, T answers of each (its positions, or one), W possible answ
 kept for inspection, L attention hops.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple, cast
@@ -21,6 +20,7 @@ from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.derived_traces import scored_trace
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs, hypothesis_of
+from pellucid.decoding.inference import log_mean_exp
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import CANDIDATES, DecodedOutput, to_array
 from pellucid.decoding.predictor import Predictor
@@ -163,11 +163,7 @@ class ClassificationPredictor(Predictor):
             log_probabilities.append(logits.log_softmax(dim=-1))
             weights.append(output.weights)
             all_hops += [] if output.hop_weights is None or output.hop_weights.shape[1] == 1 else [output.hop_weights]
-        mean = (
-            log_probabilities[0]
-            if len(log_probabilities) == 1
-            else torch.stack(log_probabilities).logsumexp(dim=0) - math.log(len(log_probabilities))
-        )
+        mean = log_probabilities[0] if len(log_probabilities) == 1 else log_mean_exp(torch.stack(log_probabilities))
         per_position = self._per_position
         attention = (
             _identity_weights(mean.shape[1], len(mean)) if per_position else to_array(torch.stack(weights).mean(dim=0))

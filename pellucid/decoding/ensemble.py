@@ -173,9 +173,8 @@ def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predict
     source_id_map, target_id_map = _source_id_map(vocabularies, predictor), _target_id_map(first, predictor)
     members = predictor.members
     if not members.networks:
-        copy_offset = len(predictor.vocabularies.source) + len(predictor.vocabularies.features)
-        weights = _pair_ngram_weights(predictor)
-        return EnsembleMembers((predictor.network,), (source_id_map,), (copy_offset,), (target_id_map,), weights)
+        copy_offsets, weights = (_copy_offset(predictor.vocabularies),), _pair_ngram_weights(predictor)
+        return EnsembleMembers((predictor.network,), (source_id_map,), copy_offsets, (target_id_map,), weights)
     target_id_maps = tuple(
         id_map if target_id_map is None else target_id_map if id_map is None else id_map[target_id_map]
         for id_map in members.target_id_maps
@@ -232,23 +231,21 @@ def _union(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
     return Vocabulary(tuple(counts), tuple(counts.values()))
 
 
+def _copy_offset(vocabularies: Vocabularies) -> int:
+    """Return the number of source ids of a model, features included (`EnsembleMembers.copy_offsets`)."""
+    return len(vocabularies.source) + len(vocabularies.features)
+
+
 def _source_id_map(vocabularies: Vocabularies, member: Predictor) -> Int[Tensor, " U"]:
     """Return the member's id of every id of the ensemble; ids of features follow those of source symbols."""
-    source, features, target = (
-        member.vocabularies.source,
-        member.vocabularies.features,
-        member.vocabularies.target,
-    )
-    special, copies = list(range(UNK + 1)), member.config.decoder.pointer_generator
-    copy_offset = len(source) + len(features)
-
-    def _source_id(symbol: str) -> int:
-        """Return the id of a source symbol, as `EnsembleMembers.source_id_maps` holds it."""
-        if symbol in source.ids or not copies:
-            return source.ids.get(symbol, UNK)
-        return copy_offset + target.ids[symbol] if symbol in target.ids else -len(target)
-
-    source_ids = [*special, *map(_source_id, vocabularies.source.symbols)]
+    known = member.vocabularies
+    source, features, target, special = known.source, known.features, known.target, list(range(UNK + 1))
+    source_ids = [*special, *source.encode(vocabularies.source.symbols)]
+    if member.config.decoder.pointer_generator:
+        for index, symbol in enumerate(vocabularies.source.symbols, len(special)):
+            if symbol not in source.ids:
+                is_target = symbol in target.ids
+                source_ids[index] = _copy_offset(known) + target.ids[symbol] if is_target else -len(target)
     feature_ids = [len(source) + index for index in [*special, *features.encode(vocabularies.features.symbols)]]
     if not has_source_features(member.config):
         feature_ids = [UNK] * len(feature_ids)

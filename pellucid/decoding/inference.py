@@ -148,7 +148,7 @@ class EnsembleInference(NamedTuple):
         log_probabilities = torch.stack([_normalize_writable(output.logits, suppressed) for output in outputs])
         weights = torch.stack([output.weights for output in outputs]).mean(dim=0)
         after = EnsembleInference(tuple(output.after for output in outputs))
-        return StepOutput(_log_mean_exp(log_probabilities), weights, after)
+        return StepOutput(log_mean_exp(log_probabilities), weights, after)
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "EnsembleInference":
         """Select rows of every member.
@@ -201,10 +201,18 @@ def _map_ids(symbols: Int[Tensor, "*shape"], id_map: Int[Tensor, " V"]) -> Int[T
     return torch.where(symbols < len(id_map), id_map[symbols.clamp(max=len(id_map) - 1)], symbols)
 
 
-def _log_mean_exp(log_probabilities: Float[Tensor, "M R V"]) -> Float[Tensor, "R V"]:
-    """Return the logarithm of the mean probability over M members; where all are zero, the gradient is zero."""
+def log_mean_exp(log_probabilities: Float[Tensor, "M *shape"]) -> Float[Tensor, "*shape"]:
+    """Return the logarithm of the mean probability over M members; where all are zero, the gradient is zero.
+
+    Args:
+        log_probabilities: Logarithms of the probabilities of each member.
+    """
+    num_members = len(log_probabilities)
+    if not log_probabilities.requires_grad:
+        return log_probabilities.logsumexp(dim=0) - math.log(num_members)
+    # The gradient of logsumexp is not a number where all terms are zero. Without a gradient, decoding is faster.
     is_zero = (log_probabilities == -torch.inf).all(dim=0)
-    mean = log_probabilities.masked_fill(is_zero, 0.0).logsumexp(dim=0) - math.log(len(log_probabilities))
+    mean = log_probabilities.masked_fill(is_zero, 0.0).logsumexp(dim=0) - math.log(num_members)
     return mean.masked_fill(is_zero, -torch.inf)
 
 
@@ -267,10 +275,11 @@ class EnsembleMembers(NamedTuple):
             source: Source ids of the ensemble.
         """
         id_maps = zip(self.source_id_maps, self.copy_offsets, self.target_id_maps, strict=True)
-        return [
-            _member_source(source, source_id_map, copy_offset, target_id_map)
-            for source_id_map, copy_offset, target_id_map in id_maps
-        ]
+        members = [(map_source_ids(source, *maps), maps[1]) for maps in id_maps]
+        if not any((ids < 0).any() for ids, _ in members):
+            return [ids for ids, _ in members]
+        first_position = (source[:, :, None] == source[:, None, :]).int().argmax(dim=2)
+        return [torch.where(ids < 0, copy_offset - ids + first_position, ids) for ids, copy_offset in members]
 
 
 NO_MEMBERS = EnsembleMembers((), (), (), (), ())
@@ -316,20 +325,6 @@ def map_source_ids(
     copied_ids = copied_ids if target_id_map is None else _map_ids(copied_ids, target_id_map)
     ids = torch.where(source < num_known, source_id_map[source.clamp(0, num_known - 1)], copied_ids + copy_offset)
     return torch.where(source < 0, source, ids)
-
-
-def _member_source(
-    source: Int[Tensor, "B S"],
-    source_id_map: Int[Tensor, " U"],
-    copy_offset: int,
-    target_id_map: Int[Tensor, " V"] | None,
-) -> Int[Tensor, "B S"]:
-    """Return one member's source ids, in which a symbol that it knows by its position alone has an extended id."""
-    ids = map_source_ids(source, source_id_map, copy_offset, target_id_map)
-    if not (ids < 0).any():
-        return ids
-    first_position = (source[:, :, None] == source[:, None, :]).int().argmax(dim=2)
-    return torch.where(ids < 0, copy_offset - ids + first_position, ids)
 
 
 class _Block:

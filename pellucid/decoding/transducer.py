@@ -62,8 +62,9 @@ class Transducer(Predictor):
         member = convert_argument("pair_ngram", self.pair_ngram, PairNgramMember | None)
         expected = len(self.vocabularies.source), len(self.vocabularies.target)
         found = expected if member is None else member.model.numbering[:2]
-        # The pair n-gram model of an ensemble has the source ids of the first network, which may be fewer.
-        if found[1] != expected[1] or (found[0] > expected[0] if self.members.networks else found[0] != expected[0]):
+        # The pair n-gram model of an ensemble has the source ids of its first network, which may be fewer.
+        is_subset = bool(self.members.networks) and found[0] < expected[0]
+        if found != expected and not (is_subset and found[1] == expected[1]):
             raise ArgumentError(
                 f"pair_ngram: expected a model of {expected[0]} source and {expected[1]} target ids, the sizes of the "
                 f"vocabularies, got {found[0]} and {found[1]}: it belongs to another run"
@@ -308,10 +309,11 @@ class Transducer(Predictor):
                 scores = score_targets(scorer.initialize(batch), batch.positions, target.to(device), steps.to(device))
                 scorer._add_traces(prepared, batch, [[hypothesis] for hypothesis in scores])
         ids = vocabularies.target.ids
-        return [
-            scored_trace(traces[0], example.target, target, {*ids, *_copyable(traces[0])} if copying else ids, (END,))
-            for traces, example, target in zip(scorer._all_traces(prepared), examples, symbols, strict=True)
-        ]
+        scored = list[Trace]()
+        for (trace,), example, target_symbols in zip(scorer._all_traces(prepared), examples, symbols, strict=True):
+            known = {*ids, *trace.source[trace.features :]} if copying else ids
+            scored.append(scored_trace(trace, example.target, target_symbols, known, (END,)))
+        return scored
 
     def _constraints(self, chunk: ExampleChunk) -> Constraints:
         """Return the constraints of the options, in ids."""
@@ -356,8 +358,3 @@ def require_transducer(predictor: Predictor, argument: str) -> Transducer:
     if not isinstance(predictor, Transducer):
         raise predictor.unsupported_error(argument)
     return predictor
-
-
-def _copyable(trace: Trace) -> tuple[str, ...]:
-    """Return the source symbols that a model may copy: all but the features before the source."""
-    return trace.source[trace.features :]

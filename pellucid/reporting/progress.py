@@ -68,6 +68,16 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
         yield reporter
 
 
+def print_event(event: RunEvent) -> None:
+    """Print one event of a training on standard error, as `training_progress` does.
+
+    Args:
+        event: The event.
+    """
+    with training_progress() as reporter:
+        reporter.report(event)
+
+
 def _check_stream(stream: TextIO | None) -> None:
     """Raise `ArgumentError` for a value that is neither None nor has the methods of an output stream."""
     if stream is not None and not _is_output_stream(stream):
@@ -296,9 +306,7 @@ class ProgressReporter:
                 noun = "copied targets" if event.kind == "copy" else "pairs with random stems"
                 self._print_line(f"augmentation: {event.made:,} {noun} in addition to {event.examples:,} examples")
             case SizeMeasured():
-                self._print_line(
-                    f"size {event.size}: {event.time_limit} suffice for about {event.epochs:,.1f} epochs here"
-                )
+                self._print_line(f"size {event.size}: about {event.epochs:,.1f} epochs in {event.time_limit}")
             case ModelBuilt():
                 self._report_model(event)
             case TrainingStarted():

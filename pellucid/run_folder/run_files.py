@@ -41,6 +41,8 @@ SNAPSHOTS = "snapshots"
 LOCK = ".lock"
 ENSEMBLE = "ensemble.json"
 """File in the folder of an ensemble: the names of its members' run folders."""
+MEMBER_PREFIX = "seed-"
+"""Beginning of the name of a member's run folder; its seed follows."""
 MAX_MEMBERS = 1000
 MAX_NAME = 255
 """Maximum size of a folder name, in bytes, as on most systems."""
@@ -160,7 +162,7 @@ def saved_size(folder: str | Path) -> Size | None:
     folder = Path(folder)
     try:
         # The members are listed when the network of the first one is built, which is after its settings are written.
-        run = next(filter(has_run, [folder, *member_folders(folder), *sorted(folder.glob("seed-*"))]), None)
+        run = next(filter(has_run, [folder, *member_folders(folder), *sorted(folder.glob(f"{MEMBER_PREFIX}*"))]), None)
         return None if run is None else load_run_config(run).size
     except InputError:  # opening the run reports it
         return None

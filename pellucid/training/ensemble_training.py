@@ -18,7 +18,7 @@ from pellucid.files import missing_folders, remove_empty_folders, unexpected_fil
 from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
 from pellucid.run_folder.lock import lock_run_folder
-from pellucid.run_folder.run_files import ENSEMBLE, MAX_MEMBERS, has_run
+from pellucid.run_folder.run_files import ENSEMBLE, MAX_MEMBERS, MEMBER_PREFIX, has_run
 from pellucid.training.events import ModelBuilt, RunEvent, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
@@ -105,7 +105,10 @@ def plan_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int)
     if config.seed + size > 2**32:
         raise ConfigError(f"seed = {config.seed} leaves no room for the seeds of {size} runs")
     seeds = range(config.seed, config.seed + size)
-    return [TrainingJob(files, folder / f"seed-{seed}", msgspec.structs.replace(config, seed=seed)) for seed in seeds]
+    return [
+        TrainingJob(files, folder / f"{MEMBER_PREFIX}{seed}", msgspec.structs.replace(config, seed=seed))
+        for seed in seeds
+    ]
 
 
 def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: int) -> Generator[WorkerEvent | None]:

@@ -169,4 +169,4 @@ Event = TrainingStarted | UpdateCompleted | ValidationCompleted | TrainingStoppe
 RunEvent = (
     Event | FileRead | DataAugmented | SizeMeasured | ModelBuilt | FileSaved | PairNgramFitted | PairNgramWeighted
 )
-"""Events of a training from files into a run folder (`train_run`)."""
+"""Events of a training from files into a run folder (`train_run`), and of the choice of its size."""

@@ -34,7 +34,7 @@ from pellucid.model.device import (
     use_threads,
 )
 from pellucid.model.footprint import check_memory
-from pellucid.model.network import parameter_count
+from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
 from pellucid.run_folder.initialization import (
     check_same_config,
@@ -93,8 +93,12 @@ _active_lock = threading.Lock()
 
 
 @contextmanager
-def _one_training_thread() -> Iterator[None]:
-    """Refuse to train while another thread of this process trains: both would draw from torch's one generator."""
+def one_training_thread() -> Iterator[None]:
+    """Refuse to train while another thread of this process trains: both would draw from torch's one generator.
+
+    Raises:
+        RunError: Another thread is training.
+    """
     training, process, thread = object(), os.getpid(), threading.get_ident()
     with _active_lock:
         if any(owner == process and other != thread for owner, other in list(_active_trainings.values())):
@@ -143,7 +147,7 @@ def train_run(
     """
     check_torch_defaults()
     check_gradients()
-    with _one_training_thread():
+    with one_training_thread():
         yield from _yield_events(files, Path(folder), config, time.monotonic() if started_at is None else started_at)
 
 
@@ -192,6 +196,43 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
             yield from _train_and_save(RunFolderWriter(state, lock, fingerprint), files_read, started_at)
 
 
+def build_checked_network(config: Config, vocabularies: Vocabularies) -> Network:
+    """Return a new network, on the CPU, after checking that there is enough memory to train it.
+
+    Args:
+        config: Configuration.
+        vocabularies: Vocabularies of the training examples.
+
+    Raises:
+        ConfigError: Memory does not suffice.
+    """
+    check_memory(config, build_meta_network(config, vocabularies), "train", find_device(config.device))
+    return build_network(config, vocabularies)
+
+
+def build_state(
+    network: Network,
+    config: Config,
+    vocabularies: Vocabularies,
+    encoded: EncodedExamples,
+    validation_examples: Sequence[Example],
+    name: str,
+) -> TrainingState:
+    """Return the state of a training before its first update; the network is moved to its device.
+
+    Args:
+        network: The network.
+        config: Configuration.
+        vocabularies: Vocabularies of the training examples.
+        encoded: Training examples in ids.
+        validation_examples: Validation examples.
+        name: Name of the model in messages.
+    """
+    move_to_device(network, find_device(config.device))
+    predictor = get_task(config.task).build_predictor(config, vocabularies, network, name)
+    return TrainingState(predictor, build_optimizer(network, config.training), encoded, validation_examples)
+
+
 def _open_training(
     folder: Path, config: Config, corpus: EncodedCorpus, validation_examples: Sequence[Example]
 ) -> tuple[TrainingState, str, ModelBuilt]:
@@ -201,14 +242,11 @@ def _open_training(
     max_output_length(config.search, vocabularies)  # checks the limits before the training
     fingerprint = _fingerprint((config, vocabularies, validation_examples), corpus.encoded)
     resumed = file_exists(folder / run_files.TRAINING)
-    check_memory(config, build_meta_network(config, vocabularies), "train", find_device(config.device))
-    network = build_network(config, vocabularies)
+    network = build_checked_network(config, vocabularies)
     coverage = () if resumed else load_pretrained(network, config, vocabularies)
     if not resumed:
         initialize_run_folder(folder, config, vocabularies)
-    move_to_device(network, find_device(config.device))
-    predictor = get_task(config.task).build_predictor(config, vocabularies, network, str(folder))
-    state = TrainingState(predictor, build_optimizer(network, config.training), corpus.encoded, validation_examples)
+    state = build_state(network, config, vocabularies, corpus.encoded, validation_examples, str(folder))
     if resumed:
         restore_training_state(folder / run_files.TRAINING, state, fingerprint)
         check_same_vocabularies(folder, vocabularies, config.data)
@@ -216,11 +254,9 @@ def _open_training(
     damage += _repair_folder(state, folder)
     damage += missing_validation(folder, state.progress)
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
-    warnings = (*data_warnings(predictor, validation_examples), *damage)
+    warnings = (*data_warnings(state.predictor, validation_examples), *damage)
     parameters = parameter_count(network)
-    model_built = ModelBuilt(
-        folder, config.size, parameters, vocabularies, resumed, compiles, coverage, tuple(warnings)
-    )
+    model_built = ModelBuilt(folder, config.size, parameters, vocabularies, resumed, compiles, coverage, warnings)
     return state, fingerprint, model_built
 
 

@@ -13,12 +13,11 @@ from pellucid.config.settings import Config, Size
 from pellucid.data.examples import Example, read_examples
 from pellucid.kernels.dispatch import are_kernels_disabled
 from pellucid.kernels.kernel_loader import load_kernels
-from pellucid.model.device import find_device, move_to_device, use_threads
+from pellucid.model.device import check_gradients, check_torch_defaults, find_device, use_determinism, use_threads
 from pellucid.run_folder.run_files import saved_size
-from pellucid.tasks.registry import build_network, get_task
 from pellucid.training.events import SizeMeasured, UpdateCompleted
-from pellucid.training.loop import TrainingState, derived_batch_size, derived_epochs, fit
-from pellucid.training.optimizer import build_optimizer
+from pellucid.training.loop import derived_batch_size, derived_epochs, fit
+from pellucid.training.session import build_checked_network, build_state, one_training_thread
 from pellucid.training.training_data import TrainingFiles, encode_texts
 
 SIZES: tuple[Size, ...] = ("small", "base", "large")
@@ -36,27 +35,35 @@ RESERVED_TIME = 0.15
 
 
 def config_within_time(
-    folder: Path, files: TrainingFiles, build_config: Callable[[Size], Config]
-) -> tuple[Config, SizeMeasured | None]:
+    folder: Path,
+    files: TrainingFiles,
+    build_config: Callable[[Size], Config],
+    report: Callable[[SizeMeasured], None],
+) -> Config:
     """Return the configuration of a training with a time limit and without a given size.
 
     Args:
         folder: Run folder, or folder of an ensemble. The size of a started run is kept.
         files: Training data.
         build_config: Function that returns the configuration of a size, with its time limit.
-
-    Returns:
-        The configuration, and the event for the progress display; None if the run was started before.
+        report: Function that displays the chosen size; it is not called for a started run.
 
     Raises:
         DataError: The training file cannot be read or holds no example, or a line is bad.
         ConfigError: A setting is invalid, or memory does not suffice.
+        RunError: Another thread of this process is training; or torch's default type is not float32, its default device
+            is "meta", or it computes no gradients.
+        DivergenceError: A loss or gradient is not finite.
     """
     saved = saved_size(folder)
     if saved is not None:
-        return build_config(saved), None
-    measured = measure_size(files, build_config)
-    return build_config(measured.size), measured
+        return build_config(saved)
+    check_torch_defaults()
+    check_gradients()
+    with one_training_thread():
+        measured = measure_size(files, build_config)
+    report(measured)
+    return build_config(measured.size)
 
 
 def measure_size(files: TrainingFiles, build_config: Callable[[Size], Config]) -> SizeMeasured:
@@ -78,51 +85,53 @@ def measure_size(files: TrainingFiles, build_config: Callable[[Size], Config]) -
     examples = read_examples(files.train, config.data, files.train_target).examples
     time_limit = config.training.time_limit
     use_threads(config.threads)
-    if config.device == "cpu" and not are_kernels_disabled():
+    use_determinism(config)
+    if find_device(config.device).type == "cpu" and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is no part of the speed
     elapsed = time.monotonic() - started_at
     usable = (1 - RESERVED_TIME) * parse_duration("training.time_limit", time_limit) - elapsed
-    batch_size = config.training.batch_size or derived_batch_size(len(examples))
-    all_epochs = config.training.epochs or derived_epochs(len(examples))
-    needed_epochs = min(all_epochs, MIN_UPDATES * batch_size / len(examples))
+    training, count = config.training, len(examples)
+    if training.augmentation != "none":
+        count += round(count * training.augmentation_ratio)
+    updates_per_epoch = count / (training.batch_size or derived_batch_size(count))
+    needed_epochs = min(training.epochs or derived_epochs(count), MIN_UPDATES / updates_per_epoch)
     largest = default_size(len(examples), config.task)
     for size in reversed(SIZES[: SIZES.index(largest) + 1]):
-        epochs = max(0.0, usable) * measure_speed(examples, build_config(size)) / len(examples)
+        epochs = max(0.0, usable) * measure_speed(examples, build_config(size), count) / count
         if epochs >= needed_epochs:
             break
     return SizeMeasured(size, time_limit, epochs)
 
 
-def measure_speed(examples: Sequence[Example], config: Config) -> float:
+def measure_speed(examples: Sequence[Example], config: Config, count: int) -> float:
     """Return the number of training examples per second, from a few updates of a new network.
 
     Args:
-        examples: All training examples; the first ones are trained on.
-        config: Configuration. Its time limit and validations have no effect.
+        examples: Training examples, of which the first are encoded.
+        config: Configuration. Its time limit, length and validations have no effect.
+        count: Number of training examples with synthetic ones, from which the batch size is derived.
 
     Raises:
         DataError: A symbol has a reserved name or is too long.
         ConfigError: A setting is invalid, or memory does not suffice.
+        DivergenceError: A loss or gradient is not finite.
     """
     training = msgspec.structs.replace(
         config.training,
-        batch_size=config.training.batch_size or derived_batch_size(len(examples)),
+        batch_size=config.training.batch_size or derived_batch_size(count),
         time_limit="",
         epochs=1e6,
         eval_interval=1e6,
     )
     config = msgspec.structs.replace(config, training=training)
     vocabularies, encoded = encode_texts(examples[:MEASURED_EXAMPLES], config)
-    network = build_network(config, vocabularies)
-    move_to_device(network, find_device(config.device))
-    predictor = get_task(config.task).build_predictor(config, vocabularies, network, "")
-    state = TrainingState(predictor, build_optimizer(network, config.training), encoded, examples[:1])
+    network = build_checked_network(config, vocabularies)
+    state = build_state(network, config, vocabularies, encoded, examples[:1], "")
     with closing(fit(state)) as events:
         updates = (event for event in events if isinstance(event, UpdateCompleted))
         for _ in range(UNMEASURED_UPDATES):
             next(updates)
-        first = state.progress
-        start = time.perf_counter()
+        first, start_time = state.progress, time.perf_counter()
         for _ in range(MEASURED_UPDATES):
             next(updates)
-        return (state.progress.samples - first.samples) / (time.perf_counter() - start)
+        return (state.progress.samples - first.samples) / (time.perf_counter() - start_time)
