@@ -160,7 +160,7 @@ def test_user_errors_are_input_errors(tmp_path: Path) -> None:
 
 def proportion_correct(transducer: pellucid.Predictor, examples: list[Example]) -> float:
     """Return the proportion of examples whose output equals the target."""
-    traces = transducer.trace(examples)
+    traces = transducer.predict_examples(examples)
     return sum(t.output == e.target for t, e in zip(traces, examples, strict=True)) / len(examples)
 
 
@@ -220,7 +220,7 @@ def test_added_features_end_to_end(tmp_path: Path) -> None:
     for predictor in (transducer.with_beam(3), with_coverage, pellucid.load([tmp_path / "run"] * 2)):
         result = predictor.predict(sources, features=tags)
         assert [len(trace.source) for trace in result] == [trace.attention.shape[1] for trace in result] == [4, 4, 4, 1]
-    (forced,) = transducer.force([Example("cab?", uppercase.output, "UP;NOUN")])
+    (forced,) = transducer.score_examples([Example("cab?", uppercase.output, "UP;NOUN")])
     np.testing.assert_allclose(forced.log_probabilities, uppercase.log_probabilities, atol=1e-4)
     assert transducer.sample(["cab"], SamplingConfig(), ["UP;NOUN"])[0][0].attention.shape[1] == 3
 

@@ -84,7 +84,7 @@ def test_references_get_the_target_normalization() -> None:
 def test_decoded_traces_score_like_their_texts() -> None:
     transducer = load(digits_run().run)
     examples = [Example("nine one", "91"), Example("two", "2"), Example("three", "33")]
-    traces = transducer.trace(examples)
+    traces = transducer.predict_examples(examples)
     scored = score_traces(traces, [(example.target,) for example in examples], transducer.tokenizers)
     assert [s.exact for s in scored] == [t.output == e.target for t, e in zip(traces, examples, strict=True)]
     assert evaluate_examples(scored).examples == 3

@@ -136,7 +136,9 @@ def test_traces_contain_the_weights_of_each_head(order: str) -> None:
     texts = ["abc", "a", "", "ba"]
     greedy = transducer.predict(texts)
     trace_lists = [*transducer.nbest(texts, 3), *transducer.sample(texts, SamplingConfig(samples=2)), greedy]
-    forced = transducer.force([Example(trace.text, trace.output) for trace in greedy if trace.finished and trace.text])
+    forced = transducer.score_examples(
+        [Example(trace.text, trace.output) for trace in greedy if trace.finished and trace.text]
+    )
     traces = [trace for trace_list in [*trace_lists, forced] for trace in trace_list]
     assert len(traces) > 20
     for trace in traces:

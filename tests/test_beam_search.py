@@ -170,7 +170,7 @@ def test_removal_of_finished_sources_does_not_change_outputs(
     arguments = (network, batch.source, batch.source_lengths, LIMITS, beam_size)
     result = beam_outputs(*arguments)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SHRINK", shrink)
+        patch.setattr(module, "MIN_ACTIVE_FRACTION", shrink)
         for actual, expected in zip(beam_outputs(*arguments), result, strict=True):
             assert_outputs_close(actual[0], expected[0])
 

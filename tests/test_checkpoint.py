@@ -149,7 +149,7 @@ def test_inconsistent_progress_is_refused(tmp_path: Path, fields: Mapping[str, o
         restore_training_state(path, session, "data")
 
 
-@pytest.mark.parametrize("finished", ["", "exact_match did not get better in 9 validations", "![](http://a.b/c)"])
+@pytest.mark.parametrize("finished", ["", "exact_match did not improve in 9 validations", "![](http://a.b/c)"])
 def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str) -> None:
     """Only the known stop reasons are accepted, because the model card contains them."""
     session, path = train_session(make_small_config({"epochs": 2}), updates=99), tmp_path / "a.safetensors"

@@ -31,7 +31,7 @@ from pellucid.tasks.registry import build_ensemble
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_synthetic_task_is_learned(task: TaskName) -> None:
     model, pairs = load(task_run(task).run), make_examples(task, 60, 3)
-    traces = model.trace(pairs)
+    traces = model.predict_examples(pairs)
     evaluation = evaluate_examples(score_traces(traces, [(pair.target,) for pair in pairs], model.tokenizers))
     assert isinstance(model, ClassificationPredictor) and evaluation.symbol_accuracy > 90
     if task == "tag":
@@ -41,8 +41,8 @@ def test_synthetic_task_is_learned(task: TaskName) -> None:
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_predictions_are_independent_of_batch_composition(task: TaskName) -> None:
     model, pairs = load(task_run(task).run), [*make_examples(task, 20, 4), Example("", "")]
-    for trace, pair in zip(model.trace(pairs), pairs, strict=True):
-        (single,) = model.trace([pair])
+    for trace, pair in zip(model.predict_examples(pairs), pairs, strict=True):
+        (single,) = model.predict_examples([pair])
         assert single.target == trace.target and single.task == task and single.finished
         np.testing.assert_allclose(single.attention, trace.attention, atol=1e-5)
         np.testing.assert_allclose(single.log_probabilities, trace.log_probabilities, atol=1e-5)
@@ -92,19 +92,21 @@ def test_candidates_are_in_order_of_probability(task: TaskName, count: int) -> N
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_scored_answers_have_their_predicted_probability(task: TaskName) -> None:
     model, pairs = load(task_run(task).run), make_examples(task, 10, 5)
-    result = model.trace(pairs)
-    forced = model.force([pair._replace(target=trace.output) for pair, trace in zip(pairs, result, strict=True)])
+    result = model.predict_examples(pairs)
+    forced = model.score_examples(
+        [pair._replace(target=trace.output) for pair, trace in zip(pairs, result, strict=True)]
+    )
     for predicted, scored in zip(result, forced, strict=True):
         assert scored.target == predicted.target and scored.origin == "given" and scored.unknown_target == ()
         assert scored.score == pytest.approx(predicted.score, abs=1e-4)
 
 
 def test_ignored_tags_have_log_probability_0_and_unseen_tags_minus_infinity() -> None:
-    (trace,) = load(task_run("tag").run).force([Example("caa", "C-Z")])
+    (trace,) = load(task_run("tag").run).score_examples([Example("caa", "C-Z")])
     assert trace.target == ("C", "-", "Z") and trace.unknown_target == (2,)
     assert trace.log_probabilities[1] == 0 and trace.log_probabilities[2] == -math.inf
     with pytest.raises(DataError, match="pair 1: the source has 3 symbols and the target has 2"):
-        load(task_run("tag").run).force([Example("caa", "CC")])
+        load(task_run("tag").run).score_examples([Example("caa", "CC")])
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
@@ -119,19 +121,19 @@ def test_operations_of_autoregressive_tasks_are_refused(task: TaskName) -> None:
         with pytest.raises(ConfigError, match=f"the model's task is '{task}'"):
             model.with_options(options)
     assert model.with_options(DecodingOptions()) is model
-    with pytest.raises(ConfigError, match=r"^samples: "):
-        model.samples([Example("ab", "")], SamplingConfig(samples=2))
+    with pytest.raises(ConfigError, match=r"^sample_examples: "):
+        model.sample_examples([Example("ab", "")], SamplingConfig(samples=2))
     with pytest.raises(ConfigError, match=r"^sample: "):
         model.sample(["ab"], SamplingConfig(samples=2))
     with pytest.raises(ConfigError, match="prefixes: "):
-        model.trace([Example("ab", "")], prefixes=["C"])
+        model.predict_examples([Example("ab", "")], prefixes=["C"])
     with pytest.raises(ConfigError, match=r"search\.beam_size = \d+ needs task = 'transduce'"):
         model.with_beam(3)
     if task == "tag":
         with pytest.raises(ConfigError, match=r"^count: expected 1, .* gives one tagging"):
             model.nbest(["ab"], 2)
         with pytest.raises(ConfigError, match=r"^count: expected 1, .* gives one tagging"):
-            model.hypotheses([Example("ab", "")], 2)
+            model.nbest_examples([Example("ab", "")], 2)
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)

@@ -62,10 +62,10 @@ def test_terminal_shows_wrong_outputs_first_with_the_expected_ones(tmp_path: Pat
     result = look(path, "--terminal", "--max-examples", 2)
     assert re.findall("^.* → ", result.out, re.MULTILINE) == ["two → ", "one → "]
     assert result.out.count("wrong, expected: ") == 1 and "\nwrong, expected: 7x\n" in result.out
-    assert "pairs.tsv: wrong are 1 of 3 outputs; wrong outputs are shown first\n" in result.err
+    assert "pairs.tsv: 1 of 3 outputs are wrong; wrong outputs are shown first\n" in result.err
     assert "2 of 3 sources are shown" in result.err
     result = look(path, "--terminal", "--max-examples", 1)
-    assert result.out.count(" → ") == 1 and "wrong are 1 of the first 2 outputs" in result.err
+    assert result.out.count(" → ") == 1 and "1 of the first 2 outputs are wrong" in result.err
     sources.write_text("one\ntwo\n", "utf-8")
     result = look(sources, "--terminal")
     assert "wrong" not in result.out + result.err and result.out.count(" → ") == 2

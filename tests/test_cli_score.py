@@ -20,7 +20,7 @@ def score(*arguments: object, stdin: str = PAIRS_TSV) -> CommandResult:
 
 
 def test_every_pair_has_a_line_in_every_format() -> None:
-    traces = load(digits_run().run).force(PAIRS)
+    traces = load(digits_run().run).score_examples(PAIRS)
     expected = [trace.score for trace in traces]
     assert [float(line) for line in output_lines(score().out)] == pytest.approx(expected, abs=1e-4)
     rows = [line.split("\t") for line in output_lines(score("--output-format", "tsv").out)]
@@ -77,7 +77,7 @@ def parallel_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_pairs_of_a_run_trained_on_parallel_files_are_tsv(parallel_run: Path, tmp_path: Path) -> None:
     """The pairs have two columns, although each line of the training files has one field."""
     pairs = [Example("ab", "ab"), Example("c", "d")]
-    expected = [trace.score for trace in load(parallel_run).force(pairs)]
+    expected = [trace.score for trace in load(parallel_run).score_examples(pairs)]
     text = "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs)
     (tmp_path / "pairs").write_text(text)
     for arguments in ([], [tmp_path / "pairs"], ["--input-format", "tsv"]):

@@ -56,7 +56,7 @@ def uninterrupted_run(files: TrainingFiles) -> Path:
     """Train a run without an interruption."""
     folder = files.train.parent / "whole"
     events = train_to_end(files, folder, combined_config())
-    assert any(isinstance(event, DataAugmented) and event.made == 90 for event in events)
+    assert any(isinstance(event, DataAugmented) and event.num_synthetic == 90 for event in events)
     return folder
 
 
@@ -81,7 +81,7 @@ def test_all_options_train_together_and_unseen_symbols_are_copied(uninterrupted_
         assert uppercase.output[:3].isupper() and lowercase.output[:3].islower()
         assert uppercase.attention.shape == (len(uppercase.target), 4)
         np.testing.assert_allclose(uppercase.attention.sum(axis=1), 1, atol=1e-5)
-    (forced,) = model.force([Example("abc𝒳", uppercase.output, "UP;NOUN")])
+    (forced,) = model.score_examples([Example("abc𝒳", uppercase.output, "UP;NOUN")])
     assert forced.score == pytest.approx(model.predict(sources, tags)[0].score, abs=1e-4)
     assert not forced.unknown_target
     prefixed = model.predict(["abc𝒳"], ["UP;NOUN"], prefixes=["𝒳"])[0]

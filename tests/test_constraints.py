@@ -212,7 +212,7 @@ def test_only_searches_have_a_search_tree() -> None:
     with pytest.raises(ConfigError, match=r"options\.lattice: sampling has no search tree"):
         model.sample(["abc"], SamplingConfig())
     with pytest.raises(ConfigError, match=r"options\.lattice: scoring given targets has no search tree"):
-        model.force([Example("abc", "v")])
+        model.score_examples([Example("abc", "v")])
 
 
 @pytest.mark.parametrize("limit", [{"min_length": 2}, {"min_length_ratio": 1.0}])

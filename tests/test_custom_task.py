@@ -70,9 +70,9 @@ class SpanNetwork(LabelingNetwork):
     def vocabulary_size(self) -> int:
         return self.first.vocabulary_size
 
-    def answer(self, memory: Memory) -> NetworkOutput:
+    def forward_memory(self, memory: Memory) -> NetworkOutput:
         """Return the predictions of both pointers, concatenated."""
-        ends = [pointer.answer(memory) for pointer in (self.first, self.last)]
+        ends = [pointer.forward_memory(memory) for pointer in (self.first, self.last)]
         logits, weights = (
             torch.cat(parts, dim=1) for parts in zip(*((e.logits, e.weights) for e in ends), strict=True)
         )

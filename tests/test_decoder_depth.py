@@ -95,7 +95,7 @@ def test_an_ensemble_of_equal_copying_networks_decodes_as_one(
     decoder = {"num_layers": layers, "order": order, "pointer_generator": True}
     model = Transducer(make_config({"decoder": decoder}), make_vocabularies(), network, options)
     ensemble = replace(combine_transducers([model, model], ["one", "other"]), options=options)
-    for one, other in zip(model.hypotheses(EXAMPLES, 2), ensemble.hypotheses(EXAMPLES, 2), strict=True):
+    for one, other in zip(model.nbest_examples(EXAMPLES, 2), ensemble.nbest_examples(EXAMPLES, 2), strict=True):
         assert len(one) == len(other) == 2
         for trace, expected in zip(one, other, strict=True):
             assert trace.output == expected.output and trace.score == pytest.approx(expected.score, abs=1e-5)

@@ -49,7 +49,7 @@ def decode(model: Predictor) -> list[Trace]:
         *model.sample(SOURCES, SamplingConfig(samples=2, top_p=0.9, temperature=0.8)),
         model.predict(SOURCES),
         model.with_search(search).predict(SOURCES, prefixes=["w", "", "x"]),
-        model.force([Example(source, "vw") for source in SOURCES]),
+        model.score_examples([Example(source, "vw") for source in SOURCES]),
     ]
     if attends:
         lists.append(model.with_options(options).predict(SOURCES[:1]))

@@ -98,7 +98,7 @@ def test_report_of_digits_attention_agrees_with_the_runs(digits_recipe: tuple[Pa
         assert run["exact_match"] == [record["exact_match"] / 100 for record in curve]
         transducer = load(out / "runs" / f"seed-{run['seed']}")
         test = read_examples(out / "data" / f"seed-{run['seed']}" / "test.tsv", transducer.config.data).examples
-        num_correct = sum(t.output == e.target for t, e in zip(transducer.trace(test), test, strict=True))
+        num_correct = sum(t.output == e.target for t, e in zip(transducer.predict_examples(test), test, strict=True))
         assert run["final"]["exact_match"] == pytest.approx(num_correct / 30)
         assert len(run["per_position"]) == 4 and len(run["attention_mean"]) == 4
         assert 0 <= run["final"]["alignment_error"] <= 1 and 0 < run["final"]["alignment_mass"] < 1

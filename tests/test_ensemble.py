@@ -126,7 +126,7 @@ def test_members_may_have_target_symbols_in_another_order(copying: bool) -> None
         for lists in zip(expected.nbest(texts, 3), actual.nbest(texts, 3), strict=True):
             for each in zip(*lists, strict=True):
                 assert_same_trace(*each)
-        for each in zip(expected.force(pairs), actual.force(pairs), strict=True):
+        for each in zip(expected.score_examples(pairs), actual.score_examples(pairs), strict=True):
             assert_same_trace(*each)
         sampling = SamplingConfig(samples=2, top_k=1)
         for lists in zip(expected.sample(texts, sampling), actual.sample(texts, sampling), strict=True):
@@ -152,11 +152,11 @@ def test_an_ensemble_as_a_member_adds_all_its_networks(copying: bool) -> None:
     for lists in zip(expected.nbest(texts, 3), actual.nbest(texts, 3), strict=True):
         for each in zip(*lists, strict=True):
             assert_same_trace(*each)
-    for each in zip(expected.force(pairs), actual.force(pairs), strict=True):
+    for each in zip(expected.score_examples(pairs), actual.score_examples(pairs), strict=True):
         assert_same_trace(*each)
     repeated = combine_transducers([inner], ["inner"])
     assert repeated.networks == inner.networks
-    for each in zip(inner.force(pairs), repeated.force(pairs), strict=True):
+    for each in zip(inner.score_examples(pairs), repeated.score_examples(pairs), strict=True):
         assert_same_trace(*each)
 
 
@@ -166,8 +166,8 @@ def test_members_encode_sources_with_their_own_vocabulary() -> None:
     combined = combine_transducers([one, two], ["one", "two"])
     assert [trace.unknown for trace in combined.predict(["abd?"])] == [(3,)]
     pairs = [Example("abd", "vw")]
-    weights = np.mean([model.force(pairs)[0].attention for model in (one, two)], axis=0)
-    np.testing.assert_allclose(combined.force(pairs)[0].attention, weights, atol=1e-5)
+    weights = np.mean([model.score_examples(pairs)[0].attention for model in (one, two)], axis=0)
+    np.testing.assert_allclose(combined.score_examples(pairs)[0].attention, weights, atol=1e-5)
 
 
 def test_first_member_with_a_pair_ngram_model_may_have_fewer_source_symbols() -> None:
@@ -197,8 +197,8 @@ def test_members_copy_symbols_that_only_other_members_know(nested: bool) -> None
     combined = combine_transducers(models[:2], ["0", "1"])
     combined = combine_transducers([combined, models[2]] if nested else models, ["01", "2"] if nested else list("012"))
     pairs = [Example("a98v9", "9v8"), Example("v?9", "9?v"), Example("ab", "w")]
-    alone = [model.force(pairs) for model in models]
-    for index, trace in enumerate(combined.force(pairs)):
+    alone = [model.score_examples(pairs) for model in models]
+    for index, trace in enumerate(combined.score_examples(pairs)):
         probabilities = [np.exp(traces[index].log_probabilities) for traces in alone]
         np.testing.assert_allclose(trace.log_probabilities, np.log(np.mean(probabilities, axis=0)), atol=1e-4)
         assert trace.unknown_target == ()
@@ -217,8 +217,8 @@ def test_attribution_of_an_ensemble_that_copies_is_finite() -> None:
 def test_scores_of_given_pairs_are_the_means_of_the_members() -> None:
     """The probability of a symbol is the mean over members, each normalized over the symbols that search can output."""
     models, pairs = [build_member(3), build_member(4, cell="lstm")], [Example("abc", "vw"), Example("b", "")]
-    for index, trace in enumerate(combine_transducers(models, ["a", "b"]).force(pairs)):
-        probabilities = [np.exp(model.force(pairs)[index].log_probabilities) for model in models]
+    for index, trace in enumerate(combine_transducers(models, ["a", "b"]).score_examples(pairs)):
+        probabilities = [np.exp(model.score_examples(pairs)[index].log_probabilities) for model in models]
         np.testing.assert_allclose(trace.log_probabilities, np.log(np.mean(probabilities, axis=0)), atol=1e-5)
 
 

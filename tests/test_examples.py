@@ -76,7 +76,7 @@ def error_message(path: Path, config: DataConfig = CONFIG, target: Path | None =
 
 def bad_lines(path: Path, config: DataConfig = SKIP_CONFIG) -> list[tuple[int, str]]:
     """Return the line number and the reason of each bad line."""
-    return [(bad.line, bad.reason) for bad in read_examples(path, config).bad]
+    return [(bad.line, bad.reason) for bad in read_examples(path, config).bad_lines]
 
 
 def read_tuples(path: Path, config: DataConfig = CONFIG) -> list[tuple[str, ...]]:
@@ -184,7 +184,7 @@ def test_tsv_fields_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: l
     path.write_bytes("".join(f"{source}\t{target}\n" for source, target in rows).encode())
     reading = read_examples(path, CONFIG)
     assert [example[:2] for example in reading.examples] == rows
-    assert reading.lines == list(range(1, len(rows) + 1))
+    assert reading.line_numbers == list(range(1, len(rows) + 1))
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_lengths_count_symbols_not_characters(write: Write) -> None:
     config = DataConfig(target_symbols="words", max_sequence_length=3, on_bad_line="skip")
     reading = read_examples(path, config)
     assert reading.examples == [("a\u0301e\u0301i\u0301", "x", "")]
-    assert [(bad.line, bad.reason) for bad in reading.bad] == [
+    assert [(bad.line, bad.reason) for bad in reading.bad_lines] == [
         (1, "the source has 6 symbols, more than data.max_sequence_length = 3"),
         (2, "the target has 4 symbols, more than data.max_sequence_length = 3"),
         (3, "the source has 4 symbols, more than data.max_sequence_length = 3"),
@@ -483,16 +483,16 @@ def test_csv_fields_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: l
     path.write_bytes(csv_bytes(rows))
     reading = read_examples(path, CONFIG)
     assert [example[:2] for example in reading.examples] == rows
-    assert reading.lines == [1 + csv_bytes(rows[:count]).count(b"\n") for count in range(len(rows))]
+    assert reading.line_numbers == [1 + csv_bytes(rows[:count]).count(b"\n") for count in range(len(rows))]
 
 
 def test_csv_records_have_the_number_of_their_first_line(write: Write) -> None:
     path = write('a,"b\r\nb"\r\n\r\n"c\n\nc",d\n,\n   \ne,f', "x.csv")
     reading = read_examples(path, SKIP_CONFIG)
     assert reading.examples == [("a", "b\r\nb", ""), ("c\n\nc", "d", ""), ("e", "f", "")]
-    assert reading.lines == [1, 4, 9]
-    assert [(bad.line, bad.reason) for bad in reading.bad] == [(7, "the source is empty")]
-    assert reading.blank == 2
+    assert reading.line_numbers == [1, 4, 9]
+    assert [(bad.line, bad.reason) for bad in reading.bad_lines] == [(7, "the source is empty")]
+    assert reading.num_blank_lines == 2
 
 
 def test_invalid_csv_is_reported(write: Write) -> None:
@@ -535,7 +535,7 @@ def test_json_keys_by_name_or_number(write: Write) -> None:
     assert read_tuples(path, DataConfig(source_column="word", target_column="sound")) == [("a", "b"), ("c", "d")]
     reading = read_examples(path, DataConfig(source_column="2", target_column="3", on_bad_line="skip"))
     assert reading.examples == [("a", "b", "")]
-    assert reading.bad[0].reason == "the value of 'id' is a number, not a string"
+    assert reading.bad_lines[0].reason == "the value of 'id' is a number, not a string"
 
 
 @pytest.mark.parametrize(
@@ -565,7 +565,11 @@ def test_json_keys_by_name_or_number(write: Write) -> None:
 def test_invalid_json_is_reported(write: Write, line: str, reason: str) -> None:
     path = write('{"s": "a", "t": "b"}\n' + line + '\n\n{"s": "c", "t": "d"}', "x.jsonl")
     reading = read_examples(path, SKIP_CONFIG)
-    assert (read_tuples(path, SKIP_CONFIG), reading.lines, reading.blank) == ([("a", "b"), ("c", "d")], [1, 4], 1)
+    assert (read_tuples(path, SKIP_CONFIG), reading.line_numbers, reading.num_blank_lines) == (
+        [("a", "b"), ("c", "d")],
+        [1, 4],
+        1,
+    )
     assert bad_lines(path) == [(2, reason)]
 
 
@@ -633,8 +637,10 @@ def test_parquet_rows_are_numbered_across_batches(tmp_path: Path) -> None:
     texts: list[str | None] = [str(number) for number in range(1, 70_001)]
     texts[69_499] = None
     reading = read_examples(write_parquet(tmp_path / "x.parquet", {"s": texts, "t": texts}), SKIP_CONFIG)
-    assert [bad.line for bad in reading.bad] == [69_500]
-    assert all(example.source == str(line) for example, line in zip(reading.examples, reading.lines, strict=True))
+    assert [bad.line for bad in reading.bad_lines] == [69_500]
+    assert all(
+        example.source == str(line) for example, line in zip(reading.examples, reading.line_numbers, strict=True)
+    )
     assert len(reading.examples) == 69_999
 
 
@@ -681,7 +687,7 @@ def test_parquet_with_a_changed_byte_is_read_completely_or_refused(
         path.write_bytes(content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :])
         try:
             reading = read_examples(path, SKIP_CONFIG)
-            assert len(reading.examples) + len(reading.bad) + reading.blank == 3
+            assert len(reading.examples) + len(reading.bad_lines) + reading.num_blank_lines == 3
             outcomes["read"] += 1
         except DataError as error:
             assert len(str(error)) < 400 + len(str(path))
@@ -779,7 +785,7 @@ def test_bad_parallel_lines_name_their_file(write: Write) -> None:
     target = write(b"u\nv\n\nx\ny\xff\nz\n", "train.de")
     reading = read_examples(source, SKIP_CONFIG, target)
     assert reading.examples == [("a", "u", "")]
-    assert reading.bad == [
+    assert reading.bad_lines == [
         (str(source), 2, "the source is empty"),
         (str(target), 3, "the target is empty"),
         (str(source), 4, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
@@ -807,7 +813,7 @@ def test_parallel_features_follow_a_tab(write: Write) -> None:
     source, target = write("go\tV;PST\nbe\n", "train.en"), write("went\nwas\n", "train.de")
     reading = read_examples(source, DataConfig(features_column="3", on_bad_line="skip"), target)
     assert reading.examples == [("go", "went", "V;PST")]
-    assert reading.bad == [(str(source), 2, "expected 2 columns, got 1 (tabs separate columns)")]
+    assert reading.bad_lines == [(str(source), 2, "expected 2 columns, got 1 (tabs separate columns)")]
 
 
 # ---- headers and names
@@ -1092,5 +1098,9 @@ needs_published_data = pytest.mark.skipif(
 def test_published_files_are_read(name: str, count: int, bad: list[int], blank: int) -> None:
     config = DataConfig(target_symbols="words" if "g2p" in name else "characters", on_bad_line="skip")
     reading = read_examples(PUBLISHED_DATA / name, config)
-    assert (len(reading.examples), [line.line for line in reading.bad], reading.blank) == (count, bad, blank)
-    assert len(reading.lines) == count
+    assert (len(reading.examples), [line.line for line in reading.bad_lines], reading.num_blank_lines) == (
+        count,
+        bad,
+        blank,
+    )
+    assert len(reading.line_numbers) == count

@@ -253,7 +253,7 @@ def test_a_prefix_may_contain_copied_symbols(pointer_model: Transducer, tmp_path
     assert traces[0].target[0] == "𝒳" and traces[0].forced == (0,) and traces[1].forced == (0, 1, 2)
     assert traces[2].output == "" and traces[3].output[0] == "c"
     assert pointer_model.with_beam(3).predict(sources[:1], prefixes=["𝒳"])[0].output.startswith("𝒳")
-    samples = pointer_model.samples([Example(sources[0], "")], SamplingConfig(samples=3), prefixes=["b𝒳"])
+    samples = pointer_model.sample_examples([Example(sources[0], "")], SamplingConfig(samples=3), prefixes=["b𝒳"])
     assert all(trace.output.startswith("b𝒳") for trace in samples[0])
     with pytest.raises(InputError, match="prefix of source 1: the model never writes the symbol '𝒴'"):
         pointer_model.predict(sources[:1], prefixes=["𝒴"])

@@ -63,13 +63,15 @@ def saturate_parameters(run: Path, to: Path) -> Path:
 
 
 DECODING_METHODS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
-    "greedy": lambda model: [model.trace(PAIRS)],
-    "beam": lambda model: [model.with_beam(3).trace(PAIRS)],
-    "list": lambda model: model.hypotheses(PAIRS, 3),
-    "lattice": lambda model: model.with_options(DecodingOptions(lattice=True)).hypotheses(PAIRS, 3),
-    "required": lambda model: [model.with_options(DecodingOptions(required=("a",))).with_beam(3).trace(PAIRS)],
-    "samples": lambda model: model.samples(PAIRS, SamplingConfig(samples=3)),
-    "forced": lambda model: [model.force(PAIRS)],
+    "greedy": lambda model: [model.predict_examples(PAIRS)],
+    "beam": lambda model: [model.with_beam(3).predict_examples(PAIRS)],
+    "list": lambda model: model.nbest_examples(PAIRS, 3),
+    "lattice": lambda model: model.with_options(DecodingOptions(lattice=True)).nbest_examples(PAIRS, 3),
+    "required": lambda model: [
+        model.with_options(DecodingOptions(required=("a",))).with_beam(3).predict_examples(PAIRS)
+    ],
+    "samples": lambda model: model.sample_examples(PAIRS, SamplingConfig(samples=3)),
+    "forced": lambda model: [model.score_examples(PAIRS)],
 }
 
 
@@ -194,7 +196,7 @@ def test_the_page_reports_numbers_that_are_not_finite() -> None:
 def test_a_finite_model_is_not_affected() -> None:
     """Probabilities of zero are valid, as of symbols that search suppresses."""
     model = load(digits_run().run)
-    assert all(len(each) == 3 for each in model.hypotheses([Example("one", ""), Example("two three", "")], 3))
+    assert all(len(each) == 3 for each in model.nbest_examples([Example("one", ""), Example("two three", "")], 3))
     assert [np.isneginf(each).any() for each in step_distributions(model, model.predict(["one"]))] == [True]
 
 

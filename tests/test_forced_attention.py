@@ -78,7 +78,7 @@ def test_a_forced_row_appears_unchanged_in_every_decoding(kind: str) -> None:
         *model.nbest(["abc"], 3)[0],
         model.with_beam(1).predict(["abc"])[0],
         *model.sample(["abc"], SamplingConfig(samples=2))[0],
-        model.force([Example("abc", "vwx")])[0],
+        model.score_examples([Example("abc", "vwx")])[0],
     ]
     assert any(trace.forced_attention == (0, 1) for trace in traces)
     for trace in traces:
@@ -97,7 +97,7 @@ def test_added_features_have_no_forced_weights(score: str) -> None:
     sources, features = ["abc", "cab", "bca"], ["V", "VN", ""]
     outputs = [*model.predict(sources, features), *model.with_beam(1).predict(sources, features)]
     outputs += [trace for traces in model.sample(sources, SamplingConfig(samples=2), features) for trace in traces]
-    outputs += model.force([Example("abc", "vwx", "VN"), Example("cab", "vwx", "")])
+    outputs += model.score_examples([Example("abc", "vwx", "VN"), Example("cab", "vwx", "")])
     for trace in outputs:
         assert trace.attention.shape == (len(trace.target), 3)
         assert len(trace.target) < 2 or trace.attention[1].tolist() == [0, 0, 1]
@@ -115,7 +115,7 @@ def test_a_masked_position_has_no_weight_in_any_decoding(kind: str) -> None:
         *with_lattice.nbest(["abc"], 3)[0],
         with_lattice.with_beam(1).predict(["abc"])[0],
         *without_lattice.sample(["abc"], SamplingConfig(samples=2))[0],
-        without_lattice.force([Example("abc", "vwx")])[0],
+        without_lattice.score_examples([Example("abc", "vwx")])[0],
     ]
     for trace in traces:
         assert not trace.attention[:, 1].any() and trace.forced_attention == ()
@@ -153,7 +153,7 @@ def test_masking_equals_a_softmax_over_scores_with_minus_infinity(
 def test_masking_equals_scores_of_minus_infinity_at_every_step() -> None:
     """The reference computes dot-product scores at every step and sets that of the masked position to −∞."""
     transducer = transducer_of({"attention": {"type": "general"}, "search": SEARCH})
-    masked_trace = transducer.with_options(DecodingOptions(masked=(2,))).force([Example("abca", "vwxy")])[0]
+    masked_trace = transducer.with_options(DecodingOptions(masked=(2,))).score_examples([Example("abca", "vwxy")])[0]
     vocabs, network = transducer.vocabularies, transducer.network
     source = torch.tensor([[*vocabs.source.encode("abca")]])
     with torch.no_grad():
@@ -232,9 +232,9 @@ def compute_forced_log_probabilities(
 def test_forced_attention_equals_a_reference_with_replaced_softmax_rows(rows: dict[int, tuple[float, ...]]) -> None:
     transducer = transducer_of({"search": SEARCH})
     forced_attention = tuple(ForcedAttention(step, weights) for step, weights in rows.items())
-    actual = transducer.with_options(DecodingOptions(forced_attention=forced_attention)).force([Example("abc", "vwx")])[
-        0
-    ]
+    actual = transducer.with_options(DecodingOptions(forced_attention=forced_attention)).score_examples(
+        [Example("abc", "vwx")]
+    )[0]
     expected = compute_forced_log_probabilities(
         transducer, "abc", "vwx", {step: np.array(weights) for step, weights in rows.items()}
     )
@@ -253,11 +253,11 @@ def test_batched_hypotheses_have_the_attention_of_forced_decoding(kind: str, opt
     sources = ["abc", "cab", "bbb", "aac", "bca", "ccc", "cba", "aba"]
     if not (options.forced_attention or options.masked):
         sources = ["abc", "a", "cabca", "bb", "acbacb", "c", "cba", "ab"]
-    lists = beam_model.hypotheses([Example(source, "") for source in sources], 5)
+    lists = beam_model.nbest_examples([Example(source, "") for source in sources], 5)
     for source, traces in zip(sources, lists, strict=True):
         assert len(traces) == 5
         for trace in (each for each in traces if each.finished):
-            forced = model.force([Example(source, trace.output)])[0]
+            forced = model.score_examples([Example(source, trace.output)])[0]
             np.testing.assert_allclose(trace.attention, forced.attention, atol=1e-5)
             np.testing.assert_allclose(trace.log_probabilities, forced.log_probabilities, atol=1e-5)
             assert trace.forced_attention == forced.forced_attention
@@ -268,8 +268,8 @@ def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
     combined = combine_transducers(models, ["a", "b", "c"])
     for options in (DecodingOptions(forced_attention=(ONE_HOT,)), DecodingOptions(masked=(1,))):
         pairs = [Example("abc", "vw")]
-        traces = [model.with_options(options).force(pairs)[0] for model in models]
-        actual = combined.with_options(options).force(pairs)[0]
+        traces = [model.with_options(options).score_examples(pairs)[0] for model in models]
+        actual = combined.with_options(options).score_examples(pairs)[0]
         mean = np.mean([np.exp(each.log_probabilities) for each in traces], axis=0)
         np.testing.assert_allclose(actual.log_probabilities, np.log(mean), atol=1e-5)
         np.testing.assert_allclose(actual.attention, np.mean([each.attention for each in traces], axis=0), atol=1e-5)
@@ -285,7 +285,7 @@ def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
 def test_forced_attention_of_a_bottleneck_reads_the_named_states() -> None:
     bottleneck = build_model("none")
     unforced, forced = (
-        bottleneck.with_options(options).force([Example("abc", "vwx")])[0]
+        bottleneck.with_options(options).score_examples([Example("abc", "vwx")])[0]
         for options in (DecodingOptions(), DecodingOptions(forced_attention=(ONE_HOT,)))
     )
     assert not unforced.attention.any() and forced.attention.sum() == 1
@@ -315,7 +315,7 @@ def test_empty_what_if_options_change_no_bit(kind: str, beam_size: int) -> None:
         assert one.target == two.target
         for name in ("log_probabilities", "attention", "top_log_probabilities"):
             assert np.array_equal(getattr(one, name), getattr(two, name))
-    repeated = with_empty_options.hypotheses([Example("abc", "")], 3, prefixes=[[]])[0]
+    repeated = with_empty_options.nbest_examples([Example("abc", "")], 3, prefixes=[[]])[0]
     assert [each.to_json(compact=True) for each in repeated] == [
         each.to_json(compact=True) for each in transducer.nbest(["abc"], 3)[0]
     ]
@@ -352,7 +352,7 @@ def test_kernels_and_torch_agree_on_forced_attention() -> None:
     reference.network.load_state_dict(network.state_dict())
     for options in (DecodingOptions(forced_attention=(ONE_HOT,)), DecodingOptions(masked=(1,))):
         one, two = (
-            each.with_options(options).force([Example("abc", "vwxyz")])[0]
+            each.with_options(options).score_examples([Example("abc", "vwxyz")])[0]
             for each in (Transducer(config, vocabs, network), reference)
         )
         assert_traces_close(one, two, 1e-4)
@@ -392,7 +392,7 @@ def test_invalid_forced_attention_is_refused(options: DecodingOptions, message: 
         lambda: transducer.predict(["abc"]),
         lambda: transducer.nbest(["abc"], 2),
         lambda: transducer.sample(["abc"], SamplingConfig()),
-        lambda: transducer.force([Example("abc", "v")]),
+        lambda: transducer.score_examples([Example("abc", "v")]),
     ]
     for call in calls:
         with pytest.raises(InputError, match=message):
@@ -422,8 +422,8 @@ def test_features_are_positions_and_an_empty_source_has_none() -> None:
 
 def test_prefixes_are_texts_or_symbols_and_are_recorded() -> None:
     transducer = build_model("gru")
-    by_text = transducer.hypotheses([Example("abc", "")], 2, prefixes=["vw"])[0]
-    by_symbols = transducer.hypotheses([Example("abc", "")], 2, prefixes=[["v", "w"]])[0]
+    by_text = transducer.nbest_examples([Example("abc", "")], 2, prefixes=["vw"])[0]
+    by_symbols = transducer.nbest_examples([Example("abc", "")], 2, prefixes=[["v", "w"]])[0]
     for one, two in zip(by_text, by_symbols, strict=True):
         assert one.to_json(compact=True) == two.to_json(compact=True)
         assert one.target[:2] == ("v", "w") and one.forced == (0, 1) and json.loads(one.to_json())["forced"] == [0, 1]

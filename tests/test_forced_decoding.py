@@ -35,20 +35,20 @@ def test_scores_equal_those_of_the_search(kind: tuple[str, str], batch: Batch, s
 def test_predicted_outputs_have_equal_scores_in_any_batch() -> None:
     sources = ["abc", "a", "cab", "bb", "abcabc"]
     predicted = [trace for trace in TRANSDUCER.predict(sources) if trace.finished]
-    forced = TRANSDUCER.force([Example(trace.text, trace.output) for trace in predicted])
+    forced = TRANSDUCER.score_examples([Example(trace.text, trace.output) for trace in predicted])
     for one, two in zip(predicted, forced, strict=True):
         assert (one.target, one.output, two.origin) == (two.target, two.output, "given")
         assert one.score == pytest.approx(two.score, abs=1e-5)
         np.testing.assert_allclose(one.attention, two.attention, atol=1e-5)
-        assert TRANSDUCER.force([Example(one.text, one.output)])[0].score == pytest.approx(two.score, abs=1e-5)
+        assert TRANSDUCER.score_examples([Example(one.text, one.output)])[0].score == pytest.approx(two.score, abs=1e-5)
 
 
 def test_an_unknown_target_symbol_is_listed_and_keeps_its_spelling() -> None:
-    trace = TRANSDUCER.force([Example("ab", "vqé")])[0]
+    trace = TRANSDUCER.score_examples([Example("ab", "vqé")])[0]
     assert trace.target == ("v", "q", "é", END) and trace.output == "vqé" and trace.finished
     assert trace.unknown_target == (1, 2) and json.loads(trace.to_json())["unknown_target"] == [1, 2]
     assert np.isfinite(trace.log_probabilities).all() and len(trace.top_symbols) == 4
-    assert TRANSDUCER.force([Example("ab", "v")])[0].unknown_target == ()
+    assert TRANSDUCER.score_examples([Example("ab", "v")])[0].unknown_target == ()
 
 
 def test_features_before_a_source_are_not_copied() -> None:
@@ -56,7 +56,9 @@ def test_features_before_a_source_are_not_copied() -> None:
     settings = {"data": {"features_column": "3"}, "decoder": {"pointer_generator": True}, "search": {"max_length": 6}}
     copying = transducer_of(settings, features="VN")
     assert copying.config.encoder.features == "prefix"
-    assert [copying.force([Example("ab", target, "N")])[0].unknown_target for target in ("vN", "vQ", "va")] == [
+    assert [
+        copying.score_examples([Example("ab", target, "N")])[0].unknown_target for target in ("vN", "vQ", "va")
+    ] == [
         (1,),
         (1,),
         (),
@@ -64,7 +66,7 @@ def test_features_before_a_source_are_not_copied() -> None:
 
 
 def test_an_empty_target_is_eos_alone_and_an_empty_source_is_refused() -> None:
-    assert TRANSDUCER.force([Example("ab", "")])[0].target == (END,)
+    assert TRANSDUCER.score_examples([Example("ab", "")])[0].target == (END,)
     with pytest.raises(DataError, match="source 2 is empty"):
-        TRANSDUCER.force([Example("ab", "v"), Example("", "v")])
-    assert TRANSDUCER.force([]) == [] and EOS == 2
+        TRANSDUCER.score_examples([Example("ab", "v"), Example("", "v")])
+    assert TRANSDUCER.score_examples([]) == [] and EOS == 2

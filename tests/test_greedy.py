@@ -112,7 +112,7 @@ def test_dropping_finished_rows_does_not_change_outputs(
     network = make_network_with_eos_bias(config, seed)
     decoded = greedy_outputs(network, batch.source, batch.source_lengths, LIMITS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SHRINK", fraction)
+        patch.setattr(module, "MIN_ACTIVE_FRACTION", fraction)
         for one, two in zip(greedy_outputs(network, batch.source, batch.source_lengths, LIMITS), decoded, strict=True):
             assert_outputs_close(one, two)
 
@@ -203,7 +203,7 @@ def test_each_row_stops_at_eos_and_contains_no_other_special_symbol(monkeypatch:
 def test_finished_rows_are_dropped_once_too_few_are_active(
     monkeypatch: pytest.MonkeyPatch, fraction: float, expected: list[int]
 ) -> None:
-    monkeypatch.setattr(module, "SHRINK", fraction)
+    monkeypatch.setattr(module, "MIN_ACTIVE_FRACTION", fraction)
     ids, batch_sizes = run_scripted_greedy(monkeypatch, [3, 1, 6, 2], 20)
     assert batch_sizes == expected
     assert [len(row) for row in ids] == [3, 1, 6, 2]

@@ -322,7 +322,7 @@ def test_models_of_other_tasks_and_their_traces_are_used_or_refused(
 
 
 def test_traces_with_unknown_symbols_are_accepted() -> None:
-    (trace,) = MODEL.force([Example("ax", "v?")])
+    (trace,) = MODEL.score_examples([Example("ax", "v?")])
     assert trace.unknown == (1,) and trace.unknown_target == (1,)
     assert step_distributions(MODEL, [trace])[0].shape[0] == 3
     assert attribute(MODEL, trace).occlusion.shape == (3, 2)
@@ -392,7 +392,7 @@ def test_an_ensemble_has_no_states() -> None:
 def test_a_model_without_decoder_is_refused_by_the_name_of_the_argument(name: TaskName) -> None:
     examples = make_examples(name, 9, 1)
     model = make_untrained_predictor(make_task_config(name), examples)
-    traces = model.trace(examples[:1])
+    traces = model.predict_examples(examples[:1])
     for call in (
         *(lambda: trace_states(model, traces), lambda: collect_states(model, traces)),
         *(lambda: start_replay(model, *build_replays(model, traces)), lambda: decompose_scores(model, traces)),

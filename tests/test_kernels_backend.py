@@ -308,7 +308,7 @@ def decode_examples(row: Row, network: EncoderDecoder) -> list[list[Trace]]:
     config = build_row_config(row)
     config = msgspec.structs.replace(config, search=msgspec.structs.replace(config.search, **search))
     model = Transducer(config, make_vocabularies(), network, DecodingOptions(**options))  # type: ignore[arg-type]
-    return model.hypotheses(EXAMPLES, 1 if config.search.beam_size == 1 else 2)  # a list of two needs a beam
+    return model.nbest_examples(EXAMPLES, 1 if config.search.beam_size == 1 else 2)  # a list of two needs a beam
 
 
 def test_a_search_equals_the_reference_in_double_precision() -> None:

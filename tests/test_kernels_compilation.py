@@ -19,17 +19,17 @@ def test_the_folder_name_depends_on_the_sources_only() -> None:
 def test_a_folder_is_complete_once_all_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
     (tmp_path / "a.nbc").write_bytes(b"")
-    assert not compilation.is_filled()
-    compilation.mark_filled()
-    assert compilation.is_filled()
+    assert not compilation.is_cache_complete()
+    compilation.mark_cache_complete()
+    assert compilation.is_cache_complete()
     compilation.clear_cache()
-    assert not compilation.is_filled() and list(tmp_path.iterdir()) == []
+    assert not compilation.is_cache_complete() and list(tmp_path.iterdir()) == []
 
 
 def test_no_process_waits_without_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "cache_folder", lambda: None)
     with compilation.compile_lock(), compilation.compile_lock():
-        assert not compilation.is_filled()
+        assert not compilation.is_cache_complete()
 
 
 def test_a_changed_kernel_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -37,14 +37,14 @@ def test_a_changed_kernel_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (tmp_path / "inner").mkdir()
     kernel = tmp_path / "inner" / "a.nbc"
     kernel.write_bytes(b"machine code")
-    compilation.mark_filled()
-    assert not compilation.is_damaged()
+    compilation.mark_cache_complete()
+    assert not compilation.is_cache_damaged()
     (tmp_path / "inner" / "later.nbc").write_bytes(b"added by Numba")
-    assert not compilation.is_damaged()
+    assert not compilation.is_cache_damaged()
     kernel.write_bytes(b"machine kode")
-    assert compilation.is_damaged()
+    assert compilation.is_cache_damaged()
     kernel.unlink()
-    assert compilation.is_damaged()
+    assert compilation.is_cache_damaged()
 
 
 def test_the_name_depends_on_paths_times_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_two_processes_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     compiled = list[bool]()
 
     def compile_kernels() -> None:
-        compiled.append(not compilation.is_filled())
+        compiled.append(not compilation.is_cache_complete())
         sleep(0.3)
 
     monkeypatch.setattr(kernel_loader, "_compile_in_child", compile_kernels)
@@ -146,13 +146,13 @@ def test_a_changed_kernel_is_compiled_again_with_a_warning(monkeypatch: pytest.M
     kernel.write_bytes(b"wrong")
     with pytest.warns(UserWarning, match="were damaged; they are compiled again"):
         assert kernel_loader.load_kernels.__wrapped__()
-    assert kernel.read_bytes() == b"right" and not compilation.is_damaged()
+    assert kernel.read_bytes() == b"right" and not compilation.is_cache_damaged()
 
 
 def test_damaged_kernels_are_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
     (tmp_path / "damaged.nbi").write_bytes(b"")
-    compilation.mark_filled()
+    compilation.mark_cache_complete()
 
     def warm_up() -> None:
         if (tmp_path / "damaged.nbi").exists():
@@ -162,7 +162,7 @@ def test_damaged_kernels_are_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(kernel_loader, "_compile_in_child", lambda: None)
     with pytest.warns(UserWarning, match="were damaged; they are compiled again"):
         assert kernel_loader.load_kernels.__wrapped__()
-    assert compilation.is_filled()
+    assert compilation.is_cache_complete()
 
 
 def test_a_process_loads_kernels_that_a_child_process_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -178,14 +178,14 @@ def test_a_process_loads_kernels_that_a_child_process_compiled(monkeypatch: pyte
 
 def test_a_failure_of_the_child_process_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kernel_loader, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(kernel_loader, "is_filled", lambda: False)
+    monkeypatch.setattr(kernel_loader, "is_cache_complete", lambda: False)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.warns(UserWarning, match="everything runs without compiled kernels, slower: exit code 1"):
         assert not kernel_loader.load_kernels.__wrapped__()
 
 
 def test_disabled_kernels_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "is_filled", lambda: False)
+    monkeypatch.setattr(dispatch, "is_cache_complete", lambda: False)
     kernel_loader.load_kernels.cache_clear()
     monkeypatch.delenv("PELLUCID_PLAIN", raising=False)
     assert dispatch.will_compile()
@@ -202,7 +202,7 @@ def test_other_errors_than_damage_keep_the_kernels(
     monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
     kernel = tmp_path / "a.nbc"
     kernel.write_bytes(b"machine code")
-    compilation.mark_filled()
+    compilation.mark_cache_complete()
 
     def fail_to_load() -> None:
         raise error
@@ -211,7 +211,7 @@ def test_other_errors_than_damage_keep_the_kernels(
     monkeypatch.setattr(kernel_loader, "_compile_in_child", lambda: None)
     with pytest.warns(UserWarning, match="everything runs without compiled kernels"):
         assert not kernel_loader.load_kernels.__wrapped__()
-    assert kernel.exists() and compilation.is_filled()
+    assert kernel.exists() and compilation.is_cache_complete()
 
 
 def test_without_a_compiler_pytorch_runs_with_one_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -278,10 +278,12 @@ def test_decoding_does_not_import_numba() -> None:
 def test_inference_loads_kernels_only_for_many_hypotheses(monkeypatch: pytest.MonkeyPatch) -> None:
     def uses_kernels(loaded: int, filled: bool, hypotheses: int, device: str = "cpu") -> bool:
         monkeypatch.setattr(kernel_loader.load_kernels, "cache_info", lambda: SimpleNamespace(currsize=loaded))
-        monkeypatch.setattr(dispatch, "is_filled", lambda: filled)
+        monkeypatch.setattr(dispatch, "is_cache_complete", lambda: filled)
         with dispatch.disable_kernels_unless_worth_loading(hypotheses, device):
             return not dispatch.are_kernels_disabled()
 
     assert uses_kernels(1, False, 1) and uses_kernels(1, True, 1)
-    assert uses_kernels(0, True, dispatch.WORTH_LOADING) and not uses_kernels(0, True, dispatch.WORTH_LOADING - 1)
+    assert uses_kernels(0, True, dispatch.MIN_HYPOTHESES_TO_LOAD) and not uses_kernels(
+        0, True, dispatch.MIN_HYPOTHESES_TO_LOAD - 1
+    )
     assert not uses_kernels(0, False, 10**6) and uses_kernels(0, False, 1, "cuda")

@@ -88,7 +88,7 @@ def test_scores_are_computed_on_the_written_files(recipe_run: RecipeRun) -> None
         transducer = load(recipe_run.request.out / "runs" / f"{each['name']}-seed-1")
         path = recipe_run.request.out / "data" / each["name"] / "test.tsv"
         examples = read_examples(path, transducer.config.data).examples
-        traces = transducer.trace(examples)
+        traces = transducer.predict_examples(examples)
         if recipe_run.name == "protein-structure":
             pairs = [
                 (a, b) for t, e in zip(traces, examples, strict=True) for a, b in zip(t.target, e.target, strict=True)

@@ -283,11 +283,11 @@ def test_patience_ends_training_with_its_reason(monkeypatch: pytest.MonkeyPatch)
     script_validations(monkeypatch, losses=[3.0, 2.0, 2.0, 2.5, 1.0])
     events = list(fit(build_session(make_small_config({"epochs": 9, "metric": "loss", "patience": 2}))))
     assert events[-1].progress.update == 4 * 3
-    assert events[-1].progress.finished == "loss did not get better in 2 validations"
+    assert events[-1].progress.finished == "loss did not improve in 2 validations"
     assert events[-1].progress.best_update == 2 * 3
 
 
-PERFECT = "exact_match is perfect, and the loss did not get better in {} validations"
+PERFECT = "exact_match is perfect, and the loss did not improve in {} validations"
 WHOLE = "all its passes over the data are done"
 
 
@@ -302,7 +302,7 @@ WHOLE = "all its passes over the data are done"
         ({"perfect_patience": 0}, [100.0] * 10, 10, WHOLE),
         ({"metric": "loss"}, [100.0] * 10, 10, WHOLE),
         ({"metric": "symbol_accuracy"}, [100.0] * 10, 10, WHOLE),
-        ({"patience": 1}, [100.0] * 10, 3, "exact_match did not get better in 1 validations"),
+        ({"patience": 1}, [100.0] * 10, 3, "exact_match did not improve in 1 validations"),
     ],
 )
 def test_training_ends_when_the_metric_is_perfect_and_the_loss_is_not_better(
@@ -374,7 +374,8 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: flo
     config = make_small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
     session, twin_network = build_session(config), build_session(config).predictor.network
     batch = collate(
-        session.training_examples, bucket_by_length(session.training_examples, 8, "examples", config.seed, 0)[0]
+        session.encoded_training_examples,
+        bucket_by_length(session.encoded_training_examples, 8, "examples", config.seed, 0)[0],
     )
     loss = compute_cross_entropy(twin_network(batch).logits, batch.target, 0.2).mean()
     gradients = torch.autograd.grad(loss, list(twin_network.parameters()))

@@ -9,7 +9,7 @@ from trained_runs import copy_task_run, digits_run
 from pellucid.config.settings import TaskName
 from pellucid.config.toml import build_config
 from pellucid.run_folder.log import read_log
-from pellucid.tasks.registry import BUILT_IN, get_task
+from pellucid.tasks.registry import BUILT_IN_TASKS, get_task
 from pellucid.training.model_card import _scores
 
 
@@ -77,7 +77,7 @@ def test_the_card_names_the_search_of_the_validations() -> None:
     assert _scores(best, 7, get_task("transduce"))[0] == "On 7 examples, by greedy decoding, at update 3:"
 
 
-@pytest.mark.parametrize("task", BUILT_IN)
+@pytest.mark.parametrize("task", BUILT_IN_TASKS)
 def test_every_task_describes_the_convolutions_of_the_encoder(task: str) -> None:
     encoder = {"convolutions": [3, 5], "filters": 24}
     config = build_config({"size": "tiny", "task": task, "encoder": encoder}, origin="test")

@@ -92,7 +92,7 @@ def test_the_average_is_validated_and_saved_without_effect_on_training(tmp_path:
         != [event for event in events_without_average if isinstance(event, ValidationCompleted)][-1].metrics
     )
     model = load(tmp_path / kind)
-    traces = model.with_beam(1).trace(make_copy_examples(10, seed=2))  # validation is greedy
+    traces = model.with_beam(1).predict_examples(make_copy_examples(10, seed=2))  # validation is greedy
     assert [trace.output for trace in traces] == [trace.output for trace in best.traces]
     scored = score_traces(traces, [(each.target,) for each in make_copy_examples(10, seed=2)], model.tokenizers)
     assert metrics_for_log(evaluate_examples(scored))["symbol_error_rate"] == best.metrics["symbol_error_rate"]

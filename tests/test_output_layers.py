@@ -15,7 +15,7 @@ from small_networks import (
 )
 from torch import Tensor
 
-from pellucid.model.output_layers import OutputLayer, OutputLayerInputs, TiedOutputLayer
+from pellucid.model.output_layers import OutputLayer, ReadoutKind, TiedOutputLayer
 
 INPUT_KINDS = ["state", "context", "state-and-context"]
 SHAPES = st.sampled_from([(1,), (3,), (1, 1), (2, 4)])
@@ -63,7 +63,7 @@ def test_unused_inputs_do_not_change_logits(inputs: str, used: tuple[bool, bool]
 
 @pytest.mark.parametrize("inputs", ["state", "context", "state-and-context"])
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_tied_weights_have_an_adapter_if_sizes_differ(inputs: OutputLayerInputs, size: int) -> None:
+def test_tied_weights_have_an_adapter_if_sizes_differ(inputs: ReadoutKind, size: int) -> None:
     vectors, (hidden, context) = torch.randn(6, size), (torch.randn(5, 2), torch.randn(5, 3))
     head = TiedOutputLayer(inputs, (2, 3), vectors)
     randomize_parameters(head, 1)

@@ -63,5 +63,5 @@ def test_a_position_with_thousands_of_digits_is_a_bad_line(tmp_path: Path) -> No
     path = tmp_path / "pairs.tsv"
     path.write_text(f"abc\t1\nabc\t{'2' * 5000}\n")
     reading = read_examples(path, make_task_config("point", data={"on_bad_line": "skip"}).data)
-    assert len(reading.examples) == 1 and [line.line for line in reading.bad] == [2]
-    assert len(str(reading.bad[0])) < 300
+    assert len(reading.examples) == 1 and [line.line for line in reading.bad_lines] == [2]
+    assert len(str(reading.bad_lines[0])) < 300

@@ -126,7 +126,10 @@ def test_the_weight_has_the_most_correct_outputs_near_it(
 def test_weight_zero_gives_the_outputs_of_the_network_or_better_ones(
     transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
 ) -> None:
-    alone, both = transducer.trace(examples), with_weight(transducer, pair_ngram, 0.0).trace(examples)
+    alone, both = (
+        transducer.predict_examples(examples),
+        with_weight(transducer, pair_ngram, 0.0).predict_examples(examples),
+    )
     assert all(other.score >= trace.score - 1e-5 for trace, other in zip(alone, both, strict=True))
     assert sum(trace.output == other.output for trace, other in zip(alone, both, strict=True)) >= 0.9 * len(alone)
 
@@ -137,7 +140,7 @@ def test_scores_are_those_of_both_models(
 ) -> None:
     lists = with_weight(transducer, pair_ngram, weight).candidates(examples)
     given_outputs = [Example(trace.text, trace.output) for traces in lists for trace in traces if trace.finished]
-    scored = iter(transducer.force(given_outputs))
+    scored = iter(transducer.score_examples(given_outputs))
     for traces in lists:
         assert 3 <= len(traces) <= 3 + NUM_OUTPUTS and len({trace.output for trace in traces}) == len(traces)
         assert [trace.rank for trace in traces] == list(range(1, len(traces) + 1))
@@ -156,7 +159,7 @@ def test_weight_one_gives_the_best_output_of_the_pair_ngram_model(
     transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
 ) -> None:
     model, vocabularies = pair_ngram.model, transducer.vocabularies
-    traces = with_weight(transducer, pair_ngram, 1.0).trace(examples)
+    traces = with_weight(transducer, pair_ngram, 1.0).predict_examples(examples)
     for example, trace, best in zip(examples, traces, pair_ngram.nbest(examples, 1), strict=True):
         ids = vocabularies.source.encode(example.source)
         assert trace.pair_ngram_score == pytest.approx(model.score(ids, vocabularies.target.encode(trace.symbols)))
@@ -167,15 +170,15 @@ def test_batch_composition_changes_nothing(
     transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
 ) -> None:
     predictor = with_weight(transducer, pair_ngram, 0.5)
-    together = predictor.hypotheses(examples, 4)
-    alone = [predictor.hypotheses([example], 4)[0] for example in examples]
+    together = predictor.nbest_examples(examples, 4)
+    alone = [predictor.nbest_examples([example], 4)[0] for example in examples]
     assert outputs_of(together) == outputs_of(alone)
     np.testing.assert_allclose(
         [search_score(trace) for traces in together for trace in traces],
         [search_score(trace) for traces in alone for trace in traces],
         atol=1e-4,
     )
-    streamed = list(predictor.hypotheses(iter(examples), 4))
+    streamed = list(predictor.nbest_examples(iter(examples), 4))
     assert outputs_of(streamed) == outputs_of(together)
 
 
@@ -184,7 +187,7 @@ def test_the_list_of_an_ensemble_of_one_is_that_of_its_member(
 ) -> None:
     member = with_weight(transducer, pair_ngram, 0.4)
     ensemble = combine_transducers([member], ["member"])
-    assert outputs_of(ensemble.hypotheses(examples, 3)) == outputs_of(member.hypotheses(examples, 3))
+    assert outputs_of(ensemble.nbest_examples(examples, 3)) == outputs_of(member.nbest_examples(examples, 3))
     pair = combine_transducers([member, transducer], ["member", "other"])
     assert pair.pair_ngram is not None and pair.pair_ngram.weight == pytest.approx(0.2)
 
@@ -214,9 +217,9 @@ def test_outputs_of_the_pair_ngram_model_satisfy_constraints(
     forbidden = predictor.with_options(DecodingOptions(forbidden=("1",)))
     assert not any("1" in trace.output for traces in forbidden.candidates(examples) for trace in traces)
     prefixed = predictor.with_options(DecodingOptions(prefix="2"))
-    assert all(trace.output.startswith("2") for trace in prefixed.trace(examples[:-1]))
+    assert all(trace.output.startswith("2") for trace in prefixed.predict_examples(examples[:-1]))
     lexicon = predictor.with_options(DecodingOptions(lexicon=Lexicon({examples[0].source: ("999",)})))
-    assert lexicon.trace(examples[:1])[0].output == "999"
+    assert lexicon.predict_examples(examples[:1])[0].output == "999"
 
 
 @pytest.mark.parametrize(
@@ -226,20 +229,22 @@ def test_options_that_change_attention_show_the_network_alone(
     transducer: Transducer, pair_ngram: PairNgramPredictor, options: DecodingOptions
 ) -> None:
     sources = [Example("a", "")] if options.forced_attention else [Example("five", "")]
-    alone = transducer.with_options(options).trace(sources)
-    both = with_weight(transducer, pair_ngram, 0.9).with_options(options).trace(sources)
+    alone = transducer.with_options(options).predict_examples(sources)
+    both = with_weight(transducer, pair_ngram, 0.9).with_options(options).predict_examples(sources)
     assert [trace.to_json() for trace in both] == [trace.to_json() for trace in alone]
 
 
 def test_search_settings_disable_the_pair_ngram_model(
     transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
 ) -> None:
-    alone = [trace.to_json() for trace in transducer.trace(examples)]
+    alone = [trace.to_json() for trace in transducer.predict_examples(examples)]
     predictor = with_weight(transducer, pair_ngram, 0.9)
-    assert [trace.to_json() for trace in predictor.with_search({"pair_ngram": False}).trace(examples)] == alone
+    assert [
+        trace.to_json() for trace in predictor.with_search({"pair_ngram": False}).predict_examples(examples)
+    ] == alone
     normalized = {"length_normalization": "average"}
-    expected = [trace.to_json() for trace in transducer.with_search(normalized).trace(examples)]
-    assert [trace.to_json() for trace in predictor.with_search(normalized).trace(examples)] == expected
+    expected = [trace.to_json() for trace in transducer.with_search(normalized).predict_examples(examples)]
+    assert [trace.to_json() for trace in predictor.with_search(normalized).predict_examples(examples)] == expected
 
 
 def test_a_search_tree_is_shared_by_all_outputs(
@@ -300,7 +305,7 @@ def test_the_share_of_an_output_falls_with_its_rank(
     transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
 ) -> None:
     """The share is that of the score that ranks, so the first output is never the less probable one."""
-    lists = with_weight(transducer, pair_ngram, 0.6).hypotheses(examples, 3)
+    lists = with_weight(transducer, pair_ngram, 0.6).nbest_examples(examples, 3)
     assert any(traces[0].score < traces[1].score for traces in lists if len(traces) > 1), "the network prefers another"
     for traces in lists:
         shares = [trace.probability or 0.0 for trace in traces]

@@ -194,7 +194,7 @@ def test_closing_at_the_best_validation_saves_its_model(tmp_path: Path) -> None:
         if event.best:
             parameters = {n.removeprefix("network."): v for n, v in state.items() if n.startswith("network.")}
             predictor = load(tmp_path / "run").with_beam(1)  # as in validation
-            outputs = [trace.output for trace in predictor.trace(make_copy_examples(10, seed=2))]
+            outputs = [trace.output for trace in predictor.predict_examples(make_copy_examples(10, seed=2))]
             assert model[0] == parameters and outputs == [trace.output for trace in event.traces]
 
 

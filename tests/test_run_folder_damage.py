@@ -493,7 +493,7 @@ def test_a_damaged_log_line_is_counted_and_has_no_other_effect(run: Path, line: 
     with (run / "log.jsonl").open("a", encoding="utf-8") as log:
         log.write(f"{line}\n\n")
     assert read_log(run) == original
-    assert log_damage(run) == [f"{run / 'log.jsonl'}: 1 damaged line passed over"]
+    assert log_damage(run) == [f"{run / 'log.jsonl'}: 1 damaged line skipped"]
     find_validation_file(run)
     cut_log(run, Progress(update=10**6, validations=10**6))
     assert read_log(run) == original and log_damage(run) == []
@@ -506,7 +506,7 @@ def test_a_long_log_line_is_damaged_and_takes_little_memory(run: Path) -> None:
         log.write(b"{" * (2**20))  # no line end, maximum line length
     tracemalloc.start()
     assert read_log(run) == original
-    assert log_damage(run) == [f"{run / 'log.jsonl'}: 2 damaged lines passed over"]
+    assert log_damage(run) == [f"{run / 'log.jsonl'}: 2 damaged lines skipped"]
     assert tracemalloc.get_traced_memory()[1] < 16_000_000
     tracemalloc.stop()
 

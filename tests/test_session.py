@@ -188,7 +188,7 @@ def test_predictions_do_not_depend_on_autocast(members: int) -> None:
 
     def results() -> list[tuple[str, list[float], list[list[float]]]]:
         """Return the outputs of all methods, with their log-probabilities and attention weights."""
-        traces = [*model.predict(sources), *model.force(examples)]
+        traces = [*model.predict(sources), *model.score_examples(examples)]
         traces += [
             trace
             for each in (*model.nbest(sources, 2), *model.sample(sources, SamplingConfig(samples=2)))
@@ -332,8 +332,8 @@ def test_files_are_reported_when_read(tmp_path: Path) -> None:
     first, second = [
         e for e in train_to_end(TrainingFiles(train, dev), tmp_path / "run", config) if isinstance(e, FileRead)
     ]
-    assert (first.path, first.examples, first.blank, first.note) == (train, 3, 2, "")
-    assert [str(bad) for bad in first.bad] == [f"{train}:4: expected 2 columns, got 1 (tabs separate columns)"]
+    assert (first.path, first.examples, first.num_blank_lines, first.note) == (train, 3, 2, "")
+    assert [str(bad) for bad in first.bad_lines] == [f"{train}:4: expected 2 columns, got 1 (tabs separate columns)"]
     assert second.note == f"1 of 2 examples are also in {train}"
 
 

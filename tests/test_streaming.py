@@ -23,7 +23,7 @@ from pellucid.decoding import preprocessing, streaming
 from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import ChunkLimits, split_into_batches
+from pellucid.decoding.preprocessing import ChunkConfig, split_into_batches
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk, chunked, decode_chunks, max_chunk_sources
 from pellucid.decoding.trace import Trace
@@ -44,11 +44,15 @@ def flatten(results: list[Any]) -> list[Trace]:
 
 
 @pytest.mark.usefixtures("chunks_of_three")
-@pytest.mark.parametrize("method", ["predict", "nbest", "sample", "trace", "hypotheses", "samples", "force"])
+@pytest.mark.parametrize(
+    "method", ["predict", "nbest", "sample", "predict_examples", "nbest_examples", "sample_examples", "score_examples"]
+)
 def test_a_stream_has_the_results_of_a_list(method: str) -> None:
     inputs: list[Any] = [text for text in TEXTS if text] if method in ("predict", "nbest", "sample") else EXAMPLES
-    inputs = [each for each in inputs if each[0]] if method == "force" else inputs
-    arguments = {"nbest": (2,), "hypotheses": (2,), "sample": (SAMPLING,), "samples": (SAMPLING, 5)}.get(method, ())
+    inputs = [each for each in inputs if each[0]] if method == "score_examples" else inputs
+    arguments = {"nbest": (2,), "nbest_examples": (2,), "sample": (SAMPLING,), "sample_examples": (SAMPLING, 5)}.get(
+        method, ()
+    )
     decode = getattr(PLAIN, method)
     listed, stream = decode(inputs, *arguments), decode(iter(inputs), *arguments)
     assert isinstance(listed, list) and isinstance(stream, Iterator)
@@ -90,17 +94,17 @@ def test_chunks_are_smaller_for_long_sources_and_many_outputs(operation: str, mo
     stream: Iterator[object]
     match operation:
         case "predict":
-            stream, chunk_size = PLAIN.trace(yield_examples()), 12
+            stream, chunk_size = PLAIN.predict_examples(yield_examples()), 12
         case "force":
             pairs = (example._replace(target="vwxyz" * 4) for example in yield_examples())
-            stream, chunk_size = PLAIN.force(pairs), 4
+            stream, chunk_size = PLAIN.score_examples(pairs), 4
         case "sample":
-            stream, chunk_size = PLAIN.samples(yield_examples(), SamplingConfig(samples=4)), 3
+            stream, chunk_size = PLAIN.sample_examples(yield_examples(), SamplingConfig(samples=4)), 3
         case "nbest":
-            stream, chunk_size = PLAIN.hypotheses(yield_examples(), 6), 2
+            stream, chunk_size = PLAIN.nbest_examples(yield_examples(), 6), 2
         case _:
             stream, chunk_size = (
-                PLAIN.with_beam(3).with_options(DecodingOptions(lattice=True)).trace(yield_examples()),
+                PLAIN.with_beam(3).with_options(DecodingOptions(lattice=True)).predict_examples(yield_examples()),
                 4,
             )
     next(stream)
@@ -108,7 +112,7 @@ def test_chunks_are_smaller_for_long_sources_and_many_outputs(operation: str, mo
 
 
 def test_a_batch_has_fewer_long_sources_than_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths, limits = np.array([5, 1, 20, 3, 300, 5]), ChunkLimits(2, 1, NO_CONSTRAINTS)
+    lengths, limits = np.array([5, 1, 20, 3, 300, 5]), ChunkConfig(2, 1, NO_CONSTRAINTS)
     rows = [1, 3, 0, 5, 2, 4]
     assert [*split_into_batches(rows, lengths, limits, 4)] == [[1, 3, 0, 5], [2, 4]]
     monkeypatch.setattr(preprocessing, "MAX_BATCH_POSITIONS", 40)
@@ -130,9 +134,9 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.tasks.registry import build_network
 config, known = make_config({}), make_vocabularies("abc")
 model = Transducer(config, known, build_network(config, known).eval())
-list(model.force([Example("abc", "v")]))
+list(model.score_examples([Example("abc", "v")]))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-model.force([Example("a" * 1000, "v" * 300)] * 20)
+model.score_examples([Example("a" * 1000, "v" * 300)] * 20)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     process = subprocess.run(  # a new process, because maximum memory is per process
@@ -142,9 +146,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.usefixtures("chunks_of_three")
-@pytest.mark.parametrize("method", ["predict", "trace", "hypotheses"])
+@pytest.mark.parametrize("method", ["predict", "predict_examples", "nbest_examples"])
 def test_no_reference_cycle_keeps_results(method: str) -> None:
-    decode, arguments = getattr(PLAIN, method), {"hypotheses": (2,)}.get(method, ())
+    decode, arguments = getattr(PLAIN, method), {"nbest_examples": (2,)}.get(method, ())
     inputs: list[Any] = ["abc", "ab"] if method == "predict" else EXAMPLES[:2]
 
     def decode_and_discard() -> list[weakref.ref[np.ndarray]]:
@@ -209,7 +213,7 @@ def test_an_error_is_raised_at_its_source_and_the_model_stays_usable() -> None:
     with pytest.raises(DataError, match="source 5 has 5 symbols"):
         list(limited.predict(iter(["a", "b", "c", "a", "abcab"])))
     with pytest.raises(DataError, match="source 4 is empty"):
-        list(PLAIN.force(Example(text, "v") for text in ["a", "b", "c", ""]))
+        list(PLAIN.score_examples(Example(text, "v") for text in ["a", "b", "c", ""]))
     with pytest.raises(InputError, match="there is no position 1: source 5 has 0 to 0"):
         list(PLAIN.with_options(DecodingOptions(masked=(1,))).predict(iter(["ab", "bc", "ca", "ab", "a"])))
     assert PLAIN.predict(["a"])[0].output == result[0].output
@@ -238,7 +242,7 @@ def test_every_result_before_an_error_is_yielded(bad: int) -> None:
     assert len(result) == bad
     result = []
     with pytest.raises(DataError, match=rf"^source {bad + 1} is empty"):
-        result.extend(PLAIN.force(Example("" if number == bad else "a", "v") for number in range(bad + 3)))
+        result.extend(PLAIN.score_examples(Example("" if number == bad else "a", "v") for number in range(bad + 3)))
     assert len(result) == bad
 
 
@@ -283,9 +287,9 @@ SEARCH_CALLS: dict[str, Callable[[Predictor, Any], object]] = {
     "predict": lambda model, inputs: model.predict(inputs),
     "nbest": lambda model, inputs: model.nbest(inputs, 2),
     "sample": lambda model, inputs: model.sample(inputs, SAMPLING),
-    "trace": lambda model, inputs: model.trace(inputs),
-    "hypotheses": lambda model, inputs: model.hypotheses(inputs, 2),
-    "samples": lambda model, inputs: model.samples(inputs, SAMPLING),
+    "trace": lambda model, inputs: model.predict_examples(inputs),
+    "hypotheses": lambda model, inputs: model.nbest_examples(inputs, 2),
+    "samples": lambda model, inputs: model.sample_examples(inputs, SAMPLING),
 }
 
 
@@ -308,16 +312,19 @@ def test_options_of_other_operations_are_refused_before_a_source_is_read() -> No
     long = replace(PLAIN, config=replace_struct(PLAIN.config, search=SearchConfig(max_length=10**6)))
     for inputs in make_unread_inputs():
         calls: list[tuple[Callable[[Any], object], str]] = [
-            (lattice.force, r"^options\.lattice: scoring given targets has no search tree"),
-            (lambda items: lattice.samples(items, SAMPLING), r"^options\.lattice: sampling has no search tree"),
-            (masked.force, "^masked: there is no position -1"),
-            (lambda items: tagger.hypotheses(items, 2), "^count: expected 1, because a model whose task is 'tag'"),
+            (lattice.score_examples, r"^options\.lattice: scoring given targets has no search tree"),
+            (lambda items: lattice.sample_examples(items, SAMPLING), r"^options\.lattice: sampling has no search tree"),
+            (masked.score_examples, "^masked: there is no position -1"),
+            (lambda items: tagger.nbest_examples(items, 2), "^count: expected 1, because a model whose task is 'tag'"),
             (lambda items: tagger.nbest(items, 2), "^count: expected 1, because a model whose task is 'tag'"),
-            (lambda items: tagger.trace(items, []), "^prefixes: expected outputs written symbol by symbol"),
-            (lambda items: tagger.samples(items, SAMPLING), "^samples: expected outputs written symbol by symbol"),
+            (lambda items: tagger.predict_examples(items, []), "^prefixes: expected outputs written symbol by symbol"),
+            (
+                lambda items: tagger.sample_examples(items, SAMPLING),
+                "^sample_examples: expected outputs written symbol by symbol",
+            ),
             (forbidding.predict, "^forbidden: all 5 symbols that the model writes are forbidden, but outputs have at"),
             (long.predict, r"^search\.max_length: expected at most 1000"),
-            (long.force, r"^search\.max_length: expected at most 1000"),
+            (long.score_examples, r"^search\.max_length: expected at most 1000"),
         ]
         for call, message in calls:
             with pytest.raises(InputError, match=message):
@@ -351,7 +358,7 @@ def test_an_error_of_the_source_itself_passes_through() -> None:
         ("sources", lambda file: PLAIN.predict(file)),
         ("features", lambda file: PLAIN.predict(iter(["ab"]), features=file)),
         ("prefixes", lambda file: PLAIN.predict(["ab"], prefixes=file)),
-        ("examples", lambda file: PLAIN.trace(file)),
+        ("examples", lambda file: PLAIN.predict_examples(file)),
         ("required", lambda file: convert_argument("required", file, tuple[str, ...])),
     ],
 )

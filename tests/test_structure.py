@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.config.task_settings import BUILT_IN
+from pellucid.config.task_settings import BUILT_IN_SETTINGS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pellucid"
@@ -165,7 +165,7 @@ TASK_MODULES = ("pellucid/tasks/", "pellucid/config/task_settings.py")
 
 def find_task_names(source: str) -> Iterator[str]:
     """Yield the strings, other than docstrings, that are the name of a task or quote one."""
-    tree, name = ast.parse(source), "|".join(BUILT_IN)
+    tree, name = ast.parse(source), "|".join(BUILT_IN_SETTINGS)
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         text = node.value if isinstance(node, ast.Constant) and id(node) not in docstrings else None

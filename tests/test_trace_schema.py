@@ -21,7 +21,7 @@ from sample_traces import HOSTILE_SYMBOLS, make_small_trace
 from test_trace import make_empty_trace, make_trace
 
 from pellucid.config.settings import DEFAULT_TASK, TaskName
-from pellucid.config.task_settings import BUILT_IN
+from pellucid.config.task_settings import BUILT_IN_SETTINGS
 from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace import END, Trace, identity_attention
 from pellucid.decoding.trace_schema import (
@@ -88,7 +88,7 @@ def trace_fields(draw: st.DrawFn) -> dict[str, Any]:
 
     The test constructs the trace, because the check of its types draws random numbers, which a strategy must not.
     """
-    task: TaskName = draw(st.sampled_from(list(BUILT_IN)))
+    task: TaskName = draw(st.sampled_from(list(BUILT_IN_SETTINGS)))
     S, T, k = draw(st.integers(0, 4)), draw(st.integers(0, 4)), draw(st.integers(1, 3))
     features = draw(st.integers(0, S))
     T = S - features if task == "tag" else T  # each source position has a tag

@@ -24,7 +24,7 @@ from pellucid.decoding.derived_traces import outputs_to_top_mass
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
-from pellucid.decoding.preprocessing import ChunkLimits
+from pellucid.decoding.preprocessing import ChunkConfig
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.transducer import Transducer
@@ -72,8 +72,8 @@ def test_long_nbest_lists_use_small_batches(monkeypatch: pytest.MonkeyPatch) -> 
     whole = PLAIN.nbest(texts, 30)
     monkeypatch.setattr(reading, "MAX_HYPOTHESES", 60)
     assert (
-        ChunkLimits(30, 30, NO_CONSTRAINTS).batch_size(128) == 2
-        and ChunkLimits(61, 1, NO_CONSTRAINTS).batch_size(128) == ChunkLimits(90, 1, NO_CONSTRAINTS).batch_size(9) == 1
+        ChunkConfig(30, 30, NO_CONSTRAINTS).batch_size(128) == 2
+        and ChunkConfig(61, 1, NO_CONSTRAINTS).batch_size(128) == ChunkConfig(90, 1, NO_CONSTRAINTS).batch_size(9) == 1
     )
     for one, two in zip(whole, PLAIN.nbest(texts, 30), strict=True):
         for trace, again in zip(one, two, strict=True):
@@ -133,7 +133,7 @@ def test_rounding_of_copied_probabilities_is_relative_to_their_sum() -> None:
                 *model.nbest(["bcbc"], 4)[0],
                 *model.sample(["bcbc"], SamplingConfig(samples=3))[0],
             ]:
-                (forced,) = model.force([Example("bcbc", "".join(trace.symbols))])
+                (forced,) = model.score_examples([Example("bcbc", "".join(trace.symbols))])
                 assert_equals_forced(trace, forced, 8 * 2**-24 if float32 else 0)
 
 
@@ -164,7 +164,7 @@ def test_outputs_of_a_minimum_length_have_the_log_probabilities_of_forced_decodi
     lists += transducer.sample(texts, SamplingConfig(samples=3))
     num_early_ends = 0
     decoded = [trace for traces in lists for trace in traces]
-    scored = transducer.force([Example(trace.text, "".join(trace.symbols)) for trace in decoded])
+    scored = transducer.score_examples([Example(trace.text, "".join(trace.symbols)) for trace in decoded])
     for trace, forced in zip(decoded, scored, strict=True):
         length = len(trace.target) - trace.finished
         assert length >= limit.get("min_length", len(trace.source) + 1)
@@ -383,15 +383,15 @@ def test_scored_targets_have_a_maximum_length() -> None:
     """The maximum is the length limit of the training data or of outputs, whichever is larger."""
     transducer = transducer_of({"data": {"max_sequence_length": 30}})
     max_length = max(30, transducer.max_length)
-    assert len(transducer.force([Example("a", "v" * max_length)])[0].symbols) == max_length
+    assert len(transducer.score_examples([Example("a", "v" * max_length)])[0].symbols) == max_length
     with pytest.raises(
         DataError, match=rf"^target 2 has {max_length + 1} symbols; at most {max_length} can be scored$"
     ):
-        transducer.force([Example("a", "v"), Example("a", "v" * (max_length + 1))])
+        transducer.score_examples([Example("a", "v"), Example("a", "v" * (max_length + 1))])
     long_transducer = transducer.with_search(msgspec.structs.replace(transducer.config.search, max_length=200))
-    assert len(long_transducer.force([Example("a", "v" * 200)])[0].symbols) == 200
+    assert len(long_transducer.score_examples([Example("a", "v" * 200)])[0].symbols) == 200
     with pytest.raises(DataError, match=r"^target 1 has 100000 symbols; at most 200 can be scored$"):
-        long_transducer.force([Example("a", "v" * 100_000)])
+        long_transducer.score_examples([Example("a", "v" * 100_000)])
 
 
 def test_the_warning_about_length_limits_names_the_line_of_the_caller() -> None:

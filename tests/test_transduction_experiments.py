@@ -148,7 +148,7 @@ def test_scores_are_computed_with_beam_search_on_the_written_files(recipe_run: R
     examples = read_examples(
         recipe_run.request.out / "data" / each["name"] / "test.tsv", transducer.config.data
     ).examples
-    traces = transducer.with_beam(BEAM_SIZE).trace(examples)
+    traces = transducer.with_beam(BEAM_SIZE).predict_examples(examples)
     split = transducer.tokenizers.target.split
     num_correct = sum(split(trace.output) == split(one.target) for trace, one in zip(traces, examples, strict=True))
     assert each["runs"][0]["test"]["exact_match"] == pytest.approx(100 * num_correct / len(examples))

@@ -50,7 +50,7 @@ def test_examples_are_decoded_and_scored_against_their_targets(scored_run: Score
 def test_scores_on_the_validation_set_equal_the_best_validation() -> None:
     files, run, config = digits_run()
     result = score_run(load(run), read_examples(files.valid, config.data).examples)
-    outputs = [trace.output for trace in load(run).trace(read_examples(files.valid, config.data).examples)]
+    outputs = [trace.output for trace in load(run).predict_examples(read_examples(files.valid, config.data).examples)]
     assert [trace.output for trace in result.traces] == outputs
     assert f"exact match {result.evaluation.exact_match:.2f} %" in (run / "card.md").read_text("utf-8")
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from pellucid.decoding.trace_schema import TraceRecord
-from pellucid.tasks.registry import BUILT_IN
+from pellucid.tasks.registry import BUILT_IN_TASKS
 from pellucid.tasks.task_view import TaskView
 from pellucid.viewer import schema as contents
 from pellucid.viewer.typescript import MODULES, TYPESCRIPT_NAMES, type_expression, typescript_source
@@ -34,7 +34,7 @@ def test_every_struct_has_an_interface() -> None:
 
 def test_web_tests_have_the_task_views() -> None:
     views = msgspec.json.decode((WEB / "tests" / "views.json").read_bytes(), type=dict[str, TaskView])
-    assert views == {name: task.view for name, task in BUILT_IN.items()}
+    assert views == {name: task.view for name, task in BUILT_IN_TASKS.items()}
 
 
 def test_page_source_names_no_task() -> None:

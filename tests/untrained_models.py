@@ -44,7 +44,7 @@ def make_transducer(kind: str = "gru", seed: int = 3, double: bool = True) -> Tr
 
 def make_traces(transducer: Transducer, pairs: Sequence[tuple[str, str]]) -> list[Trace]:
     """Return the traces of given outputs for their sources."""
-    return transducer.force([Example(*pair) for pair in pairs])
+    return transducer.score_examples([Example(*pair) for pair in pairs])
 
 
 PAIRS = [("abc", "vwx"), ("a", ""), ("cabba", "zyxwv"), ("bb", "vv"), ("cab", "w")]

@@ -190,8 +190,10 @@ def _training_steps(request: BenchRequest) -> _TimedSteps:
     examples = bench_examples(request, NUM_BATCHES * request.case.batch)
     state = build_training_state(request, *encode_bench_examples(request, examples), examples)
     events = iterate_updates(state)
-    target_length = state.training_examples.target.lengths.mean()
-    return _TimedSteps(lambda: next(events), state.predictor, state.training_examples, lambda: float(target_length))
+    target_length = state.encoded_training_examples.target.lengths.mean()
+    return _TimedSteps(
+        lambda: next(events), state.predictor, state.encoded_training_examples, lambda: float(target_length)
+    )
 
 
 def _decoding_steps(request: BenchRequest) -> _TimedSteps:
@@ -205,10 +207,10 @@ def _decoding_steps(request: BenchRequest) -> _TimedSteps:
     def decode() -> None:
         if not request.plain:
             load_kernels()  # which decoding of a few batches alone would not do
-        traces = state.predictor.trace(next(calls))
+        traces = state.predictor.predict_examples(next(calls))
         target_length[0] = sum(len(trace.target) for trace in traces) / len(traces)
 
-    return _TimedSteps(decode, state.predictor, state.training_examples, lambda: target_length[0])
+    return _TimedSteps(decode, state.predictor, state.encoded_training_examples, lambda: target_length[0])
 
 
 def _step_shape(request: BenchRequest, steps: _TimedSteps) -> StepShape:

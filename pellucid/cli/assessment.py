@@ -88,7 +88,7 @@ class AssessmentResults(NamedTuple):
 
     runs: list[Assessment]
     counts: list[dict[str, int]]
-    """For each run: lines, bad lines, blank lines, unknown source symbols, outputs cut at the maximum length, and
+    """For each run: lines, bad lines, blank lines, unknown source symbols, outputs truncated at the maximum length, and
     outputs that were ranked with the pair n-gram model."""
     seconds: list[float]
     """Wall-clock time of decoding of each run."""
@@ -197,7 +197,7 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
     data = _data_config(predictors[0].config.data, inputs.file, options)
     reading, groups = _read_pairs(inputs, data, options)
     decoded = _group_examples(reading, [" ".join(filter(None, [inputs.group, group])) for group in groups], options)
-    results = AssessmentResults([], [], [], reading.bad)
+    results = AssessmentResults([], [], [], reading.bad_lines)
     for path, predictor in zip(inputs.runs, predictors, strict=True):
         use_threads(predictor.config.threads)
         start_time = time.perf_counter()
@@ -244,7 +244,7 @@ def _decode(predictor: "Predictor", examples: Sequence[Example], options: Assess
     if options.sampling is not None:
         return decode_samples(predictor, examples, options.sampling)
     if options.search.nbest is None:
-        return [[trace] for trace in predictor.trace(examples)]
+        return [[trace] for trace in predictor.predict_examples(examples)]
     return decode_nbest(predictor, examples, options.search.nbest)
 
 
@@ -316,8 +316,8 @@ def _counts(reading: ExampleFile, decoded: DecodedExamples) -> dict[str, int]:
     best = [outputs[0] for outputs in decoded.outputs]
     return {
         "lines": len(reading.examples),
-        "bad_lines": len(reading.bad),
-        "blank_lines": reading.blank,
+        "bad_lines": len(reading.bad_lines),
+        "blank_lines": reading.num_blank_lines,
         "unknown_symbols": sum(len(trace.unknown) for trace in best),
         "cut_outputs": sum(not trace.finished for trace in best),
         "ranked_with_pair_ngram": sum(trace.pair_ngram_score is not None for trace in best),

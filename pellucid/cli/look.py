@@ -176,21 +176,21 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
     from pellucid.viewer.page_contents import assemble_page
 
     names = run_names(args.runs)
-    models = [open_run(*each, args.device, args.beam_size) for each in zip(args.runs, names, strict=True)]
-    check_same_task(models)
-    if models[0].predictor is not None:
-        use_threads(models[0].predictor.config.threads)
-    sources = _read_examples(args, models[0], served)
-    if sources or not served:
-        missing = [model.folder for model in models if model.predictor is None]
+    runs = [open_run(*each, args.device, args.beam_size) for each in zip(args.runs, names, strict=True)]
+    check_same_task(runs)
+    if runs[0].predictor is not None:
+        use_threads(runs[0].predictor.config.threads)
+    files = _read_examples(args, runs[0], served)
+    if files or not served:
+        missing = [run.folder for run in runs if run.predictor is None]
         if missing:  # told before any example is decoded
             raise missing_model_error(missing[0])
-    for each in sources:
-        print_message(f"decoding {len(each.examples):,} examples of {each.name}")
-        if each.note:
-            print_message(f"{each.name}: {each.note}")
+    for file in files:
+        print_message(f"decoding {len(file.examples):,} examples of {file.name}")
+        if file.note:
+            print_message(f"{file.name}: {file.note}")
     max_examples = MAX_PAGE_EXAMPLES if args.max_examples is None else args.max_examples
-    return assemble_page(models, sources, max_examples, served, pending_file=args.file.name if args.file else "")
+    return assemble_page(runs, files, max_examples, served, pending_file=args.file.name if args.file else "")
 
 
 def _read_examples(args: LookArguments, model: "ViewedRun", served: bool) -> "list[ViewedFile]":
@@ -208,7 +208,7 @@ def _read_examples(args: LookArguments, model: "ViewedRun", served: bool) -> "li
 
     if model.predictor is None:
         if args.file and args.file != STDIN_PATH:
-            # Errors in the file are reported at once, not when the first model is ready.
+            # Errors in the file are reported at once, not when the first model exists.
             read_example_file(args.file, _data_config(args, load_run_config(model.folder).data), args.target)
         return []
     data = _data_config(args, model.predictor.config.data)
@@ -273,11 +273,11 @@ def _decode_for_terminal(
     file = _read_pairs(args, data)
     if file is None:
         examples, num_remaining = _first_sources(args, data, limit)
-        return [_TerminalOutput(trace) for trace in predictor.trace(examples)], num_remaining
+        return [_TerminalOutput(trace) for trace in predictor.predict_examples(examples)], num_remaining
     if file.note:
         print_message(f"{file.name}: {file.note}")
     wrong, right, num_decoded = list[_TerminalOutput](), list[_TerminalOutput](), 0
-    for example, trace in zip(file.examples, predictor.trace(iter(file.examples)), strict=False):
+    for example, trace in zip(file.examples, predictor.predict_examples(iter(file.examples)), strict=False):
         num_decoded += 1
         if score_traces([trace], [[example.target]], predictor.tokenizers)[0].exact:
             right.append(_TerminalOutput(trace))
@@ -287,7 +287,7 @@ def _decode_for_terminal(
             break
     decoded = f"{'the first ' if num_decoded < len(file.examples) else ''}{num_decoded:,} outputs"
     order = "; wrong outputs are shown first" if wrong else ""
-    print_message(f"{file.name}: wrong are {len(wrong):,} of {decoded}{order}")
+    print_message(f"{file.name}: {len(wrong):,} of {decoded} are wrong{order}")
     shown = [*wrong, *right][:limit]
     return shown, len(file.examples) - len(shown)
 
@@ -308,10 +308,10 @@ def _decode_first(args: LookArguments, limit: int) -> "list[Trace]":
     """Decode the first examples, and return their traces."""
     predictor, data = _load_one_run(args)
     if args.file is not None:
-        return predictor.trace(_first_sources(args, data, limit)[0])
+        return predictor.predict_examples(_first_sources(args, data, limit)[0])
     pairs = _read_pairs(args, data)
     assert pairs is not None, "the run has a validation file"
-    return predictor.trace(pairs.examples[:limit])
+    return predictor.predict_examples(pairs.examples[:limit])
 
 
 def _load_one_run(args: LookArguments) -> "tuple[Predictor, DataConfig]":

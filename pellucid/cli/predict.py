@@ -158,7 +158,11 @@ def _configure_predictor(predictor: "Predictor", args: PredictArguments) -> "Pre
 
     predictor = apply_search_flags(predictor, args)
     lexicon = read_lexicon(predictor, args)
-    return predictor.with_options(DecodingOptions(args.prefix, args.forbid, args.require, lexicon, args.lattice))
+    return predictor.with_options(
+        DecodingOptions(
+            prefix=args.prefix, forbidden=args.forbid, required=args.require, lexicon=lexicon, lattice=args.lattice
+        )
+    )
 
 
 def _list_length(predictor: "Predictor", args: PredictArguments) -> int:
@@ -179,7 +183,7 @@ def _decode(
     if sampling is not None:
         return decode_samples(predictor, examples, sampling, first, prefixes)
     if not _has_several_outputs(args):
-        return [[trace] for trace in predictor.trace(examples, prefixes)]
+        return [[trace] for trace in predictor.predict_examples(examples, prefixes)]
     top_mass = 1.0 if args.top_mass is None else args.top_mass
     return decode_nbest(predictor, examples, _list_length(predictor, args), top_mass, prefixes)
 

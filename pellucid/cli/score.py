@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
     for chunk in read_chunks(file, data, input_format, read_pairs, parse_pairs):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
-        traces = iter(predictor.force([item for item in chunk[:bad_index] if _is_pair(item)]))
+        traces = iter(predictor.score_examples([item for item in chunk[:bad_index] if _is_pair(item)]))
         for item in chunk[:bad_index]:
             trace = next(traces) if _is_pair(item) else None
             notes.count_line(item, trace)

@@ -137,7 +137,7 @@ def decode_nbest(
     top_mass: float = 1.0,
     prefixes: "Prefixes" = None,
 ) -> "list[list[Trace]]":
-    """Return the n-best list of each example (`Predictor.hypotheses`).
+    """Return the n-best list of each example (`Predictor.nbest_examples`).
 
     Args:
         predictor: Predictor.
@@ -151,10 +151,10 @@ def decode_nbest(
 
     Raises:
         ConfigError: The task gives one output per source; the message names --nbest.
-        InputError: As in `Predictor.hypotheses`.
+        InputError: As in `Predictor.nbest_examples`.
     """
     with _named_by_flag("count", "--nbest"):
-        return predictor.hypotheses(examples, count, top_mass, prefixes)
+        return predictor.nbest_examples(examples, count, top_mass, prefixes)
 
 
 def decode_samples(
@@ -164,7 +164,7 @@ def decode_samples(
     first: int = 0,
     prefixes: "Prefixes" = None,
 ) -> "list[list[Trace]]":
-    """Return samples of the output of each example (`Predictor.samples`).
+    """Return samples of the output of each example (`Predictor.sample_examples`).
 
     Args:
         predictor: Predictor.
@@ -178,10 +178,10 @@ def decode_samples(
 
     Raises:
         ConfigError: The task is not sampled from; the message names --sample.
-        InputError: As in `Predictor.samples`.
+        InputError: As in `Predictor.sample_examples`.
     """
-    with _named_by_flag("samples", "--sample"):
-        return predictor.samples(examples, sampling, first, prefixes)
+    with _named_by_flag("sample_examples", "--sample"):
+        return predictor.sample_examples(examples, sampling, first, prefixes)
 
 
 def check_decoding(predictor: "Predictor", sampling: "SamplingConfig | None", nbest: int, own_prefixes: bool) -> None:
@@ -200,7 +200,7 @@ def check_decoding(predictor: "Predictor", sampling: "SamplingConfig | None", nb
         with _named_by_flag("count", "--nbest"):
             predictor.check_search(nbest, own_prefixes)
     else:
-        with _named_by_flag("samples", "--sample"):
+        with _named_by_flag("sample_examples", "--sample"):
             predictor.check_sampling(own_prefixes)
 
 

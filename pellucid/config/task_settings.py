@@ -98,7 +98,6 @@ def _check_classify(config: Config) -> None:
 def _check_point(config: Config) -> None:
     """Raise `ConfigError` for settings that pointing does not support."""
     require_target_symbols(config, "position")
-    _reject_ignored_tag(config)
     reject_feature_prefix(config)
     if config.attention.type in ("none", "monotonic"):
         raise ConfigError(
@@ -117,7 +116,7 @@ TAG = TaskSettings(
 CLASSIFY = TaskSettings(name="classify", presets={"data": {"target_symbols": "whole"}}, check=_check_classify)
 POINT = TaskSettings(name="point", presets={"data": {"target_symbols": "position"}}, check=_check_point)
 
-BUILT_IN = {settings.name: settings for settings in (TRANSDUCE, TAG, CLASSIFY, POINT)}
+BUILT_IN_SETTINGS = {settings.name: settings for settings in (TRANSDUCE, TAG, CLASSIFY, POINT)}
 _registered: dict[str, RegisteredTask] = {}
 
 
@@ -160,7 +159,7 @@ def check_equal_tasks(runs: Sequence[tuple[str, str]]) -> None:
 
 def task_names() -> tuple[str, ...]:
     """Return the names of all tasks: built-in, registered in this process, and declared by installed packages."""
-    return tuple(dict.fromkeys((*BUILT_IN, *_registered, *_declared_tasks())))
+    return tuple(dict.fromkeys((*BUILT_IN_SETTINGS, *_registered, *_declared_tasks())))
 
 
 def is_task(name: str) -> bool:
@@ -169,7 +168,7 @@ def is_task(name: str) -> bool:
     Args:
         name: Value of the setting `task`.
     """
-    return name in BUILT_IN or name in _registered or name in _declared_tasks()
+    return name in BUILT_IN_SETTINGS or name in _registered or name in _declared_tasks()
 
 
 def get_task_settings(name: str) -> TaskSettings:
@@ -181,7 +180,7 @@ def get_task_settings(name: str) -> TaskSettings:
     Raises:
         ConfigError: There is no such task, or its entry point does not provide it.
     """
-    built_in = BUILT_IN.get(name)
+    built_in = BUILT_IN_SETTINGS.get(name)
     return built_in if built_in is not None else get_registered_task(name).settings
 
 
@@ -208,7 +207,7 @@ def add_task(task: RegisteredTask) -> None:
     Raises:
         ConfigError: A built-in task has this name.
     """
-    if task.settings.name in BUILT_IN:
+    if task.settings.name in BUILT_IN_SETTINGS:
         raise ConfigError(f"the name {quote(task.settings.name)} belongs to a built-in task")
     _registered[task.settings.name] = task
 
@@ -236,4 +235,4 @@ def get_registered_task(name: str) -> RegisteredTask:
 @cache
 def _declared_tasks() -> dict[str, EntryPoint]:
     """Return the entry points of tasks that installed packages declare, without the names of built-in tasks."""
-    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS) if entry.name not in BUILT_IN}
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS) if entry.name not in BUILT_IN_SETTINGS}

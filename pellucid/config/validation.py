@@ -279,17 +279,27 @@ def _check_length_limits(search: SearchConfig, max_source_length: int) -> None:
     limited = search.max_length or search.max_length_ratio
     if limited and all(
         minimum > maximum
-        for minimum, maximum in (_length_limits(search, symbols) for symbols in range(1, max_source_length + 1))
+        for minimum, maximum in (output_length_range(search, symbols) for symbols in range(1, max_source_length + 1))
     ):
-        minimum, maximum = _length_limits(search, max_source_length)
+        minimum, maximum = output_length_range(search, max_source_length)
         raise ConfigError(
             f"{_describe_limits(search, 'min')} require longer outputs than {_describe_limits(search, 'max')} allow, "
             f"for every source: for one of {max_source_length} symbols, at least {minimum} and at most {maximum}"
         )
 
 
-def _length_limits(search: SearchConfig, symbols: int) -> tuple[int, int]:
-    """Return the minimum and maximum length of the output for a source of `symbols` symbols."""
+def output_length_range(search: SearchConfig, symbols: int) -> tuple[int, int]:
+    """Return the minimum and maximum length of the output for a source, in symbols without EOS.
+
+    Products with a ratio are rounded to 9 digits first, so that 1.1 · 10 is 11. The maximum by ratio is at least 1.
+
+    Args:
+        search: Search settings.
+        symbols: Number of source symbols without features.
+
+    Returns:
+        The limits that the settings name; `sys.maxsize` for no maximum. The minimum may exceed the maximum.
+    """
     minimum, maximum = search.min_length, search.max_length or sys.maxsize
     if search.min_length_ratio:
         minimum = max(minimum, math.ceil(round(search.min_length_ratio * symbols, 9)) + search.min_length_offset)

@@ -57,11 +57,11 @@ class ExampleFile(NamedTuple):
     """Content of a file: the examples with their line numbers, the bad lines, and the number of blank lines."""
 
     examples: list[Example]
-    lines: list[int]
+    line_numbers: list[int]
     """Number of the line, from 1, of each example."""
-    bad: list[BadLine]
+    bad_lines: list[BadLine]
     """Bad lines, which were skipped."""
-    blank: int
+    num_blank_lines: int
 
 
 class InputFormat(NamedTuple):
@@ -239,7 +239,7 @@ def read_grouped_examples(path: str | Path, config: DataConfig, group: str) -> t
     columns = _selected_columns(config, (*PAIR_ROLES, "group"), group)
     groups: dict[int, str] = {}
     reading = _read_pairs(path, config, columns, groups)
-    return reading, [groups[line] for line in reading.lines]
+    return reading, [groups[line] for line in reading.line_numbers]
 
 
 @check_arguments
@@ -473,7 +473,7 @@ def _read_pairs(
     location = " below the header" if format in TABLE_FORMATS and columns.header is True else ""
     reading = _collect_examples(records, config, str(path), str(path), location)
     if format in TABLE_FORMATS and columns.header == "auto":
-        check_header_cells(reading.examples, f"{path}:{reading.lines[0]}")
+        check_header_cells(reading.examples, f"{path}:{reading.line_numbers[0]}")
     return reading
 
 
@@ -504,14 +504,14 @@ def _collect_examples(
             reason = pair_error(example.source, example.target, tokenizers, config)
             if not reason:
                 reading.examples.append(example)
-                reading.lines.append(record.line)
+                reading.line_numbers.append(record.line)
                 continue
             source_reason = length_error("source", example.source, tokenizers.source, config.max_sequence_length)
             bad = BadLine(name if source_reason or not target_name else target_name, record.line, reason)
         if config.on_bad_line == "stop":
             raise BadLineError(f"{bad}; {SKIP_HINT}")
-        reading.bad.append(bad)
-    reading = reading._replace(blank=blank)
+        reading.bad_lines.append(bad)
+    reading = reading._replace(num_blank_lines=blank)
     if not reading.examples:
         raise DataError(_no_example_message(reading, description, location))
     return reading
@@ -543,11 +543,13 @@ def _checked_pairs(records: Records, config: DataConfig, name: str) -> Iterator[
 
 def _no_example_message(reading: ExampleFile, name: str, location: str) -> str:
     """Return the error message for a file without examples."""
-    if reading.bad:
-        blank = f", {reading.blank} blank" if reading.blank else ""
-        return f"{name} contains no example: {len(reading.bad)} bad lines{blank}; the first: {reading.bad[0]}"
-    if reading.blank:
-        return f"{name} contains no example: all its lines are blank ({reading.blank})"
+    if reading.bad_lines:
+        blank = f", {reading.num_blank_lines} blank" if reading.num_blank_lines else ""
+        return (
+            f"{name} contains no example: {len(reading.bad_lines)} bad lines{blank}; the first: {reading.bad_lines[0]}"
+        )
+    if reading.num_blank_lines:
+        return f"{name} contains no example: all its lines are blank ({reading.num_blank_lines})"
     return f"{name} contains no example: it is empty{location}"
 
 

@@ -33,7 +33,7 @@ from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.hypothesis_scorer import LOG_PROBABILITY, HypothesisScorer
 from pellucid.decoding.inference import Inference, SingleModelInference, StepOutput, encode_and_initialize
 from pellucid.decoding.outputs import (
-    SHRINK,
+    MIN_ACTIVE_FRACTION,
     BatchLengthLimits,
     BatchOutputs,
     BeamExtensions,
@@ -219,12 +219,12 @@ class BeamStep(NamedTuple):
 class HypothesisEnd(NamedTuple):
     """Last symbol of an output, among the extensions of a beam step.
 
-    Ends are sorted as tuples: finished outputs come before cut ones, then higher scores before lower ones.
+    Ends are sorted as tuples: finished outputs come before truncated ones, then higher scores before lower ones.
     """
 
-    cut: bool
+    truncated: bool
     """True if the output has no EOS at the maximum length."""
-    loss: float
+    negative_score: float
     """The negative score."""
     step: int
     """Index of the beam step."""
@@ -263,7 +263,7 @@ def backtrace(
     for row, (source, end) in enumerate(flat):
         decoded, tree = outputs.output(row, end.step + 1, lengths[source]), trees[source]
         leaf = -1 if tree is None else tree.nodes.get((end.step, end.extension), -1)
-        hypotheses[source].append(Hypothesis(decoded, -end.loss, None if tree is None else tree.ids, leaf))
+        hypotheses[source].append(Hypothesis(decoded, -end.negative_score, None if tree is None else tree.ids, leaf))
     return hypotheses
 
 
@@ -338,14 +338,14 @@ class BeamConfig(NamedTuple):
     """K, the maximum number of hypotheses per source."""
     nbest: int = 1
     """Maximum number of outputs per source."""
-    score: HypothesisScorer = LOG_PROBABILITY
+    scorer: HypothesisScorer = LOG_PROBABILITY
     """Score that ranks finished outputs; hypotheses are always pruned by log-probability."""
     constraints: Constraints = NO_CONSTRAINTS
     lattice: bool = False
     """Add the search tree of the source to each hypothesis."""
 
 
-class _BeamState(NamedTuple):
+class BeamState(NamedTuple):
     """State of the beam: active sources with k hypotheses of each. The log-probability of an empty place is −∞."""
 
     sources: Int[np.ndarray, " b"]
@@ -382,8 +382,8 @@ def beam(
         nbest: Maximum number of outputs per source, at most `beam_size`.
 
     Returns:
-        The hypotheses of each source, the best first; those cut at the maximum length, without EOS, follow the finished
-        ones. A source with non-finite probabilities has none.
+        The hypotheses of each source, the best first; those truncated at the maximum length, without EOS, follow the
+        finished ones. A source with non-finite probabilities has none.
 
     Raises:
         ArgumentError: A length is not from 1 to S, an id is negative, or `beam_size` is below 1.
@@ -431,8 +431,8 @@ def beam_stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: Beam
         config: Settings of the search.
 
     Returns:
-        At most `config.nbest` hypotheses of each source, the best first; outputs cut at the maximum length follow the
-        finished ones. A source with non-finite probabilities has none.
+        At most `config.nbest` hypotheses of each source, the best first; outputs truncated at the maximum length follow
+        the finished ones. A source with non-finite probabilities has none.
     """
     config = config._replace(beam_size=constrained_beam_size(config.beam_size, config.constraints))
     steps, free_slots, suppressed = list[BeamStep](), np.full(len(lengths), config.beam_size), None
@@ -443,7 +443,7 @@ def beam_stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: Beam
         output = state.inference.step(state.symbols)
         if suppressed is None:
             suppressed = suppressed_symbols(output.logits.shape[1], lengths.device)
-        if not steps and config.score.coverage:
+        if not steps and config.scorer.coverage:
             state = state._replace(coverage=_initial_coverage(output, lengths))
         masks = _symbol_masks(state, output, suppressed, config, len(steps))
         step = _beam_step(state, output, masks, config, free_slots[state.sources])
@@ -461,11 +461,11 @@ def beam_stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: Beam
     return backtrace(steps, best_ends, lengths.tolist(), config.lattice)
 
 
-def _initial_beam(inference: Inference, lengths: Int[Tensor, " B"], config: BeamConfig) -> _BeamState:
+def _initial_beam(inference: Inference, lengths: Int[Tensor, " B"], config: BeamConfig) -> BeamState:
     """Return the initial beam: one empty hypothesis per source."""
     cumulative_log_probs, origins = np.zeros((len(lengths), 1), np.float32), np.full((len(lengths), 1), -1)
     met, coverage = config.constraints.initial_met(len(lengths)), np.zeros((len(lengths), 1, 0), np.float32)
-    return _BeamState(
+    return BeamState(
         np.arange(len(lengths)), cumulative_log_probs, origins, met, coverage, torch.full_like(lengths, BOS), inference
     )
 
@@ -478,59 +478,59 @@ def _initial_coverage(output: StepOutput, lengths: Int[Tensor, " B"]) -> Float[n
 
 
 def _symbol_masks(
-    beam: _BeamState, output: StepOutput, suppressed: Bool[Tensor, " V"], config: BeamConfig, length: int
+    state: BeamState, output: StepOutput, suppressed: Bool[Tensor, " V"], config: BeamConfig, length: int
 ) -> SymbolMasks:
     """Return the symbols that cannot follow each hypothesis."""
-    limits, shape = config.limits, (beam.cumulative_log_probs.shape[1], output.logits.shape[1])
-    position = DecodePosition(beam.sources, length, limits.maximum[beam.sources] - length)
-    blocked = config.constraints.blocked(position, beam.met, output.logits.shape[1])
-    early: Bool[np.ndarray, " b"] = length < limits.minimum[beam.sources]
+    limits, shape = config.limits, (state.cumulative_log_probs.shape[1], output.logits.shape[1])
+    position = DecodePosition(state.sources, length, limits.maximum[state.sources] - length)
+    blocked = config.constraints.blocked(position, state.met, output.logits.shape[1])
+    early: Bool[np.ndarray, " b"] = length < limits.minimum[state.sources]
     if early.all():
         return SymbolMasks(suppressed, blocked, is_early=True)
     return SymbolMasks(suppressed, with_early_end(blocked, early, shape))
 
 
 def _beam_step(
-    beam: _BeamState, output: StepOutput, masks: SymbolMasks, config: BeamConfig, free_slots: Int[np.ndarray, " b"]
+    state: BeamState, output: StepOutput, masks: SymbolMasks, config: BeamConfig, free_slots: Int[np.ndarray, " b"]
 ) -> BeamStep:
     """Extend all hypotheses, and divide the best extensions into finished and continuing ones."""
-    extensions, possible = _extend_beam(beam, output, masks, config, free_slots)
+    extensions, possible = _extend_beam(state, output, masks, config, free_slots)
     by_row = (to_array(output.weights), *extensions.top)
     weights, top_ids, top_values = (values.reshape(len(free_slots), -1, values.shape[-1]) for values in by_row)
     heads = to_optional_array(output.heads)
     continuable = possible & (extensions.ids != EOS)
     return BeamStep(
-        sources=beam.sources,
+        sources=state.sources,
         weights=weights,
         top_ids=top_ids,
         top_log_probabilities=top_values,
         parents=extensions.parents,
-        origins=np.take_along_axis(beam.origins, extensions.parents, axis=1),
+        origins=np.take_along_axis(state.origins, extensions.parents, axis=1),
         ids=extensions.ids,
         log_probabilities=extensions.log_probabilities,
         cumulative_log_probs=extensions.cumulative_log_probs,
         ended=possible & ~continuable,
-        kept=_continued(beam, extensions, continuable, config),
+        kept=_continued(state, extensions, continuable, config),
         heads=None if heads is None else heads.reshape(len(free_slots), -1, *heads.shape[1:]),
     )
 
 
 def _extend_beam(
-    beam: _BeamState, output: StepOutput, masks: SymbolMasks, config: BeamConfig, free_slots: Int[np.ndarray, " b"]
+    state: BeamState, output: StepOutput, masks: SymbolMasks, config: BeamConfig, free_slots: Int[np.ndarray, " b"]
 ) -> tuple[BeamExtensions, Bool[np.ndarray, "b E"]]:
     """Return the extensions in the order of falling score, and which of them are possible.
 
     If outputs are ranked by log-probability and no symbol is required, a source has one extension per free slot, and
     otherwise K + k with k hypotheses of its own; beside a source with more hypotheses, it has empty places.
     """
-    num_hypotheses = np.isfinite(beam.cumulative_log_probs).sum(axis=1)
-    is_reduced = config.score.is_log_probability and not len(config.constraints.required)
+    num_hypotheses = np.isfinite(state.cumulative_log_probs).sum(axis=1)
+    is_reduced = config.scorer.is_log_probability and not len(config.constraints.required)
     allowed = free_slots if is_reduced else config.beam_size + num_hypotheses
     counts = ExtensionCounts(allowed, config.beam_size * config.lattice)
     if len(config.constraints.required):
-        required = RequiredSymbols(config.constraints.required, ~beam.met)
-        return extend_constrained(output.logits, masks, beam.cumulative_log_probs, required, counts)
-    extensions = extend_hypotheses(output.logits, masks, beam.cumulative_log_probs, counts.total)
+        required = RequiredSymbols(config.constraints.required, ~state.met)
+        return extend_constrained(output.logits, masks, state.cumulative_log_probs, required, counts)
+    extensions = extend_hypotheses(output.logits, masks, state.cumulative_log_probs, counts.total)
     width = extensions.ids.shape[1]
     listed = np.where(counts.are_listed(width), extensions.cumulative_log_probs, np.float32(-np.inf))
     extensions = extensions._replace(cumulative_log_probs=listed)
@@ -538,61 +538,63 @@ def _extend_beam(
 
 
 def _continued(
-    beam: _BeamState, extensions: BeamExtensions, continuable: Bool[np.ndarray, "b E"], config: BeamConfig
+    state: BeamState, extensions: BeamExtensions, continuable: Bool[np.ndarray, "b E"], config: BeamConfig
 ) -> Bool[np.ndarray, "b E"]:
     """Return which continuing extensions have a place in the beam."""
     num_required = len(config.constraints.required)
     if not num_required:
         return np.asarray(continuable & (continuable.cumsum(axis=1) <= config.beam_size))
-    met = np.take_along_axis(beam.met, extensions.parents[:, :, None], axis=1)
+    met = np.take_along_axis(state.met, extensions.parents[:, :, None], axis=1)
     num_met = config.constraints.update_met(met, extensions.ids).sum(axis=2)
     return allocate_beam(continuable, num_met, num_required, config.beam_size)
 
 
 def _record_finished(
-    beam: _BeamState, step: BeamStep, ends: list[list[HypothesisEnd]], config: BeamConfig, steps: int
+    state: BeamState, step: BeamStep, ends: list[list[HypothesisEnd]], config: BeamConfig, steps: int
 ) -> Bool[np.ndarray, " b"]:
     """Record finished outputs, and return the sources whose best outputs can still change."""
     rows, extensions = step.ended.nonzero()
-    coverage = _updated_coverage(beam, step)
-    scores = config.score.score(
+    coverage = _updated_coverage(state, step)
+    scores = config.scorer.score(
         step.cumulative_log_probs, steps, np.take_along_axis(coverage, step.parents[:, :, None], axis=1)
     )
     for row, extension in zip(rows.tolist(), extensions.tolist(), strict=True):
         ends[step.sources[row]].append(HypothesisEnd(False, -float(scores[row, extension]), steps - 1, extension))
     active: Bool[np.ndarray, " b"] = np.asarray(step.kept.any(axis=1))
     highest = np.where(step.kept, step.cumulative_log_probs, -np.inf).max(axis=1)
-    bound = config.score.bound(highest, config.limits.maximum[step.sources] + 1)
+    bound = config.scorer.bound(highest, config.limits.maximum[step.sources] + 1)
     for row, source in enumerate(step.sources.tolist()):
         if not active[row] and (steps > config.limits.maximum[source] or not ends[source]):
-            ends[source].extend(_cut_ends(beam, step, row, config.score, steps - 1))
+            ends[source].extend(_truncated_ends(state, step, row, config.scorer, steps - 1))
         elif active[row] and len(ends[source]) >= config.nbest:
-            active[row] = -sorted(ends[source])[config.nbest - 1].loss < float(bound[row])
+            active[row] = -sorted(ends[source])[config.nbest - 1].negative_score < float(bound[row])
     return active
 
 
-def _updated_coverage(beam: _BeamState, step: BeamStep) -> Float[np.ndarray, "b k S"]:
+def _updated_coverage(state: BeamState, step: BeamStep) -> Float[np.ndarray, "b k S"]:
     """Return the coverage of every hypothesis, including this step."""
-    if not beam.coverage.shape[2]:
-        return beam.coverage
-    coverage: Float[np.ndarray, "b k S"] = beam.coverage + step.weights
+    if not state.coverage.shape[2]:
+        return state.coverage
+    coverage: Float[np.ndarray, "b k S"] = state.coverage + step.weights
     return coverage
 
 
-def _cut_ends(beam: _BeamState, step: BeamStep, row: int, score: HypothesisScorer, steps: int) -> list[HypothesisEnd]:
+def _truncated_ends(
+    state: BeamState, step: BeamStep, row: int, scorer: HypothesisScorer, steps: int
+) -> list[HypothesisEnd]:
     """Return the ends of the hypotheses of a source that have no EOS after the maximum number of steps."""
     source = slice(row, row + 1)
-    scores = score.score(beam.cumulative_log_probs[source], steps, beam.coverage[source])[0]
-    finite = set(np.isfinite(beam.cumulative_log_probs[row]).nonzero()[0].tolist())
+    scores = scorer.score(state.cumulative_log_probs[source], steps, state.coverage[source])[0]
+    finite = set(np.isfinite(state.cumulative_log_probs[row]).nonzero()[0].tolist())
     unfinished = finite - set(step.parents[row][step.ended[row]].tolist())
-    return [HypothesisEnd(True, -float(scores[k]), steps - 1, int(beam.origins[row, k])) for k in unfinished]
+    return [HypothesisEnd(True, -float(scores[k]), steps - 1, int(state.origins[row, k])) for k in unfinished]
 
 
 def _next_beam(
-    beam: _BeamState, inference: Inference, step: BeamStep, active: Bool[np.ndarray, " b"], constraints: Constraints
-) -> _BeamState:
+    state: BeamState, inference: Inference, step: BeamStep, active: Bool[np.ndarray, " b"], constraints: Constraints
+) -> BeamState:
     """Return the next beam. Finished sources are removed once there are many of them."""
-    kept, dropping = step.kept & active[:, None], bool(active.mean() < SHRINK)
+    kept, dropping = step.kept & active[:, None], bool(active.mean() < MIN_ACTIVE_FRACTION)
     selected = active if dropping else np.ones_like(active)
     width = int(kept.sum(axis=1).max())
     origins = np.argsort(~kept, axis=1, kind="stable")[:, :width]
@@ -606,18 +608,18 @@ def _next_beam(
         result: np.ndarray = np.take_along_axis(values, origins, axis=1)[selected]
         return result
 
-    parents, device = select(step.parents), beam.symbols.device
+    parents, device = select(step.parents), state.symbols.device
     hypotheses = torch.from_numpy(
-        (parents + selected.nonzero()[0][:, None] * beam.cumulative_log_probs.shape[1]).ravel()
+        (parents + selected.nonzero()[0][:, None] * state.cumulative_log_probs.shape[1]).ravel()
     ).to(device)
     sources = torch.from_numpy(selected.nonzero()[0]).to(device) if dropping else None
     across = parents[:, :, None]
-    return _BeamState(
+    return BeamState(
         sources=step.sources[selected],
         cumulative_log_probs=np.where(select(kept), select(step.cumulative_log_probs), np.float32(-np.inf)),
         origins=origins[selected],
-        met=constraints.update_met(np.take_along_axis(beam.met[selected], across, axis=1), select(step.ids)),
-        coverage=np.take_along_axis(_updated_coverage(beam, step)[selected], across, axis=1),
+        met=constraints.update_met(np.take_along_axis(state.met[selected], across, axis=1), select(step.ids)),
+        coverage=np.take_along_axis(_updated_coverage(state, step)[selected], across, axis=1),
         symbols=torch.from_numpy(select(step.ids).ravel()).to(device),
         inference=inference.take(hypotheses, sources),
     )

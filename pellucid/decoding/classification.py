@@ -1,6 +1,6 @@
-"""ClassificationPredictor: prediction with networks that give all answers at once: tags, a class or a position.
+"""ClassificationPredictor: prediction with networks that give all labels at once: tags, a class or a position.
 
-B sources of a batch, T answers of each (its positions, or one), W possible answers, S source positions, C candidates
+B sources of a batch, T labels of each (its positions, or one), W possible labels, S source positions, C candidates
 kept for inspection, L attention hops.
 """
 
@@ -24,20 +24,20 @@ from pellucid.decoding.inference import log_mean_exp
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import CANDIDATES, DecodedOutput, to_array
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import ChunkLimits, SourceBatch
+from pellucid.decoding.preprocessing import ChunkConfig, SourceBatch
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.errors import ConfigError, DataError, quote
 from pellucid.model.labeling_networks import LabelingNetwork
 
 
-class BatchAnswers(NamedTuple):
-    """Distributions over the answers of one batch, averaged over the networks."""
+class BatchLabels(NamedTuple):
+    """Distributions over the labels of one batch, averaged over the networks."""
 
     values: Float[np.ndarray, "B T W"]
-    """Log-probability of each answer; −∞ for impossible answers and beyond a source's end."""
+    """Log-probability of each label; −∞ for impossible labels and beyond a source's end."""
     weights: Float[np.ndarray, "B T S"]
-    """Attention weights of each answer; a tag has weight 1 at its own position."""
+    """Attention weights of each label; a tag has weight 1 at its own position."""
     hop_weights: Float[np.ndarray, "B L S"] | None
     """Attention weights of each hop, if every network has several; else None."""
 
@@ -46,7 +46,7 @@ class BatchAnswers(NamedTuple):
 
         Args:
             row: Row of the source in the batch.
-            steps: Number of its answers.
+            steps: Number of its labels.
             positions: Number of its positions.
         """
         hop_weights = None if self.hop_weights is None else self.hop_weights[row, :, :positions]
@@ -54,7 +54,7 @@ class BatchAnswers(NamedTuple):
 
 
 class AnswerAttention(NamedTuple):
-    """Attention weights of the answers of one source."""
+    """Attention weights of the labels of one source."""
 
     weights: Float[np.ndarray, "T S"]
     hop_weights: Float[np.ndarray, "L S"] | None
@@ -62,7 +62,7 @@ class AnswerAttention(NamedTuple):
 
 
 class TopAnswers(NamedTuple):
-    """The most probable ids for each answer of a source, the most probable first."""
+    """The most probable ids for each label of a source, the most probable first."""
 
     ids: Int[np.ndarray, "T C"]
     values: Float[np.ndarray, "T C"]
@@ -103,25 +103,25 @@ class ClassificationPredictor(Predictor):
             if error or not self.tokenizers.source.split(example.source):
                 raise DataError(f"pair {number}: {error or 'the source is empty'}")
         symbols = [self.tokenizers.target.split(example.target) for example in examples]
-        prepared = self._encode_chunk(chunk, ChunkLimits(1, 1, NO_CONSTRAINTS))
+        prepared = self._encode_chunk(chunk, ChunkConfig(1, 1, NO_CONSTRAINTS))
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
-                answers = self.answer_distributions(batch)
+                labels = self.label_distributions(batch)
                 rows = enumerate(zip(batch.rows.tolist(), batch.positions.tolist(), strict=True))
-                scores = [[self._score_answers(answers, index, symbols[row], size)] for index, (row, size) in rows]
+                scores = [[self._score_labels(labels, index, symbols[row], size)] for index, (row, size) in rows]
                 self._add_traces(prepared, batch, scores)
         scored = zip(self._all_traces(prepared), examples, symbols, strict=True)
         vocabulary = {*self.vocabularies.target.symbols, self.tokenizers.target.ignored_tag}
         return [scored_trace(trace, example.target, target, vocabulary) for (trace,), example, target in scored]
 
     def distributions(self, examples: Iterable[Example]) -> list[Float[np.ndarray, "T W"]]:
-        """Return the log-probability of each possible answer.
+        """Return the log-probability of each possible label.
 
         Args:
             examples: Examples; their targets are ignored. Any iterable is read at once.
 
         Returns:
-            One array per example, in order, with one row per answer and one column per target id; −∞ for special ids
+            One array per example, in order, with one row per label and one column per target id; −∞ for special ids
             and for positions that the source does not have. An empty source has no row.
 
         Raises:
@@ -133,20 +133,20 @@ class ClassificationPredictor(Predictor):
         inputs: list[Example] = convert_argument("examples", examples, Sequence[Example])
         size = len(self.vocabularies.target)
         rows = [np.zeros((0, size)) for _ in inputs]
-        prepared = self._encode_chunk(ExampleChunk(inputs), ChunkLimits(1, 1, NO_CONSTRAINTS))
+        prepared = self._encode_chunk(ExampleChunk(inputs), ChunkConfig(1, 1, NO_CONSTRAINTS))
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
-                answers = self.answer_distributions(batch)
-                check_finite_outputs(self._rank_answers(batch, answers, 1), self.name)
-                steps_of_sources = self._steps(batch, answers)
+                labels = self.label_distributions(batch)
+                check_finite_outputs(self._rank_labels(batch, labels, 1), self.name)
+                steps_of_sources = self._steps(batch, labels)
                 for index, (row, steps) in enumerate(zip(batch.rows.tolist(), steps_of_sources, strict=True)):
-                    values = answers.values[index, :steps]
+                    values = labels.values[index, :steps]
                     # A batch of a pointing task may have fewer columns than there are target ids.
                     rows[row] = np.full((steps, size), -np.inf)
                     rows[row][:, : values.shape[1]] = values
         return rows
 
-    def answer_distributions(self, batch: SourceBatch) -> BatchAnswers:
+    def label_distributions(self, batch: SourceBatch) -> BatchLabels:
         """Run all networks on a batch, and return the mean of their probabilities and attention weights.
 
         Args:
@@ -157,7 +157,7 @@ class ClassificationPredictor(Predictor):
         members = zip(self.networks, self.member_sources(batch.source), orders, strict=True)
         for network, source, order in members:
             model = cast(LabelingNetwork, network)
-            output = model.answer(model.encoder(source, batch.lengths))
+            output = model.forward_memory(model.encoder(source, batch.lengths))
             logits = output.logits if order is None else output.logits[:, :, order]
             logits[:, :, :NUM_SPECIAL] = -torch.inf
             log_probabilities.append(logits.log_softmax(dim=-1))
@@ -173,7 +173,7 @@ class ClassificationPredictor(Predictor):
             if all_hops and len(all_hops) == len(log_probabilities)
             else None
         )
-        return BatchAnswers(to_array(mean), attention, hops)
+        return BatchLabels(to_array(mean), attention, hops)
 
     def check_search(self, nbest: int, own_prefixes: bool) -> None:
         """Raise `ConfigError` for prefixes and several taggings, and as in `Predictor.check_search`.
@@ -189,26 +189,26 @@ class ClassificationPredictor(Predictor):
             raise self._single("one tagging; its traces hold the candidates of each tag")
 
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
-        """Return the most probable answers of each example."""
-        prepared = self._encode_chunk(chunk, ChunkLimits(nbest, nbest, NO_CONSTRAINTS))
+        """Return the most probable labels of each example."""
+        prepared = self._encode_chunk(chunk, ChunkConfig(nbest, nbest, NO_CONSTRAINTS))
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
-                answers = self.answer_distributions(batch)
-                self._add_traces(prepared, batch, self._rank_answers(batch, answers, nbest))
+                labels = self.label_distributions(batch)
+                self._add_traces(prepared, batch, self._rank_labels(batch, labels, nbest))
         return self._all_traces(prepared)
 
-    def _rank_answers(self, batch: SourceBatch, answers: BatchAnswers, nbest: int) -> list[list[Hypothesis]]:
+    def _rank_labels(self, batch: SourceBatch, labels: BatchLabels, nbest: int) -> list[list[Hypothesis]]:
         """Return the most probable tags of each source, or its `nbest` most probable classes or positions."""
-        top = torch.from_numpy(answers.values).topk(min(max(nbest, CANDIDATES), answers.values.shape[2] - NUM_SPECIAL))
-        ids, values, answered = to_array(top.indices), to_array(top.values), list[list[Hypothesis]]()
-        if nbest > 1 and answers.values.shape[1] > 1:
-            raise self._single("one output; its traces hold the candidates of each answer")
-        for index, steps in enumerate(self._steps(batch, answers)):
+        top = torch.from_numpy(labels.values).topk(min(max(nbest, CANDIDATES), labels.values.shape[2] - NUM_SPECIAL))
+        ids, values, ranked = to_array(top.indices), to_array(top.values), list[list[Hypothesis]]()
+        if nbest > 1 and labels.values.shape[1] > 1:
+            raise self._single("one output; its traces hold the candidates of each label")
+        for index, steps in enumerate(self._steps(batch, labels)):
             possible = int(np.isfinite(values[index, 0]).sum())  # a source may have fewer positions than others
             candidates = TopAnswers(ids[index, :steps, :possible], values[index, :steps, :possible])
-            attention = answers.attention_of(index, steps, int(batch.positions[index]))
-            answered.append([_ranked_hypothesis(candidates, rank, attention) for rank in range(min(nbest, possible))])
-        return answered
+            attention = labels.attention_of(index, steps, int(batch.positions[index]))
+            ranked.append([_ranked_hypothesis(candidates, rank, attention) for rank in range(min(nbest, possible))])
+        return ranked
 
     def _single(self, output: str) -> ConfigError:
         """Return the error for an n-best list of a task with one output per source."""
@@ -216,23 +216,23 @@ class ClassificationPredictor(Predictor):
 
     @property
     def _per_position(self) -> bool:
-        """True if each source position has its own answer."""
+        """True if each source position has its own label."""
         return get_task_settings(self.config.task).per_position
 
-    def _steps(self, batch: SourceBatch, answers: BatchAnswers) -> list[int]:
-        """Return the number of answers of each source of a batch."""
+    def _steps(self, batch: SourceBatch, labels: BatchLabels) -> list[int]:
+        """Return the number of labels of each source of a batch."""
         positions: list[int] = batch.positions.tolist()
-        return positions if self._per_position else [answers.values.shape[1]] * len(positions)
+        return positions if self._per_position else [labels.values.shape[1]] * len(positions)
 
-    def _score_answers(self, answers: BatchAnswers, index: int, symbols: Sequence[str], positions: int) -> Hypothesis:
-        """Return the hypothesis of given answers, with their log-probabilities."""
+    def _score_labels(self, labels: BatchLabels, index: int, symbols: Sequence[str], positions: int) -> Hypothesis:
+        """Return the hypothesis of given labels, with their log-probabilities."""
         steps, ignored = len(symbols), self.tokenizers.target.ignored_tag
-        ids, values = np.array(self.vocabularies.target.encode(symbols)), answers.values[index, : len(symbols)]
+        ids, values = np.array(self.vocabularies.target.encode(symbols)), labels.values[index, : len(symbols)]
         log_probabilities = values[np.arange(steps), ids]
         if ignored:
             log_probabilities = np.where([symbol == ignored for symbol in symbols], np.float32(0), log_probabilities)
         top = torch.from_numpy(values).topk(min(CANDIDATES, int(np.isfinite(values[0]).sum())))
-        attention = answers.attention_of(index, steps, positions)
+        attention = labels.attention_of(index, steps, positions)
         return hypothesis_of(
             DecodedOutput(
                 ids,
@@ -246,7 +246,7 @@ class ClassificationPredictor(Predictor):
 
 
 def _ranked_hypothesis(candidates: TopAnswers, rank: int, attention: AnswerAttention) -> Hypothesis:
-    """Return the answers of one rank, with the most probable candidates of each step."""
+    """Return the labels of one rank, with the most probable candidates of each step."""
     top = candidates.ids[:, :CANDIDATES], candidates.values[:, :CANDIDATES]
     return hypothesis_of(
         DecodedOutput(
@@ -259,6 +259,6 @@ def _ranked_hypothesis(candidates: TopAnswers, rank: int, attention: AnswerAtten
     )
 
 
-def _identity_weights(answers: int, rows: int) -> Float[np.ndarray, "B T T"]:
+def _identity_weights(labels: int, rows: int) -> Float[np.ndarray, "B T T"]:
     """Return one identity matrix, shared by all rows: each tag attends to its own position."""
-    return np.broadcast_to(identity_attention(answers, answers, 0), (rows, answers, answers))
+    return np.broadcast_to(identity_attention(labels, labels, 0), (rows, labels, labels))

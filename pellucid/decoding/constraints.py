@@ -74,7 +74,7 @@ def load_lexicon(path: str | Path, config: DataConfig) -> Lexicon:
     targets: dict[str, dict[str, None]] = {}
     for example in result.examples:
         targets.setdefault(source.normalize(example.source), {})[example.target] = None
-    return Lexicon({source: tuple(texts) for source, texts in targets.items()}, tuple(result.bad))
+    return Lexicon({source: tuple(texts) for source, texts in targets.items()}, tuple(result.bad_lines))
 
 
 NO_SYMBOLS = np.zeros(0, np.int64)

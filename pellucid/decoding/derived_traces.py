@@ -9,7 +9,7 @@ from pellucid.data.extended_vocabulary import extended_ids
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.constraints import Lexicon
-from pellucid.decoding.preprocessing import ChunkLimits, TokenizedSource
+from pellucid.decoding.preprocessing import ChunkConfig, TokenizedSource
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import END, Trace
 
@@ -42,7 +42,7 @@ def lexicon_traces(
     lexicon: Lexicon | None,
     tokenizers: Tokenizers,
     vocabulary: Vocabulary,
-    limits: ChunkLimits,
+    config: ChunkConfig,
 ) -> dict[int, list[Trace]]:
     """Return the lexicon entries of sources as traces.
 
@@ -51,26 +51,26 @@ def lexicon_traces(
         lexicon: Lexicon; None for no entries.
         tokenizers: Tokenizers of the model.
         vocabulary: Target vocabulary.
-        limits: Maximum number of entries per source, and the constraints.
+        config: Maximum number of entries per source, and the constraints.
 
     Returns:
         The entries that satisfy the constraints, in the order of the lexicon, by the row of their source. Empty sources
         and sources without such an entry are left out.
     """
-    answers: dict[int, list[Trace]] = {}
+    entries: dict[int, list[Trace]] = {}
     for row, source in enumerate(sources if lexicon else ()):
         texts = lexicon.targets.get(tokenizers.source.normalize(source.text), ()) if lexicon and source.source else ()
         targets = [(text, tokenizers.target.split(text)) for text in texts]
         allowed = [
             pair
             for pair in targets
-            if limits.constraints.allows(row, extended_ids(pair[1], vocabulary, (source.source, source.features)))
+            if config.constraints.allows(row, extended_ids(pair[1], vocabulary, (source.source, source.num_features)))
         ]
         if allowed:
-            answers[row] = [
-                lexicon_trace(source, *pair, rank) for rank, pair in enumerate(allowed[: limits.max_lexicon_entries], 1)
+            entries[row] = [
+                lexicon_trace(source, *pair, rank) for rank, pair in enumerate(allowed[: config.max_lexicon_entries], 1)
             ]
-    return answers
+    return entries
 
 
 def lexicon_trace(source: TokenizedSource, text: str, symbols: Sequence[str], rank: int) -> Trace:
@@ -86,7 +86,7 @@ def lexicon_trace(source: TokenizedSource, text: str, symbols: Sequence[str], ra
     return Trace(
         text=source.text,
         source=source.source,
-        features=source.features,
+        features=source.num_features,
         unknown=source.unknown,
         target=target,
         output=text,
@@ -97,7 +97,7 @@ def lexicon_trace(source: TokenizedSource, text: str, symbols: Sequence[str], ra
         top_log_probabilities=np.zeros((len(target), 1), np.float32),
         origin="lexicon",
         rank=rank,
-        added=source.added,
+        added=source.summed_features,
     )
 
 

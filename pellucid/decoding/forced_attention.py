@@ -22,21 +22,21 @@ class ForcedAttentionInference(NamedTuple):
     """Inference with given attention weights at some steps, equal for all hypotheses and ensemble members."""
 
     inference: Inference
-    rows: dict[int, Float[Tensor, " S"]]
+    weights: dict[int, Float[Tensor, " S"]]
     """Attention weights of each forced step, by its index from 0; they sum to one."""
     length: int = 0
     """Number of steps taken."""
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
-        """Run one step with the attention weights that `rows` has for it, else with `override`.
+        """Run one step with the attention weights that `weights` has for it, else with `override`.
 
         Args:
             symbols: Previous symbol of each hypothesis.
             override: Attention weights at a step without given ones; None for the model's own.
         """
-        row = self.rows.get(self.length)
-        output = self.inference.step(symbols, override if row is None else row.repeat(len(symbols), 1))
-        return output._replace(after=ForcedAttentionInference(output.after, self.rows, self.length + 1))
+        forced = self.weights.get(self.length)
+        output = self.inference.step(symbols, override if forced is None else forced.repeat(len(symbols), 1))
+        return output._replace(after=ForcedAttentionInference(output.after, self.weights, self.length + 1))
 
     def take(
         self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None
@@ -50,17 +50,17 @@ class ForcedAttentionInference(NamedTuple):
         return self._replace(inference=self.inference.take(hypotheses, sources))
 
 
-def force_attention(inference: Inference, rows: dict[int, Float[Tensor, " S"]]) -> Inference:
+def force_attention(inference: Inference, weights: dict[int, Float[Tensor, " S"]]) -> Inference:
     """Wrap an `Inference` so that it uses forced attention weights; without any, return it unchanged.
 
     Args:
         inference: Hypotheses before the first step.
-        rows: Attention weights of each forced step, as `attention_rows` returns them.
+        weights: Attention weights of each forced step, as `forced_weights` returns them.
     """
-    return ForcedAttentionInference(inference, rows) if rows else inference
+    return ForcedAttentionInference(inference, weights) if weights else inference
 
 
-def attention_rows(
+def forced_weights(
     options: DecodingOptions, batch: SourceBatch, networks: tuple[Network, ...], max_steps: int
 ) -> dict[int, Float[Tensor, " S"]]:
     """Return the forced attention weights of each step, set to zero at masked positions and scaled to sum to one.
@@ -123,7 +123,7 @@ def check_attention_options(options: DecodingOptions, networks: tuple[Network, .
         if not any(weight > 0 for position, weight in enumerate(forced.weights) if position not in masked):
             where = " outside masked positions" if masked else ""
             raise InputError(
-                f"forced_attention: step {forced.step} has no weight above 0{where}: expected one at least"
+                f"forced_attention: step {forced.step} has no weight above 0{where}: expected at least one"
             )
 
 
@@ -133,7 +133,7 @@ def _check_masked(masked: tuple[int, ...], number: int, length: int) -> None:
         if not 0 <= position < length:
             raise InputError(f"masked: there is no position {quote(position)}: source {number} has 0 to {length - 1}")
     if len(set(masked)) == length:
-        raise InputError(f"masked: all {length} positions of source {number} are masked; leave one at least")
+        raise InputError(f"masked: all {length} positions of source {number} are masked; leave at least one")
 
 
 def _check_forced_attention(forced: ForcedAttention, number: int, length: int) -> None:

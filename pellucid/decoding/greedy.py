@@ -12,7 +12,7 @@ from pellucid.data.vocabulary import BOS, EOS
 from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.outputs import (
-    SHRINK,
+    MIN_ACTIVE_FRACTION,
     LengthLimits,
     Recorder,
     StepRecord,
@@ -45,7 +45,7 @@ def greedy(
         limits: Minimum and maximum output length, in symbols without EOS.
 
     Returns:
-        One hypothesis per source, with EOS unless it was cut at the maximum length.
+        One hypothesis per source, with EOS unless it was truncated at the maximum length.
 
     Raises:
         ArgumentError: A length is not from 1 to S, or an id is negative.
@@ -83,7 +83,7 @@ def greedy_stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: Le
         limits: Minimum and maximum output length, in symbols without EOS.
 
     Returns:
-        One hypothesis per source, with EOS unless it was cut at the maximum length.
+        One hypothesis per source, with EOS unless it was truncated at the maximum length.
     """
     symbols = torch.full_like(lengths, BOS)
     rows, steps, recorder = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), Recorder(len(lengths))
@@ -101,7 +101,7 @@ def greedy_stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: Le
         active = active & ~ended
         if not active.any():
             break
-        if active.mean() < SHRINK:
+        if active.mean() < MIN_ACTIVE_FRACTION:
             active_rows = torch.from_numpy(active.nonzero()[0]).to(lengths.device)
             rows, ids, active = rows[active], ids[active], active[active]
             inference = inference.take(active_rows, active_rows)

@@ -26,7 +26,7 @@ AttentionWeight = Annotated[float, Meta(ge=0.0)]
 class ForcedAttention(CheckedFields):
     """Given attention weights of one step, which replace the model's.
 
-    Whether they fit a source is checked in decoding (`attention_rows`).
+    Whether they fit a source is checked in decoding (`forced_weights`).
 
     Raises:
         ArgumentError: A field has a wrong type, or a weight is negative or not finite.

@@ -24,7 +24,7 @@ CANDIDATES = 5
 """Number of candidates kept per step."""
 INITIAL_CAPACITY = 32
 """Steps for which there is room before the length of the outputs is known."""
-SHRINK = 0.75
+MIN_ACTIVE_FRACTION = 0.75
 """Finished sources are removed from the batch when the active ones are fewer than this fraction."""
 
 
@@ -79,7 +79,7 @@ class DecodedOutput(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        """True if the output ends with EOS; otherwise it is empty, has labels, or was cut at the maximum length."""
+        """True if the output ends with EOS; otherwise it is empty, truncated at the maximum length, or has labels."""
         return bool(len(self.ids)) and int(self.ids[-1]) == EOS
 
 

@@ -5,7 +5,7 @@ For a source x, the candidates y are the outputs of the network's search and of 
     s(y) = (1 − w) log p_network(y|x) + w log p_pair(x, y),
 
 where w is the weight of the pair n-gram model, chosen on the validation set at the end of the training. Outputs that
-were cut at the maximum length follow the finished ones.
+were truncated at the maximum length follow the finished ones.
 
 B sources, K candidates.
 """
@@ -49,10 +49,10 @@ class CandidateScores(NamedTuple):
     pair_ngram: Float[np.ndarray, " K"]
     """Joint log-probability of source and candidate by the pair n-gram model; finite (`finite_scores`)."""
     finished: Bool[np.ndarray, " K"]
-    """False for a candidate that was cut at the maximum length."""
+    """False for a candidate that was truncated at the maximum length."""
 
     def ranking(self, weight: float) -> Int[np.ndarray, " K"]:
-        """Return the numbers of the candidates, the best first; cut ones follow the finished ones, whatever the scores.
+        """Return the numbers of the candidates, the best first; truncated ones follow all finished ones.
 
         Args:
             weight: Weight of the pair n-gram model.
@@ -124,7 +124,7 @@ def missing_outputs(
 def rank_by_both(
     hypotheses: Sequence[Hypothesis], pair_ngram: Sequence[float], weight: float, nbest: int
 ) -> list[Hypothesis]:
-    """Return the best hypotheses of one source by both models, the best first; cut ones follow the finished ones.
+    """Return the best hypotheses of one source by both models, the best first; truncated ones follow the finished ones.
 
     Args:
         hypotheses: Candidates, with their log-probabilities as scores.

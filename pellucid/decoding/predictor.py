@@ -1,9 +1,9 @@
 """Predictor: texts or examples in, traces out, for every task.
 
-Three pairs of methods differ in their input only. `predict`, `nbest` and `sample` take texts, of which they make
-`Example`s, and then call `trace`, `hypotheses` and `samples`, which take `Example`s. `force` takes examples only and
-scores their targets. The command line reads examples: `pellucid predict`
-calls `trace`, `hypotheses` with --nbest or --top-mass, and `samples` with --sample; `pellucid score` calls `force`.
+Three pairs of methods differ in their input only. `predict`, `nbest` and `sample` take texts, make `Example`s of them,
+and call `predict_examples`, `nbest_examples` and `sample_examples`. `score_examples` takes examples only, and scores
+their targets. The command line reads examples: `pellucid predict` calls `predict_examples`, `nbest_examples` with
+--nbest or --top-mass, and `sample_examples` with --sample; `pellucid score` calls `score_examples`.
 
 Every method that decodes accepts any iterable. For a list it returns a list. For an iterator (a generator, `map`, an
 open file) it returns an iterator of the results in their order, with bounded read-ahead (`streaming`) and bounded
@@ -42,7 +42,7 @@ from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_membe
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import empty_output
 from pellucid.decoding.preprocessing import (
-    ChunkLimits,
+    ChunkConfig,
     SourceBatch,
     TokenizedSource,
     check_minimum,
@@ -76,20 +76,20 @@ class PreparedChunk(NamedTuple):
 
     first: int
     """Number of the first example among all given ones, from 0."""
-    limits: ChunkLimits
+    config: ChunkConfig
     tokenized: list[TokenizedSource]
     """Source of each example."""
     sources: Ragged
     """Source ids of each example, as the network reads them."""
     order: list[int]
-    """Rows of the examples to decode, shortest first: without empty sources, and those that the lexicon answers."""
+    """Rows of the examples to decode, shortest first: without empty sources, and those with an entry in the lexicon."""
     traces: dict[int, list[Trace]]
     """Traces by row: at first those of the lexicon, then also those of decoded batches."""
 
     @property
     def num_hypotheses(self) -> int:
         """Number of hypotheses to decode, over all sources."""
-        return len(self.order) * self.limits.hypotheses_per_source
+        return len(self.order) * self.config.hypotheses_per_source
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Predictor(ABC):
     members: EnsembleMembers = NO_MEMBERS
     """Members of an ensemble; empty for one network."""
 
-    decodes_stepwise: ClassVar[bool] = False
+    is_autoregressive: ClassVar[bool] = False
     """True for predictors of encoder-decoders."""
 
     def __post_init__(self) -> None:
@@ -138,11 +138,11 @@ class Predictor(ABC):
     def _check_networks(self) -> None:
         """Check that configuration, vocabularies and networks can be of one model, by the task and the sizes."""
         advice = "config, vocabularies and network must be those of one model"
-        if self.autoregressive != self.decodes_stepwise:
+        if self.autoregressive != self.is_autoregressive:
             task = quote(self.config.task)
             raise ArgumentError(f"config: a {type(self).__name__} cannot have the task {task}; {advice}")
         for network in self.networks:
-            if isinstance(network, EncoderDecoder) != self.decodes_stepwise:
+            if isinstance(network, EncoderDecoder) != self.is_autoregressive:
                 raise ArgumentError(
                     f"network: a {type(self).__name__} cannot use the class {type(network).__name__}; {advice}"
                 )
@@ -227,7 +227,7 @@ class Predictor(ABC):
 
     def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:
         """Sample outputs of each example; `ConfigError` for a predictor that cannot."""
-        raise self.unsupported_error("samples")
+        raise self.unsupported_error("sample_examples")
 
     def check_search(self, nbest: int, own_prefixes: bool) -> None:
         """Check the options of a search before the first source is read.
@@ -251,7 +251,7 @@ class Predictor(ABC):
             InputError: As in `check_search`; also if the task is not autoregressive (`ConfigError`).
         """
         if not self.autoregressive:
-            raise self.unsupported_error("samples")
+            raise self.unsupported_error("sample_examples")
         self.check_search(1, own_prefixes)
 
     def _check_scoring(self) -> None:
@@ -316,7 +316,7 @@ class Predictor(ABC):
     def predict(
         self, sources: Iterable[str], features: Features = None, prefixes: Prefixes = None
     ) -> list[Trace] | Iterator[Trace]:
-        """Return the best output of each source text; calls `trace`.
+        """Return the best output of each source text; calls `predict_examples`.
 
         Args:
             sources: Source texts: a list, or an iterator.
@@ -328,9 +328,9 @@ class Predictor(ABC):
             output.
 
         Raises:
-            InputError: As in `trace`; also if the numbers of sources and features differ (`DataError`).
+            InputError: As in `predict_examples`; also if the numbers of sources and features differ (`DataError`).
         """
-        return self.trace(make_examples(sources, features), prefixes)
+        return self.predict_examples(make_examples(sources, features), prefixes)
 
     @overload
     def nbest(
@@ -355,7 +355,7 @@ class Predictor(ABC):
     def nbest(
         self, sources: Iterable[str], count: int, features: Features = None, top_mass: float = 1.0
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Return the n-best list of each source text; calls `hypotheses`.
+        """Return the n-best list of each source text; calls `nbest_examples`.
 
         Args:
             sources: Source texts: a list, or an iterator.
@@ -369,9 +369,9 @@ class Predictor(ABC):
             source has one empty output.
 
         Raises:
-            InputError: As in `hypotheses`; also if the numbers of sources and features differ (`DataError`).
+            InputError: As in `nbest_examples`; also if the numbers of sources and features differ (`DataError`).
         """
-        return self.hypotheses(make_examples(sources, features), count, top_mass)
+        return self.nbest_examples(make_examples(sources, features), count, top_mass)
 
     @overload
     def sample(
@@ -396,7 +396,7 @@ class Predictor(ABC):
     def sample(
         self, sources: Iterable[str], sampling: SamplingConfig, features: Features = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Sample outputs of each source text, as `samples` does, with sources numbered from 0.
+        """Sample outputs of each source text, as `sample_examples` does, with sources numbered from 0.
 
         Args:
             sources: Source texts: a list, or an iterator.
@@ -407,12 +407,12 @@ class Predictor(ABC):
             One list of `sampling.samples` traces per source: a list, or an iterator for an iterator.
 
         Raises:
-            InputError: As in `samples`; also if the numbers of sources and features differ (`DataError`).
+            InputError: As in `sample_examples`; also if the numbers of sources and features differ (`DataError`).
         """
-        return self._samples("sample", make_examples(sources, features), sampling, 0, None)
+        return self._check_and_sample("sample", make_examples(sources, features), sampling, 0, None)
 
     @overload
-    def trace(self, examples: Iterator[Example], prefixes: Prefixes = None) -> Iterator[Trace]:
+    def predict_examples(self, examples: Iterator[Example], prefixes: Prefixes = None) -> Iterator[Trace]:
         """Decode a stream of examples.
 
         Returns:
@@ -420,14 +420,14 @@ class Predictor(ABC):
         """
 
     @overload
-    def trace(self, examples: Collection[Example], prefixes: Prefixes = None) -> list[Trace]:
+    def predict_examples(self, examples: Collection[Example], prefixes: Prefixes = None) -> list[Trace]:
         """Decode a list of examples.
 
         Returns:
             A list.
         """
 
-    def trace(self, examples: Iterable[Example], prefixes: Prefixes = None) -> list[Trace] | Iterator[Trace]:
+    def predict_examples(self, examples: Iterable[Example], prefixes: Prefixes = None) -> list[Trace] | Iterator[Trace]:
         """Return the best output of each example; targets are ignored. Sources of similar length share batches.
 
         `pellucid predict` calls this method, and so does `predict`, which takes texts.
@@ -457,7 +457,7 @@ class Predictor(ABC):
         )
 
     @overload
-    def hypotheses(
+    def nbest_examples(
         self, examples: Iterator[Example], count: int, top_mass: float = 1.0, prefixes: Prefixes = None
     ) -> Iterator[list[Trace]]:
         """Decode a stream of examples.
@@ -467,7 +467,7 @@ class Predictor(ABC):
         """
 
     @overload
-    def hypotheses(
+    def nbest_examples(
         self, examples: Collection[Example], count: int, top_mass: float = 1.0, prefixes: Prefixes = None
     ) -> list[list[Trace]]:
         """Decode a list of examples.
@@ -476,7 +476,7 @@ class Predictor(ABC):
             A list.
         """
 
-    def hypotheses(
+    def nbest_examples(
         self, examples: Iterable[Example], count: int, top_mass: float = 1.0, prefixes: Prefixes = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
         """Return the n-best list of each example; `Trace.probability` is normalized over the list before it is cut.
@@ -495,8 +495,8 @@ class Predictor(ABC):
             source has one empty output.
 
         Raises:
-            InputError: As in `trace`; also if `count` or `top_mass` is out of range (`ArgumentError`), or `count` is
-                above 1 for a model with one output per source, such as a tagger (`ConfigError`).
+            InputError: As in `predict_examples`; also if `count` or `top_mass` is out of range (`ArgumentError`), or
+                `count` is above 1 for a model with one output per source, such as a tagger (`ConfigError`).
         """
         nbest: int = convert_argument("count", count, Width)
         mass: float = convert_argument("top_mass", top_mass, Probability)
@@ -513,7 +513,7 @@ class Predictor(ABC):
         return self._check_and_decode(decode_chunk, examples, prefixes, nbest)
 
     @overload
-    def samples(
+    def sample_examples(
         self, examples: Iterator[Example], sampling: SamplingConfig, first: int = 0, prefixes: Prefixes = None
     ) -> Iterator[list[Trace]]:
         """Sample from a stream of examples.
@@ -523,7 +523,7 @@ class Predictor(ABC):
         """
 
     @overload
-    def samples(
+    def sample_examples(
         self, examples: Collection[Example], sampling: SamplingConfig, first: int = 0, prefixes: Prefixes = None
     ) -> list[list[Trace]]:
         """Sample from a list of examples.
@@ -532,7 +532,7 @@ class Predictor(ABC):
             A list.
         """
 
-    def samples(
+    def sample_examples(
         self, examples: Iterable[Example], sampling: SamplingConfig, first: int = 0, prefixes: Prefixes = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
         """Sample outputs of each example from the distribution of an autoregressive model.
@@ -551,12 +551,12 @@ class Predictor(ABC):
             iterator.
 
         Raises:
-            InputError: As in `trace`; also if the task is not autoregressive or the options request a search tree
-                (`ConfigError`).
+            InputError: As in `predict_examples`; also if the task is not autoregressive or the options request a search
+                tree (`ConfigError`).
         """
-        return self._samples("samples", examples, sampling, first, prefixes)
+        return self._check_and_sample("sample_examples", examples, sampling, first, prefixes)
 
-    def _samples(
+    def _check_and_sample(
         self, method: str, examples: Iterable[Example], sampling: SamplingConfig, first: int, prefixes: Prefixes
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
         """Sample outputs of each example; errors name the method."""
@@ -570,7 +570,7 @@ class Predictor(ABC):
         )
 
     @overload
-    def force(self, examples: Iterator[Example]) -> Iterator[Trace]:
+    def score_examples(self, examples: Iterator[Example]) -> Iterator[Trace]:
         """Score a stream of examples.
 
         Returns:
@@ -578,14 +578,14 @@ class Predictor(ABC):
         """
 
     @overload
-    def force(self, examples: Collection[Example]) -> list[Trace]:
+    def score_examples(self, examples: Collection[Example]) -> list[Trace]:
         """Score a list of examples.
 
         Returns:
             A list.
         """
 
-    def force(self, examples: Iterable[Example]) -> list[Trace] | Iterator[Trace]:
+    def score_examples(self, examples: Iterable[Example]) -> list[Trace] | Iterator[Trace]:
         """Score the targets of examples (forced decoding): return a `Trace` of each target as if it had been decoded.
 
         `Trace.unknown_target` lists the positions of target symbols that the model cannot write. In a sequence such a
@@ -601,7 +601,7 @@ class Predictor(ABC):
         Raises:
             DataError: A source is empty or too long, has features and the model reads none; or a target is too long, or
                 does not fit its source (tags, positions).
-            InputError: As in `trace` otherwise; also if the options request a search tree (`ConfigError`).
+            InputError: As in `predict_examples` otherwise; also if the options request a search tree (`ConfigError`).
         """
         self._check_scoring()
         return self._check_and_decode(self._score_chunk, examples)
@@ -620,7 +620,7 @@ class Predictor(ABC):
             outputs = max(outputs, self.config.search.beam_size)
         return decode_chunks(decode_chunk, converted, convert_argument("prefixes", prefixes, Prefixes), outputs, first)
 
-    def _encode_chunk(self, chunk: ExampleChunk, limits: ChunkLimits) -> PreparedChunk:
+    def _encode_chunk(self, chunk: ExampleChunk, config: ChunkConfig) -> PreparedChunk:
         """Tokenize and encode a chunk, and look its sources up in the lexicon.
 
         `_batches` yields its batches, which are decoded within `_inference_context`; `_add_traces` and `_all_traces`
@@ -634,11 +634,11 @@ class Predictor(ABC):
             chunk.examples, tokenized_sources, self.vocabularies, self.tokenizers, self.config
         )
         traces = lexicon_traces(
-            tokenized_sources, self.options.lexicon, self.tokenizers, self.vocabularies.target, limits
+            tokenized_sources, self.options.lexicon, self.tokenizers, self.vocabularies.target, config
         )
         by_length = np.argsort(sources.lengths, kind="stable").tolist()
         order = [row for row in by_length if tokenized_sources[row].source and row not in traces]
-        return PreparedChunk(chunk.first, limits, tokenized_sources, sources, order, traces)
+        return PreparedChunk(chunk.first, config, tokenized_sources, sources, order, traces)
 
     @contextmanager
     def _inference_context(self, num_hypotheses: int) -> Iterator[None]:
@@ -658,7 +658,7 @@ class Predictor(ABC):
 
     def _batches(self, prepared: PreparedChunk) -> Iterator[SourceBatch]:
         """Yield the sources to decode in batches, with the length limits of their outputs."""
-        chunk_limits, device = prepared.limits, self._device
+        chunk_limits, device = prepared.config, self._device
         batches = split_into_batches(
             prepared.order, prepared.sources.lengths, chunk_limits, self.config.search.batch_size
         )
@@ -676,7 +676,7 @@ class Predictor(ABC):
     def _add_traces(self, prepared: PreparedChunk, batch: SourceBatch, hypotheses: Sequence[list[Hypothesis]]) -> None:
         """Add the traces of the outputs of a batch, the best first, after checking that their numbers are finite."""
         for row, outputs in zip(batch.rows.tolist(), check_finite_outputs(hypotheses, self.name), strict=True):
-            prefix_length = prepared.limits.constraints.prefix_length(row)
+            prefix_length = prepared.config.constraints.prefix_length(row)
             prepared.traces[row] = [
                 self._build_trace(prepared.tokenized[row], hypothesis, rank, prefix_length)
                 for rank, hypothesis in enumerate(outputs, 1)
@@ -684,7 +684,7 @@ class Predictor(ABC):
 
     def _all_traces(self, prepared: PreparedChunk) -> list[list[Trace]]:
         """Return the traces of each example; those of an empty source are one empty output."""
-        traces, constraints = prepared.traces, prepared.limits.constraints
+        traces, constraints = prepared.traces, prepared.config.constraints
         return [
             traces[row] if row in traces else [self._build_trace(tokenized, None, 1, constraints.prefix_length(row))]
             for row, tokenized in enumerate(prepared.tokenized)
@@ -714,7 +714,7 @@ class Predictor(ABC):
         """Return the name of each target id."""
         return np.array([*SPECIAL_NAMES, *self.vocabularies.target.symbols], dtype=object)
 
-    def _named(self, ids: Int[np.ndarray, "*shape"], source: TokenizedSource) -> np.ndarray:
+    def _symbol_names(self, ids: Int[np.ndarray, "*shape"], source: TokenizedSource) -> np.ndarray:
         """Return the names of ids in an output of this source."""
         names = self._names
         if self.config.decoder.pointer_generator:
@@ -728,24 +728,24 @@ class Predictor(ABC):
     ) -> Trace:
         """Return the trace of an output, whose first symbols are a prefix; `hypothesis` is None for an empty source."""
         output = hypothesis.decoded if hypothesis is not None else empty_output()
-        symbols = tuple(self._named(output.ids, source).tolist())
+        symbols = tuple(self._symbol_names(output.ids, source).tolist())
         pair_ngram_score = None if hypothesis is None else hypothesis.pair_ngram_score
         is_log_probability = hypothesis is None or (self._ranks_by_log_probability and pair_ngram_score is None)
         lattice = None
         if hypothesis is not None and hypothesis.tree is not None:
-            names = self._named(hypothesis.tree.ids, source)
+            names = self._symbol_names(hypothesis.tree.ids, source)
             lattice = hypothesis.tree.named(names, hypothesis.leaf)
         return Trace(
             text=source.text,
             source=source.source,
-            features=source.features,
+            features=source.num_features,
             unknown=source.unknown,
             target=symbols,
             output=self.tokenizers.target.join(symbols[:-1] if output.is_finished else symbols),
             finished=output.is_finished or not self.autoregressive or not source.source,
             log_probabilities=output.log_probabilities,
             attention=output.weights,
-            top_symbols=tuple(map(tuple, self._named(output.top_ids, source).tolist())),
+            top_symbols=tuple(map(tuple, self._symbol_names(output.top_ids, source).tolist())),
             top_log_probabilities=output.top_log_probabilities,
             rank=rank,
             search_score=None if is_log_probability or hypothesis is None else hypothesis.score,
@@ -756,7 +756,7 @@ class Predictor(ABC):
             ),
             lattice=lattice,
             heads=output.heads,
-            added=source.added,
+            added=source.summed_features,
             task=self.config.task,
             hop_weights=output.hop_weights,
         )

@@ -20,12 +20,13 @@ from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config, DataConfig, SearchConfig
-from pellucid.data.encoding import Ragged, encode_sources, to_ragged
+from pellucid.config.validation import output_length_range
+from pellucid.data.encoding import Ragged, encode_sources
 from pellucid.data.examples import Example
-from pellucid.data.extended_vocabulary import encode_sequence_examples, extend_sources, input_symbols
+from pellucid.data.extended_vocabulary import extend_sources, input_symbols
 from pellucid.data.lines import strip_newline
 from pellucid.data.tokenizers import Tokenizers
-from pellucid.data.vocabulary import EOS, UNK, Vocabularies, Vocabulary
+from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.streaming import pair_up
@@ -62,11 +63,11 @@ class TokenizedSource(NamedTuple):
     """Source text as given."""
     source: tuple[str, ...]
     """Symbols: features, then the source; empty for an empty source, even one with features."""
-    features: int
+    num_features: int
     """Number of features at the beginning of `source`."""
     unknown: tuple[int, ...] = ()
     """Positions in `source` whose symbol is not in the vocabulary."""
-    added: tuple[str, ...] = ()
+    summed_features: tuple[str, ...] = ()
     """Features whose embeddings are added to every symbol; they have no positions."""
 
 
@@ -96,27 +97,6 @@ class SourceBatch(NamedTuple):
         return SourceBatch(
             self.rows[rows], self.source[index], self.lengths[index], limits, self.positions[index], self.first
         )
-
-
-def encode_targets(
-    examples: Sequence[Example],
-    symbols: Sequence[Sequence[str]],
-    vocabularies: Vocabularies,
-    tokenizers: Tokenizers,
-    config: Config,
-) -> Ragged:
-    """Return target ids with EOS. A symbol outside the vocabulary is V + the source position that it copies, else UNK.
-
-    Args:
-        examples: Examples, which a model that copies reads.
-        symbols: Target symbols of each example, which a model that does not copy reads.
-        vocabularies: Vocabularies of the model.
-        tokenizers: Tokenizers of the model.
-        config: Configuration of the model.
-    """
-    if config.decoder.pointer_generator:
-        return encode_sequence_examples(examples, tokenizers, vocabularies, config).target
-    return to_ragged([[*vocabularies.target.encode(target), EOS] for target in symbols])
 
 
 def encode_source_ids(
@@ -192,7 +172,7 @@ MAX_BATCH_POSITIONS = 2**17
 """Source positions of these hypotheses, padding included: each step keeps a weight for each of them."""
 
 
-class ChunkLimits(NamedTuple):
+class ChunkConfig(NamedTuple):
     """Numbers and constraints of outputs that determine the batches of a chunk and its lexicon entries."""
 
     hypotheses_per_source: int
@@ -215,21 +195,21 @@ class ChunkLimits(NamedTuple):
 
 
 def split_into_batches(
-    rows: Sequence[int], lengths: Int[np.ndarray, " N"], limits: ChunkLimits, size: int
+    rows: Sequence[int], lengths: Int[np.ndarray, " N"], config: ChunkConfig, size: int
 ) -> Iterator[Sequence[int]]:
-    """Yield the rows of each batch, in order: at most `limits.batch_size(size)`, and fewer for long sources.
+    """Yield the rows of each batch, in order: at most `config.batch_size(size)`, and fewer for long sources.
 
     Args:
         rows: Rows of the sources to decode, shortest first.
         lengths: Length of every source, by its row.
-        limits: Number of hypotheses per source.
+        config: Number of hypotheses per source.
         size: Maximum number of sources in a batch.
     """
-    start, max_sources = 0, limits.batch_size(size)
+    start, max_sources = 0, config.batch_size(size)
     while start < len(rows):
         batch = rows[start : start + max_sources]
         # The last source is the longest. The sources of a smaller batch are shorter, so its padded size still fits.
-        positions = limits.hypotheses_per_source * int(lengths[batch[-1]])
+        positions = config.hypotheses_per_source * int(lengths[batch[-1]])
         batch = batch[: max(1, MAX_BATCH_POSITIONS // positions)]
         yield batch
         start += len(batch)
@@ -284,14 +264,20 @@ def mark_unknown_symbols(
 
 
 def remove_feature_positions(tokenized: TokenizedSource) -> TokenizedSource:
-    """Return a source whose features are in `added`, without positions; `unknown` lists no features.
+    """Return a source whose features are in `summed_features`, without positions; `unknown` lists no features.
 
     Args:
         tokenized: Source that begins with its features.
     """
-    unknown = tuple(position - tokenized.features for position in tokenized.unknown if position >= tokenized.features)
+    unknown = tuple(
+        position - tokenized.num_features for position in tokenized.unknown if position >= tokenized.num_features
+    )
     return TokenizedSource(
-        tokenized.text, tokenized.source[tokenized.features :], 0, unknown, tokenized.source[: tokenized.features]
+        tokenized.text,
+        tokenized.source[tokenized.num_features :],
+        0,
+        unknown,
+        tokenized.source[: tokenized.num_features],
     )
 
 
@@ -347,14 +333,9 @@ def output_length_limits(
     Raises:
         ConstraintError: The prefix and the required symbols of a source are more than `max_length` symbols.
     """
-    symbols = np.array([len(source.source) - source.features for source in sources])
-    maximum, minimum = np.full(len(sources), max_length), np.full(len(sources), search.min_length)
-    if search.max_length_ratio:
-        allowed = np.floor(np.round(search.max_length_ratio * symbols, 9)).astype(np.int64) + search.max_length_offset
-        maximum = np.minimum(maximum, np.maximum(allowed, 1))
-    if search.min_length_ratio:
-        required = np.ceil(np.round(search.min_length_ratio * symbols, 9)).astype(np.int64) + search.min_length_offset
-        minimum = np.maximum(minimum, required)
+    ranges = [output_length_range(search, len(source.source) - source.num_features) for source in sources]
+    minimum, maximum = np.array(ranges, np.int64).reshape(-1, 2).T
+    maximum = np.minimum(maximum, max_length)
     needed = np.zeros(len(sources), np.int64)
     if constraints.any:
         needed = np.array([constraints.min_length(row) for row in range(len(sources))])
@@ -412,7 +393,7 @@ def check_minimum(
         ConstraintError: A source has a minimum length above 0, and no symbol that the model can copy.
     """
     for source, minimum, number in zip(sources, limits.minimum.tolist(), numbers.tolist(), strict=True):
-        copyable = copies and any(symbol not in vocabulary.ids for symbol in source.source[source.features :])
+        copyable = copies and any(symbol not in vocabulary.ids for symbol in source.source[source.num_features :])
         if minimum > 0 and not copyable:
             raise ConstraintError(forbids_all_message(vocabulary, f"the output of source {number + 1} has", minimum))
 

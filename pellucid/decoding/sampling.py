@@ -20,7 +20,7 @@ from pellucid.decoding.constraints import DecodePosition
 from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.inference import Inference, StepOutput
 from pellucid.decoding.outputs import (
-    SHRINK,
+    MIN_ACTIVE_FRACTION,
     Recorder,
     StepRecord,
     TopSymbols,
@@ -75,7 +75,7 @@ def sample(
         sampling: Number of samples, temperature, filters and seed.
 
     Returns:
-        The samples of each source, in the order of drawing; those cut at the maximum length have no EOS.
+        The samples of each source, in the order of drawing; those truncated at the maximum length have no EOS.
     """
     total, samples = len(lengths) * sampling.samples, sampling.samples
     copies = torch.arange(len(lengths), device=lengths.device).repeat_interleave(samples)
@@ -101,7 +101,7 @@ def sample(
         if not active.any():
             break
         inference, active_sources = output.after, active.any(axis=1)
-        if active_sources.mean() < SHRINK:
+        if active_sources.mean() < MIN_ACTIVE_FRACTION:
             inference = _select_active(inference, active_sources, samples, lengths.device)
             sources, ids, met, active = (
                 sources[active_sources],

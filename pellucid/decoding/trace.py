@@ -102,7 +102,7 @@ class Trace:
     output: str
     """Output text, without `END`."""
     finished: bool
-    """False if the output was cut at the maximum length before `END`; always True for other tasks and empty sources."""
+    """False if the output was truncated at the maximum length, before `END`; True for labels and empty sources."""
     log_probabilities: Float[np.ndarray, " T"]
     """Log-probability of each output symbol given the source and, in autoregressive tasks, the symbols before it."""
     attention: Float[np.ndarray, "T S"]

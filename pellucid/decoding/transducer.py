@@ -12,11 +12,12 @@ from torch import Tensor
 from pellucid.argument_checks import convert_argument
 from pellucid.data.encoding import to_ragged
 from pellucid.data.examples import Example
+from pellucid.data.extended_vocabulary import encode_sequence_examples
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding.beam_search import BeamConfig, beam, beam_stepwise
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.derived_traces import sampled_traces, scored_trace
-from pellucid.decoding.forced_attention import attention_rows, check_attention_options, force_attention
+from pellucid.decoding.forced_attention import check_attention_options, force_attention, forced_weights
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
@@ -26,11 +27,10 @@ from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constra
 from pellucid.decoding.pair_ngram_member import PairNgramMember, TargetIds, missing_outputs, output_ids, rank_by_both
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import (
-    ChunkLimits,
+    ChunkConfig,
     SourceBatch,
     check_room,
     copyable_sources,
-    encode_targets,
     forbids_all_message,
 )
 from pellucid.decoding.sampling import SamplingConfig, sample
@@ -52,7 +52,7 @@ class Transducer(Predictor):
     """Pair n-gram model whose outputs and scores take part in searches, by the ids of the first network; None for none.
     Scores of given targets and samples are those of the network alone."""
 
-    decodes_stepwise: ClassVar[bool] = True
+    is_autoregressive: ClassVar[bool] = True
     combines_networks: ClassVar[bool] = False
     """True for ensembles."""
 
@@ -116,9 +116,9 @@ class Transducer(Predictor):
 
         Raises:
             InputError: Forced attention weights or masked positions do not fit a source or the model
-                (`attention_rows`).
+                (`forced_weights`).
         """
-        return attention_rows(self.options, batch, self.networks, self._max_steps)
+        return forced_weights(self.options, batch, self.networks, self._max_steps)
 
     def _initialize(self, batch: SourceBatch) -> Inference:
         """Return the model before its first step, without forced attention."""
@@ -189,7 +189,7 @@ class Transducer(Predictor):
             examples: Examples; their targets are ignored.
 
         Raises:
-            InputError: As in `trace`.
+            InputError: As in `predict_examples`.
         """
         beam_size = self.config.search.beam_size
         return list(self._check_and_decode(lambda chunk: self._search(chunk, beam_size, sys.maxsize), examples))
@@ -201,7 +201,7 @@ class Transducer(Predictor):
         fits_kernel = fits_search_kernel(search_properties(search, self.options, constraints, self.is_ensemble))
         score = hypothesis_scorer(search)
         num_kept = beam_size if self._ranks_by_both else min(nbest, beam_size)
-        prepared = self._encode_chunk(chunk, ChunkLimits(beam_size, nbest, constraints))
+        prepared = self._encode_chunk(chunk, ChunkConfig(beam_size, nbest, constraints))
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 batch_constraints = constraints.take(batch.rows)
@@ -275,7 +275,7 @@ class Transducer(Predictor):
     def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:
         """Sample outputs of each example."""
         constraints = self._constraints(chunk)
-        prepared = self._encode_chunk(chunk, ChunkLimits(sampling.samples, sys.maxsize, constraints))
+        prepared = self._encode_chunk(chunk, ChunkConfig(sampling.samples, sys.maxsize, constraints))
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 config = BeamConfig(batch.limits, 1, constraints=constraints.take(batch.rows))
@@ -299,9 +299,9 @@ class Transducer(Predictor):
                     f"target {number} has {len(target_symbols)} symbols; at most {max_length} can be scored"
                 )
         vocabularies, copying = self.vocabularies, self.config.decoder.pointer_generator
-        targets = encode_targets(examples, symbols, vocabularies, self.tokenizers, self.config)
+        targets = encode_sequence_examples(examples, self.tokenizers, vocabularies, self.config).target
         scorer = replace(self, options=self.options.attention_options)
-        prepared = scorer._encode_chunk(chunk, ChunkLimits(1, 1, NO_CONSTRAINTS))
+        prepared = scorer._encode_chunk(chunk, ChunkConfig(1, 1, NO_CONSTRAINTS))
         with scorer._inference_context(prepared.num_hypotheses):
             for batch in scorer._batches(prepared):
                 target, steps = targets.pad(batch.rows)

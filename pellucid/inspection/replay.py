@@ -322,7 +322,7 @@ def replay_steps(
     """
     symbols, state = torch.full_like(target[:, 0], BOS), inference.state
     for index, targets in enumerate(target.unbind(dim=1)):
-        row = None if forced is None else forced.rows.get(index)
+        row = None if forced is None else forced.weights.get(index)
         override = None if row is None else row.repeat(len(symbols), 1)
         step = inference.decoder.step(symbols, state, inference.cache, override)
         yield ReplayStep(symbols, state, step)

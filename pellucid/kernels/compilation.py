@@ -108,13 +108,13 @@ def _candidate_folders() -> list[Path]:
     return [Path(configured)] if configured else default_folders
 
 
-def is_filled() -> bool:
+def is_cache_complete() -> bool:
     """Return whether all kernels of these sources are compiled on this machine; False without a folder."""
     folder = cache_folder()
     return folder is not None and (folder / COMPLETE).exists()
 
 
-def mark_filled() -> None:
+def mark_cache_complete() -> None:
     """Write the digests of all compiled kernels to the file `complete`.
 
     If it cannot be written, the kernels count as missing.
@@ -138,13 +138,13 @@ def compile_lock() -> Iterator[None]:
         yield
 
 
-def is_damaged() -> bool:
+def is_cache_damaged() -> bool:
     """Return whether a file of the folder is missing, unreadable or differs from the digest in `complete`.
 
     False if the folder is missing or not filled. Files that Numba adds later are not checked.
     """
     folder = cache_folder()
-    if folder is None or not is_filled():
+    if folder is None or not is_cache_complete():
         return False
     try:
         recorded = (folder / COMPLETE).read_text("utf-8").splitlines()

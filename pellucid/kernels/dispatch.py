@@ -26,19 +26,19 @@ from pellucid.kernels.backend import (
     Properties,
     SupportedValues,
 )
-from pellucid.kernels.compilation import is_filled
+from pellucid.kernels.compilation import is_cache_complete
 from pellucid.kernels.kernel_loader import are_kernels_loaded, load_kernels, load_triton_kernel
 from pellucid.kernels.types import CELL_LAYOUTS, SCORES
 
-WORTH_LOADING = 500
+MIN_HYPOTHESES_TO_LOAD = 500
 """Number of hypotheses from which kernels save more time in a search than loading them takes, approximately."""
 MAX_TRITON_POSITIONS = 8192
 """Largest number of source positions of the kernel for GPUs: one program holds them all."""
 
 
-PROCESSOR: SupportedValues = {"device": {"cpu"}, "dtype": {"float32"}, "gradients": ANYTHING}
-TRAINED: SupportedValues = {**PROCESSOR, "gradients": {True}}
-ANSWERED: SupportedValues = {**PROCESSOR, "gradients": {False}}
+CPU: SupportedValues = {"device": {"cpu"}, "dtype": {"float32"}, "gradients": ANYTHING}
+CPU_TRAINING: SupportedValues = {**CPU, "gradients": {True}}
+CPU_INFERENCE: SupportedValues = {**CPU, "gradients": {False}}
 
 # A matrix of recurrent weights may replace the cell's own; a mask of states would differ in every row.
 RECURRENT_MASK: SupportedValues = {"recurrent_mask.weight": ANYTHING, "recurrent_mask.state": {False}}
@@ -80,7 +80,7 @@ DECODER: SupportedValues = {
     **RECURRENT_MASK,
 }
 STEP: SupportedValues = {
-    **ANSWERED,
+    **CPU_INFERENCE,
     **DECODER,
     "training": {False},
     # The kernels could: PyTorch computes it, so that the outputs of such networks do not change in the last bits.
@@ -113,7 +113,7 @@ SEARCH: SupportedValues = {
 }
 ALL_STEPS: SupportedValues = {**STEP, **SEARCH, "decoder.pointer_generator": {False}}
 UNROLL: SupportedValues = {
-    **PROCESSOR,
+    **CPU,
     **DECODER,
     "training": ANYTHING,
 }
@@ -121,15 +121,15 @@ UNROLL: SupportedValues = {
 NUMBA = Backend(
     "Numba",
     {
-        "recurrence": {**PROCESSOR, **RECURRENT_MASK, "cell.kind": {"recurrent"}, "cell.type": CELL_LAYOUTS},
-        "keys": TRAINED,
+        "recurrence": {**CPU, **RECURRENT_MASK, "cell.kind": {"recurrent"}, "cell.type": CELL_LAYOUTS},
+        "keys": CPU_TRAINING,
         "unroll": UNROLL,
         "step": STEP,
         "greedy": ALL_STEPS,
         "beam": ALL_STEPS,
-        "ranking": {**PROCESSOR, "masks.blocked": {False}, "masks.is_early": ANYTHING},
-        "cross_entropy": PROCESSOR,
-        "adam": PROCESSOR,
+        "ranking": {**CPU, "masks.blocked": {False}, "masks.is_early": ANYTHING},
+        "cross_entropy": CPU,
+        "adam": CPU,
     },
     load_kernels,
 )
@@ -222,17 +222,19 @@ def disable_kernels_unless_worth_loading(hypotheses: int, device: str) -> Iterat
     """Disable kernels within the block if a search on the CPU is faster without loading them.
 
     They stay enabled if this process has loaded them, on a GPU, or if they are compiled on this machine and there are
-    at least `WORTH_LOADING` hypotheses, which justify the second that loading takes. No search waits for a compiler.
+    at least `MIN_HYPOTHESES_TO_LOAD` hypotheses: loading takes a second. No search waits for a compiler.
 
     Args:
         hypotheses: Number of hypotheses of the search, over the sources of a chunk.
         device: Type of the device, "cpu" or "cuda".
     """
     loaded = device != "cpu" or are_kernels_loaded()
-    with nullcontext() if loaded or (hypotheses >= WORTH_LOADING and is_filled()) else disable_kernels():
+    with (
+        nullcontext() if loaded or (hypotheses >= MIN_HYPOTHESES_TO_LOAD and is_cache_complete()) else disable_kernels()
+    ):
         yield
 
 
 def will_compile() -> bool:
     """Return whether the next training on a CPU has to compile the kernels first: none are loaded or on the disk."""
-    return not are_kernels_disabled() and not are_kernels_loaded() and not is_filled()
+    return not are_kernels_disabled() and not are_kernels_loaded() and not is_cache_complete()

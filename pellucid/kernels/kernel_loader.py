@@ -8,7 +8,14 @@ from contextlib import nullcontext
 from functools import cache
 
 from pellucid.errors import abbreviate_reason
-from pellucid.kernels.compilation import cache_folder, clear_cache, compile_lock, is_damaged, is_filled, mark_filled
+from pellucid.kernels.compilation import (
+    cache_folder,
+    clear_cache,
+    compile_lock,
+    is_cache_complete,
+    is_cache_damaged,
+    mark_cache_complete,
+)
 
 
 @cache
@@ -50,8 +57,8 @@ def _try_to_load(load: Callable[[], None], consequence: str) -> bool:
 
 def _load_or_compile() -> None:
     """Load the kernels from the disk; if missing or damaged, compile them first, while other processes wait."""
-    with nullcontext() if is_filled() else compile_lock():
-        filled, damaged = is_filled(), is_damaged()
+    with nullcontext() if is_cache_complete() else compile_lock():
+        filled, damaged = is_cache_complete(), is_cache_damaged()
         if filled and not damaged:
             try:
                 _call_all_kernels()
@@ -68,7 +75,7 @@ def _load_or_compile() -> None:
         _call_all_kernels()
         if filled:
             warnings.warn("the compiled kernels on the disk were damaged; they are compiled again", stacklevel=4)
-        mark_filled()
+        mark_cache_complete()
 
 
 PROGRAM = """

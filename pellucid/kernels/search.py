@@ -316,7 +316,7 @@ def greedy_search_slice(
 ) -> KernelSearchOutput:
     """Take all steps of greedy search for one slice of the sources, in the calling thread.
 
-    An output ends with EOS, or is cut after `limits.max_length` symbols; EOS may follow these as one more step.
+    An output ends with EOS, or is truncated after `limits.max_length` symbols; EOS may follow these as one more step.
 
     Args:
         parameters: Parameters of the cells.

@@ -480,7 +480,7 @@ class NumbaDecoder(NamedTuple):
         """
         return NumbaDecoder(self.decoder.index_select(_array(rows)))
 
-    def running_sources(self) -> Int[Tensor, " b"]:
+    def active_sources(self) -> Int[Tensor, " b"]:
         """Return the indices of the running sources, among those with which the decoder was prepared."""
         return torch.from_numpy(self.decoder.attention.rows)
 

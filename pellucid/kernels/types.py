@@ -204,7 +204,7 @@ class KernelSearchOutput(NamedTuple):
     """The C most probable symbols of each step, in descending order."""
     top_log_probabilities: Float[np.ndarray, "N T C"]
     steps: Int[np.ndarray, " N"]
-    """Number of steps of each output: its symbols, and EOS unless it was cut at the maximum length."""
+    """Number of steps of each output: its symbols, and EOS unless it was truncated at the maximum length."""
 
 
 class KernelStepOutput(NamedTuple):

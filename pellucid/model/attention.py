@@ -121,7 +121,7 @@ class Attention(nn.Module, ABC):
         raise NotImplementedError(type(self).__name__)
 
     def build_cache(self, memory: Memory) -> AttentionCache:
-        """Return the memory with its keys, as `forward` reads them at every step.
+        """Return the memory and its keys, which `forward` reads at every step.
 
         Args:
             memory: Encoder output.
@@ -659,7 +659,7 @@ def hard_stop(is_open: Bool[Tensor, "R S"], previous_weights: Float[Tensor, "R S
     return torch.where(is_open, cumulative - at_previous, 0.0)
 
 
-Build = Callable[[AttentionConfig, int, int], Attention]
+AttentionBuilder = Callable[[AttentionConfig, int, int], Attention]
 
 
 def _build_additive(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
@@ -669,7 +669,7 @@ def _build_additive(config: AttentionConfig, query_size: int, memory_size: int) 
     return AdditiveAttention(query_size, memory_size, config.size)
 
 
-ATTENTIONS: Mapping[str, Build] = {
+ATTENTIONS: Mapping[str, AttentionBuilder] = {
     "additive": _build_additive,
     "location": lambda config, query, memory: LocationSensitiveAttention(
         query, memory, config.size, config.filters, config.filter_radius

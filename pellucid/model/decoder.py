@@ -37,7 +37,7 @@ from pellucid.model.memory import (
 )
 from pellucid.model.output_layers import (
     OutputLayer,
-    OutputLayerInputs,
+    ReadoutKind,
     TiedOutputLayer,
     output_layer_input_size,
     select_inputs,
@@ -81,7 +81,7 @@ class UnstackedState(NamedTuple):
 
 
 class DecoderStep(NamedTuple):
-    """Results of one step: the state after it, the attention, and the vector that the output layer reads."""
+    """Result of `Decoder.forward_step`: the state, the attention, and the vector that the output layer reads."""
 
     state: UnstackedState
     attention: AttentionOutput
@@ -118,7 +118,7 @@ class Decoder(nn.Module, ABC):
         attention: AttentionConfig,
         sizes: DecoderDims,
         feed_size: int,
-        output_layer_inputs: OutputLayerInputs,
+        output_layer_inputs: ReadoutKind,
     ) -> None:
         """Build all parts.
 
@@ -175,7 +175,7 @@ class Decoder(nn.Module, ABC):
         """
 
     def build_cache(self, memory: Memory) -> AttentionCache:
-        """Return the memory with everything that all steps share: keys of attention, and ids that can be copied.
+        """Return what all steps share: the memory, the keys of attention, and the ids that can be copied.
 
         In training mode it also draws the dropout masks.
 
@@ -185,7 +185,7 @@ class Decoder(nn.Module, ABC):
         cache = self.attention.build_cache(memory)
         if self.copying is not None:
             cache = cache._replace(copy_ids=self.copying.copy_ids(memory))
-        return cache._replace(dropout_masks=self._draw(memory)) if self.training else cache
+        return cache._replace(dropout_masks=self._draw_masks(memory)) if self.training else cache
 
     def request(self, computation: Computation, cache: AttentionCache) -> ComputationRequest:
         """Return the request for a computation over a memory; every setting, layer and optional field is a property.
@@ -438,7 +438,7 @@ class Decoder(nn.Module, ABC):
         """
         return self.cells[0].project(self.embed(symbols, masks).to_dense())
 
-    def _draw(self, memory: Memory) -> DropoutMasks:
+    def _draw_masks(self, memory: Memory) -> DropoutMasks:
         """Return dropout masks for the sequences of a batch."""
         config, rows = self.config, len(memory.lengths)
         cells = draw_recurrent_masks([cell.hidden_weight for cell in self.cells], rows, config)
@@ -492,7 +492,7 @@ class AttendThenStep(Decoder):
         super().__init__(config, attention, sizes, sizes.memory, config.output)
 
     def build_cache(self, memory: Memory) -> AttentionCache:
-        """Return the memory as `Decoder.build_cache` does; outside training also for a kernel, if one supports it.
+        """Return the cache of `Decoder.build_cache`; outside training with the arrays of a kernel, if one supports it.
 
         Args:
             memory: Encoder output.

@@ -1,6 +1,6 @@
 """Networks without autoregressive decoding: a tag for each position, one class, one position.
 
-No answer depends on another, so there is no search. B batch, S source positions, T answers of each source, D
+No label depends on another, so there is no search. B batch, S source positions, T labels of each source, D
 memory, H hidden units, V vocabulary, R attention hops.
 """
 
@@ -22,21 +22,21 @@ from pellucid.model.output_layers import TokenClassificationHead
 
 
 class LabelingNetwork(Network):
-    """Base of networks that give all answers at once: no answer depends on another, nor on the targets."""
+    """Base of networks that give all labels at once: no label depends on another, nor on the targets."""
 
     def forward(self, batch: Batch) -> NetworkOutput:
-        """Return the logits of all answers.
+        """Return the logits of all labels.
 
         Args:
             batch: Sources; targets are not read. Without rows, the output has none.
         """
         if not len(batch.source):
             return self._empty_output(batch)
-        return self.answer(self.encoder(batch.source, batch.source_lengths))
+        return self.forward_memory(self.encoder(batch.source, batch.source_lengths))
 
     @abstractmethod
-    def answer(self, memory: Memory) -> NetworkOutput:
-        """Return the logits of all answers over the target vocabulary, and their attention weights if there are any.
+    def forward_memory(self, memory: Memory) -> NetworkOutput:
+        """Return the logits of all labels over the target vocabulary, and their attention weights if there are any.
 
         Args:
             memory: Encoder output.
@@ -65,8 +65,8 @@ class Tagger(LabelingNetwork):
         """Return V, the number of tags, special symbols included."""
         return self.head.projection.out_features
 
-    def answer(self, memory: Memory) -> NetworkOutput:
-        """Return one answer for each position, without attention weights.
+    def forward_memory(self, memory: Memory) -> NetworkOutput:
+        """Return one label for each position, without attention weights.
 
         Args:
             memory: Encoder output.
@@ -99,8 +99,8 @@ class Classifier(LabelingNetwork):
         """Return V, the number of classes, special symbols included."""
         return self.decoder.table.weight.shape[0]
 
-    def answer(self, memory: Memory) -> NetworkOutput:
-        """Return one answer with the weights of the last hop; `hop_weights` holds those of all hops.
+    def forward_memory(self, memory: Memory) -> NetworkOutput:
+        """Return one label with the weights of the last hop; `hop_weights` holds those of all hops.
 
         Args:
             memory: Encoder output.
@@ -138,7 +138,7 @@ class Pointer(LabelingNetwork):
         """Return V, the number of special symbols and positions."""
         return NUM_SPECIAL + self.positions
 
-    def answer(self, memory: Memory) -> NetworkOutput:
+    def forward_memory(self, memory: Memory) -> NetworkOutput:
         """Return log α as logits of the positions, −∞ for the special symbols and beyond a row's length.
 
         A weight that rounds to zero is replaced by the least positive number.

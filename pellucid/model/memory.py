@@ -79,7 +79,7 @@ class DecoderKernel(Protocol):
             rows: Indices among the active sources.
         """
 
-    def running_sources(self) -> Int[Tensor, " b"]:
+    def active_sources(self) -> Int[Tensor, " b"]:
         """Return the indices of the active sources, among those with which the decoder was prepared."""
 
     def step(
@@ -140,7 +140,7 @@ class AttentionCache(NamedTuple):
         """
         if self.kernel is None:
             return self
-        selected = self._replace(kernel=None, copy_ids=None).index_select(self.kernel.running_sources())
+        selected = self._replace(kernel=None, copy_ids=None).index_select(self.kernel.active_sources())
         return selected._replace(copy_ids=self.copy_ids)
 
 
@@ -157,7 +157,7 @@ class AttentionOutput(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Results of one decoder step for all hypotheses: what `Decoder.step` returns."""
+    """Result of `Decoder.step`: the logits, the state and the attention of all hypotheses."""
 
     logits: Float[Tensor, "R V"]
     """Logits of the next symbols; with a pointer-generator, log-probabilities of V + S symbols."""
@@ -167,7 +167,7 @@ class Step(NamedTuple):
 
 
 class NetworkOutput(NamedTuple):
-    """Results of a network for a batch: of all decoder steps over known symbols, or of all answers of a classifier."""
+    """Results of a network for a batch: of all decoder steps over known symbols, or of all labels of a classifier."""
 
     logits: Float[Tensor, "B T V"]
     """Logits of each target position; with a pointer-generator, log-probabilities of V + S symbols."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pellucid.kernels.types import OutputLayerParameters
 
-OutputLayerInputs = Literal["state", "context", "state-and-context"]
+ReadoutKind = Literal["state", "context", "state-and-context"]
 
 
 class OutputLayer(nn.Module):
@@ -23,7 +23,7 @@ class OutputLayer(nn.Module):
 
     kind: ClassVar[str] = "linear"
 
-    def __init__(self, inputs: OutputLayerInputs, hidden_size: int, memory_size: int, vocabulary_size: int) -> None:
+    def __init__(self, inputs: ReadoutKind, hidden_size: int, memory_size: int, vocabulary_size: int) -> None:
         """Build W and b.
 
         Args:
@@ -33,7 +33,7 @@ class OutputLayer(nn.Module):
             vocabulary_size: V.
         """
         super().__init__()
-        self.inputs: OutputLayerInputs = inputs
+        self.inputs: ReadoutKind = inputs
         self.hidden_size = hidden_size
         self.projection = nn.Linear(output_layer_input_size(inputs, hidden_size, memory_size), vocabulary_size)
 
@@ -66,7 +66,7 @@ class TiedOutputLayer(nn.Module):
 
     kind: ClassVar[str] = "tied"
 
-    def __init__(self, inputs: OutputLayerInputs, sizes: tuple[int, int], vectors: Float[Tensor, "V E"]) -> None:
+    def __init__(self, inputs: ReadoutKind, sizes: tuple[int, int], vectors: Float[Tensor, "V E"]) -> None:
         """Build A and b.
 
         Args:
@@ -75,7 +75,7 @@ class TiedOutputLayer(nn.Module):
             vectors: Y, of which only the shape is read.
         """
         super().__init__()
-        self.inputs: OutputLayerInputs = inputs
+        self.inputs: ReadoutKind = inputs
         self.hidden_size = sizes[0]
         vocabulary_size, embedding_size = vectors.shape
         input_size = output_layer_input_size(inputs, *sizes)
@@ -128,7 +128,7 @@ class TokenClassificationHead(nn.Module):
         return logits
 
 
-def output_layer_input_size(inputs: OutputLayerInputs, hidden_size: int, memory_size: int) -> int:
+def output_layer_input_size(inputs: ReadoutKind, hidden_size: int, memory_size: int) -> int:
     """Return the number of inputs of an output layer: H, D, or H + D.
 
     Args:
@@ -139,9 +139,7 @@ def output_layer_input_size(inputs: OutputLayerInputs, hidden_size: int, memory_
     return {"state": hidden_size, "context": memory_size, "state-and-context": hidden_size + memory_size}[inputs]
 
 
-def select_inputs(
-    inputs: OutputLayerInputs, hidden: Float[Tensor, "*shape H"], context: Float[Tensor, "*shape D"]
-) -> Tensor:
+def select_inputs(inputs: ReadoutKind, hidden: Float[Tensor, "*shape H"], context: Float[Tensor, "*shape D"]) -> Tensor:
     """Return the state, the context, or both concatenated.
 
     Args:
@@ -159,7 +157,7 @@ def select_inputs(
 
 
 def _split_weight(
-    weight: Float[Tensor, "V N"], bias: Float[Tensor, " V"], inputs: OutputLayerInputs, hidden_size: int
+    weight: Float[Tensor, "V N"], bias: Float[Tensor, " V"], inputs: ReadoutKind, hidden_size: int
 ) -> OutputLayerParameters:
     """Return the weights of the state and of the context; a part that the layer does not read has no rows."""
     empty, state_size = weight.new_zeros(0, 0), hidden_size if inputs != "context" else 0

@@ -102,7 +102,7 @@ def predict_labels(predictor: Predictor, examples: Sequence[Example]) -> LabelPr
         The predictions with traces, scored outputs and label metrics.
     """
     use_threads(predictor.config.threads)
-    traces = predictor.trace(examples)
+    traces = predictor.predict_examples(examples)
     scored = score_traces(traces, [(example.target,) for example in examples], predictor.tokenizers)
     return LabelPredictions(examples, traces, scored, score_labels(scored, traces))
 

@@ -79,7 +79,7 @@ class References(NamedTuple):
 
     examples: list[Example]
     targets: list[tuple[str, ...]]
-    """Correct outputs of each example; one at least."""
+    """Correct outputs of each example, at least one."""
 
 
 def read_references(path: Path, config: Config, groups_references: bool) -> References:
@@ -120,7 +120,7 @@ def score_predictor(
         The outputs with their references for the page, and the scores.
     """
     use_threads(predictor.config.threads)
-    hypotheses = predictor.with_beam(BEAM_SIZE).hypotheses(references.examples, num_candidates)
+    hypotheses = predictor.with_beam(BEAM_SIZE).nbest_examples(references.examples, num_candidates)
     best_traces = [traces[0] for traces in hypotheses]
     scored = score_traces(best_traces, references.targets, predictor.tokenizers)
     evaluation = evaluate_examples(scored)

@@ -304,7 +304,9 @@ class ProgressReporter:
                 self._report_reading(event)
             case DataAugmented():
                 noun = "copied targets" if event.kind == "copy" else "pairs with random stems"
-                self._print_line(f"augmentation: {event.made:,} {noun} in addition to {event.examples:,} examples")
+                self._print_line(
+                    f"augmentation: {event.num_synthetic:,} {noun} in addition to {event.examples:,} examples"
+                )
             case SizeMeasured():
                 self._print_line(f"size {event.size}: about {event.epochs:,.1f} epochs in {event.time_limit}")
             case ModelBuilt():
@@ -327,13 +329,13 @@ class ProgressReporter:
 
     def _report_reading(self, event: FileRead) -> None:
         """Print the number of examples and the bad lines."""
-        blank = f", {event.blank:,} blank lines skipped" if event.blank else ""
-        bad = f", {len(event.bad):,} bad lines skipped" if event.bad else ""
+        blank = f", {event.num_blank_lines:,} blank lines skipped" if event.num_blank_lines else ""
+        bad = f", {len(event.bad_lines):,} bad lines skipped" if event.bad_lines else ""
         self._print_line(f"{event.path}: {event.examples:,} examples{blank}{bad}")
-        for line in event.bad[:MAX_LISTED_LINES]:
+        for line in event.bad_lines[:MAX_LISTED_LINES]:
             self._print_line(f"  {line}")
-        if len(event.bad) > MAX_LISTED_LINES:
-            self._print_line(f"  … and {len(event.bad) - MAX_LISTED_LINES:,} more")
+        if len(event.bad_lines) > MAX_LISTED_LINES:
+            self._print_line(f"  … and {len(event.bad_lines) - MAX_LISTED_LINES:,} more")
         if event.note:
             self._print_line(f"  note: {event.note}")
 
@@ -349,7 +351,7 @@ class ProgressReporter:
         )
         for coverage in event.coverage:
             self._print_line(
-                f"{coverage.path}: pretrained vectors for {coverage.found:,} of {coverage.symbols:,} "
+                f"{coverage.path}: pretrained vectors for {coverage.num_found:,} of {coverage.symbols:,} "
                 f"{coverage.side} symbols"
             )
         for sentence in event.warnings:

@@ -35,12 +35,12 @@ class _CharacterSet(NamedTuple):
     """Characters of the picture, Unicode or ASCII."""
 
     shades: str
-    least: tuple[float, ...]
+    thresholds: tuple[float, ...]
     """Lower bound of the weight for each shade except the first, which is blank."""
     arrow: str
     down: str
     bar: str
-    cut: str
+    ellipsis: str
     symbol: Callable[[str], str]
     text: Callable[[str], str]
 
@@ -131,7 +131,7 @@ def shade_legend(color: bool = False, ascii_only: bool = False) -> str:
     characters = _ASCII if ascii_only else _UNICODE
     if color:
         return f"weight 0 {''.join(_weight_cell(step / 20, 1, characters, color) for step in range(21))} 1"
-    steps = zip(characters.shades[1:], characters.least, strict=True)
+    steps = zip(characters.shades[1:], characters.thresholds, strict=True)
     return f"weight {'  '.join(f'{shade} {minimum:.2f}' for shade, minimum in steps)} and more"
 
 
@@ -167,7 +167,9 @@ def _trace_notes(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
 
 def _matrix_lines(trace: Trace, characters: _CharacterSet, width: int, color: bool) -> Iterator[str]:
     """Yield the lines of the matrix by panels; without attention weights, target symbols and probabilities only."""
-    labels = [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in trace.target]
+    labels = [
+        truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.ellipsis) for symbol in trace.target
+    ]
     heading = f"output {characters.down}"
     margin = max(cell_len(label) for label in [heading, *labels])
     probabilities = [format_probability(float(value)) for value in trace.log_probabilities]
@@ -192,7 +194,7 @@ def _matrix_lines(trace: Trace, characters: _CharacterSet, width: int, color: bo
 def _tag_lines(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
     """Yield one line for each tag: symbol, tag, probability."""
     symbols, tags = (
-        [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in side]
+        [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.ellipsis) for symbol in side]
         for side in (trace.source[trace.features :], trace.target)
     )
     source_head, tag_head = f"source {characters.down}", f"tag {characters.down}"
@@ -205,7 +207,9 @@ def _tag_lines(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
 
 def _source_columns(trace: Trace, characters: _CharacterSet, max_width: int) -> list[_SourceColumn]:
     """Return the source positions as columns. Characters are drawn without gaps if they would not fit otherwise."""
-    labels = [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in trace.source]
+    labels = [
+        truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.ellipsis) for symbol in trace.source
+    ]
     sizes = [max(1, cell_len(label)) for label in labels]
     dense = all(len(grapheme_clusters(label)) <= 1 for label in labels)
     gap = 0 if dense and sum(sizes) + len(sizes) + 1 > max_width else 1
@@ -265,7 +269,7 @@ def _weight_cell(weight: float, width: int, characters: _CharacterSet, color: bo
     """Return a weight as a shaded cell of the width of its column."""
     if not color:
         # As float32, 0.02 is slightly smaller than 0.02.
-        return characters.shades[bisect.bisect_right(characters.least, round(weight, 6))] * width
+        return characters.shades[bisect.bisect_right(characters.thresholds, round(weight, 6))] * width
     share = min(max(weight, 0.0), 1.0)
     red, green, blue = (round(low + (high - low) * share) for low, high in zip(_DARK, _BRIGHT, strict=True))
     return f"\x1b[48;2;{red};{green};{blue}m{' ' * width}\x1b[0m"

@@ -36,7 +36,7 @@ def append_log(folder: Path, *records: dict[str, Any]) -> None:
 def cut_log(folder: Path, progress: Progress) -> None:
     """Remove the log lines of later updates and validations than those of a checkpoint, and damaged lines.
 
-    A log without such lines is not rewritten; a missing log is passed over.
+    A log without such lines is not rewritten; a missing log is skipped.
 
     Args:
         folder: Run folder.
@@ -92,7 +92,7 @@ def log_damage(folder: str | Path) -> list[str]:
     """
     folder = Path(folder)
     count = sum(record is None for record in _log_lines(folder))
-    return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} passed over"] if count else []
+    return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} skipped"] if count else []
 
 
 def best_validation(log: Sequence[dict[str, Any]], progress: Progress) -> dict[str, Any] | None:

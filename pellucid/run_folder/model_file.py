@@ -98,7 +98,7 @@ def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
 
 
 def check_formats(model: Path, checkpoint: Path) -> None:
-    """Check the format versions of a run's files; a missing file is passed over.
+    """Check the format versions of a run's files; a missing file is skipped.
 
     Args:
         model: Model file.

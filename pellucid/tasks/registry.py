@@ -19,7 +19,9 @@ from pellucid.model.network import Network, build_parts, seeded
 from pellucid.tasks import classify, point, tag, transduce
 from pellucid.tasks.task import Task
 
-BUILT_IN: dict[str, Task] = {task.settings.name: task for task in (transduce.TASK, tag.TASK, classify.TASK, point.TASK)}
+BUILT_IN_TASKS: dict[str, Task] = {
+    task.settings.name: task for task in (transduce.TASK, tag.TASK, classify.TASK, point.TASK)
+}
 
 
 def register_task(task: Task) -> None:
@@ -77,8 +79,8 @@ def get_task(name: str) -> Task:
     Raises:
         ConfigError: There is no such task, its entry point does not provide it, or it is not an instance of `Task`.
     """
-    if name in BUILT_IN:
-        return BUILT_IN[name]
+    if name in BUILT_IN_TASKS:
+        return BUILT_IN_TASKS[name]
     task = task_settings.get_registered_task(name)
     if not isinstance(task, Task):
         raise ConfigError(f"the task {quote(name)} is not an instance of pellucid.Task")

@@ -18,9 +18,9 @@ class FileRead(NamedTuple):
     path: Path
     examples: int
     """Number of examples."""
-    bad: Sequence[BadLine]
+    bad_lines: Sequence[BadLine]
     """Lines that are no examples and were skipped."""
-    blank: int
+    num_blank_lines: int
     """Number of blank lines, which are skipped."""
     note: str
     """Remark about the file for the user, such as examples shared with the training file; empty if there is none."""
@@ -38,7 +38,7 @@ class DataAugmented(NamedTuple):
     kind: Literal["copy", "hallucinate"]
     examples: int
     """Number of pairs in the file."""
-    made: int
+    num_synthetic: int
     """Number of synthetic pairs."""
 
 
@@ -49,7 +49,7 @@ class EmbeddingCoverage(NamedTuple):
     """File of pretrained embeddings."""
     side: str
     """"source" or "target"."""
-    found: int
+    num_found: int
     """Number of vocabulary symbols with a pretrained vector."""
     symbols: int
     """Number of vocabulary symbols, without PAD, BOS, EOS and UNK."""

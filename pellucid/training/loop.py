@@ -57,7 +57,7 @@ class TrainingState:
     predictor: Predictor
     """Network with its configuration and vocabularies; `greedy_predictor` decodes the validation set."""
     optimizer: Adam
-    training_examples: EncodedExamples
+    encoded_training_examples: EncodedExamples
     """Training examples in ids."""
     validation_examples: Sequence[Example]
     """Validation examples as texts."""
@@ -91,7 +91,7 @@ class TrainingState:
     @property
     def epochs(self) -> float:
         """Maximum number of epochs, which may be a fraction: from the settings, or else from `derived_epochs`."""
-        return self.config.training.epochs or derived_epochs(self.training_examples.source.num_sequences)
+        return self.config.training.epochs or derived_epochs(self.encoded_training_examples.source.num_sequences)
 
     def plan_batches(self, epoch: int) -> list[np.ndarray]:
         """Return the indices of the training examples of each batch of an epoch.
@@ -102,8 +102,8 @@ class TrainingState:
             epoch: Index of the epoch, from 0.
         """
         config = self.config.training
-        size = config.batch_size or derived_batch_size(self.training_examples.source.num_sequences)
-        return bucket_by_length(self.training_examples, size, config.batch_type, self.config.seed, epoch)
+        size = config.batch_size or derived_batch_size(self.encoded_training_examples.source.num_sequences)
+        return bucket_by_length(self.encoded_training_examples, size, config.batch_type, self.config.seed, epoch)
 
     def load_batch(self, rows: np.ndarray) -> Batch:
         """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare_batch`).
@@ -111,7 +111,7 @@ class TrainingState:
         Args:
             rows: Indices of the training examples.
         """
-        return self.gradient_computer.prepare_batch(collate(self.training_examples, rows))
+        return self.gradient_computer.prepare_batch(collate(self.encoded_training_examples, rows))
 
     def batch_loader(self, plan: list[np.ndarray]) -> Generator[LoadedBatch]:
         """Return a generator of all batches from the current position, without end: the rest of this epoch, then all
@@ -169,24 +169,24 @@ def fit(state: TrainingState) -> Generator[Event]:
             finite.
     """
     plan = state.plan_batches(state.progress.epoch)
-    batches = len(plan)
+    num_batches = len(plan)
     seconds_left = state.time_limit - state.progress.other_seconds - state.progress.seconds
     yield TrainingStarted(
         state.progress,
         state.epochs,
-        math.ceil(state.epochs * batches),
+        math.ceil(state.epochs * num_batches),
         None if math.isinf(seconds_left) else max(0.0, seconds_left),
     )
     with closing(state.batch_loader(plan)) as loader:
         while not state.progress.finished:
-            num_due = validations_due(state, state.progress, batches)
+            num_due = validations_due(state, state.progress, num_batches)
             if state.progress.validations < num_due:
-                yield _validate(state, num_due, batches)
+                yield _validate(state, num_due, num_batches)
                 continue
-            if state.progress.batch == batches:
+            if state.progress.batch == num_batches:
                 state.progress = msgspec.structs.replace(state.progress, epoch=state.progress.epoch + 1, batch=0)
             start_time, loaded = time.perf_counter(), next(loader)
-            batches = loaded.num_batches
+            num_batches = loaded.num_batches
             yield _do_update(state, loaded, start_time)
     yield TrainingStopped(state.progress)
 
@@ -205,9 +205,9 @@ def validation_rank(metrics: dict[str, float], metric: Metric) -> tuple[float, f
     return sign * metrics[metric], -metrics["symbol_error_rate"], -metrics["loss"]
 
 
-def _epochs_done(progress: Progress, batches: int) -> float:
+def _epochs_done(progress: Progress, num_batches: int) -> float:
     """Return the number of passes over the training data so far."""
-    return progress.epoch + progress.batch / batches
+    return progress.epoch + progress.batch / num_batches
 
 
 def time_passed(state: TrainingState, progress: Progress) -> float:
@@ -228,15 +228,15 @@ def time_passed(state: TrainingState, progress: Progress) -> float:
     return (progress.seconds + progress.other_seconds) / (limit - min(reserve, MAX_RESERVE * limit))
 
 
-def is_out_of_epochs(state: TrainingState, progress: Progress, batches: int) -> bool:
+def is_out_of_epochs(state: TrainingState, progress: Progress, num_batches: int) -> bool:
     """Return whether the maximum number of epochs is reached; never before the first update.
 
     Args:
         state: Training state, for its maximum number of epochs.
         progress: Progress of the training, which may differ from that of the state.
-        batches: Number of batches in the current epoch.
+        num_batches: Number of batches in the current epoch.
     """
-    return progress.update > 0 and _epochs_done(progress, batches) >= state.epochs - 1e-9
+    return progress.update > 0 and _epochs_done(progress, num_batches) >= state.epochs - 1e-9
 
 
 def is_out_of_time(state: TrainingState, progress: Progress) -> bool:
@@ -249,16 +249,16 @@ def is_out_of_time(state: TrainingState, progress: Progress) -> bool:
     return progress.update > 0 and time_passed(state, progress) >= 1
 
 
-def validations_due(state: TrainingState, progress: Progress, batches: int) -> int:
+def validations_due(state: TrainingState, progress: Progress, num_batches: int) -> int:
     """Return the number of validations due so far, those done included. At the end of the training one more is due.
 
     Args:
         state: Training state, for its settings.
         progress: Progress of the training, which may differ from that of the state.
-        batches: Number of batches in the current epoch.
+        num_batches: Number of batches in the current epoch.
     """
-    num_due = math.floor(_epochs_done(progress, batches) / state.config.training.eval_interval + 1e-9)
-    if is_out_of_epochs(state, progress, batches):
+    num_due = math.floor(_epochs_done(progress, num_batches) / state.config.training.eval_interval + 1e-9)
+    if is_out_of_epochs(state, progress, num_batches):
         total = math.ceil(state.epochs / state.config.training.eval_interval - 1e-9)
         return max(total, progress.validations + 1)
     return max(num_due, progress.validations + 1) if is_out_of_time(state, progress) else num_due
@@ -275,15 +275,15 @@ def lowers_rate(config: TrainingConfig, stale: int) -> bool:
     return config.lr_schedule == "plateau" and stale > 0 and stale % PLATEAU_PATIENCE == 0
 
 
-def is_halfway(state: TrainingState, progress: Progress, batches: int) -> bool:
+def is_halfway(state: TrainingState, progress: Progress, num_batches: int) -> bool:
     """Return whether half of the maximum training length, in epochs or in time, is reached.
 
     Args:
         state: Training state, for its maximum number of epochs and its time limit.
         progress: Progress of the training, which may differ from that of the state.
-        batches: Number of batches in the current epoch.
+        num_batches: Number of batches in the current epoch.
     """
-    return _epochs_done(progress, batches) >= state.epochs / 2 - 1e-9 or time_passed(state, progress) >= 0.5
+    return _epochs_done(progress, num_batches) >= state.epochs / 2 - 1e-9 or time_passed(state, progress) >= 0.5
 
 
 class ValidationOutcome(NamedTuple):
@@ -310,7 +310,7 @@ def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
     """
     stale, patience = outcome.stale, config.perfect_patience
     if config.patience and stale >= config.patience:
-        return f"{config.metric} did not get better in {stale} validations"
+        return f"{config.metric} did not improve in {stale} validations"
     if outcome.out_of_epochs:
         return "all its passes over the data are done"
     if outcome.out_of_time:
@@ -318,7 +318,7 @@ def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
     # A small validation set may be all correct by chance while the learning rate is high: hence the minimum length.
     is_stale = patience > 0 and min(stale, stale * config.eval_interval + 1e-9) >= patience and outcome.halfway
     if is_stale and outcome.best is not None and _is_perfect(outcome.best, config.metric):
-        return f"{config.metric} is perfect, and the loss did not get better in {stale} validations"
+        return f"{config.metric} is perfect, and the loss did not improve in {stale} validations"
     return ""
 
 
@@ -330,8 +330,8 @@ def _is_perfect(rank: tuple[float, float, float], metric: Metric) -> bool:
 
 def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
     """Do one update: forward, backward, clip, step."""
-    progress, config, batches = state.progress, state.config.training, loaded.num_batches
-    epochs_passed = (_epochs_done(progress, batches) + 0.5 / batches) / state.epochs
+    progress, config, num_batches = state.progress, state.config.training, loaded.num_batches
+    epochs_passed = (_epochs_done(progress, num_batches) + 0.5 / num_batches) / state.epochs
     progress_fraction = min(1.0, max(epochs_passed, time_passed(state, progress)))
     rate = scheduled_learning_rate(config, progress_fraction, progress.plateau_factor)
     with torch.random.fork_rng(devices=rng_devices(state.gradient_computer.device)):
@@ -352,13 +352,15 @@ def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> 
     return UpdateCompleted(state.progress, progress_fraction, loss, rate, norm)
 
 
-def _update_parameters(state: TrainingState, batch: Batch, rate: float, probability: float) -> tuple[float, float]:
+def _update_parameters(
+    state: TrainingState, batch: Batch, learning_rate: float, sampling_probability: float
+) -> tuple[float, float]:
     """Update the parameters by one batch; return the loss, and the gradient norm before clipping."""
     config, network = state.config.training, state.predictor.network
     if not network.training:  # train() visits all modules, and only a validation changes their mode
         network.train()
-    loss, gradients = state.gradient_computer.compute(batch, probability)
-    norm = state.optimizer.update(gradients, rate, config.clip_value, config.clip_norm)
+    loss, gradients = state.gradient_computer.compute(batch, sampling_probability)
+    norm = state.optimizer.update(gradients, learning_rate, config.clip_value, config.clip_norm)
     if not math.isfinite(norm):
         raise divergence_error(state, "the gradient is not finite")
     if not math.isfinite(loss):
@@ -368,7 +370,7 @@ def _update_parameters(state: TrainingState, batch: Batch, rate: float, probabil
     return float(loss), norm
 
 
-def _validate(state: TrainingState, num_due: int, batches: int) -> ValidationCompleted:
+def _validate(state: TrainingState, num_due: int, num_batches: int) -> ValidationCompleted:
     """Decode the validation set greedily, evaluate it, and update the progress."""
     start_time, progress, config = time.perf_counter(), state.progress, state.config.training
     predictor = state.predictor
@@ -376,7 +378,7 @@ def _validate(state: TrainingState, num_due: int, batches: int) -> ValidationCom
         state.average.record_validation()
     with averaged_weights(state.average):
         try:
-            traces = state.greedy_predictor.trace(state.validation_examples)
+            traces = state.greedy_predictor.predict_examples(state.validation_examples)
         except NotFiniteError as error:
             raise divergence_error(state, "the outputs for the validation set are not finite") from error
         loss = _validation_loss(state)
@@ -399,8 +401,8 @@ def _validate(state: TrainingState, num_due: int, batches: int) -> ValidationCom
     outcome = ValidationOutcome(
         best,
         stale,
-        is_halfway(state, progress, batches),
-        is_out_of_epochs(state, progress, batches),
+        is_halfway(state, progress, num_batches),
+        is_out_of_epochs(state, progress, num_batches),
         was_out_of_time or is_out_of_time(state, progress),
     )
     state.progress = msgspec.structs.replace(
@@ -446,7 +448,7 @@ def _validation_loss(state: TrainingState) -> float:
         stop = min(start + state.config.search.batch_size, len(state.validation_examples))
         batch = collate(encoded, np.arange(start, stop)).to(state.gradient_computer.device)
         count = int((batch.target != PAD).sum())
-        if count:  # a batch may hold only answers that training never saw, which have no probability
+        if count:  # a batch may hold only labels that training never saw, which have no probability
             total += float(task.loss(network, network(batch), batch, 0.0)) * count
         num_symbols += count
     return total / max(num_symbols, 1)

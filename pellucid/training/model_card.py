@@ -71,7 +71,7 @@ def _about(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     config, vocabularies, progress = state.config, state.predictor.vocabularies, state.progress
     synthetic = next((record["made"] for record in log if record["event"] == "augmented"), 0)
     note = f", {synthetic:,} of them synthetic" if synthetic else ""
-    num_examples = state.training_examples.source.num_sequences
+    num_examples = state.encoded_training_examples.source.num_sequences
     return [
         f"{get_task(config.task).describe_architecture(config)}. "
         f"{parameter_count(state.predictor.network):,} parameters.",

@@ -52,7 +52,7 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
     Returns:
         The new model; None if the folder holds one, or no model can be fitted.
     """
-    predictor, training = state.predictor, state.training_examples
+    predictor, training = state.predictor, state.encoded_training_examples
     vocabularies = predictor.vocabularies
     if not uses_pair_ngram(predictor.config):
         return None

@@ -179,7 +179,9 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
         del training_data  # frees the texts of a large file; training needs only the ids
         state, fingerprint, model_built = _open_training(folder, config, corpus, validation_examples)
         if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or augmented):
-            state.training_examples = save_corpus(folder / run_files.CORPUS, corpus, files, unresolved_data).encoded
+            state.encoded_training_examples = save_corpus(
+                folder / run_files.CORPUS, corpus, files, unresolved_data
+            ).encoded
         del corpus
         yield model_built
         if model_built.compiles:
@@ -498,8 +500,12 @@ def _progress_fields(progress: Progress) -> dict[str, Any]:
 def _log_record_of_file(read: FileRead | DataAugmented) -> dict[str, Any]:
     """Return the log record of a data file with its bad lines, or of augmentation."""
     if isinstance(read, DataAugmented):
-        return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.made}
-    fields = {"examples": read.examples, "blank_lines": read.blank, "bad_lines": [str(line) for line in read.bad]}
+        return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.num_synthetic}
+    fields = {
+        "examples": read.examples,
+        "blank_lines": read.num_blank_lines,
+        "bad_lines": [str(line) for line in read.bad_lines],
+    }
     digest = {} if read.digest is None else read.digest._asdict()
     if read.target_digest is not None:
         digest |= {f"target_{key}": value for key, value in read.target_digest._asdict().items()}

@@ -99,7 +99,7 @@ def save_snapshot(folder: Path, predictor: Predictor, traces: Sequence[Trace], n
     source = _embeddings(network.encoder.table, config.encoder.embedding, vocabularies.source)
     if isinstance(network, EncoderDecoder):
         target = _embeddings(network.decoder.table, config.decoder.embedding, vocabularies.target)
-    else:  # answers that are not fed back have no embeddings
+    else:  # labels that are not fed back have no embeddings
         target = np.zeros((min(len(vocabularies.target.symbols), SYMBOLS), 0), np.float16)
     tensors = {"source": source, "target": target}
     for row, bits in enumerate(entropies):

@@ -195,7 +195,7 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path | Non
             note = f"{corpus_path} is not used, for {error}"
     if corpus is None:
         train_file = read_examples(files.train, config, files.train_target)
-        training_examples, bad, blank = train_file.examples, train_file.bad, train_file.blank
+        training_examples, bad, blank = train_file.examples, train_file.bad_lines, train_file.num_blank_lines
     else:
         training_examples, bad, blank = [], list(corpus.report.bad), corpus.report.blank
     try:
@@ -212,7 +212,7 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path | Non
     has_columns = corpus is None and not files.train_target
     ignored = describe_used_columns(files.train, config) if has_columns else ""
     train_note, (train, valid, train_target, valid_target) = "; ".join(filter(None, [note, header, ignored])), digests
-    num_valid, bad_valid, blank_valid = len(validation_examples), valid_file.bad, valid_file.blank
+    num_valid, bad_valid, blank_valid = len(validation_examples), valid_file.bad_lines, valid_file.num_blank_lines
     reads = (
         FileRead(files.train, count, bad, blank, train_note, files.train_target, train, train_target),
         FileRead(files.valid, num_valid, bad_valid, blank_valid, overlap, files.valid_target, valid, valid_target),

@@ -98,10 +98,10 @@ def compare_what_if(page_data: PageData, request: WhatIfRequest) -> WhatIfRespon
             before=before, after=after, compared_output="before", rescored=after.traces[0], kl_divergence=empty
         )
     is_prefix_changed = request.after.prefix != request.before.prefix
-    (rescored_original,) = original_predictor.force(
+    (rescored_original,) = original_predictor.score_examples(
         [_requested_example(request.before, model)._replace(target=trace.output)]
     )
-    (rescored,) = changed_predictor.force(
+    (rescored,) = changed_predictor.score_examples(
         [changed_example._replace(target=changed_trace.output) if is_prefix_changed else changed_example]
     )
     if is_prefix_changed and rescored.target[: len(changed_trace.target)] != changed_trace.target:
@@ -197,7 +197,7 @@ def find_neighbors(page_data: PageData, corpus_states: CorpusStates, request: Ne
     _check_length("target", symbols, max(model.max_length, model.config.data.max_sequence_length))
     if not 1 <= request.num_neighbors <= MAX_NEIGHBORS:
         raise InputError(f"num_neighbors: expected 1 to {MAX_NEIGHBORS}, got {quote(request.num_neighbors)}")
-    (trace,) = model.force([example._replace(target=model.tokenizers.target.join(symbols))])
+    (trace,) = model.score_examples([example._replace(target=model.tokenizers.target.join(symbols))])
     (states,) = trace_states(model, [trace])
     vectors, side = (
         (states.encoder, corpus_states.encoder)
@@ -258,13 +258,13 @@ def _decode_outputs(predictor: Predictor, request: DecodeRequest) -> list[Trace]
     if request.prefix[-1:] == [END]:
         _check_length("prefix", request.prefix[:-1], predictor.max_length)
         text = predictor.tokenizers.target.join(request.prefix[:-1])
-        scored = predictor.force([example._replace(target=text)])
+        scored = predictor.score_examples([example._replace(target=text)])
         return [replace(trace, forced=tuple(range(len(trace.target)))) for trace in scored]
     prefixes = [request.prefix] if request.prefix else None
     try:
         if request.num_outputs == 1:
-            return predictor.trace([example], prefixes=prefixes)
-        (outputs,) = predictor.hypotheses([example], request.num_outputs, prefixes=prefixes)
+            return predictor.predict_examples([example], prefixes=prefixes)
+        (outputs,) = predictor.nbest_examples([example], request.num_outputs, prefixes=prefixes)
     except InputError as error:
         if not (match := re.match("prefix of source 1:", f"{error}")):
             raise

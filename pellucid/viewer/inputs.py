@@ -393,15 +393,17 @@ def read_example_file(path: Path, data: DataConfig, target: Path | None = None) 
     if target is None and has_only_sources(path, data):
         return sources_without_targets(path.name, read_sources(path, data), data)
     reading = read_examples(path, msgspec.structs.replace(data, on_bad_line="skip"), target)
-    if reading.bad and data.on_bad_line == "stop":
-        raise DataError(str(reading.bad[0]), BAD_LINE_ADVICE)
-    numbered_examples = zip(reading.examples, reading.lines, strict=True)
+    if reading.bad_lines and data.on_bad_line == "stop":
+        raise DataError(str(reading.bad_lines[0]), BAD_LINE_ADVICE)
+    numbered_examples = zip(reading.examples, reading.line_numbers, strict=True)
     is_spelled = are_spelled_digits(reading.examples)
     metadata = [SourceMetadata((file.target,), line, is_spelled) for file, line in numbered_examples]
     columns = describe_used_columns(path, data) if target is None else ""
     header = header_note(reading.examples) if is_header_unknown(path, data, target) else ""
     note = "; ".join(
-        file for file in (header, columns, bad_line_note(reading.bad), blank_line_note(reading.blank)) if file
+        file
+        for file in (header, columns, bad_line_note(reading.bad_lines), blank_line_note(reading.num_blank_lines))
+        if file
     )
     return ViewedFile(path.name, reading.examples, metadata, has_targets=True, is_spelled=is_spelled, note=note)
 

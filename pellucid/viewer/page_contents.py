@@ -165,7 +165,7 @@ def _without_model(contents: PageContents, file: str) -> PageContents:
 def _with_examples(empty: PageData, predictor: Predictor, sources: ViewedFile, max_examples: int) -> PageData:
     """Add the examples of a file."""
     first, *others = empty.runs
-    traces = predictor.trace(sources.examples)
+    traces = predictor.predict_examples(sources.examples)
     selection = _select_and_score(empty.runs, sources, traces, max_examples)
     page_indices = {file_index: page_index for page_index, file_index in enumerate(selection.numbers)}
     projected = project_states(predictor, traces, page_indices) if first.supports_states else None
@@ -199,7 +199,7 @@ def _select_and_score(
     model, *others = models
     assessments = list[Assessment]()
     if sources.has_targets:
-        outputs = (other.loaded_predictor.trace(sources.examples) for other in others)
+        outputs = (other.loaded_predictor.predict_examples(sources.examples) for other in others)
         assessments = [assess_run(model, sources, traces), *map(assess_run, others, repeat(sources), outputs)]
     numbers, description = _select(assessments, traces, max_examples)
     num_weights = sum(_num_weights(traces[number]) for number in numbers)
@@ -260,8 +260,8 @@ def _decode_outputs(predictor: Predictor, examples: Sequence[Example]) -> list[l
     """Return the outputs of each example: one for labels and greedy search, else the beam, whose first has the tree."""
     beam_size = predictor.config.search.beam_size if predictor.autoregressive else 1
     if beam_size == 1:
-        return [[trace] for trace in predictor.trace(examples)]
-    outputs_per_example = predictor.with_options(DecodingOptions(lattice=True)).hypotheses(examples, beam_size)
+        return [[trace] for trace in predictor.predict_examples(examples)]
+    outputs_per_example = predictor.with_options(DecodingOptions(lattice=True)).nbest_examples(examples, beam_size)
     return [keep_first_lattice(outputs) for outputs in outputs_per_example]
 
 

@@ -398,7 +398,7 @@ def compare_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | 
         reference, the whole output unmarked, [] and None.
     """
     separator = " " if _writes_words(output) else ""
-    text, *references = (_cut(variant, separator) for variant in (output.trace.output, *output.references))
+    text, *references = (_split_text(variant, separator) for variant in (output.trace.output, *output.references))
     if not references:
         return [(output.trace.output, False)], [], None
     nearest = min(references, key=lambda reference: Levenshtein.distance(text, reference))
@@ -481,7 +481,7 @@ def _writes_words(output: ExampleOutput) -> bool:
     return text == " ".join(symbols) or any(len(grapheme_clusters(symbol)) > 1 for symbol in symbols)
 
 
-def _cut(text: str, separator: str) -> list[str]:
+def _split_text(text: str, separator: str) -> list[str]:
     """Return the words, or the characters, of a text."""
     return text.split(separator) if separator and text else list(grapheme_clusters(text))
 

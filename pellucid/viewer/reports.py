@@ -171,7 +171,7 @@ def score_run(predictor: Predictor, examples: Sequence[Example]) -> ScoredRun:
         examples: Examples with targets.
     """
     use_threads(predictor.config.threads)
-    traces = predictor.trace(examples)
+    traces = predictor.predict_examples(examples)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]
     scored = score_traces(traces, references, predictor.tokenizers)
     return ScoredRun(predictor, traces, references, scored, evaluate_examples(scored))

@@ -193,7 +193,7 @@ def _embedding_parts(
 
 def _without_film(result: TypoFaithfulResult) -> TypoRun:
     """Return the result without its film."""
-    return TypoRun(*result[:7])
+    return TypoRun(*(getattr(result, name) for name in TypoRun._fields))
 
 
 ATTENTION_NAME, ATTENTION_TITLE = "typo-attention", "The wrong letter: pointer attention"
