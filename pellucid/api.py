@@ -27,7 +27,7 @@ PairFiles = str | Path | tuple[str | Path, str | Path]
 
 def train(
     train: PairFiles,
-    valid: PairFiles,
+    valid: PairFiles | None,
     run: str | Path,
     config: Config | Mapping[str, Any] | None = None,
     ensemble: int = 1,
@@ -45,7 +45,8 @@ def train(
 
     Args:
         train: Training set: a file of pairs, or two parallel files of sources and targets.
-        valid: Validation set, in the same form; it selects the best parameters.
+        valid: Validation set, in the same form; it selects the best parameters. None holds out a tenth of the sources
+            of the training set, at most 2,000, chosen at random.
         run: Run folder; created, or resumed.
         config: A `Config`, or settings nested as in a TOML file: {"size": "small", "data": {"target_symbols":
             "words"}}. Without a size, or without a configuration, the size is "large" for task "transduce" with at
@@ -68,7 +69,8 @@ def train(
     given = convert_argument("config", config, Config | Mapping[str, Any] | None) or {}
     folder: Path = convert_argument("run", run, str | Path)
     size: int = convert_argument("ensemble", ensemble, int)
-    (source, target), (valid_source, valid_target) = _file_pair("train", train), _file_pair("valid", valid)
+    source, target = _file_pair("train", train)
+    valid_source, valid_target = (None, None) if valid is None else _file_pair("valid", valid)
     files = TrainingFiles(source, valid_source, target, valid_target)
     settings = validate_config(given) if isinstance(given, Config) else build_sized_config(given, "config", source)
     reject_unused(settings)

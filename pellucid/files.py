@@ -329,6 +329,15 @@ def digest_file(path: Path) -> FileDigest | None:
     return None
 
 
+def digest_bytes(content: bytes) -> FileDigest:
+    """Return the size and the checksum of the content of a file.
+
+    Args:
+        content: The content.
+    """
+    return FileDigest(len(content), hashlib.sha256(content).hexdigest())
+
+
 def has_digest(path: Path, digest: FileDigest) -> bool:
     """Return whether a regular file has this content, read in bounded memory; a file of another size is not read.
 

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from task_cases import task_run
 from trained_runs import (
+    DataFiles,
     TrainedRun,
     copy_task_run,
     make_copy_examples,
@@ -43,7 +44,6 @@ from pellucid.run_folder.run_files import ENSEMBLE
 from pellucid.training import training_data
 from pellucid.training.events import FileSaved
 from pellucid.training.session import train_run
-from pellucid.training.training_data import TrainingFiles
 
 TIMEOUT_SECONDS = 60
 """CPU seconds that a subcommand may take on one of these small runs."""
@@ -91,7 +91,7 @@ def train_run_of_kind(kind: str) -> TrainedRun:
             example._replace(features="x;y" if index % 2 else "x")
             for index, example in enumerate(make_copy_examples(30, seed=1))
         ]
-        files = TrainingFiles(
+        files = DataFiles(
             write_pairs(folder / "train.tsv", examples),
             write_pairs(folder / "dev.tsv", [*examples[-8:-2], Example("a", "b", "x")]),
         )
@@ -112,7 +112,7 @@ def _with_pointer_generator(config: Config) -> Config:
     return replace(config, decoder=replace(config.decoder, pointer_generator=True))
 
 
-def _train_to_first_checkpoint(files: TrainingFiles, run: Path, config: Config) -> TrainedRun:
+def _train_to_first_checkpoint(files: DataFiles, run: Path, config: Config) -> TrainedRun:
     """Return a run that was interrupted after its first checkpoint and stores its examples in a corpus file."""
     min_corpus_symbols, training_data.MIN_CORPUS_SYMBOLS = training_data.MIN_CORPUS_SYMBOLS, 1
     try:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from page_data import digits_page_data
-from trained_runs import shared_folder, train_to_end, write_pairs
+from trained_runs import DataFiles, shared_folder, train_to_end, write_pairs
 
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
-from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page
 
@@ -90,7 +89,7 @@ def _trained_page_data(
     """Train a run, unless its folder exists, and return its page data on its validation file."""
     folder = shared_folder() / name
     run = folder / "run"
-    files = TrainingFiles(folder / "train.tsv", folder / "dev.tsv")
+    files = DataFiles(folder / "train.tsv", folder / "dev.tsv")
     config = build_config(settings, origin="test")
     if not run.exists():
         folder.mkdir(parents=True, exist_ok=True)

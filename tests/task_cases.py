@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from trained_runs import SMALL_SIZES, TrainedRun, shared_folder, train_to_end, write_pairs
+from trained_runs import SMALL_SIZES, DataFiles, TrainedRun, shared_folder, train_to_end, write_pairs
 
 from pellucid.config.settings import Config, TaskName
 from pellucid.config.toml import build_config
@@ -14,7 +14,6 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor
 from pellucid.tasks.registry import build_network, get_task
-from pellucid.training.training_data import TrainingFiles
 
 CLASSIFICATION_TASKS: Sequence[TaskName] = ("tag", "classify", "point")
 IGNORED_TAG = "-"
@@ -88,7 +87,7 @@ def task_run(task: TaskName) -> TrainedRun:
     """Return a small finished run that has nearly learned its task. Tests copy it before they change it."""
     folder = shared_folder() / f"task-{task}"
     folder.mkdir(parents=True, exist_ok=True)
-    files = TrainingFiles(
+    files = DataFiles(
         write_pairs(folder / "train.tsv", make_examples(task, 300, 1)),
         write_pairs(folder / "dev.tsv", make_examples(task, 40, 2)),
     )

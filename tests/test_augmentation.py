@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from trained_runs import (
+    DataFiles,
     comparable_log_records,
     make_small_config,
     train_to_end,
@@ -21,7 +22,7 @@ from pellucid.errors import DataError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.events import DataAugmented, ModelBuilt, ValidationCompleted
-from pellucid.training.training_data import COPY_TAG, TrainingFiles, copy_pairs, hallucinate_pairs
+from pellucid.training.training_data import COPY_TAG, copy_pairs, hallucinate_pairs
 
 WORD_TOKENIZERS = build_tokenizers(make_small_config(data={"target_symbols": "words"}).data)
 CHARACTER_TOKENIZERS = build_tokenizers(make_small_config().data)
@@ -95,7 +96,7 @@ def test_synthetic_pairs_extend_the_vocabularies_by_the_copy_tag(tmp_path: Path)
 
 def test_another_seed_gives_other_pairs(tmp_path: Path) -> None:
     words = [Example(f"{stem}ing", f"{stem}ed") for stem in ("walk", "talk", "jump", "look", "help", "turn")]
-    files = TrainingFiles(write_pairs(tmp_path / "a.tsv", words), write_copy_files(tmp_path / "b").valid)
+    files = DataFiles(write_pairs(tmp_path / "a.tsv", words), write_copy_files(tmp_path / "b").valid)
     counts: list[tuple[int, ...]] = []
     for seed in (1, 1, 2):
         folder = tmp_path / f"run{len(counts)}"

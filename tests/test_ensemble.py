@@ -260,6 +260,15 @@ def test_incompatible_runs_are_named() -> None:
     )
     with pytest.raises(RunError, match=r"a and b differ in encoder\.features"):
         combine_transducers([transducer, summed], ["a", "b"])
+    copying_config = make_config({"decoder": {"pointer_generator": True}})
+    copying = Transducer(
+        copying_config, transducer.vocabularies, build_network(copying_config, transducer.vocabularies).eval()
+    )
+    for pair in ([transducer, copying], [copying, transducer]):
+        with pytest.raises(
+            RunError, match=r"a and b differ in decoder\.pointer_generator: members of an ensemble need"
+        ):
+            combine_transducers(pair, ["a", "b"])
     word_config = make_config({"data": {"source_symbols": "words"}})
     with pytest.raises(RunError, match=r"a and b differ in data\.source_symbols"):
         combine_transducers(

@@ -1104,3 +1104,14 @@ def test_published_files_are_read(name: str, count: int, bad: list[int], blank: 
         blank,
     )
     assert len(reading.line_numbers) == count
+
+
+def test_features_are_limited_like_sources_and_targets(tmp_path: Path) -> None:
+    config = DataConfig(features_column="3", features_symbols=";", max_sequence_length=20, on_bad_line="skip")
+    (path := tmp_path / "train.tsv").write_text(f"a\tb\t{'u;' * 20}v\na\tb\t{'u;' * 19}v\n")
+    reading = read_examples(path, config)
+    reason = "the features have 21 symbols, more than data.max_sequence_length = 20"
+    assert len(reading.examples) == 1 and [(line.line, line.reason) for line in reading.bad_lines] == [(1, reason)]
+    assert [str(each).partition(": ")[2] for each in read_sources(path, config) if isinstance(each, BadLine)] == [
+        reason
+    ]

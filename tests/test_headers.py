@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 from command_line import CommandResult, output_lines, run_pellucid, usage_error_message
 from published_data import PUBLISHED_DATA
-from trained_runs import copy_task_run, make_copy_examples, make_small_config, training_flags, write_copy_files
+from trained_runs import (
+    DataFiles,
+    copy_task_run,
+    make_copy_examples,
+    make_small_config,
+    training_flags,
+    write_copy_files,
+)
 
 from pellucid.api import train as pellucid_train
 from pellucid.config.settings import DataConfig
@@ -37,7 +44,6 @@ from pellucid.data.headers import (
 from pellucid.data.lines import read_lines
 from pellucid.data.readers import BadLine, ColumnSelection, Record, tsv_records
 from pellucid.run_folder.run_files import CONFIG
-from pellucid.training.training_data import TrainingFiles
 
 ROOT = Path(__file__).parents[1]
 AUTO = DataConfig()
@@ -252,7 +258,7 @@ HEADER = "word\tpronunciation\n"
 
 
 @pytest.fixture(scope="module")
-def files_with_header(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles:
+def files_with_header(tmp_path_factory: pytest.TempPathFactory) -> DataFiles:
     """Write training and validation files that begin with a header."""
     files = write_copy_files(tmp_path_factory.mktemp("headed"))
     for path in (files.train, files.valid):
@@ -261,7 +267,7 @@ def files_with_header(tmp_path_factory: pytest.TempPathFactory) -> TrainingFiles
 
 
 @pytest.fixture(scope="module")
-def run(files_with_header: TrainingFiles) -> Path:
+def run(files_with_header: DataFiles) -> Path:
     """Train a run on files with a header."""
     folder = files_with_header.train.parent / "run"
     assert run_training(files_with_header.train, files_with_header.valid, folder, "--header").code == 0
@@ -274,9 +280,7 @@ def run_training(training: Path, valid: Path, run: Path, *arguments: object) -> 
     )
 
 
-def test_training_requires_a_header_flag_and_saves_it(
-    files_with_header: TrainingFiles, run: Path, tmp_path: Path
-) -> None:
+def test_training_requires_a_header_flag_and_saves_it(files_with_header: DataFiles, run: Path, tmp_path: Path) -> None:
     message = usage_error_message(run_training(files_with_header.train, files_with_header.valid, tmp_path / "a"))
     assert (
         message.startswith(f"{files_with_header.train}:1: the first line looks like a header")
@@ -303,23 +307,23 @@ def test_training_requires_a_header_flag_and_saves_it(
 
 def test_a_file_with_more_columns_names_all_of_them_and_then_those_that_are_read(tmp_path: Path) -> None:
     """A word list with a column before the word: neither the error nor the training leaves the choice unsaid."""
-    files = TrainingFiles(tmp_path / "train.csv", tmp_path / "valid.csv")
+    files = DataFiles(tmp_path / "train.csv", tmp_path / "valid.csv")
     for path, examples in ((files.train, make_copy_examples(30, 1)), (files.valid, make_copy_examples(8, 2))):
         rows = [f"{number},{example.source},x,{example.target}\n" for number, example in enumerate(examples)]
         path.write_text("id,word,note,pronunciation\n" + "".join(rows), "utf-8")
-    message = usage_error_message(run_training(*files[:2], tmp_path / "a"))
+    message = usage_error_message(run_training(files.train, files.valid, tmp_path / "a"))
     assert "with columns named 'id', 'word', 'note', 'pronunciation': give --header" in message
     assert "train reads columns 1 and 2, unless --source-column NAME and --target-column NAME select others" in message
     named = ("--source-column", "word", "--target-column", "pronunciation")
     note = "the file has 4 columns; used are 'word' as source, 'pronunciation' as target"
-    assert f"note: {note}\n" in run_training(*files[:2], tmp_path / "a", *named).err
+    assert f"note: {note}\n" in run_training(files.train, files.valid, tmp_path / "a", *named).err
     evaluated = run_pellucid("evaluate", tmp_path / "a", files.valid)
     assert evaluated.code == 0 and f"pellucid: note: {files.valid}: {note}\n" in evaluated.err
-    unnamed = run_training(*files[:2], tmp_path / "b", "--header")
+    unnamed = run_training(files.train, files.valid, tmp_path / "b", "--header")
     assert "note: the file has 4 columns; used are 'id' as source, 'word' as target\n" in unnamed.err
 
 
-def test_a_header_of_the_validation_file_only_is_reported(files_with_header: TrainingFiles, tmp_path: Path) -> None:
+def test_a_header_of_the_validation_file_only_is_reported(files_with_header: DataFiles, tmp_path: Path) -> None:
     message = usage_error_message(run_training(copy_task_run().files.train, files_with_header.valid, tmp_path / "a"))
     assert message.startswith(f"{files_with_header.valid}:1: the first line looks like a header")
     assert message.endswith(f"; {copy_task_run().files.train}, which is read in the same way, seems to have none")
@@ -341,7 +345,7 @@ def count_lines(run: Path, *arguments: object) -> object:
 
 
 def test_evaluation_reads_headers_like_training_and_refuses_unclear_files(
-    files_with_header: TrainingFiles, run: Path
+    files_with_header: DataFiles, run: Path
 ) -> None:
     run_without_header = copy_task_run()
     assert (
@@ -359,7 +363,7 @@ def test_evaluation_reads_headers_like_training_and_refuses_unclear_files(
 
 @pytest.mark.parametrize("subcommand", ["predict", "score"])
 def test_prediction_reads_headers_like_training_and_refuses_unclear_files(
-    files_with_header: TrainingFiles, run: Path, subcommand: str
+    files_with_header: DataFiles, run: Path, subcommand: str
 ) -> None:
     run_without_header, lines = copy_task_run().run, files_with_header.valid.read_bytes()
     assert len(output_lines(run_pellucid(subcommand, run, files_with_header.valid).out)) == 10
@@ -375,7 +379,7 @@ def test_prediction_reads_headers_like_training_and_refuses_unclear_files(
 
 
 def test_look_reads_headers_like_training_and_refuses_unclear_files(
-    files_with_header: TrainingFiles, run: Path, tmp_path: Path
+    files_with_header: DataFiles, run: Path, tmp_path: Path
 ) -> None:
     page, message = tmp_path / "a.html", "the first line looks like a header"
     assert message in usage_error_message(

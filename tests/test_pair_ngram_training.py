@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from trained_runs import (
+    DataFiles,
     assert_runs_identical,
     copy_run_folder,
     make_small_config,
@@ -24,18 +25,17 @@ from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted, TrainingStopped
-from pellucid.training.training_data import TrainingFiles
 
 CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
 
 
 @pytest.fixture(scope="module")
-def files() -> TrainingFiles:
+def files() -> DataFiles:
     return write_copy_files(shared_folder() / "with-pair-ngram")
 
 
 @pytest.fixture(scope="module")
-def finished(files: TrainingFiles) -> Path:
+def finished(files: DataFiles) -> Path:
     """Return the folder of a finished run, whose network has hardly learned."""
     folder = shared_folder() / "with-pair-ngram" / "run"
     events = train_to_end(files, folder, CONFIG)
@@ -57,9 +57,7 @@ def test_log_card_and_predictor_have_the_weight(finished: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged", "foreign"])
-def test_the_training_command_restores_the_file(
-    finished: Path, files: TrainingFiles, tmp_path: Path, damage: str
-) -> None:
+def test_the_training_command_restores_the_file(finished: Path, files: DataFiles, tmp_path: Path, damage: str) -> None:
     folder = copy_run_folder(finished, tmp_path / "run")
     if damage == "missing":
         (folder / PAIR_NGRAM).unlink()
@@ -77,7 +75,7 @@ def test_the_training_command_restores_the_file(
     assert_runs_identical(folder, finished)
 
 
-def test_without_the_setting_nothing_is_fitted(files: TrainingFiles, tmp_path: Path) -> None:
+def test_without_the_setting_nothing_is_fitted(files: DataFiles, tmp_path: Path) -> None:
     train_to_end(files, tmp_path / "run", make_small_config({"epochs": 1}))
     assert not (tmp_path / "run" / PAIR_NGRAM).exists()
     assert not {"pair_ngram", "interpolated"} & {record["event"] for record in read_log(tmp_path / "run")}

@@ -16,6 +16,7 @@ import torch
 from task_cases import task_run
 from trained_runs import assert_runs_identical, copy_run_folder, copy_task_run, digits_run
 
+from pellucid.config.settings import DataConfig
 from pellucid.config.toml import ADDED_SETTINGS, flatten_config, load_config
 from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import read_bytes
@@ -494,7 +495,7 @@ def test_a_damaged_log_line_is_counted_and_has_no_other_effect(run: Path, line: 
         log.write(f"{line}\n\n")
     assert read_log(run) == original
     assert log_damage(run) == [f"{run / 'log.jsonl'}: 1 damaged line skipped"]
-    find_validation_file(run)
+    find_validation_file(run, DataConfig())
     cut_log(run, Progress(update=10**6, validations=10**6))
     assert read_log(run) == original and log_damage(run) == []
 
@@ -533,7 +534,7 @@ def test_a_log_with_an_impossible_file_name_is_read(run: Path) -> None:
         line = {"event": "read", "path": name, "examples": 1, "blank_lines": 0, "bad_lines": []}
         line |= {"size": 1, "sha256": "0" * 64}
         (run / "log.jsonl").write_text(f"{json.dumps(line)}\n" * 2, "utf-8")
-        message = error_message(lambda: find_validation_file(run))
+        message = error_message(lambda: find_validation_file(run, DataConfig()))
         assert len(read_log(run)) == 2 and "is not, or no longer, the validation file of this run" in message
         assert len(message) < 1500
 

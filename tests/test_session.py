@@ -18,6 +18,7 @@ import pytest
 import torch
 from trained_runs import (
     RUN_FILES,
+    DataFiles,
     copy_task_run,
     list_run_files,
     make_copy_examples,
@@ -45,10 +46,9 @@ from pellucid.training import session, snapshots
 from pellucid.training.events import FileRead, FileSaved, ModelBuilt, TrainingStarted, TrainingStopped, UpdateCompleted
 from pellucid.training.session import train_run
 from pellucid.training.snapshots import SnapshotNumber
-from pellucid.training.training_data import TrainingFiles
 
 
-def training_error(files: TrainingFiles, folder: Path, config: Config, kind: type[Exception] = RunError) -> str:
+def training_error(files: DataFiles, folder: Path, config: Config, kind: type[Exception] = RunError) -> str:
     with pytest.raises(kind) as caught:
         train_to_end(files, folder, config)
     return str(caught.value)
@@ -92,7 +92,7 @@ def test_the_log_has_the_checksums_of_the_data_files(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("".join(f"{line}\n" for line in "abcd"))
     (tmp_path / "dev.txt").write_text("".join(f"{line}\n" for line in lines))
     targets.write_text("".join(f"{line}\r\n" for line in lines), newline="")
-    parallel = TrainingFiles(tmp_path / "train.txt", tmp_path / "dev.txt", tmp_path / "train.txt", targets)
+    parallel = DataFiles(tmp_path / "train.txt", tmp_path / "dev.txt", tmp_path / "train.txt", targets)
     for name, files in (("pairs", pairs), ("parallel", parallel)):
         train_to_end(files, tmp_path / name, make_small_config({"epochs": 1}))
         records = [record for record in read_log(tmp_path / name) if record["event"] == "read"]
@@ -282,9 +282,7 @@ def test_a_run_of_other_data_is_refused(
     tmp_path: Path, training: list[Example], validation_examples: list[Example]
 ) -> None:
     before = read_folder_state(copy_task_run().run)
-    files = TrainingFiles(
-        write_pairs(tmp_path / "a.tsv", training), write_pairs(tmp_path / "b.tsv", validation_examples)
-    )
+    files = DataFiles(write_pairs(tmp_path / "a.tsv", training), write_pairs(tmp_path / "b.tsv", validation_examples))
     assert "is of a training on other data" in training_error(files, copy_task_run().run, copy_task_run().config)
     assert read_folder_state(copy_task_run().run) == before
 
@@ -319,7 +317,7 @@ def test_a_second_training_in_the_same_folder_is_refused() -> None:
 def test_a_validation_set_that_is_the_training_set_is_refused(tmp_path: Path, copied: bool) -> None:
     train = write_pairs(tmp_path / "train.tsv", make_copy_examples(20, seed=1))
     dev = write_pairs(tmp_path / "dev.tsv", list(reversed(make_copy_examples(20, seed=1)))) if copied else train
-    message = training_error(TrainingFiles(train, dev), tmp_path / "run", make_small_config(), DataError)
+    message = training_error(DataFiles(train, dev), tmp_path / "run", make_small_config(), DataError)
     assert message.startswith(f"{dev} holds the same examples as {train}")
     assert not (tmp_path / "run" / "config.toml").exists()
 
@@ -330,7 +328,7 @@ def test_files_are_reported_when_read(tmp_path: Path) -> None:
     dev.write_text("a\ta\nc\tc\n")
     config = make_small_config({"epochs": 1}, data={"on_bad_line": "skip"})
     first, second = [
-        e for e in train_to_end(TrainingFiles(train, dev), tmp_path / "run", config) if isinstance(e, FileRead)
+        e for e in train_to_end(DataFiles(train, dev), tmp_path / "run", config) if isinstance(e, FileRead)
     ]
     assert (first.path, first.examples, first.num_blank_lines, first.note) == (train, 3, 2, "")
     assert [str(bad) for bad in first.bad_lines] == [f"{train}:4: expected 2 columns, got 1 (tabs separate columns)"]
@@ -347,9 +345,8 @@ from pathlib import Path
 from pellucid.config.toml import build_config
 from pellucid.training.session import train_run
 from pellucid.training.snapshots import SnapshotNumber
-from pellucid.training.training_data import TrainingFiles
 config = build_config({"size": "tiny", "training": {"epochs": 1}}, origin="test")
-events = list(train_run(TrainingFiles(Path("train.tsv"), Path("dev.tsv")), Path("run"), config))
+events = list(train_run(DataFiles(Path("train.tsv"), Path("dev.tsv")), Path("run"), config))
 print(len(events), "torch._dynamo" in sys.modules)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PELLUCID_PLAIN": "1"}

@@ -416,3 +416,10 @@ def test_chunks_are_numbered_and_complete() -> None:
     assert [chunk.first for chunk in chunks] == [0, 10, 12, 14, 16]
     assert [chunk.prefixes for chunk in chunks] == [None, ["a", "b"], ["c", "d"], ["e", "f"], ["g"]]
     assert list(chunked(range(5), 2**13, int)) == [[0, 1], [2, 3], [4]] and list(chunked([], 2, len)) == []
+
+
+def test_more_features_than_the_longest_source_are_refused() -> None:
+    """Features are encoder positions too: without a limit, one source took minutes and gigabytes."""
+    limited = transducer_of({"data": {"max_sequence_length": 4, "features_column": "3", "features_symbols": ";"}})
+    with pytest.raises(DataError, match=r"^source 2 has 5 features; data\.max_sequence_length is 4$"):
+        limited.predict(["a", "a"], features=["u;v", "u;u;u;u;v"])

@@ -9,7 +9,7 @@ import pytest
 from command_line import output_lines, run_pellucid, usage_error_message
 from report_documents import read_report, select_parts
 from task_cases import CLASSIFICATION_TASKS, make_examples, make_task_config, task_run
-from trained_runs import assert_runs_identical, train_to_end, write_pairs
+from trained_runs import DataFiles, assert_runs_identical, train_to_end, write_pairs
 
 from pellucid.config.settings import TaskName
 from pellucid.config.toml import build_config
@@ -20,7 +20,6 @@ from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.events import UpdateCompleted
 from pellucid.training.session import train_run
-from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.handlers import compare_what_if, decode_source
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page
@@ -41,9 +40,7 @@ def build_page_data(task: TaskName, served: bool = True) -> PageData:
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_every_task_resumes_bit_for_bit(task: TaskName, tmp_path: Path) -> None:
-    files = TrainingFiles(
-        *(write_pairs(tmp_path / f"{name}.tsv", make_examples(task, 60, 7)) for name in ("train", "dev"))
-    )
+    files = DataFiles(*(write_pairs(tmp_path / f"{name}.tsv", make_examples(task, 60, 7)) for name in ("train", "dev")))
     files = files._replace(valid=write_pairs(tmp_path / "dev.tsv", make_examples(task, 20, 8)))
     dropout: dict[str, Any] = {"dropout": 0.3, "convolutions": [1, 3], "filters": 4}
     config = make_task_config(
@@ -66,7 +63,7 @@ def test_a_log_without_span_f1_is_continued_with_it(tmp_path: Path) -> None:
     """Older versions wrote no span F1."""
     lines = [("play a song", "O O B-what"), ("a rainy day", "O B-sky I-sky"), ("play", "O")] * 16
     pairs = [Example(*line) for line in lines]
-    files = TrainingFiles(
+    files = DataFiles(
         write_pairs(tmp_path / "train.tsv", pairs),
         write_pairs(tmp_path / "dev.tsv", [*pairs[:3], Example("a song", "O B-what")]),
     )

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from trained_runs import (
+    DataFiles,
     assert_runs_identical,
     copy_task_run,
     make_copy_examples,
@@ -29,7 +30,7 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.training import training_data as reading
 from pellucid.training.events import FileRead, RunEvent, TrainingStarted, UpdateCompleted
 from pellucid.training.session import train_run
-from pellucid.training.training_data import TrainingFiles, encode_training_data, read_files, save_corpus
+from pellucid.training.training_data import encode_training_data, read_files, save_corpus
 
 CONFIG = make_small_config({"epochs": 2}, data={"on_bad_line": "skip"})
 DATA = CONFIG.data
@@ -53,7 +54,7 @@ def parsed_files(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
-def write_damaged_files(folder: Path) -> TrainingFiles:
+def write_damaged_files(folder: Path) -> DataFiles:
     """Write files with bad lines, blank lines and shared examples."""
     files = write_copy_files(folder)
     files.train.write_text("a\ta\n\nonly one\n" + files.train.read_text() + "b\t\n\n")
@@ -61,7 +62,7 @@ def write_damaged_files(folder: Path) -> TrainingFiles:
     return files
 
 
-def start_training(files: TrainingFiles, folder: Path, config: Config = CONFIG, updates: int = 2) -> list[RunEvent]:
+def start_training(files: DataFiles, folder: Path, config: Config = CONFIG, updates: int = 2) -> list[RunEvent]:
     """Train until an update, interrupt the training, and return its events."""
     events, received = train_run(files, folder, config), []
     for event in events:
@@ -213,11 +214,10 @@ def test_the_corpus_key_depends_on_settings_and_file_names(tmp_path: Path) -> No
     """File names are part of messages, and settings determine the ids."""
     files = write_copy_files(tmp_path)
     parallel_files = files._replace(train_target=files.train, valid_target=files.valid)
-    moved = TrainingFiles(files.train.rename(tmp_path / "moved.tsv"), files.valid)
+    moved = DataFiles(files.train.rename(tmp_path / "moved.tsv"), files.valid)
     shutil.copy(moved.train, files.train)
     keys = [
-        reading._corpus_key(one, DATA)
-        for one in (files, moved, parallel_files, TrainingFiles(files.valid, files.train))
+        reading._corpus_key(one, DATA) for one in (files, moved, parallel_files, DataFiles(files.valid, files.train))
     ]
     changed = {
         "min_count": 2,
@@ -232,8 +232,8 @@ def test_the_corpus_key_depends_on_settings_and_file_names(tmp_path: Path) -> No
     assert all(keys) and len(set(keys)) == len(keys)
     assert reading._corpus_key(files, DATA) == keys[0]
     assert (
-        reading._corpus_key(TrainingFiles(tmp_path / "none", files.valid), DATA)
-        == reading._corpus_key(TrainingFiles(tmp_path, files.valid), DATA)
+        reading._corpus_key(DataFiles(tmp_path / "none", files.valid), DATA)
+        == reading._corpus_key(DataFiles(tmp_path, files.valid), DATA)
         == ""
     )
 
@@ -241,7 +241,7 @@ def test_the_corpus_key_depends_on_settings_and_file_names(tmp_path: Path) -> No
 def test_a_corpus_of_a_pipe_is_not_reused(tmp_path: Path) -> None:
     files, config = write_copy_files(tmp_path), make_small_config({"epochs": 2})
     os.mkfifo(tmp_path / "pipe")
-    piped = TrainingFiles(tmp_path / "pipe", files.valid)
+    piped = DataFiles(tmp_path / "pipe", files.valid)
     for _ in range(2):
         writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(files.train.read_bytes()))
         writer.start()
@@ -293,7 +293,7 @@ def test_an_unfinished_run_with_a_corpus_can_be_loaded(tmp_path: Path) -> None:
 
 
 def test_the_overlap_is_counted_without_a_copy_of_the_training_data() -> None:
-    training, files = make_copy_examples(30, seed=1), TrainingFiles(Path("a"), Path("b"))
+    training, files = make_copy_examples(30, seed=1), DataFiles(Path("a"), Path("b"))
     for validation_examples in (make_copy_examples(30, seed=2), training[:3], [*training[:3], training[0]]):
         known = set(training)
         assert reading._count_shared(training, validation_examples, files) == sum(

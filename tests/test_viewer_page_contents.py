@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from page_data import digits_page_data, make_interrupted_run
 from page_runs import long_page_data
-from trained_runs import copy_run_folder, copy_task_run, digits_run, make_small_config, train_to_end
+from trained_runs import DataFiles, copy_run_folder, copy_task_run, digits_run, make_small_config, train_to_end
 
+from pellucid.config.settings import DataConfig
 from pellucid.config.toml import build_config, to_toml
 from pellucid.data.synthetic import spell_digits
 from pellucid.decoding.trace_schema import decode_array
@@ -21,7 +22,6 @@ from pellucid.files import digest_file
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
-from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer import inputs
 from pellucid.viewer import page_contents as contents_module
 from pellucid.viewer.inputs import ValidationFileError, find_validation_file, open_run, read_example_file
@@ -207,8 +207,8 @@ def test_validation_file_is_found(tmp_path: Path) -> None:
     trained = digits_run()
     copy_run_folder(trained.run, tmp_path / "runs" / "seed-1")
     (tmp_path / "runs" / "ensemble.json").write_text('{"members": ["seed-1"]}')
-    assert find_validation_file(tmp_path / "runs") == (trained.files.valid, None)
-    assert find_validation_file(trained.run) == (trained.files.valid, None)
+    assert find_validation_file(tmp_path / "runs", DataConfig())[:2] == (trained.files.valid, None)
+    assert find_validation_file(trained.run, DataConfig())[:2] == (trained.files.valid, None)
     (trained.files.valid).rename(tmp_path / "away")
     try:
         assert "is not, or no longer, the validation file" in validation_file_error(trained.run)
@@ -236,7 +236,7 @@ def test_only_a_file_with_the_recorded_checksum_is_opened(tmp_path: Path, monkey
     change_validation_record(run, {"path": str(private), **digest._asdict()})
     assert validation_file_error(run) == other
     private.write_bytes(content)
-    assert find_validation_file(run) == (private, None)
+    assert find_validation_file(run, DataConfig())[:2] == (private, None)
     private.write_bytes(content + b"\n")
     assert validation_file_error(run) == other
     change_validation_record(run, {"size": len(content) + 1})
@@ -265,7 +265,7 @@ def test_special_and_large_files_are_refused_before_they_are_read(
 def validation_file_error(run: Path) -> str:
     """Return the message about a run without a validation file that may be opened."""
     with pytest.raises(ValidationFileError) as caught:
-        find_validation_file(run)
+        find_validation_file(run, DataConfig())
     return str(caught.value)
 
 
@@ -282,13 +282,13 @@ def test_parallel_validation_files_are_found(tmp_path: Path) -> None:
     for name, lines in (("train", pairs), ("dev", pairs[:10])):
         for side in range(2):
             (tmp_path / f"{name}.{side}").write_text("".join(f"{line.split(chr(9))[side]}\n" for line in lines))
-    files = TrainingFiles(tmp_path / "train.0", tmp_path / "dev.0", tmp_path / "train.1", tmp_path / "dev.1")
+    files = DataFiles(tmp_path / "train.0", tmp_path / "dev.0", tmp_path / "train.1", tmp_path / "dev.1")
     settings = {"size": "tiny", "training": {"epochs": 1}, "data": {"input_format": "text"}}
     (tmp_path / "dev.0").write_text("six six\n" + (tmp_path / "dev.0").read_text())
     (tmp_path / "dev.1").write_text("66\n" + (tmp_path / "dev.1").read_text())
     train_to_end(files, tmp_path / "run", build_config(settings, origin="test"))
     model = open_run(tmp_path / "run", "run", "cpu", None)
-    assert find_validation_file(model.folder) == (files.valid, files.valid_target)
+    assert find_validation_file(model.folder, DataConfig())[:2] == (files.valid, files.valid_target)
     assert files.valid_target is not None
     content = files.valid_target.read_bytes()
     files.valid_target.write_bytes(b"")

@@ -36,10 +36,16 @@ RUN_FILES = ["card.md", "config.toml", "log.jsonl", "model.safetensors", "traini
 """Files of a finished run, without its snapshots."""
 
 
+class DataFiles(TrainingFiles):
+    """Training files whose validation set is a file."""
+
+    valid: Path
+
+
 class TrainedRun(NamedTuple):
     """Folder of a finished run, its training files and its configuration."""
 
-    files: TrainingFiles
+    files: DataFiles
     run: Path
     config: Config
 
@@ -78,21 +84,19 @@ def make_copy_examples(count: int, seed: int) -> list[Example]:
     return [Example(text, text) for text in texts]
 
 
-def write_copy_files(folder: Path, num_training: int = 40, num_validation: int = 10) -> TrainingFiles:
+def write_copy_files(folder: Path, num_training: int = 40, num_validation: int = 10) -> DataFiles:
     """Write a training and a validation file of pairs whose target equals their source."""
     folder.mkdir(parents=True, exist_ok=True)
-    return TrainingFiles(
+    return DataFiles(
         write_pairs(folder / "train.tsv", make_copy_examples(num_training, seed=1)),
         write_pairs(folder / "dev.tsv", make_copy_examples(num_validation, seed=2)),
     )
 
 
-def write_digit_files(
-    folder: Path, num_training: int = 60, num_validation: int = 20, max_digits: int = 2
-) -> TrainingFiles:
+def write_digit_files(folder: Path, num_training: int = 60, num_validation: int = 20, max_digits: int = 2) -> DataFiles:
     """Write a training and a validation file of spelled digits."""
     folder.mkdir(parents=True, exist_ok=True)
-    return TrainingFiles(
+    return DataFiles(
         write_pairs(folder / "train.tsv", spelled_digits(num_training, 1, max_digits, seed=1)),
         write_pairs(folder / "dev.tsv", spelled_digits(num_validation, 1, max_digits, seed=2)),
     )

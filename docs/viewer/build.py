@@ -59,8 +59,9 @@ def load_page(runs: Sequence[Path], file: Path | None = None, beam_size: int | N
         ValidationFileError: The validation file of the first run is missing or has changed.
     """
     models = [open_run(run, run.name, "cpu", beam_size) for run in runs]
-    path, target = (file, None) if file else find_validation_file(models[0].folder)
-    examples = read_example_file(path, models[0].loaded_predictor.config.data, target)
+    data = models[0].loaded_predictor.config.data
+    path, target, data = (file, None, data) if file else find_validation_file(models[0].folder, data)
+    examples = read_example_file(path, data, target)
     return assemble_page(models, [examples], MAX_EXAMPLES, served=True)
 
 

@@ -125,11 +125,11 @@ def measure_startup(request: BenchRequest, started: float) -> StartupTime:
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         before = ClockReading(time.time(), time.process_time())
         examples = bench_examples(request, STARTUP_PAIRS + STARTUP_DEV_PAIRS)
-        files = TrainingFiles(Path(folder) / "train.tsv", Path(folder) / "dev.tsv")
-        write_pairs(files.train, examples[:STARTUP_PAIRS])
-        write_pairs(files.valid, examples[STARTUP_PAIRS:])
+        train, valid = Path(folder) / "train.tsv", Path(folder) / "dev.tsv"
+        write_pairs(train, examples[:STARTUP_PAIRS])
+        write_pairs(valid, examples[STARTUP_PAIRS:])
         generation = ClockReading(time.time(), time.process_time()).since(before)
-        with closing(train_run(files, Path(folder) / "run", bench_config(request))) as events:
+        with closing(train_run(TrainingFiles(train, valid), Path(folder) / "run", bench_config(request))) as events:
             next(event for event in events if isinstance(event, UpdateCompleted))
             return StartupTime(time.time() - started - generation.wall, time.process_time() - generation.cpu)
 

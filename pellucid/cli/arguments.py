@@ -363,8 +363,7 @@ def _required_error(flags: Iterable[ArgumentSpec], given_flags: set[str], positi
     required = [flag for flag in flags if flag.required and flag.values != "any"]  # the subcommand checks empty lists
     missing_positionals = [flag.name for flag in required if not flag.flagged][len(positionals) :]
     names = [*missing_positionals, *(flag.name for flag in required if flag.flagged and flag.name not in given_flags)]
-    hint = VALID_HINT if "--valid" in names else ""
-    return f"{_join_words(names, 'and')} {'is' if len(names) == 1 else 'are'} required{hint}" if names else ""
+    return f"{_join_words(names, 'and')} {'is' if len(names) == 1 else 'are'} required" if names else ""
 
 
 def _argument_specs(kind: Any, prefix: str, default: object) -> Iterator[ArgumentSpec]:  # noqa: ANN401 (a dataclass or a struct)
@@ -587,13 +586,6 @@ def _header_spec() -> PrimitiveConstructorSpec[Any]:
     )
 
 
-VALID_HINT = (
-    ": --valid is a file of pairs that are not in the training file, a few hundred held out of the same data; "
-    "docs/guides/data.md shows how to split a file"
-)
-"""What a missing --valid needs."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class SettingFlags:
     """Base of the arguments of train and tune: one flag for each setting, and --config."""
@@ -633,8 +625,9 @@ class TrainingFlags(SettingFlags):
 
     train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
     """Training set: TSV, CSV, JSON lines or Parquet (also .gz), or the sources of two parallel files."""
-    valid: Path
-    """Validation set, in the form of TRAIN; it selects the saved model and decides early stopping."""
+    valid: Path | None = None
+    """Validation set, in the form of TRAIN; it selects the saved model and decides early stopping. Default: a tenth of
+    the sources of TRAIN, at most 2,000, chosen at random, which are not trained on."""
     run: Path
     """Run folder, which receives the model, the settings and the log; created, or resumed."""
     train_target: Path | None = None
@@ -750,7 +743,7 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
     def _parse(self, settings: Mapping[str, Any]) -> TrainingFlagsT:
         """Parse the command line with defaults from some settings."""
         required: Any = tyro.MISSING
-        defaults = self.kind(train=required, valid=required, run=required, **default_settings(settings, self.origin))
+        defaults = self.kind(train=required, run=required, **default_settings(settings, self.origin))
         return parse_arguments(self.kind, self.verb, self.arguments, defaults)
 
 

@@ -85,11 +85,11 @@ _NETWORK = (
 
 HELP_PAGES: dict[str, HelpPage] = {
     "train": HelpPage(
-        "TRAIN --valid FILE --run DIR [options]",
+        "TRAIN [--valid FILE] --run DIR [options]",
         "Train a model on pairs of sequences, or resume an unfinished training.",
         (
             OptionHelp("TRAIN", "", "training file: TSV, CSV, JSON lines or Parquet"),
-            OptionHelp("--valid", "FILE", "validation file, decoded greedily; it selects the saved model"),
+            OptionHelp("--valid", "FILE", "validation file, decoded greedily (default: a tenth of TRAIN)"),
             OptionHelp("--run", "DIR", "folder of the run, created or resumed"),
             *_SETTINGS,
             OptionHelp("--time", "T", "maximum time of the command, such as 90s, 10m or 2h"),
@@ -106,11 +106,11 @@ HELP_PAGES: dict[str, HelpPage] = {
         ),
     ),
     "tune": HelpPage(
-        "TRAIN --valid FILE --run DIR [options]",
+        "TRAIN [--valid FILE] --run DIR [options]",
         "Search hyperparameters, or resume a search. Requires Optuna: pip install 'pellucid[tune]'.",
         (
             OptionHelp("TRAIN", "", "training file, as for train"),
-            OptionHelp("--valid", "FILE", "validation file, on which the trials are scored"),
+            OptionHelp("--valid", "FILE", "validation file that scores trials (default: a tenth of TRAIN)"),
             OptionHelp("--run", "DIR", "folder of the search, created or resumed"),
             OptionHelp("--trials", "N", "total number of trials (30 by default)"),
             OptionHelp("--minutes", "M", "time limit; the next call continues"),

@@ -215,13 +215,16 @@ def _read_examples(args: LookArguments, model: "ViewedRun", served: bool) -> "li
     if args.file == STDIN_PATH:
         return [sources_without_targets(STANDARD_INPUT, _standard_input(args, data), data)]
     try:
-        file, target = (args.file, args.target) if args.file else find_validation_file(model.folder)
+        validation = None if args.file else find_validation_file(model.folder, data)
     except ValidationFileError as error:
         if not served:
             raise
         print_message(f"the page has no examples: {error}")
         return []
-    return [read_example_file(file, data, target)]
+    if validation is not None:
+        return [read_example_file(validation.path, validation.data, validation.target)]
+    assert args.file is not None, "without a validation file there is a FILE"
+    return [read_example_file(args.file, data, args.target)]
 
 
 def _data_config(args: LookArguments, trained: DataConfig) -> DataConfig:
@@ -297,7 +300,7 @@ def _read_pairs(args: LookArguments, data: DataConfig) -> "ViewedFile | None":
     from pellucid.viewer.inputs import find_validation_file, has_only_sources, read_example_file
 
     if args.file is None:
-        file, target = find_validation_file(args.runs[0])
+        file, target, data = find_validation_file(args.runs[0], data)
         return read_example_file(file, data, target)
     if not args.file.is_file() or (args.target is None and has_only_sources(args.file, data)):
         return None

@@ -1,4 +1,4 @@
-"""Subcommand train: pellucid train TRAIN --valid VALID --run DIR [--config FILE] [--ensemble N] [flags]"""
+"""Subcommand train: pellucid train TRAIN [--valid VALID] --run DIR [--config FILE] [--ensemble N] [flags]"""
 
 import time
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Subcommand tune: pellucid tune TRAIN --valid VALID --run DIR [--trials N] [--minutes M] [--space FILE] [flags]"""
+"""Subcommand tune: pellucid tune TRAIN [--valid VALID] --run DIR [--trials N] [--minutes M] [--space FILE] [flags]"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -96,7 +96,8 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     """Minimum number of occurrences of a symbol in the training file. Rarer symbols are encoded as unknown; rarer
     subwords are split. Tags, classes and positions of targets are always kept."""
     max_sequence_length: Count = 1000
-    """Maximum number of symbols of a source or target, in training and in later inputs; a longer line is a bad line."""
+    """Maximum number of symbols of a source, of a target, and of features, in training and in later inputs. A longer
+    line is a bad line."""
     aligned: bool = False
     """Require that each target has as many symbols as its source; other pairs are bad lines. task = "tag" sets it."""
     ignored_tag: str = ""

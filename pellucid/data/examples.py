@@ -501,7 +501,7 @@ def _collect_examples(
             continue
         else:
             example = Example(*record.fields)
-            reason = pair_error(example.source, example.target, tokenizers, config)
+            reason = _example_error(example, tokenizers, config)
             if not reason:
                 reading.examples.append(example)
                 reading.line_numbers.append(record.line)
@@ -519,13 +519,14 @@ def _collect_examples(
 
 def _checked_sources(records: Records, config: DataConfig, name: str) -> Iterator[Example | BadLine]:
     """Yield the source and features of each record, or why they are invalid."""
-    tokenizer = build_tokenizers(config).source
+    tokenizers, limit = build_tokenizers(config), config.max_sequence_length
     for record in records:
         if isinstance(record, BadLine):
             yield record
             continue
         source, features, *_ = *record.fields, "", ""
-        reason = length_error("source", source, tokenizer, config.max_sequence_length, min_length=0)
+        reason = length_error("source", source, tokenizers.source, limit, min_length=0)
+        reason = reason or length_error("features", features, tokenizers.features, limit, min_length=0)
         yield BadLine(name, record.line, reason) if reason else Example(source, "", features)
 
 
@@ -537,7 +538,7 @@ def _checked_pairs(records: Records, config: DataConfig, name: str) -> Iterator[
             yield record if isinstance(record, BadLine) else Example("", "")
             continue
         example = Example(*record.fields)
-        reason = pair_error(example.source, example.target, tokenizers, config)
+        reason = _example_error(example, tokenizers, config)
         yield BadLine(name, record.line, reason) if reason else example
 
 
@@ -551,6 +552,14 @@ def _no_example_message(reading: ExampleFile, name: str, location: str) -> str:
     if reading.num_blank_lines:
         return f"{name} contains no example: all its lines are blank ({reading.num_blank_lines})"
     return f"{name} contains no example: it is empty{location}"
+
+
+def _example_error(example: Example, tokenizers: Tokenizers, config: DataConfig) -> str:
+    """Return why an example is invalid, or "" if it is valid."""
+    reason = pair_error(example.source, example.target, tokenizers, config)
+    return reason or length_error(
+        "features", example.features, tokenizers.features, config.max_sequence_length, min_length=0
+    )
 
 
 def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataConfig) -> str:
@@ -579,7 +588,7 @@ def length_error(side: str, text: str, tokenizer: Tokenizer, max_length: int, mi
     """Return why the length of a text is invalid, or "" if it is valid.
 
     Args:
-        side: Name of the column, for the message: "source" or "target".
+        side: Name of the column, for the message: "source", "target" or "features".
         text: The text.
         tokenizer: The tokenizer of the column.
         max_length: Maximum number of symbols.
@@ -594,7 +603,8 @@ def length_error(side: str, text: str, tokenizer: Tokenizer, max_length: int, mi
     if count > max_length:
         lines = text.count("\n") + 1
         line_note = f" (it spans {lines} lines: is a quote missing?)" if lines > 1 else ""
-        return f"the {side} has {count} symbols{line_note}, more than data.max_sequence_length = {max_length}"
+        verb = "have" if side == "features" else "has"
+        return f"the {side} {verb} {count} symbols{line_note}, more than data.max_sequence_length = {max_length}"
     return ""
 
 

@@ -121,7 +121,7 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPr
     Raises:
         ArgumentError: An argument has a wrong type, or there is not one name for each member.
         RunError: There is no member; or two differ in their target symbols, task, tokenization (`TOKENIZATION_SETTINGS`
-            or subwords), whether they read features, or encoder.features. The message names both.
+            or subwords), whether they read features, encoder.features, or whether they copy. The message names both.
     """
     check_lengths({"members": members, "names": names})
     if not members:
@@ -202,7 +202,7 @@ def _check_symbols(*pair: tuple[Predictor, str]) -> None:
 
 
 def _difference(one: Config, other: Config) -> str:
-    """Return the first tokenization setting in which two models differ; "" if there is none."""
+    """Return the first setting in which two models differ though members must agree; "" if there is none."""
     if one.task != other.task:
         return "task"
     for key in TOKENIZATION_SETTINGS:
@@ -210,7 +210,11 @@ def _difference(one: Config, other: Config) -> str:
             return f"data.{key}"
     if bool(one.data.features_column) != bool(other.data.features_column):
         return "data.features_column"
-    return "" if one.encoder.features == other.encoder.features else "encoder.features"
+    for key in ("encoder.features", "decoder.pointer_generator"):
+        section, _, name = key.partition(".")
+        if getattr(getattr(one, section), name) != getattr(getattr(other, section), name):
+            return key
+    return ""
 
 
 def _target_id_map(first: Predictor, member: Predictor) -> Int[Tensor, " V"] | None:

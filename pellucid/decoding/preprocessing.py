@@ -225,8 +225,8 @@ def tokenize_source(example: Example, number: int, tokenizers: Tokenizers, confi
         config: Data settings of the model.
 
     Raises:
-        DataError: The source has more than `data.max_sequence_length` symbols, or has features and the model reads
-            none.
+        DataError: The source has more than `data.max_sequence_length` symbols or features, or has features and the
+            model reads none.
     """
     source, limit = tokenizers.source.split(example.source), config.max_sequence_length
     if len(source) > limit:
@@ -236,6 +236,8 @@ def tokenize_source(example: Example, number: int, tokenizers: Tokenizers, confi
     if not source:
         return TokenizedSource(example.source, (), 0)
     features = tokenizers.features.split(example.features) if example.features else []
+    if len(features) > limit:
+        raise DataError(f"source {number} has {len(features)} features; data.max_sequence_length is {limit}")
     symbols = (*features, *source) if features else tuple(source)
     if features or len(source) != len(example.source) or not example.source.isascii():
         symbols = tuple(map(sys.intern, symbols))  # one object per symbol; CPython caches single ASCII characters

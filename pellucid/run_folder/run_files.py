@@ -7,6 +7,7 @@ vocabulary.json         symbols of the training file
 model.safetensors       parameters of the best validation
 pair_ngram.safetensors  the pair n-gram model and, when the training has finished, its weight in predictions
 training.safetensors    the last checkpoint: parameters, optimizer, progress
+validation.jsonl        the validation set, if it was held out of the training file
 corpus.arrow            a large training file in ids, until the training has finished
 log.jsonl               one line per event
 card.md                 the model card
@@ -34,6 +35,7 @@ VOCABULARY = "vocabulary.json"
 MODEL = "model.safetensors"
 TRAINING = "training.safetensors"
 CORPUS = "corpus.arrow"
+VALIDATION = "validation.jsonl"
 PAIR_NGRAM = "pair_ngram.safetensors"
 LOG = "log.jsonl"
 CARD = "card.md"
@@ -46,7 +48,7 @@ MEMBER_PREFIX = "seed-"
 MAX_MEMBERS = 1000
 MAX_NAME = 255
 """Maximum size of a folder name, in bytes, as on most systems."""
-FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, PAIR_NGRAM, LOG, CARD, SNAPSHOTS)
+FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, VALIDATION, PAIR_NGRAM, LOG, CARD, SNAPSHOTS)
 
 
 class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

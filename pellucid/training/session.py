@@ -162,7 +162,7 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
     use_threads(config.threads)
     use_determinism(config)
     # With header = "auto" the first lines are checked; the resolved setting would say that there is no header.
-    training_data = read_files(files, unresolved_data, folder / run_files.CORPUS)
+    training_data = read_files(files, unresolved_data, folder / run_files.CORPUS, folder / run_files.VALIDATION)
     reads, validation_examples, is_mapped = (
         training_data.reads,
         training_data.validation_examples,
@@ -175,9 +175,11 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
         if config.training.augmentation != "none":
             training_data, augmented = augment_data(training_data, config)
             yield augmented
-        corpus = encode_training_data(training_data, config)
+        corpus, validation_file = encode_training_data(training_data, config), training_data.validation_file
         del training_data  # frees the texts of a large file; training needs only the ids
         state, fingerprint, model_built = _open_training(folder, config, corpus, validation_examples)
+        if validation_file and not has_content(folder / run_files.VALIDATION, validation_file):
+            write_atomic(folder / run_files.VALIDATION, validation_file)
         if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or augmented):
             state.encoded_training_examples = save_corpus(
                 folder / run_files.CORPUS, corpus, files, unresolved_data

@@ -27,11 +27,12 @@ from pellucid.data.examples import (
 from pellucid.data.headers import HeaderError, check_shared_header, header_note
 from pellucid.data.readers import resolve_format
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
+from pellucid.data.validation_split import format_validation_file, split_by_source
 from pellucid.data.vectors import read_vectors
 from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, RunError, quote
-from pellucid.files import FileDigest, digest_file, remove_file
+from pellucid.files import FileDigest, digest_bytes, digest_file, remove_file
 from pellucid.model.network import Network, require_encoder_decoder
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import DataAugmented, EmbeddingCoverage, FileRead
@@ -148,8 +149,8 @@ class TrainingFiles(NamedTuple):
 
     train: Path
     """Training pairs, or training sources if `train_target` is given."""
-    valid: Path
-    """Validation pairs, or validation sources if `valid_target` is given."""
+    valid: Path | None
+    """Validation pairs, or validation sources if `valid_target` is given; None to hold out a part of `train`."""
     train_target: Path | None = None
     valid_target: Path | None = None
 
@@ -171,15 +172,20 @@ class TrainingData(NamedTuple):
     """Events for the training file and the validation file."""
     columns: int
     """Number of columns of the training file; 0 for a corpus, and for a file without columns."""
+    validation_file: bytes = b""
+    """Content of the validation file of the run folder, if a part of the training file is held out; else empty."""
 
 
-def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path | None) -> TrainingData:
+def read_files(
+    files: TrainingFiles, config: DataConfig, corpus_path: Path | None, validation_path: Path | None = None
+) -> TrainingData:
     """Read the data files; the training file is not read if `corpus_path` holds the corpus of these files and settings.
 
     Args:
         files: Training and validation data.
         config: Data settings.
         corpus_path: File of the saved corpus, which need not exist; None for none.
+        validation_path: File to which the caller writes a part of the training file that is held out; None for none.
 
     Raises:
         DataError: A file cannot be read or holds no example, parallel files differ in length, a line is bad (unless bad
@@ -187,6 +193,8 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path | Non
         ConfigError: The configured columns are not valid.
     """
     digests = [None if path is None else digest_file(path) for path in files]
+    if files.valid is None:
+        return _read_and_split(files, config, digests, validation_path)
     key, corpus, note = _corpus_key(files, config, digests), None, ""
     if key and corpus_path is not None and corpus_path.exists():
         try:
@@ -226,6 +234,39 @@ def read_files(files: TrainingFiles, config: DataConfig, corpus_path: Path | Non
         validation_examples,
         reads,
         columns,
+    )
+
+
+def _read_and_split(
+    files: TrainingFiles, config: DataConfig, digests: Sequence[FileDigest | None], validation_path: Path | None
+) -> TrainingData:
+    """Read the training file, and hold out a part of it as validation set. A saved corpus is not used."""
+    if files.valid_target is not None:
+        raise DataError(f"{files.valid_target} holds targets of a validation set, but its sources are not given")
+    train_file = read_examples(files.train, config, files.train_target)
+    is_unknown = is_header_unknown(files.train, config, files.train_target)
+    header = header_note(train_file.examples) if is_unknown else ""
+    ignored = "" if files.train_target else describe_used_columns(files.train, config)
+    split = split_by_source(train_file.examples, str(files.train))
+    content, num_held_out = format_validation_file(split.validation_examples), len(split.validation_examples)
+    bad, blank = train_file.bad_lines, train_file.num_blank_lines
+    num_sources = len({example.source for example in split.validation_examples})
+    note = "; ".join(filter(None, [header, ignored]))
+    held_out = f"held out of {files.train}: all examples of {num_sources:,} sources chosen at random"
+    num_training, path = len(split.training_examples), validation_path or files.train
+    reads = (
+        FileRead(files.train, num_training, bad, blank, note, files.train_target, digests[0], digests[2]),
+        FileRead(path, num_held_out, [], 0, held_out, digest=digest_bytes(content)),
+    )
+    return TrainingData(
+        key="",
+        report=ReadingReport(tuple(bad), blank, 0),
+        training_examples=split.training_examples,
+        corpus=None,
+        validation_examples=split.validation_examples,
+        reads=reads,
+        columns=0 if files.train_target else count_columns(files.train, config),
+        validation_file=content,
     )
 
 
@@ -316,7 +357,7 @@ def _header_note(
     config: DataConfig,
 ) -> str:
     """Return a remark if the first line may be a header; `HeaderError` if it clearly is one."""
-    if not is_header_unknown(files.train, config, files.train_target):
+    if files.valid is None or not is_header_unknown(files.train, config, files.train_target):
         return ""
     both_unknown = is_header_unknown(files.valid, config, files.valid_target)
     note = check_shared_header(training_examples, validation_examples, str(files.valid)) if both_unknown else ""

@@ -23,6 +23,7 @@ from pellucid.data.examples import (
 )
 from pellucid.data.headers import header_note
 from pellucid.data.readers import BadLine
+from pellucid.data.validation_split import validation_file_config
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, InputError, RunError, quote
 from pellucid.evaluation.metrics import ScoredExample, worst_examples
@@ -30,7 +31,7 @@ from pellucid.files import MAX_FILE_SIZE, FileDigest, file_exists, has_digest
 from pellucid.model.network import parameter_count
 from pellucid.run_folder.log import has_stopped, log_damage, read_log
 from pellucid.run_folder.predictor_loader import load, missing_model_error
-from pellucid.run_folder.run_files import CONFIG, MODEL, load_run_config, member_folders
+from pellucid.run_folder.run_files import CONFIG, MODEL, VALIDATION, load_run_config, member_folders
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
 from pellucid.viewer.examples import SourceMetadata, are_spelled_digits
@@ -205,17 +206,26 @@ class ValidationFileError(RunError):
     """A run whose log names no validation file that may be opened; the message asks for a FILE."""
 
 
-def find_validation_file(run: Path) -> tuple[Path, Path | None]:
+class ValidationFile(NamedTuple):
+    """File of validation pairs, or file of sources and file of targets, with the settings to read them."""
+
+    path: Path
+    target: Path | None
+    """File of targets; None if `path` holds pairs."""
+    data: DataConfig
+
+
+def find_validation_file(run: Path, data: DataConfig) -> ValidationFile:
     """Return the validation data that the log of a run names; for an ensemble, that of its first member.
+
+    Validation data that was held out of the training file is in the run folder.
 
     The log of another person may name any file of the user. Only a file whose content had the same size and checksum in
     the training is returned.
 
     Args:
         run: Run folder, or folder of an ensemble.
-
-    Returns:
-        File of pairs and None, or file of sources and file of targets.
+        data: Data settings of the run.
 
     Raises:
         ValidationFileError: The log names no validation file, or has no checksum of it; or the file is missing, is no
@@ -225,13 +235,16 @@ def find_validation_file(run: Path) -> tuple[Path, Path | None]:
     """
     folder = member_folders(run)[0]
     file_records = [record for record in read_log(folder) if record["event"] == "read"]
-    record = file_records[1] if len(file_records) > 1 else {}
+    record, held_out = file_records[1] if len(file_records) > 1 else {}, folder / VALIDATION
+    if Path(record.get("path", "")).name == VALIDATION and file_exists(held_out):
+        _check_recorded_file(run, {**record, "path": str(held_out)}, "path", "")
+        return ValidationFile(held_out, None, validation_file_config(data))
     if "path" not in record or ("target" not in record and load_run_config(folder).data.input_format == "text"):
         raise ValidationFileError(f"{run}: its log names no validation file; give a FILE")
     _check_recorded_file(run, record, "path", "")
     if "target" in record:
         _check_recorded_file(run, record, "target", "target_")
-    return Path(record["path"]), Path(record["target"]) if "target" in record else None
+    return ValidationFile(Path(record["path"]), Path(record["target"]) if "target" in record else None, data)
 
 
 def _check_recorded_file(run: Path, record: dict[str, Any], key: str, prefix: str) -> None:

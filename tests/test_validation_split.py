@@ -1,0 +1,145 @@
+"""The validation set that is held out of the training file: its choice, its file, and the commands that use it."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from command_line import run_pellucid
+from hypothesis import given
+from hypothesis import strategies as st
+from trained_runs import make_copy_examples, make_small_config, train_to_end, training_flags
+
+import pellucid
+from pellucid.config.toml import size_preset
+from pellucid.data.examples import Example, read_examples
+from pellucid.data.validation_split import (
+    MAX_VALIDATION_SOURCES,
+    format_validation_file,
+    split_by_source,
+    validation_file_config,
+)
+from pellucid.errors import DataError
+from pellucid.run_folder.run_files import VALIDATION
+from pellucid.training.events import FileRead
+from pellucid.training.training_data import TrainingFiles
+
+SETTINGS = {"size": "tiny", "training": {"epochs": 1}}
+WORD = st.text("ab\t\u2028'\"", min_size=1, max_size=3)
+
+
+@given(st.lists(st.builds(Example, WORD, WORD, WORD), min_size=1, max_size=60))
+def test_every_example_is_in_one_part_and_every_source_too(examples: list[Example]) -> None:
+    sources = {example.source for example in examples}
+    if len(sources) == 1:
+        with pytest.raises(DataError, match=r"^a has a single source: none can be held out"):
+            split_by_source(examples, "a")
+        return
+    training, validation = split_by_source(examples, "a")
+    assert sorted([*training, *validation]) == sorted(examples)
+    held_out = {example.source for example in validation}
+    assert held_out.isdisjoint({example.source for example in training})
+    assert len(held_out) == max(1, round(len(sources) / 10))
+    assert [each for each in examples if each.source in held_out] == validation
+
+
+def test_a_large_file_keeps_all_but_two_thousand_sources() -> None:
+    examples = [Example(str(number), "a") for number in range(50_000)]
+    training, validation = split_by_source(examples, "a")
+    assert len(validation) == MAX_VALIDATION_SOURCES == 2_000 and len(training) == 48_000
+    assert split_by_source(examples, "b") == (training, validation)
+    numbers = [int(example.source) for example in validation]
+    assert 20_000 < sum(numbers) / len(numbers) < 30_000 and numbers == sorted(numbers)
+
+
+@given(st.lists(st.builds(Example, WORD, WORD, WORD), min_size=1, max_size=5))
+def test_the_file_of_the_run_holds_the_same_examples(
+    tmp_path_factory: pytest.TempPathFactory, examples: list[Example]
+) -> None:
+    path = tmp_path_factory.mktemp("split") / VALIDATION
+    path.write_bytes(format_validation_file(examples))
+    data = msgspec.structs.replace(size_preset("tiny").data, features_column="tags", source_column="7")
+    assert read_examples(path, validation_file_config(data)).examples == examples
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "parallel"])
+def test_a_run_without_validation_file_is_trained_resumed_and_shown(tmp_path: Path, kind: str) -> None:
+    examples = make_copy_examples(60, seed=1)
+    train, targets, flags = tmp_path / f"train.{kind}", tmp_path / "targets.txt", list[str | Path]()
+    match kind:
+        case "tsv":
+            train.write_text("".join(f"{each.source}\t{each.target}\n" for each in examples))
+        case "csv":
+            train.write_text("word,copy\n" + "".join(f'"{each.source}",{each.target}\n' for each in examples))
+            flags = ["--source-column", "word", "--target-column", "copy"]
+        case "jsonl":
+            train.write_text("".join(json.dumps({"a": each.source, "b": each.target}) + "\n" for each in examples))
+            flags = ["--source-column", "a", "--target-column", "b"]
+        case _:
+            train.write_text("".join(f"{each.source}\n" for each in examples))
+            targets.write_text("".join(f"{each.target}\n" for each in examples))
+            flags = ["--train-target", targets]
+    config = make_small_config({"epochs": 2})
+    command = ["train", train, "--run", tmp_path / "run", *training_flags(config), *flags]
+    result = run_pellucid(*command)
+    validation = tmp_path / "run" / VALIDATION
+    held_out = validation.read_text().splitlines()
+    assert result.code == 0, result.err
+    assert f"\n{validation}: {len(held_out)} examples\n" in result.err
+    num_sources = len({json.loads(line)["source"] for line in held_out})
+    assert f"note: held out of {train}: all examples of {num_sources} sources chosen at random\n" in result.err
+    assert f"{train}: {60 - len(held_out)} examples\n" in result.err
+    model = (tmp_path / "run" / "model.safetensors").read_bytes()
+    validation.unlink()
+    again = run_pellucid(*command)
+    assert again.code == 0 and (tmp_path / "run" / "model.safetensors").read_bytes() == model
+    assert validation.read_text().splitlines() == held_out
+    (tmp_path / "run").rename(tmp_path / "moved")
+    shown = run_pellucid("look", tmp_path / "moved", "--terminal", "--max-examples", 100)
+    assert shown.code == 0 and shown.out.count(" → ") >= len(held_out)
+    validation = tmp_path / "moved" / VALIDATION
+    validation.write_text("".join(f"{line}\n" for line in reversed(held_out)))
+    changed = run_pellucid("look", tmp_path / "moved", "--terminal")
+    assert changed.code == 2 and "is not, or no longer, the validation file of this run" in changed.err
+
+
+def test_a_model_is_trained_from_python_without_validation_file(tmp_path: Path) -> None:
+    train = tmp_path / "train.tsv"
+    train.write_text("".join(f"{each.source}\t{each.target}\n" for each in make_copy_examples(60, seed=1)))
+    model = pellucid.train(train, None, tmp_path / "run", SETTINGS)
+    assert len(model.predict(["ab", "ba"])) == 2
+
+
+def test_members_of_an_ensemble_have_the_same_validation_set(tmp_path: Path) -> None:
+    train = tmp_path / "train.tsv"
+    train.write_text("".join(f"{each.source}\t{each.target}\n" for each in make_copy_examples(60, seed=1)))
+    command = ["train", train, "--run", tmp_path / "run", *training_flags(make_small_config({"epochs": 1}))]
+    assert run_pellucid(*command, "--ensemble", 2, "--jobs", 1).code == 0
+    first, second = ((tmp_path / "run" / name / VALIDATION).read_bytes() for name in ("seed-1", "seed-2"))
+    assert first == second != b""
+
+
+def test_targets_of_a_validation_file_that_is_not_given_are_an_error(tmp_path: Path) -> None:
+    (path := tmp_path / "train.txt").write_text("a\nb\n")
+    files = TrainingFiles(path, None, path, path)
+    with pytest.raises(DataError, match="holds targets of a validation set, but its sources are not given"):
+        train_to_end(files, tmp_path / "run", size_preset("tiny"))
+
+
+def test_a_header_in_the_first_line_is_an_error_wherever_it_would_be(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("word\tpronunciation\n" + "".join(f"{n}\t{n}\n" for n in range(40)))
+    result = run_pellucid("train", path, "--run", tmp_path / "run", "--size", "tiny")
+    assert result.code == 2 and "give --header" in result.err and not (tmp_path / "run").exists()
+
+
+def test_events_count_the_examples_of_both_parts(tmp_path: Path) -> None:
+    (path := tmp_path / "train.tsv").write_text("a\tb\na\tc\nbroken\n\n" + "".join(f"{n}\t{n}\n" for n in range(19)))
+    config = make_small_config({"epochs": 1}, data={"on_bad_line": "skip"})
+    reads = [
+        event
+        for event in train_to_end(TrainingFiles(path, None), tmp_path / "run", config)
+        if isinstance(event, FileRead)
+    ]
+    assert [len(read.bad_lines) for read in reads] == [1, 0] and [read.num_blank_lines for read in reads] == [1, 0]
+    assert sum(read.examples for read in reads) == 21 and reads[1].path == tmp_path / "run" / VALIDATION
