@@ -7,9 +7,10 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EISDIR, ELOOP
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar
 
@@ -158,9 +159,24 @@ def remove_file(path: Path) -> None:
     Raises:
         RunError: A file cannot be removed.
     """
-    with wrap_os_errors("remove", path):
-        _retry_while_busy(lambda: path.unlink(missing_ok=True))
-    remove_temporaries(path.parent, path.name.__eq__)
+    remove_files(path.parent, [path.name])
+
+
+def remove_files(folder: Path, names: Collection[str]) -> None:
+    """Remove files of a folder, if they exist, and the temporary files that killed processes left of their writing.
+
+    Args:
+        folder: The folder, which is listed once.
+        names: Names of the files.
+
+    Raises:
+        RunError: A file cannot be removed.
+    """
+    for name in names:
+        path = folder / name
+        with wrap_os_errors("remove", path):
+            _retry_while_busy(partial(path.unlink, missing_ok=True))
+    remove_temporaries(folder, frozenset(names).__contains__)
 
 
 def remove_temporaries(folder: Path, is_own: Callable[[str], object]) -> None:

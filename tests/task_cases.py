@@ -12,7 +12,7 @@ from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.classification import ClassificationPredictor
+from pellucid.decoding.classification import LabelingPredictor
 from pellucid.tasks.registry import build_network, get_task
 
 CLASSIFICATION_TASKS: Sequence[TaskName] = ("tag", "classify", "point")
@@ -72,13 +72,13 @@ def learn_task_vocabularies(config: Config, examples: Sequence[Example]) -> Voca
     return get_task(config.task).learn_vocabularies(examples, build_tokenizers(config.data), config)
 
 
-def make_untrained_predictor(config: Config, examples: Sequence[Example]) -> ClassificationPredictor:
+def make_untrained_predictor(config: Config, examples: Sequence[Example]) -> LabelingPredictor:
     """Return a predictor with an untrained network."""
     vocabularies = learn_task_vocabularies(config, examples)
     predictor = get_task(config.task).build_predictor(
         config, vocabularies, build_network(config, vocabularies).eval(), ""
     )
-    assert isinstance(predictor, ClassificationPredictor)
+    assert isinstance(predictor, LabelingPredictor)
     return predictor
 
 

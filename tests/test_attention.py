@@ -34,7 +34,7 @@ from pellucid.model.attention import (
     attend,
     build_attention,
 )
-from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderState, Memory
+from pellucid.model.memory import AttentionOutput, DecoderCache, DecoderState, Memory
 
 SOFT_SCORES = [score for score in ATTENTION_TYPES if score != "monotonic"]
 """Attention whose weights are a function of memory, query and previous weights; monotonic attention draws random
@@ -266,7 +266,7 @@ def test_every_configured_score_is_tested_and_has_its_class() -> None:
 def test_additive_keys_contain_the_bias_once() -> None:
     attention = AdditiveAttention(2, 3, 4)
     memory = Memory(torch.randn(1, 2, 3), torch.tensor([2]), DecoderState(torch.zeros(1, 1, 3)))
-    cache: AttentionCache = attention.build_cache(memory)
+    cache: DecoderCache = attention.build_cache(memory)
     assert_tensors_close(cache.keys, attention.key_projection(memory.states), 1e-6)
     scores = attention.scores(torch.zeros(1, 1, 2), cache.keys)[:, 0]
     assert_tensors_close(scores, torch.tanh(cache.keys) @ attention.energy, 1e-6)

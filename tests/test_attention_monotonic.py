@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pellucid.model.attention import MonotonicAttention, expected_stop, hard_stop
-from pellucid.model.memory import AttentionCache, DecoderState, Memory
+from pellucid.model.memory import DecoderCache, DecoderState, Memory
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -53,7 +53,7 @@ def test_gradients_equal_finite_differences() -> None:
     assert torch.autograd.gradcheck(expected_stop, (probabilities, previous_weights))
 
 
-def make_cache(attention: MonotonicAttention, states: Tensor, lengths: list[int]) -> AttentionCache:
+def make_cache(attention: MonotonicAttention, states: Tensor, lengths: list[int]) -> DecoderCache:
     memory = Memory(states, torch.tensor(lengths), DecoderState(torch.zeros(len(lengths), 1, states.shape[2])))
     return attention.build_cache(memory)
 

@@ -35,7 +35,7 @@ from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits, suppressed_symbols, symbol_log_probabilities
-from pellucid.model.memory import AttentionCache, DecoderState, NetworkOutput, Step
+from pellucid.model.memory import DecoderCache, DecoderState, DecoderStepOutput, NetworkOutput
 from pellucid.model.network import EncoderDecoder
 
 LIMIT = 5
@@ -204,7 +204,9 @@ def test_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch) ->
     sizes: list[tuple[int, int]] = []
     step = network.decoder.step
 
-    def record_sizes(symbols: Tensor, state: DecoderState, cache: AttentionCache, override: None = None) -> Step:
+    def record_sizes(
+        symbols: Tensor, state: DecoderState, cache: DecoderCache, override: None = None
+    ) -> DecoderStepOutput:
         sizes.append((len(symbols), len(cache.keys)))
         return step(symbols, state, cache)
 

@@ -18,7 +18,7 @@ from task_cases import (
 
 from pellucid.config.settings import TaskName
 from pellucid.data.examples import Example
-from pellucid.decoding.classification import ClassificationPredictor
+from pellucid.decoding.classification import LabelingPredictor
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import ConfigError, DataError, RunError
@@ -33,7 +33,7 @@ def test_synthetic_task_is_learned(task: TaskName) -> None:
     model, pairs = load(task_run(task).run), make_examples(task, 60, 3)
     traces = model.predict_examples(pairs)
     evaluation = evaluate_examples(score_traces(traces, [(pair.target,) for pair in pairs], model.tokenizers))
-    assert isinstance(model, ClassificationPredictor) and evaluation.symbol_accuracy > 90
+    assert isinstance(model, LabelingPredictor) and evaluation.symbol_accuracy > 90
     if task == "tag":
         assert evaluation.symbols == sum(len(pair.target) - pair.target.count(IGNORED_TAG) for pair in pairs)
 
@@ -144,7 +144,7 @@ def test_ensemble_averages_its_members(task: TaskName) -> None:
         for seed, size in ((1, 30), (2, 20))
     )
     ensemble = build_ensemble([first, second], ["one", "other"])
-    assert isinstance(ensemble, ClassificationPredictor)
+    assert isinstance(ensemble, LabelingPredictor)
     ids = second.vocabularies.target.ids
     order = [*range(4), *(ids[symbol] for symbol in ensemble.vocabularies.target.symbols)]
     for mean, first_scores, second_scores in zip(

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.model.decoder import Decoder
-from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderState, Memory, Step
+from pellucid.model.memory import AttentionOutput, DecoderCache, DecoderState, DecoderStepOutput, Memory
 from pellucid.model.network import EncoderDecoder
 
 
@@ -65,7 +65,7 @@ def expected_layer_step(
 
 
 def expected_step(
-    decoder: Decoder, symbols: Tensor, state: DecoderState, cache: AttentionCache
+    decoder: Decoder, symbols: Tensor, state: DecoderState, cache: DecoderCache
 ) -> tuple[Tensor, DecoderState]:
     """Compute c = attention(s of the top layer), the cells in turn, and W [s; c] + b."""
     attention_output: AttentionOutput = decoder.attention(state.hidden[:, -1], cache, state.attention_state)
@@ -157,7 +157,7 @@ def test_step_of_selected_rows_equals_selected_rows_of_the_step(
     same_states(selected_step.state, full_step.state.index_select(rows))
 
 
-def run_first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple[Step, Memory]:
+def run_first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple[DecoderStepOutput, Memory]:
     source = make_padded_ids([4, 2], 3)
     memory: Memory = network.encoder(source, torch.tensor([4, 2]))
     decoder = network.decoder

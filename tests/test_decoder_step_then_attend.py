@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pellucid.data.batches import Batch
 from pellucid.errors import ConfigError
 from pellucid.model.decoder import StepThenAttend
-from pellucid.model.memory import AttentionCache, DecoderState
+from pellucid.model.memory import DecoderCache, DecoderState
 
 
 def expected_layer_step(
@@ -40,7 +40,7 @@ def expected_layer_step(
 
 
 def expected_step(
-    decoder: StepThenAttend, symbols: Tensor, state: DecoderState, cache: AttentionCache
+    decoder: StepThenAttend, symbols: Tensor, state: DecoderState, cache: DecoderCache
 ) -> tuple[Tensor, Tensor]:
     """Return logits W' a + b and attentional vector a = tanh(W [s; c]), with c from the top (residual) cell."""
     inputs = decoder.table.weight[symbols]

@@ -15,7 +15,7 @@ from trained_runs import copy_run_folder, copy_task_run, digits_run
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.classification import ClassificationPredictor
+from pellucid.decoding.classification import LabelingPredictor
 from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.options import DecodingOptions
@@ -317,10 +317,10 @@ def test_config_vocabularies_and_network_must_agree() -> None:
     with pytest.raises(ArgumentError, match="^config: a Transducer cannot have the task 'tag'" + advice):
         Transducer(tag_config, model.vocabularies, model.network)
     with pytest.raises(
-        ArgumentError, match="^network: a ClassificationPredictor cannot use the class EncoderDecoder" + advice
+        ArgumentError, match="^network: a LabelingPredictor cannot use the class EncoderDecoder" + advice
     ):
-        ClassificationPredictor(tag_config, model.vocabularies, model.network)
-    tags = ClassificationPredictor(tag_config, model.vocabularies, tagger)
+        LabelingPredictor(tag_config, model.vocabularies, model.network)
+    tags = LabelingPredictor(tag_config, model.vocabularies, tagger)
     with pytest.raises(ConfigError, match=r"^members: expected outputs written symbol by symbol"):
         combine_transducers([tags], ["tags"])
     with pytest.raises(ArgumentError, match=r"^vocabularies: expected target symbols for the 9 ids"):

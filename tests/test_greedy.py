@@ -35,7 +35,7 @@ from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, PAD, UNK
 from pellucid.decoding.outputs import CANDIDATES, LengthLimits, suppressed_symbols, symbol_log_probabilities
-from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderState, Memory, NetworkOutput, Step
+from pellucid.model.memory import AttentionOutput, DecoderCache, DecoderState, DecoderStepOutput, Memory, NetworkOutput
 from pellucid.model.network import EncoderDecoder
 
 LIMIT = 7
@@ -168,7 +168,9 @@ class ScriptedDecoder:
         """Return a state that counts the remaining symbols; rows differ by the lengths of their sources."""
         return DecoderState(memory.lengths[:, None, None].float())
 
-    def step(self, symbols: Tensor, state: DecoderState, cache: AttentionCache, override: None = None) -> Step:
+    def step(
+        self, symbols: Tensor, state: DecoderState, cache: DecoderCache, override: None = None
+    ) -> DecoderStepOutput:
         remaining = state.hidden[:, 0, 0].tolist()
         inputs = {symbol for symbol, count in zip(symbols.tolist(), remaining, strict=True) if count > 0}
         assert inputs == {NUM_SPECIAL if self.batch_sizes else BOS}
@@ -176,7 +178,9 @@ class ScriptedDecoder:
         best = [NUM_SPECIAL if count > 1 else EOS if count == 1 else NUM_SPECIAL + 1 for count in remaining]
         logits = torch.stack([make_logits(symbol) for symbol in best])
         weights = cache.memory.mask() / cache.memory.lengths[:, None]
-        return Step(logits, DecoderState(state.hidden - 1), AttentionOutput(cache.memory.states[:, 0], weights))
+        return DecoderStepOutput(
+            logits, DecoderState(state.hidden - 1), AttentionOutput(cache.memory.states[:, 0], weights)
+        )
 
 
 def run_scripted_greedy(

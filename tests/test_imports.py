@@ -25,8 +25,18 @@ ORDER = (
 )
 """Order of folders and modules: a file imports only from its own folder and from entries before its own."""
 DATA_ORDER = (
-    *("tokenizers", "lines", "headers", "readers", "examples", "size_choice", "vocabulary", "vectors", "encoding"),
-    *("batches", "extended_vocabulary", "target_vocabularies", "corpus", "batch_loaders", "synthetic"),
+    *("tokenizers", "lines", "headers", "readers", "examples", "size_choice", "validation_split"),
+    *(
+        "vocabulary",
+        "vectors",
+        "encoding",
+        "batches",
+        "extended_vocabulary",
+        "target_vocabularies",
+        "corpus",
+        "batch_loaders",
+        "synthetic",
+    ),
 )
 """Order of the files of data/."""
 EXTRAS = {

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
+from pellucid.errors import RunError
 from pellucid.kernels import compilation
 from pellucid.reporting.progress import training_progress
 from pellucid.training.events import ModelBuilt
@@ -24,6 +25,25 @@ def test_a_folder_is_complete_once_all_kernels_are_compiled(monkeypatch: pytest.
     assert compilation.is_cache_complete()
     compilation.clear_cache()
     assert not compilation.is_cache_complete() and list(tmp_path.iterdir()) == []
+
+
+def test_a_list_whose_writing_failed_counts_as_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A full disk left an empty list, with which no damage was found: damaged machine code crashed the process."""
+    monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
+    (tmp_path / "a.nbc").write_bytes(b"machine code")
+    (tmp_path / compilation.COMPLETE).write_bytes(b"")
+    assert not compilation.is_cache_complete()
+
+    def fail(path: Path, content: bytes) -> None:
+        raise RunError("the disk is full")
+
+    (tmp_path / compilation.COMPLETE).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(compilation, "write_atomic", fail)
+        compilation.mark_cache_complete()
+    assert not compilation.is_cache_complete() and [path.name for path in tmp_path.iterdir()] == ["a.nbc"]
+    compilation.mark_cache_complete()
+    assert compilation.is_cache_complete()
 
 
 def test_no_process_waits_without_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,10 @@ from pellucid.kernels import decoder_step, recurrence, runtime
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.attention import LocationSensitiveAttention
 from pellucid.model.decoder import Decoder
-from pellucid.model.memory import AttentionCache, DecoderState, Memory, Step
+from pellucid.model.memory import DecoderCache, DecoderState, DecoderStepOutput, Memory
 
 
-def prepare_caches(decoder: Decoder, memory: Memory) -> tuple[AttentionCache, AttentionCache]:
+def prepare_caches(decoder: Decoder, memory: Memory) -> tuple[DecoderCache, DecoderCache]:
     """Return attention caches of the memory for the kernel and for PyTorch."""
     compiled = decoder.build_cache(memory)
     with disable_kernels():
@@ -31,7 +31,7 @@ def prepare_caches(decoder: Decoder, memory: Memory) -> tuple[AttentionCache, At
     return compiled, uncompiled
 
 
-def collect_results(step: Step) -> dict[str, torch.Tensor]:
+def collect_results(step: DecoderStepOutput) -> dict[str, torch.Tensor]:
     """Return all results of a step by name."""
     cell_state = {} if step.state.cell_state is None else {"cell_state": step.state.cell_state}
     attention = {"context": step.attention.context, "weights": step.attention.weights}

@@ -19,7 +19,7 @@ from pellucid.kernels.dispatch import MAX_TRITON_POSITIONS, disable_kernels, use
 from pellucid.kernels.kernel_loader import load_triton_kernel
 from pellucid.model import attention
 from pellucid.model.attention import AdditiveAttention
-from pellucid.model.memory import AttentionCache, AttentionOutput, DecoderState, Memory
+from pellucid.model.memory import AttentionOutput, DecoderCache, DecoderState, Memory
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
@@ -33,8 +33,8 @@ def force_kernel() -> Iterator[None]:
         yield
 
 
-def build_cache(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) -> AttentionCache:
-    return AttentionCache(Memory(states, lengths, DecoderState(states[:, :1])), keys)
+def build_cache(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) -> DecoderCache:
+    return DecoderCache(Memory(states, lengths, DecoderState(states[:, :1])), keys)
 
 
 @needs_triton

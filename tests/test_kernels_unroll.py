@@ -29,7 +29,7 @@ from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.tensor_functions import unroll_decoder
 from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderParameters, InitialState
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims
-from pellucid.model.memory import AttentionCache, DecoderState, Memory
+from pellucid.model.memory import DecoderCache, DecoderState, Memory
 from pellucid.model.network import build_decoder
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
@@ -151,7 +151,7 @@ def test_padding_is_never_read(score: Score, layers: int) -> None:
         cache = cache._replace(keys=keys, memory=memory._replace(states=filled_states))
         initial_state = decoder.init_state(memory)
 
-        def outputs(initial_state: DecoderState = initial_state, cache: AttentionCache = cache) -> list[torch.Tensor]:
+        def outputs(initial_state: DecoderState = initial_state, cache: DecoderCache = cache) -> list[torch.Tensor]:
             unrolled = decoder.unroll(symbols, initial_state, cache)
             return [unrolled.logits, unrolled.weights]
 

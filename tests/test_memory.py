@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pellucid.model.memory import AttentionCache, DecoderKernel, DecoderState, Memory
+from pellucid.model.memory import DecoderCache, DecoderKernel, DecoderState, Memory
 from pellucid.model.recurrence import DropoutMasks
 
 ROWS = st.lists(st.integers(0, 3), max_size=8)
@@ -16,7 +16,7 @@ def make_distinct_values(*shape: int) -> Tensor:
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float64).reshape(shape)
 
 
-def list_tensors(value: DecoderState | Memory | AttentionCache) -> list[Tensor | None]:
+def list_tensors(value: DecoderState | Memory | DecoderCache) -> list[Tensor | None]:
     """Return every tensor of a value, in order."""
     tensors: list[Tensor | None] = []
     for part in value:
@@ -25,7 +25,7 @@ def list_tensors(value: DecoderState | Memory | AttentionCache) -> list[Tensor |
     return tensors
 
 
-def assert_rows_selected(value: DecoderState | AttentionCache, rows: list[int]) -> None:
+def assert_rows_selected(value: DecoderState | DecoderCache, rows: list[int]) -> None:
     selected = value.index_select(torch.tensor(rows, dtype=torch.int64))
     assert type(selected) is type(value)
     for old, new in zip(list_tensors(value), list_tensors(selected), strict=True):
@@ -50,7 +50,7 @@ def test_a_state_selects_rows_of_every_part(rows: list[int], cell: bool, context
 def test_a_cache_selects_rows_of_every_part(rows: list[int], cell: bool) -> None:
     final = DecoderState(make_distinct_values(4, 1, 3), make_distinct_values(4, 1, 3) if cell else None)
     memory = Memory(make_distinct_values(4, 6, 3), torch.tensor([6, 1, 4, 2]), final)
-    assert_rows_selected(AttentionCache(memory, make_distinct_values(4, 6, 2)), rows)
+    assert_rows_selected(DecoderCache(memory, make_distinct_values(4, 6, 2)), rows)
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.integers(0, 3))

@@ -104,6 +104,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "weight above one": (set_metadata("weight", "1.5"), "weight"),
     "weight NaN": (set_metadata("weight", "nan"), "weight"),
     "weight of many digits": (set_metadata("weight", "0." + "1" * 5000 + "e9"), "weight"),
+    **{f"weight {text!r}": (set_metadata("weight", text), "weight") for text in ("0_1", " 0.5\n", "\u0660")},
     "text as weight": (set_metadata("weight", "much"), "weight"),
     "chunk": (set_metadata("target_chunk", "9"), "target_chunk"),
     "no chunk": (set_metadata("target_chunk", ""), "target_chunk"),

@@ -24,7 +24,7 @@ from small_networks import (
 from pellucid.config.settings import SamplingSchedule, TrainingConfig
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
-from pellucid.model.memory import AttentionCache, DecoderState, NetworkOutput
+from pellucid.model.memory import DecoderCache, DecoderState, NetworkOutput
 from pellucid.model.network import EncoderDecoder, shift_right
 from pellucid.training.scheduled_sampling import sample_symbols, scheduled_sampling_probability, unroll_sampled
 
@@ -72,7 +72,7 @@ def record_decoder_inputs(
     inputs: list[torch.Tensor] = []
     unroll = network.decoder.unroll
 
-    def record_and_unroll(symbols: torch.Tensor, state: DecoderState, cache: AttentionCache) -> NetworkOutput:
+    def record_and_unroll(symbols: torch.Tensor, state: DecoderState, cache: DecoderCache) -> NetworkOutput:
         inputs.append(symbols)
         return unroll(symbols, state, cache)
 

@@ -1,6 +1,7 @@
 """The run folder has a snapshot of the model for each validation."""
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -133,9 +134,19 @@ def test_identity_attention_of_tags_is_not_saved() -> None:
         assert np.array_equal(trace.attention, np.eye(len(trace.target)))
 
 
-def test_snapshots_after_the_checkpoint_are_removed(tmp_path: Path) -> None:
+def test_snapshots_after_the_checkpoint_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create_empty_snapshots(tmp_path, 5)
-    remove_later_snapshots(tmp_path, SnapshotNumber(5, 30))
+    listed = list[Path]()
+    with monkeypatch.context() as patch:
+        iterdir = Path.iterdir
+
+        def record(path: Path) -> Iterator[Path]:
+            listed.append(path)
+            return iterdir(path)
+
+        patch.setattr(Path, "iterdir", record)
+        remove_later_snapshots(tmp_path, SnapshotNumber(5, 30))
+    assert len(listed) <= 3, "the folder was listed for every file"
     assert len(list_snapshot_names(tmp_path)) == 3
     remove_later_snapshots(tmp_path, SnapshotNumber(2, 30))
     assert len(list_snapshot_names(tmp_path)) == 2, "a validation that follows another at the same update"

@@ -48,7 +48,7 @@ from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.cells import CELLS
 from pellucid.model.device import use_threads
-from pellucid.model.memory import AttentionCache, Memory
+from pellucid.model.memory import DecoderCache, Memory
 from pellucid.model.network import parameter_count, require_encoder_decoder
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
@@ -405,7 +405,7 @@ def attach_clock(state: TrainingState, clock: StageClock) -> None:
     encoder.register_forward_hook(lambda module, inputs, memory: _leave_encoder(clock, memory.states))
     build_cache = clock.time_function(KEYS, DECODER, decoder.build_cache)
 
-    def _build_cache(memory: Memory) -> AttentionCache:
+    def _build_cache(memory: Memory) -> DecoderCache:
         cache = build_cache(memory)
         _on_gradient(cache.keys, lambda: clock.enter(KEYS))
         return cache

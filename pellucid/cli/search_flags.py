@@ -117,7 +117,7 @@ def apply_search_flags(predictor: "Predictor", flags: SearchFlags) -> "Predictor
         ConfigError: A value is out of range, the task has no such setting, it has no effect, or settings contradict
             each other; the message names the flags.
     """
-    names = [field.name for field in msgspec.structs.fields(SearchConfig) if hasattr(flags, field.name)]
+    names = [field.name for field in msgspec.structs.fields(SearchConfig) if field.name != "batch_size"]
     changes = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
     if not changes:
         return predictor

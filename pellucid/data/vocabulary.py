@@ -136,30 +136,30 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
     @cached_property
     def _id_of_point(self) -> Int[np.ndarray, " P"]:
         """Id of each code point up to the greatest of the vocabulary; the last entry is UNK, for all beyond."""
-        known = {ord(symbol): identity for symbol, identity in self.ids.items() if len(symbol) == 1}
+        known = {ord(symbol): symbol_id for symbol, symbol_id in self.ids.items() if len(symbol) == 1}
         table = np.full(max(known, default=-1) + 2, UNK, dtype=np.int32)
         table[list(known)] = list(known.values())
         return table
 
-    def symbol(self, identity: int, special_names: Sequence[str]) -> str:
+    def symbol(self, symbol_id: int, special_names: Sequence[str]) -> str:
         """Return the symbol of an id.
 
         Args:
-            identity: The id, from 0 to V − 1.
+            symbol_id: The id, from 0 to V − 1.
             special_names: Texts for the special ids, such as `SPECIAL_NAMES`.
 
         Raises:
             ArgumentError: The id is no integer from 0 to V − 1, or is special and has no text.
         """
-        identity = convert_argument("identity", identity, int)
-        if not 0 <= identity < len(self):
-            raise argument_error("identity", f"an id from 0 to {len(self) - 1}", identity)
-        if identity >= NUM_SPECIAL:
-            return self.symbols[identity - NUM_SPECIAL]
+        symbol_id = convert_argument("symbol_id", symbol_id, int)
+        if not 0 <= symbol_id < len(self):
+            raise argument_error("symbol_id", f"an id from 0 to {len(self) - 1}", symbol_id)
+        if symbol_id >= NUM_SPECIAL:
+            return self.symbols[symbol_id - NUM_SPECIAL]
         names = convert_argument("special_names", special_names, Sequence[str])
-        if identity >= len(names):
+        if symbol_id >= len(names):
             raise argument_error("special_names", f"{NUM_SPECIAL} texts, one for each special id", names)
-        return cast(str, names[identity])
+        return cast(str, names[symbol_id])
 
 
 class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

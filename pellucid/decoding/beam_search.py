@@ -408,7 +408,7 @@ def beam(
 def _beam_kernel(
     inference: SingleModelInference, lengths: list[int], limits: SearchLimits, sizes: tuple[int, int]
 ) -> list[list[Hypothesis]]:
-    """Run all steps in a kernel."""
+    """Return the hypotheses of each source, the best first; a kernel takes all steps."""
     from pellucid.kernels.search import BeamSizes
     from pellucid.kernels.tensor_functions import beam_search  # Numba takes a second to import
 

@@ -1,4 +1,4 @@
-"""ClassificationPredictor: prediction with networks that give all labels at once: tags, a class or a position.
+"""LabelingPredictor: prediction with networks that give all labels at once: tags, a class or a position.
 
 B sources of a batch, T labels of each (its positions, or one), W possible labels, S source positions, C candidates
 kept for inspection, L attention hops.
@@ -70,10 +70,10 @@ class TopAnswers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ClassificationPredictor(Predictor):
+class LabelingPredictor(Predictor):
     """Predictor of tags, classes and positions, by one network or several: no search, and no options."""
 
-    def with_options(self, options: DecodingOptions) -> "ClassificationPredictor":
+    def with_options(self, options: DecodingOptions) -> "LabelingPredictor":
         """Return this predictor if no option is set; options apply to outputs that are decoded symbol by symbol.
 
         Args:

@@ -14,7 +14,6 @@ from pellucid.decoding.inference import Inference, StepOutput
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.errors import InputError, quote
-from pellucid.model.attention import NoAttention
 from pellucid.model.network import Network, require_encoder_decoder
 
 
@@ -106,8 +105,8 @@ def check_attention_options(options: DecodingOptions, networks: tuple[Network, .
     negative = next((position for position in options.masked if position < 0), None)
     if negative is not None:
         raise InputError(f"masked: there is no position {quote(negative)}: the first one is 0")
-    if options.masked and all(
-        isinstance(require_encoder_decoder(network).decoder.attention, NoAttention) for network in networks
+    if options.masked and not any(
+        require_encoder_decoder(network).decoder.attention.has_weights for network in networks
     ):
         raise InputError("masked: the model has no attention, so no source position can be masked")
     counts = Counter(forced.step for forced in options.forced_attention)

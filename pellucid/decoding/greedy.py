@@ -62,7 +62,7 @@ def greedy(
 
 
 def _greedy_kernel(inference: SingleModelInference, lengths: list[int], limits: SearchLimits) -> list[Hypothesis]:
-    """Run all steps in a kernel."""
+    """Return the hypothesis of each source; a kernel takes all steps."""
     from pellucid.kernels.tensor_functions import greedy_search  # Numba takes a second to import
 
     prepared, outputs = inference.cache.kernel, list[Hypothesis]()

@@ -22,7 +22,7 @@ from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, RunError
 from pellucid.kernels.runtime import defer_signals
 from pellucid.model.decoder import Decoder
-from pellucid.model.memory import AttentionCache, DecoderState, Memory
+from pellucid.model.memory import DecoderCache, DecoderState, Memory
 from pellucid.model.network import Network, require_encoder_decoder
 
 
@@ -66,7 +66,7 @@ class SingleModelInference(NamedTuple):
 
     decoder: Decoder
     state: DecoderState
-    cache: AttentionCache
+    cache: DecoderCache
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
         """Run one decoder step, in a kernel if the memory was prepared for one and no weights are forced.
@@ -189,9 +189,9 @@ def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[in
         InputError: The network is not an encoder-decoder.
     """
     if masked:
-        hidden = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
-        hidden[:, list(masked)] = True
-        memory = memory._replace(masked=hidden)
+        masked_positions = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
+        masked_positions[:, list(masked)] = True
+        memory = memory._replace(masked=masked_positions)
     decoder = require_encoder_decoder(network).decoder
     return SingleModelInference(decoder, decoder.init_state(memory), decoder.build_cache(memory))
 

@@ -1,8 +1,8 @@
 """Predictor: texts or examples in, traces out, for every task.
 
-Three pairs of methods differ in their input only. `predict`, `nbest` and `sample` take texts, make `Example`s of them,
-and call `predict_examples`, `nbest_examples` and `sample_examples`. `score_examples` takes examples only, and scores
-their targets. The command line reads examples: `pellucid predict` calls `predict_examples`, `nbest_examples` with
+`predict`, `nbest` and `sample` take texts, and make `Example`s of them. `predict_examples`, `nbest_examples` and
+`sample_examples` take examples, and prefixes for all three. `score_examples` takes examples only, and scores their
+targets. The command line reads examples: `pellucid predict` calls `predict_examples`, `nbest_examples` with
 --nbest or --top-mass, and `sample_examples` with --sample; `pellucid score` calls `score_examples`.
 
 Every method that decodes accepts any iterable. For a list it returns a list. For an iterator (a generator, `map`, an
@@ -96,7 +96,7 @@ class PreparedChunk(NamedTuple):
 class Predictor(ABC):
     """A trained network, or an ensemble, with its vocabularies and settings: it maps source texts to traces.
 
-    Subclasses are `Transducer` and `Ensemble` for autoregressive tasks, and `ClassificationPredictor` for the others.
+    Subclasses are `Transducer` and `Ensemble` for autoregressive tasks, and `LabelingPredictor` for the others.
     Predictors are immutable.
 
     Raises:
@@ -114,8 +114,8 @@ class Predictor(ABC):
     members: EnsembleMembers = NO_MEMBERS
     """Members of an ensemble; empty for one network."""
 
-    is_autoregressive: ClassVar[bool] = False
-    """True for predictors of encoder-decoders."""
+    decodes_by_symbol: ClassVar[bool] = False
+    """True for predictors that decode symbol by symbol, with an encoder-decoder."""
 
     def __post_init__(self) -> None:
         """Check the types of the fields; `ArgumentError` names the first wrong one."""
@@ -138,11 +138,11 @@ class Predictor(ABC):
     def _check_networks(self) -> None:
         """Check that configuration, vocabularies and networks can be of one model, by the task and the sizes."""
         advice = "config, vocabularies and network must be those of one model"
-        if self.autoregressive != self.is_autoregressive:
+        if self.autoregressive != self.decodes_by_symbol:
             task = quote(self.config.task)
             raise ArgumentError(f"config: a {type(self).__name__} cannot have the task {task}; {advice}")
         for network in self.networks:
-            if isinstance(network, EncoderDecoder) != self.is_autoregressive:
+            if isinstance(network, EncoderDecoder) != self.decodes_by_symbol:
                 raise ArgumentError(
                     f"network: a {type(self).__name__} cannot use the class {type(network).__name__}; {advice}"
                 )

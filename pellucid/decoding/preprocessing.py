@@ -157,7 +157,7 @@ def encode_source_chunk(
         vocabularies: Vocabularies of the model.
         tokenizers: Tokenizers of the model.
         config: Configuration of the model; with encoder.features = "sum", features are moved from the symbols of a
-            source to its field `added`.
+            source to its field `summed_features`.
     """
     source_ids, encoder_ids = encode_source_ids(examples, vocabularies, tokenizers, config)
     marked = mark_unknown_symbols(tokenized, source_ids, len(vocabularies.source))

@@ -52,7 +52,7 @@ class Transducer(Predictor):
     """Pair n-gram model whose outputs and scores take part in searches, by the ids of the first network; None for none.
     Scores of given targets and samples are those of the network alone."""
 
-    is_autoregressive: ClassVar[bool] = True
+    decodes_by_symbol: ClassVar[bool] = True
     combines_networks: ClassVar[bool] = False
     """True for ensembles."""
 
@@ -332,7 +332,7 @@ class Transducer(Predictor):
         return constraints
 
     def _run_search(self, batch: SourceBatch, config: BeamConfig, fits_kernel: bool) -> list[list[Hypothesis]]:
-        """Run the search of one batch.
+        """Return the best hypotheses of each source of a batch.
 
         If all its steps fit a kernel, `greedy` or `beam` runs it, in a kernel if one supports the model. Every other
         search takes single steps, of which kernels may compute parts.

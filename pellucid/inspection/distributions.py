@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pellucid.argument_checks import LOG_PROBABILITY, check_arguments
 from pellucid.data.vocabulary import BOS
-from pellucid.decoding.classification import ClassificationPredictor
+from pellucid.decoding.classification import LabelingPredictor
 from pellucid.decoding.forced_decoding import step_log_probabilities
 from pellucid.decoding.outputs import suppressed_symbols, to_array
 from pellucid.decoding.predictor import Predictor
@@ -47,7 +47,7 @@ def step_distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[F
         ArgumentError: A field of a trace is wrong, or a trace is of another model.
         ConfigError: The model is neither a classifier nor decodes symbol by symbol.
     """
-    if isinstance(transducer, ClassificationPredictor):
+    if isinstance(transducer, LabelingPredictor):
         return transducer.distributions(examples_of(transducer, traces))
     size = len(transducer.vocabularies.target)
     columns = size + transducer.config.decoder.pointer_generator

@@ -23,7 +23,6 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import build_replays, check_finite, checked_traces, evaluation_context
-from pellucid.model.attention import NoAttention
 from pellucid.model.network import require_encoder_decoder
 
 Permutations = Annotated[int, Meta(ge=1, le=10_000)]
@@ -68,9 +67,7 @@ def permute_attention(
         Jain & Wallace 2019, section 4.2.1 and algorithm 1 (100 permutations, median).
     """
     require_transducer(transducer, "transducer")
-    if all(
-        isinstance(require_encoder_decoder(network).decoder.attention, NoAttention) for network in transducer.networks
-    ):
+    if not any(require_encoder_decoder(network).decoder.attention.has_weights for network in transducer.networks):
         raise ArgumentError("transducer: expected a model with attention, whose weights can be permuted")
     (trace,) = checked_traces(transducer, [trace], "trace")
     generator = np.random.default_rng(seed)

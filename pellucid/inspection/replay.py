@@ -28,7 +28,7 @@ from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.device import check_process, disable_autocast
-from pellucid.model.memory import DecoderState, Step
+from pellucid.model.memory import DecoderState, DecoderStepOutput
 
 MAX_REPLAY_POSITIONS = 2**15
 """Maximum number of padded source positions in a batch, which bounds the memory of keys and states."""
@@ -279,7 +279,7 @@ class ReplayStep(NamedTuple):
     """Previous symbols, the decoder inputs."""
     before: DecoderState
     """Decoder state before the step."""
-    step: Step
+    step: DecoderStepOutput
     """Results of the step, with the state after it."""
 
 

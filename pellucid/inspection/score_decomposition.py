@@ -27,9 +27,8 @@ from pellucid.inspection.replay import (
     start_replay,
 )
 from pellucid.inspection.states import layer_outputs
-from pellucid.model.attention import MonotonicAttention, NoAttention
 from pellucid.model.decoder import AttendThenStep
-from pellucid.model.memory import AttentionCache
+from pellucid.model.memory import DecoderCache
 from pellucid.model.network import require_encoder_decoder
 
 
@@ -98,7 +97,7 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
     """
     require_transducer(transducer, "transducer")
     attention = require_encoder_decoder(transducer.network).decoder.attention
-    if isinstance(attention, NoAttention | MonotonicAttention):
+    if not attention.uses_softmax:
         raise ArgumentError("transducer: expected a model with attention by a softmax, whose scores can be decomposed")
     sums, total = np.zeros(3), 0.0
     with torch.inference_mode(), evaluation_context(transducer, len(traces)):
@@ -180,7 +179,7 @@ def _scores(
     weights_before = [weights for weights in trace.previous_weights if weights is not None]
     before = None if trace.previous_weights[0] is None else torch.stack(weights_before)
     attention = trace.inference.decoder.attention
-    attended = attention(queries, AttentionCache(memory, attention.keys(memory)), before, None)
+    attended = attention(queries, DecoderCache(memory, attention.keys(memory)), before, None)
     weights = attended.weights[:, None] if attended.heads is None else attended.heads
     scores: Tensor = weights.double().clamp_min(1e-45).log()
     return scores - scores.mean(dim=-1, keepdim=True)

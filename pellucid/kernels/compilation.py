@@ -15,7 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
+from pellucid.errors import RunError
 from pellucid.file_lock import wait_for_lock
+from pellucid.files import write_atomic
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -111,7 +113,9 @@ def _candidate_folders() -> list[Path]:
 def is_cache_complete() -> bool:
     """Return whether all kernels of these sources are compiled on this machine; False without a folder."""
     folder = cache_folder()
-    return folder is not None and (folder / COMPLETE).exists()
+    with suppress(OSError):  # an empty list is one whose writing failed
+        return folder is not None and (folder / COMPLETE).stat().st_size > 0
+    return False
 
 
 def mark_cache_complete() -> None:
@@ -121,9 +125,9 @@ def mark_cache_complete() -> None:
     """
     folder = cache_folder()
     if folder is not None:
-        with suppress(OSError):
+        with suppress(OSError, RunError):
             lines = "".join(f"{digest} {name}\n" for name, digest in _digests(folder))
-            (folder / COMPLETE).write_text(lines, "utf-8", newline="\n")
+            write_atomic(folder / COMPLETE, lines.encode())
 
 
 @contextmanager

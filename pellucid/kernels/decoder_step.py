@@ -1,6 +1,6 @@
 """One decoder step of all hypotheses of a search: attend from the previous state, then step the cell; no gradients.
 
-B sources, b of them running, R hypotheses (a multiple of b), S source positions, A units of the keys, D memory,
+B sources, b of them active, R hypotheses (a multiple of b), S source positions, A units of the keys, D memory,
 H hidden, L layers, V vocabulary, C as many as R where the cell has a cell state, else 0.
 """
 
@@ -48,7 +48,7 @@ class SearchAttention(NamedTuple):
     memory: Float[np.ndarray, "B S D"]
     lengths: Int[np.ndarray, " B"]
     rows: Int[np.ndarray, " b"]
-    """Indices of the running sources; a search drops finished sources without copying keys or memory."""
+    """Indices of the active sources; a search drops finished sources without copying keys or memory."""
 
 
 class SearchState(NamedTuple):
@@ -86,10 +86,10 @@ class PreparedDecoder(NamedTuple):
     attention: SearchAttention
 
     def index_select(self, rows: Int[np.ndarray, " r"]) -> "PreparedDecoder":
-        """Return the decoder with a selection of the running sources; neither keys nor memory are copied.
+        """Return the decoder with a selection of the active sources; neither keys nor memory are copied.
 
         Args:
-            rows: Indices among the running sources.
+            rows: Indices among the active sources.
         """
         return self._replace(attention=self.attention._replace(rows=self.attention.rows[rows]))
 
@@ -102,7 +102,7 @@ class PreparedDecoder(NamedTuple):
     ) -> KernelStepOutput:
         """Return states, contexts, attention weights and logits of one step of all hypotheses.
 
-        Each running source has the same number of hypotheses, which are consecutive.
+        Each active source has the same number of hypotheses, which are consecutive.
 
         Args:
             symbols: Previous symbol of each hypothesis: an id of the vocabulary, which is not checked at each step.
@@ -117,8 +117,8 @@ class PreparedDecoder(NamedTuple):
         assert has_weights, "a location-sensitive score needs the previous weights"
         state = search_state(InitialState(hidden, cell_state, attention_state))
         task = partial(_step_rows, self, contiguous(symbols), state)
-        running = len(self.attention.rows)
-        parts = thread_map(task, split_rows(running, min(running, num_slices(len(hidden)))))
+        active = len(self.attention.rows)
+        parts = thread_map(task, split_rows(active, min(active, num_slices(len(hidden)))))
         rows_first = ((part[0].swapaxes(0, 1), part[1].swapaxes(0, 1), *part[2:]) for part in parts)
         return KernelStepOutput(*(concat_rows(arrays) for arrays in zip(*rows_first, strict=True)))
 
@@ -126,7 +126,7 @@ class PreparedDecoder(NamedTuple):
 def prepare_decoder_numpy(
     parameters: DecoderParameters, output_layer: OutputLayerParameters, inputs: AttentionInputs
 ) -> PreparedDecoder:
-    """Return a decoder with all sources running, arranged as kernels read it at every step.
+    """Return a decoder with all sources active, arranged as kernels read it at every step.
 
     Args:
         parameters: Parameters of the decoder's step.
@@ -164,13 +164,13 @@ def search_state(initial_state: InitialState) -> SearchState:
 
 
 def _step_rows(
-    decoder: PreparedDecoder, symbols: Int[np.ndarray, " R"], state: SearchState, running_rows: slice
+    decoder: PreparedDecoder, symbols: Int[np.ndarray, " R"], state: SearchState, active_rows: slice
 ) -> tuple[np.ndarray, ...]:
-    """Take the step of a slice of the running sources."""
+    """Take the step of a slice of the active sources."""
     attention, beam_size = decoder.attention, len(symbols) // len(decoder.attention.rows)
-    rows = slice(running_rows.start * beam_size, running_rows.stop * beam_size)
-    running = attention._replace(rows=attention.rows[running_rows])
-    return step(decoder.parameters, decoder.output_layer, running, symbols[rows], state.slice_rows(rows))
+    rows = slice(active_rows.start * beam_size, active_rows.stop * beam_size)
+    active = attention._replace(rows=attention.rows[active_rows])
+    return step(decoder.parameters, decoder.output_layer, active, symbols[rows], state.slice_rows(rows))
 
 
 @njit

@@ -211,11 +211,11 @@ def _keep_best(values: Flat, ids: Int[np.ndarray, " C"], best: Flat) -> None:
 
 @njit
 def _select_sources(attention: SearchAttention, indices: Int[np.ndarray, " R"]) -> SearchAttention:
-    """Return the attention with a selection of the running sources; keys and memory are not copied.
+    """Return the attention with a selection of the active sources; keys and memory are not copied.
 
     Args:
         attention: Attention score, keys and memory.
-        indices: Indices among the running sources.
+        indices: Indices among the active sources.
     """
     return SearchAttention(
         attention.scorer, attention.keys, attention.memory, attention.lengths, attention.rows[indices]
@@ -254,7 +254,7 @@ def _empty_output(shape: tuple[int, int], positions: int, candidates: int) -> Ke
 
 
 class GreedyRecord(NamedTuple):
-    """One step: the running rows, their attention weights, their candidates and their chosen symbols."""
+    """One step: the active rows, their attention weights, their candidates and their chosen symbols."""
 
     rows: Int[np.ndarray, " R"]
     weights: Float[np.ndarray, "R S"]
@@ -272,7 +272,7 @@ def greedy_search_numpy(
     The slices are consecutive and in the order of the sources.
 
     Args:
-        decoder: The decoder and its sources, all of them running.
+        decoder: The decoder and its sources, all of them active.
         initial_state: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
 
@@ -329,9 +329,9 @@ def greedy_search_slice(
     symbols, steps = np.full(rows.shape[0], BOS), np.zeros(rows.shape[0], np.int64)
     records = []
     for length in range(limits.max_length + 1):
-        running = _select_sources(attention, rows)
+        active = _select_sources(attention, rows)
         hidden, cell_state, _, attn_weights, logits, _ = step(
-            parameters, output_layer, running, symbols, SearchState(hidden, cell_state, attention_state)
+            parameters, output_layer, active, symbols, SearchState(hidden, cell_state, attention_state)
         )
         ids, values = _rank_symbols(logits, limits.suppressed, limits.num_candidates)
         symbols, log_probabilities = _choose_symbols(ids, values, length < limits.min_length)
@@ -427,7 +427,7 @@ def beam_search_numpy(
     The slices are consecutive and in the order of the sources.
 
     Args:
-        decoder: The decoder and its sources, all of them running.
+        decoder: The decoder and its sources, all of them active.
         initial_state: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
         sizes: Beam size and number of outputs.

@@ -473,15 +473,15 @@ class NumbaDecoder(NamedTuple):
     decoder: decoder_step.PreparedDecoder
 
     def index_select(self, rows: Int[Tensor, " r"]) -> "NumbaDecoder":
-        """Return the decoder with a selection of the running sources; neither keys nor memory are copied.
+        """Return the decoder with a selection of the active sources; neither keys nor memory are copied.
 
         Args:
-            rows: Indices among the running sources.
+            rows: Indices among the active sources.
         """
         return NumbaDecoder(self.decoder.index_select(_array(rows)))
 
     def active_sources(self) -> Int[Tensor, " b"]:
-        """Return the indices of the running sources, among those with which the decoder was prepared."""
+        """Return the indices of the active sources, among those with which the decoder was prepared."""
         return torch.from_numpy(self.decoder.attention.rows)
 
     def step(
@@ -493,7 +493,7 @@ class NumbaDecoder(NamedTuple):
     ) -> KernelStepOutput:
         """Return states, contexts, attention weights and logits of one step of all hypotheses, without gradients.
 
-        Each running source has the same number of hypotheses, which are consecutive.
+        Each active source has the same number of hypotheses, which are consecutive.
 
         Args:
             symbols: Previous symbol of each hypothesis.
@@ -513,7 +513,7 @@ class NumbaDecoder(NamedTuple):
 def prepare_decoder(
     parameters: DecoderParameters, output_layer: OutputLayerParameters, inputs: AttentionInputs
 ) -> NumbaDecoder:
-    """Return a decoder with all sources running, arranged as kernels read it at every step of a search.
+    """Return a decoder with all sources active, arranged as kernels read it at every step of a search.
 
     Args:
         parameters: Parameters of the decoder's step.
@@ -535,7 +535,7 @@ def greedy_search(prepared: object, initial_state: InitialState, limits: SearchL
     The slices are consecutive and in the order of the sources.
 
     Args:
-        prepared: The decoder and its sources, all of them running: a `NumbaDecoder`.
+        prepared: The decoder and its sources, all of them active: a `NumbaDecoder`.
         initial_state: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
 
@@ -554,7 +554,7 @@ def beam_search(
     The slices are consecutive and in the order of the sources.
 
     Args:
-        prepared: The decoder and its sources, all of them running: a `NumbaDecoder`.
+        prepared: The decoder and its sources, all of them active: a `NumbaDecoder`.
         initial_state: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
         sizes: Beam size and number of outputs.

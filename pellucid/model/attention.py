@@ -9,8 +9,9 @@ Each source of the memory serves K consecutive queries: one in training and in g
 hypothesis in a beam, so that no search copies a memory.
 
 A new attention is a subclass of `Attention`, or of `ScoredAttention` where it has a score, an entry in `ATTENTIONS`,
-and a name in `AttentionConfig` of config/settings.py. No other module depends on the kind of attention. PyTorch
-computes it until a kernel supports it (`kernels.types.SCORES`), and only then is `score_params` needed.
+and a name in `AttentionConfig` of config/settings.py. Requirements of its settings are in config/validation.py,
+and what the task "point" excludes is in config/task_settings.py. No other module depends on the kind of attention.
+PyTorch computes it until a kernel supports it (`kernels.types.SCORES`), and only then is `score_params` needed.
 """
 
 import math
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from pellucid.config.settings import AttentionConfig
 from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.model.memory import AttentionCache, AttentionOutput, Memory
+from pellucid.model.memory import AttentionOutput, DecoderCache, Memory
 from pellucid.model.requests import kind_of, request_of
 
 
@@ -86,6 +87,11 @@ class ScoreParams(NamedTuple):
 class Attention(nn.Module, ABC):
     """Attention of a decoder to a memory: base of all kinds."""
 
+    has_weights: ClassVar[bool] = True
+    """False if the attention has no weights, which then cannot be masked or permuted."""
+    uses_softmax: ClassVar[bool] = True
+    """True if the weights are a softmax of scores, which can then be decomposed."""
+
     @abstractmethod
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
         """Return the part of the scores that does not depend on the query, and is computed once per source.
@@ -98,7 +104,7 @@ class Attention(nn.Module, ABC):
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        cache: AttentionCache,
+        cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
@@ -120,13 +126,13 @@ class Attention(nn.Module, ABC):
         """
         raise NotImplementedError(type(self).__name__)
 
-    def build_cache(self, memory: Memory) -> AttentionCache:
+    def build_cache(self, memory: Memory) -> DecoderCache:
         """Return the memory and its keys, which `forward` reads at every step.
 
         Args:
             memory: Encoder output.
         """
-        return AttentionCache(memory, self.keys(memory))
+        return DecoderCache(memory, self.keys(memory))
 
     def initial_weights(self, memory: Memory) -> Float[Tensor, "B S"] | None:
         """Return `attention_state` of the first step; None if no step depends on the previous weights.
@@ -152,7 +158,7 @@ class ScoredAttention(Attention):
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        cache: AttentionCache,
+        cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
@@ -229,7 +235,7 @@ class AdditiveAttention(ScoredAttention):
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        cache: AttentionCache,
+        cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
@@ -251,7 +257,7 @@ class AdditiveAttention(ScoredAttention):
         )
 
     def request(
-        self, query: Float[Tensor, "R H"], cache: AttentionCache, override: Float[Tensor, "R S"] | None
+        self, query: Float[Tensor, "R H"], cache: DecoderCache, override: Float[Tensor, "R S"] | None
     ) -> ComputationRequest:
         """Return the description of this computation by which a kernel is chosen.
 
@@ -412,7 +418,7 @@ class LocationSensitiveAttention(Attention):
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        cache: AttentionCache,
+        cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
@@ -449,6 +455,8 @@ class NoAttention(Attention):
     """
 
     kind: ClassVar[str] = "none"
+    has_weights: ClassVar[bool] = False
+    uses_softmax: ClassVar[bool] = False
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
         """Return keys of size 0, because there is no score.
@@ -461,7 +469,7 @@ class NoAttention(Attention):
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        cache: AttentionCache,
+        cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
@@ -519,7 +527,7 @@ class MultiHeadAttention(Attention):
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        cache: AttentionCache,
+        cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
@@ -560,6 +568,7 @@ class MonotonicAttention(Attention):
     """
 
     kind: ClassVar[str] = "monotonic"
+    uses_softmax: ClassVar[bool] = False
 
     def __init__(self, query_size: int, memory_size: int, units: int) -> None:
         """Initialize W: query_size → units, U and b: memory_size → units, v: units, g = 1/√units and r = −1.
@@ -598,7 +607,7 @@ class MonotonicAttention(Attention):
     def forward(
         self,
         query: Float[Tensor, "R H"],
-        cache: AttentionCache,
+        cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
@@ -618,7 +627,7 @@ class MonotonicAttention(Attention):
         contexts = torch.bmm(group_by_source(weights, memory), memory.states).flatten(0, 1)
         return AttentionOutput(contexts, weights, weights)
 
-    def _energies(self, query: Float[Tensor, "R H"], cache: AttentionCache) -> Float[Tensor, "R S"]:
+    def _energies(self, query: Float[Tensor, "R H"], cache: DecoderCache) -> Float[Tensor, "R S"]:
         """Return e_s."""
         projected_query: Tensor = self.query_projection(group_by_source(query, cache.memory))
         direction = self.gain * self.energy / self.energy.norm()

@@ -28,12 +28,12 @@ from pellucid.model.attention import build_attention
 from pellucid.model.cells import CELLS, LayerState, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
 from pellucid.model.memory import (
-    AttentionCache,
     AttentionOutput,
+    DecoderCache,
     DecoderState,
+    DecoderStepOutput,
     Memory,
     NetworkOutput,
-    Step,
 )
 from pellucid.model.output_layers import (
     OutputLayer,
@@ -80,8 +80,8 @@ class UnstackedState(NamedTuple):
         return DecoderState(hidden, torch.stack(cells, dim=1) if cells else None, self.input_feed, self.attention_state)
 
 
-class DecoderStep(NamedTuple):
-    """Result of `Decoder.forward_step`: the state, the attention, and the vector that the output layer reads."""
+class StepWithoutLogits(NamedTuple):
+    """Result of `Decoder.step_without_logits`: the state, the attention, and the vector that the output layer reads."""
 
     state: UnstackedState
     attention: AttentionOutput
@@ -158,13 +158,13 @@ class Decoder(nn.Module, ABC):
             self.copying = PointerGenerator(sizes.copied, sizes.vocabulary, gate_size)
 
     @abstractmethod
-    def forward_step(
+    def step_without_logits(
         self,
         projected: Float[Tensor, "R G"],
         state: UnstackedState,
-        cache: AttentionCache,
+        cache: DecoderCache,
         override: Float[Tensor, "R S"] | None,
-    ) -> DecoderStep:
+    ) -> StepWithoutLogits:
         """Take one step without the output layer: attention and all cells.
 
         Args:
@@ -174,7 +174,7 @@ class Decoder(nn.Module, ABC):
             override: Attention weights that replace those of the step; None for none.
         """
 
-    def build_cache(self, memory: Memory) -> AttentionCache:
+    def build_cache(self, memory: Memory) -> DecoderCache:
         """Return what all steps share: the memory, the keys of attention, and the ids that can be copied.
 
         In training mode it also draws the dropout masks.
@@ -187,7 +187,7 @@ class Decoder(nn.Module, ABC):
             cache = cache._replace(copy_ids=self.copying.copy_ids(memory))
         return cache._replace(dropout_masks=self._draw_masks(memory)) if self.training else cache
 
-    def request(self, computation: Computation, cache: AttentionCache) -> ComputationRequest:
+    def request(self, computation: Computation, cache: DecoderCache) -> ComputationRequest:
         """Return the request for a computation over a memory; every setting, layer and optional field is a property.
 
         Args:
@@ -234,9 +234,9 @@ class Decoder(nn.Module, ABC):
         self,
         symbols: Int[Tensor, " R"],
         state: DecoderState,
-        cache: AttentionCache,
+        cache: DecoderCache,
         override: Float[Tensor, "R S"] | None = None,
-    ) -> Step:
+    ) -> DecoderStepOutput:
         """Take one step for all hypotheses, and compute the logits of the next symbols.
 
         Args:
@@ -250,11 +250,13 @@ class Decoder(nn.Module, ABC):
             The logits of the next symbols, the state after the step, and context and weights of attention.
         """
         cache, symbols = cache.materialize(), self.oov_to_unk(symbols)
-        result = self.forward_step(self.project_symbols(symbols, cache.dropout_masks), unstack(state), cache, override)
+        result = self.step_without_logits(
+            self.project_symbols(symbols, cache.dropout_masks), unstack(state), cache, override
+        )
         readout = ReadoutInputs(result.output, result.attention.context, result.attention.weights)
-        return Step(self.logits(symbols, readout, cache), result.state.stack(), result.attention)
+        return DecoderStepOutput(self.logits(symbols, readout, cache), result.state.stack(), result.attention)
 
-    def unroll(self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: AttentionCache) -> NetworkOutput:
+    def unroll(self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: DecoderCache) -> NetworkOutput:
         """Take all steps over known symbols, as in training (teacher forcing).
 
         The projections of the symbols and the logits are computed for all steps at once.
@@ -269,7 +271,7 @@ class Decoder(nn.Module, ABC):
         all_projected = self.project_symbols(symbols, cache.dropout_masks)
         layer_masks = self.draw_layer_masks(symbols, cache)
         for step, projected in enumerate(all_projected.unbind(dim=1)):
-            result = self.forward_step(projected, current, _with_step_masks(cache, layer_masks, step), None)
+            result = self.step_without_logits(projected, current, _with_step_masks(cache, layer_masks, step), None)
             current = result.state
             attentions.append(result.attention)
             outputs.append(result.output)
@@ -281,7 +283,7 @@ class Decoder(nn.Module, ABC):
         return unrolled._replace(heads=torch.stack(heads, dim=1)) if heads else unrolled
 
     def output_of_steps(
-        self, symbols: Int[Tensor, "B T"], readout: ReadoutInputs, cache: AttentionCache, final_state: UnstackedState
+        self, symbols: Int[Tensor, "B T"], readout: ReadoutInputs, cache: DecoderCache, final_state: UnstackedState
     ) -> NetworkOutput:
         """Apply the output layer to all steps, and return the result of `unroll` without the weights of heads.
 
@@ -307,7 +309,7 @@ class Decoder(nn.Module, ABC):
         return symbols if self.copying is None else torch.where(symbols < len(self.table.weight), symbols, UNK)
 
     def logits(
-        self, symbols: Int[Tensor, "R *steps"], readout: ReadoutInputs, cache: AttentionCache
+        self, symbols: Int[Tensor, "R *steps"], readout: ReadoutInputs, cache: DecoderCache
     ) -> Float[Tensor, "R *steps W"]:
         """Return the logits of the next symbols; with copying, the log-probabilities of W = V + S symbols.
 
@@ -326,7 +328,7 @@ class Decoder(nn.Module, ABC):
         logits: Float[Tensor, "R *steps V"],
         symbols: Int[Tensor, "R *steps"],
         readout: ReadoutInputs,
-        cache: AttentionCache,
+        cache: DecoderCache,
     ) -> Float[Tensor, "R *steps W"]:
         """Return the logits unchanged, or with copying the log-probabilities of W = V + S symbols and positions.
 
@@ -394,7 +396,7 @@ class Decoder(nn.Module, ABC):
         return outputs * (mask if outputs.dim() == mask.dim() else mask[:, None])
 
     def draw_layer_masks(
-        self, symbols: Int[Tensor, "B T"], cache: AttentionCache
+        self, symbols: Int[Tensor, "B T"], cache: DecoderCache
     ) -> Float[Tensor, "layers B *steps H"] | None:
         """Return the dropout masks of the outputs that the next layer reads; None without dropout or upper layers.
 
@@ -449,8 +451,8 @@ class Decoder(nn.Module, ABC):
 
 
 def _with_step_masks(
-    cache: AttentionCache, layer_masks: Float[Tensor, "layers B *steps H"] | None, step: int
-) -> AttentionCache:
+    cache: DecoderCache, layer_masks: Float[Tensor, "layers B *steps H"] | None, step: int
+) -> DecoderCache:
     """Return the cache with the dropout masks of one step, as `Decoder.draw_layer_masks` returns them for all."""
     if layer_masks is None or cache.dropout_masks is None:
         return cache
@@ -491,7 +493,7 @@ class AttendThenStep(Decoder):
         """
         super().__init__(config, attention, sizes, sizes.memory, config.output)
 
-    def build_cache(self, memory: Memory) -> AttentionCache:
+    def build_cache(self, memory: Memory) -> DecoderCache:
         """Return the cache of `Decoder.build_cache`; outside training with the arrays of a kernel, if one supports it.
 
         Args:
@@ -512,9 +514,9 @@ class AttendThenStep(Decoder):
         self,
         symbols: Int[Tensor, " R"],
         state: DecoderState,
-        cache: AttentionCache,
+        cache: DecoderCache,
         override: Float[Tensor, "R S"] | None = None,
-    ) -> Step:
+    ) -> DecoderStepOutput:
         """Take one step for all hypotheses; a kernel computes it if the memory is prepared for one, without override.
 
         Args:
@@ -530,7 +532,7 @@ class AttendThenStep(Decoder):
             return _compiled_step(result, state, self.mix_copy(result.logits, known_symbols, readout, cache))
         return super().step(symbols, state, cache, override)
 
-    def unroll(self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: AttentionCache) -> NetworkOutput:
+    def unroll(self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: DecoderCache) -> NetworkOutput:
         """Take all steps over known symbols; a kernel computes them at once if one supports the request.
 
         Args:
@@ -542,13 +544,13 @@ class AttendThenStep(Decoder):
             return self._unroll_kernel(symbols, state, cache)
         return super().unroll(symbols, state, cache)
 
-    def forward_step(
+    def step_without_logits(
         self,
         projected: Float[Tensor, "R G"],
         state: UnstackedState,
-        cache: AttentionCache,
+        cache: DecoderCache,
         override: Float[Tensor, "R S"] | None,
-    ) -> DecoderStep:
+    ) -> StepWithoutLogits:
         """Attend from the previous top state, then take one step of every cell.
 
         Args:
@@ -560,10 +562,10 @@ class AttendThenStep(Decoder):
         attention: AttentionOutput = self.attention(state.layers[-1].hidden, cache, state.attention_state, override)
         preactivations = projected + self.context_projection(attention.context)
         layers, output = self.step_layers(preactivations, state.layers, cache.dropout_masks)
-        return DecoderStep(UnstackedState(layers, attention.attention_state), attention, output)
+        return StepWithoutLogits(UnstackedState(layers, attention.attention_state), attention, output)
 
-    def _unroll_kernel(self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: AttentionCache) -> NetworkOutput:
-        """Take all steps by a kernel."""
+    def _unroll_kernel(self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: DecoderCache) -> NetworkOutput:
+        """Return the logits, attention weights and final state of all steps, which a kernel takes."""
         from pellucid.kernels.tensor_functions import unroll_decoder  # Numba takes a second to import
 
         symbols = self.oov_to_unk(symbols)
@@ -629,17 +631,17 @@ class AttendThenStep(Decoder):
         )
 
 
-def _attention_inputs(cache: AttentionCache) -> AttentionInputs:
+def _attention_inputs(cache: DecoderCache) -> AttentionInputs:
     """Return keys, memory and lengths for a kernel."""
     return AttentionInputs(cache.keys, cache.memory.states, cache.memory.lengths)
 
 
-def _compiled_step(result: KernelStepOutput, before: DecoderState, logits: Float[Tensor, "R W"]) -> Step:
+def _compiled_step(result: KernelStepOutput, before: DecoderState, logits: Float[Tensor, "R W"]) -> DecoderStepOutput:
     """Return the results of a step that a kernel took from a state, with these logits."""
     cell_state = None if before.cell_state is None else result.cell_state
     weights = None if before.attention_state is None else result.weights
     state = DecoderState(result.hidden, cell_state, attention_state=weights)
-    return Step(logits, state, AttentionOutput(result.contexts, result.weights, weights))
+    return DecoderStepOutput(logits, state, AttentionOutput(result.contexts, result.weights, weights))
 
 
 class StepThenAttend(Decoder):
@@ -678,13 +680,13 @@ class StepThenAttend(Decoder):
             else state._replace(input_feed=torch.zeros_like(state.hidden[:, 0]))
         )
 
-    def forward_step(
+    def step_without_logits(
         self,
         projected: Float[Tensor, "R G"],
         state: UnstackedState,
-        cache: AttentionCache,
+        cache: DecoderCache,
         override: Float[Tensor, "R S"] | None,
-    ) -> DecoderStep:
+    ) -> StepWithoutLogits:
         """Take one step of every cell, attend from the output of the top layer, and combine the two.
 
         Args:
@@ -700,4 +702,4 @@ class StepThenAttend(Decoder):
         attention: AttentionOutput = self.attention(top, cache, state.attention_state, override)
         combined = torch.tanh(self.combination(select_inputs(self.config.output, top, attention.context)))
         input_feed = None if self.context_projection is None else combined
-        return DecoderStep(UnstackedState(layers, attention.attention_state, input_feed), attention, combined)
+        return StepWithoutLogits(UnstackedState(layers, attention.attention_state, input_feed), attention, combined)

@@ -99,7 +99,7 @@ class DecoderKernel(Protocol):
         """
 
 
-class AttentionCache(NamedTuple):
+class DecoderCache(NamedTuple):
     """Inputs of a decoder that are equal at all steps: a memory, the keys of attention, and optional parts.
 
     `Decoder.build_cache` computes all of them before the first step.
@@ -114,7 +114,7 @@ class AttentionCache(NamedTuple):
     copy_ids: Int[Tensor, "B S"] | None = None
     """The target id of each position's symbol when it is copied; None without a pointer-generator."""
 
-    def index_select(self, rows: Int[Tensor, " R"]) -> "AttentionCache":
+    def index_select(self, rows: Int[Tensor, " R"]) -> "DecoderCache":
         """Return the cache of some sources.
 
         Args:
@@ -131,9 +131,9 @@ class AttentionCache(NamedTuple):
             masked=None if self.memory.masked is None else self.memory.masked.index_select(0, rows),
         )
         masks = None if self.dropout_masks is None else self.dropout_masks.index_select(rows)
-        return AttentionCache(memory, self.keys.index_select(0, rows), dropout_masks=masks, copy_ids=copy_ids)
+        return DecoderCache(memory, self.keys.index_select(0, rows), dropout_masks=masks, copy_ids=copy_ids)
 
-    def materialize(self) -> "AttentionCache":
+    def materialize(self) -> "DecoderCache":
         """Return the cache without a kernel, with memory and keys of the selected sources alone.
 
         `index_select` does not copy them while there is a kernel. Without one, return the cache unchanged.
@@ -156,7 +156,7 @@ class AttentionOutput(NamedTuple):
     """The weights of each head, of which `weights` are the mean; None for a single head."""
 
 
-class Step(NamedTuple):
+class DecoderStepOutput(NamedTuple):
     """Result of `Decoder.step`: the logits, the state and the attention of all hypotheses."""
 
     logits: Float[Tensor, "R V"]

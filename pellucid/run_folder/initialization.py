@@ -10,6 +10,7 @@ from pellucid.errors import RunError
 from pellucid.files import file_exists, remove_file, unexpected_files, write_text
 from pellucid.run_folder.run_files import (
     CARD,
+    CHECKPOINT,
     CONFIG,
     FILES,
     LOCK,
@@ -17,7 +18,6 @@ from pellucid.run_folder.run_files import (
     MODEL,
     PAIR_NGRAM,
     SNAPSHOTS,
-    TRAINING,
     VOCABULARY,
     has_run,
     load_run_config,
@@ -48,13 +48,13 @@ def check_training_folder(folder: Path) -> None:
             model or a file that no training writes (hidden files are allowed).
     """
     refuse_links([folder / name for name in (LOCK, LOG, SNAPSHOTS)])
-    if not folder.is_dir() or file_exists(folder / TRAINING):
+    if not folder.is_dir() or file_exists(folder / CHECKPOINT):
         return
     foreign = unexpected_files(folder, FILES)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
     if file_exists(folder / MODEL):
-        raise RunError(f"{folder} holds a model but no {TRAINING} to resume from; name a new folder")
+        raise RunError(f"{folder} holds a model but no {CHECKPOINT} to resume from; name a new folder")
 
 
 def refuse_links(paths: Iterable[Path]) -> None:
@@ -104,7 +104,7 @@ def check_same_config(folder: Path, config: Config) -> None:
         ConfigError: The saved configuration is not valid.
     """
     if not has_run(folder):
-        if file_exists(folder / TRAINING):
+        if file_exists(folder / CHECKPOINT):
             raise RunError(f"{folder} holds a training but no {CONFIG}: restore the file, or name another run folder")
         return
     differences = config_differences(load_run_config(folder, config), config)

@@ -3,6 +3,7 @@
 G graphones, n n-grams.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +42,9 @@ TYPES = {
     "first_child": torch.int32,
 }
 """Type of each tensor in the file."""
+
+NUMBER = re.compile(r"[0-9.]+([eE][+-]?[0-9]+)?")
+"""Syntax of numbers in the metadata: ASCII digits only, no underscores."""
 
 
 class SavedPairNgram(NamedTuple):
@@ -119,7 +123,7 @@ def _read_number(stored: TensorFile, name: str, kind: type[Any], is_valid: Calla
     """Return a number of the metadata; `RunError` unless it is valid."""
     text = stored.metadata.get(name, "")
     try:
-        value = kind(text) if len(text) <= MAX_DIGITS else None
+        value = kind(text) if NUMBER.fullmatch(text) and len(text) <= MAX_DIGITS else None
     except ValueError:
         value = None
     if value is None or not is_valid(value):

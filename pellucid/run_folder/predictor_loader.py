@@ -25,11 +25,11 @@ from pellucid.run_folder.model_file import check_header, load_parameters
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
 from pellucid.run_folder.progress import read_progress
 from pellucid.run_folder.run_files import (
+    CHECKPOINT,
     CONFIG,
     LOG,
     MODEL,
     PAIR_NGRAM,
-    TRAINING,
     load_run_config,
     load_run_vocabularies,
     member_folders,
@@ -87,7 +87,7 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
 
 
 def _load(folder: Path, device: torch.device) -> Predictor:
-    """Load one run folder."""
+    """Return the predictor of one run folder."""
     if not file_exists(folder):
         raise RunError(f"{folder} is not a run folder: there is no such folder")
     if not folder.is_dir():
@@ -143,9 +143,9 @@ def missing_model_error(folder: Path) -> RunError:
         folder: Run folder.
     """
     progress = None
-    if file_exists(folder / TRAINING):
+    if file_exists(folder / CHECKPOINT):
         with suppress(RunError):  # a damaged checkpoint: the log tells whether there was a model
-            progress = read_progress(folder / TRAINING)
+            progress = read_progress(folder / CHECKPOINT)
     if progress is not None and progress.best is not None and progress.best_update == progress.update:
         return RunError(
             f"{folder / MODEL} is missing: give the training command again; it writes the model from the checkpoint"
@@ -154,6 +154,6 @@ def missing_model_error(folder: Path) -> RunError:
     if never_validated or not any(record["event"] == "validated" for record in read_log(folder)):
         return RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     advice = "restore the file"
-    if not file_exists(folder / TRAINING):
+    if not file_exists(folder / CHECKPOINT):
         advice += ", or give the training command again; it trains from the start"
     return RunError(f"{folder / MODEL} is missing, but the log records a validation: {advice}")

@@ -33,7 +33,7 @@ from pellucid.tasks.registry import get_task
 CONFIG = "config.toml"
 VOCABULARY = "vocabulary.json"
 MODEL = "model.safetensors"
-TRAINING = "training.safetensors"
+CHECKPOINT = "training.safetensors"
 CORPUS = "corpus.arrow"
 VALIDATION = "validation.jsonl"
 PAIR_NGRAM = "pair_ngram.safetensors"
@@ -48,7 +48,7 @@ MEMBER_PREFIX = "seed-"
 MAX_MEMBERS = 1000
 MAX_NAME = 255
 """Maximum size of a folder name, in bytes, as on most systems."""
-FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, VALIDATION, PAIR_NGRAM, LOG, CARD, SNAPSHOTS)
+FILES = (CONFIG, VOCABULARY, MODEL, CHECKPOINT, CORPUS, VALIDATION, PAIR_NGRAM, LOG, CARD, SNAPSHOTS)
 
 
 class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,7 +110,7 @@ def load_run_config(folder: str | Path, base: Config | None = None) -> Config:
     try:
         return load_saved_config(folder / CONFIG, base)
     except ConfigError:
-        check_formats(folder / MODEL, folder / TRAINING)
+        check_formats(folder / MODEL, folder / CHECKPOINT)
         raise
 
 

@@ -21,7 +21,7 @@ from pellucid.data.examples import Example
 from pellucid.data.target_vocabularies import learn_label_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.classification import ClassificationPredictor
+from pellucid.decoding.classification import LabelingPredictor
 from pellucid.decoding.ensemble import JoinedPredictors
 from pellucid.decoding.predictor import Predictor
 from pellucid.evaluation.task_metrics import TaskMetrics
@@ -209,7 +209,7 @@ class LabelingTask(Task):
             network: Trained network.
             name: Name of the model in error messages.
         """
-        return ClassificationPredictor(config, vocabularies, network, name=name)
+        return LabelingPredictor(config, vocabularies, network, name=name)
 
     def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
         """Return the predictor of several trained networks, which averages their probabilities.
@@ -218,7 +218,7 @@ class LabelingTask(Task):
             joined: Fields of the combined predictor.
         """
         config, vocabularies, network, name, members, _ = joined
-        return ClassificationPredictor(config, vocabularies, network, name=name, members=members)
+        return LabelingPredictor(config, vocabularies, network, name=name, members=members)
 
 
 def describe_encoder(config: Config) -> str:

@@ -97,7 +97,7 @@ class GradientComputer:
             return (loss + self._pass_loss(second_output, batch)) / 2 + weight / 4 * divergence
 
     def _forward(self, batch: Batch, sampling_probability: float) -> NetworkOutput:
-        """Return the unrolled decoder outputs of one pass."""
+        """Return the output of the network for a batch."""
         if sampling_probability:
             return unroll_sampled(require_encoder_decoder(self.network), batch, sampling_probability)
         unrolled: NetworkOutput = self.network(batch)

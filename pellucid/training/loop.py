@@ -1,7 +1,7 @@
 """The training loop: a generator of events.
 
-Progress bar, log, checkpoints and curves consume its events. After every event the training state is consistent: it can
-be saved and resumed bit for bit.
+Progress bar, log, checkpoints and snapshots consume its events. After every event the training state is consistent: it
+can be saved and resumed bit for bit.
 """
 
 import math
@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
@@ -87,6 +88,14 @@ class TrainingState:
     def config(self) -> Config:
         """The configuration of the run."""
         return self.predictor.config
+
+    @cached_property
+    def encoded_validation_examples(self) -> EncodedExamples:
+        """Validation examples in ids."""
+        predictor = self.predictor
+        return get_task(self.config.task).encode_examples(
+            self.validation_examples, predictor.tokenizers, predictor.vocabularies, self.config
+        )
 
     @property
     def epochs(self) -> float:
@@ -329,7 +338,7 @@ def _is_perfect(rank: tuple[float, float, float], metric: Metric) -> bool:
 
 
 def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
-    """Do one update: forward, backward, clip, step."""
+    """Do one update (forward, backward, clip, step), and return its event."""
     progress, config, num_batches = state.progress, state.config.training, loaded.num_batches
     epochs_passed = (_epochs_done(progress, num_batches) + 0.5 / num_batches) / state.epochs
     progress_fraction = min(1.0, max(epochs_passed, time_passed(state, progress)))
@@ -371,7 +380,7 @@ def _update_parameters(
 
 
 def _validate(state: TrainingState, num_due: int, num_batches: int) -> ValidationCompleted:
-    """Decode the validation set greedily, evaluate it, and update the progress."""
+    """Decode the validation set greedily, evaluate it, update the progress, and return the event."""
     start_time, progress, config = time.perf_counter(), state.progress, state.config.training
     predictor = state.predictor
     if state.average is not None:
@@ -438,11 +447,9 @@ def divergence_error(state: TrainingState, reason: str) -> DivergenceError:
 @torch.no_grad()
 def _validation_loss(state: TrainingState) -> float:
     """Return the cross-entropy per target symbol of the validation set, without label smoothing."""
-    network, predictor, task = state.predictor.network, state.predictor, get_task(state.config.task)
+    network, task = state.predictor.network, get_task(state.config.task)
     network.eval()
-    encoded = task.encode_examples(
-        state.validation_examples, predictor.tokenizers, predictor.vocabularies, state.config
-    )
+    encoded = state.encoded_validation_examples
     total, num_symbols = 0.0, 0
     for start in range(0, len(state.validation_examples), state.config.search.batch_size):
         stop = min(start + state.config.search.batch_size, len(state.validation_examples))

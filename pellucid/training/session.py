@@ -245,14 +245,14 @@ def _open_training(
     check_vocabularies(vocabularies, config)
     max_output_length(config.search, vocabularies)  # checks the limits before the training
     fingerprint = _fingerprint((config, vocabularies, validation_examples), corpus.encoded)
-    resumed = file_exists(folder / run_files.TRAINING)
+    resumed = file_exists(folder / run_files.CHECKPOINT)
     network = build_checked_network(config, vocabularies)
     coverage = () if resumed else load_pretrained(network, config, vocabularies)
     if not resumed:
         initialize_run_folder(folder, config, vocabularies)
     state = build_state(network, config, vocabularies, corpus.encoded, validation_examples, str(folder))
     if resumed:
-        restore_training_state(folder / run_files.TRAINING, state, fingerprint)
+        restore_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
         check_same_vocabularies(folder, vocabularies, config.data)
     damage = log_damage(folder)
     damage += _repair_folder(state, folder)
@@ -429,9 +429,9 @@ class RunFolderWriter:
             DivergenceError: A number of the checkpoint is not finite.
         """
         self.lock.check()
-        save_training_state(self.folder / run_files.TRAINING, self.state, self.fingerprint)
+        save_training_state(self.folder / run_files.CHECKPOINT, self.state, self.fingerprint)
         self.saved_at = time.monotonic()
-        return FileSaved(self.folder / run_files.TRAINING, best=False)
+        return FileSaved(self.folder / run_files.CHECKPOINT, best=False)
 
 
 def _fit_pair_ngram(state: TrainingState, folder: Path, fingerprint: str) -> Iterator[PairNgramFitted]:

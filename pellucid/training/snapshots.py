@@ -24,7 +24,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import DECIMALS, TraceRecord, encode_json
 from pellucid.errors import RunError, abbreviate_reason
-from pellucid.files import decode_json, file_exists, make_folder, remove_file, remove_temporaries, write_atomic
+from pellucid.files import decode_json, file_exists, make_folder, remove_files, remove_temporaries, write_atomic
 from pellucid.inspection.distributions import entropy, step_distributions
 from pellucid.model.embedding import Embedding
 from pellucid.model.network import EncoderDecoder
@@ -136,10 +136,9 @@ def remove_later_snapshots(folder: Path, last: SnapshotNumber) -> None:
         RunError: A file cannot be removed, or the folder of snapshots is a file.
     """
     remove_temporaries(folder / SNAPSHOTS, NAME.fullmatch)
-    for path in _paths(folder):
-        number = _snapshot_number(path)
-        if number.update > last.update or number.validation > last.validation:
-            remove_file(path)
+    numbered = [(path.name, _snapshot_number(path)) for path in _paths(folder)]
+    later = [name for name, number in numbered if number.update > last.update or number.validation > last.validation]
+    remove_files(folder / SNAPSHOTS, later)
 
 
 def thin_snapshots(folder: Path, validation: int) -> None:
@@ -158,9 +157,8 @@ def thin_snapshots(folder: Path, validation: int) -> None:
     step = 1
     while validation // step >= MAX_SNAPSHOTS:
         step *= 2
-    for path in _paths(folder):
-        if _snapshot_number(path).validation % step and _snapshot_number(path).validation != validation:
-            remove_file(path)
+    numbered = [(path.name, _snapshot_number(path).validation) for path in _paths(folder)]
+    remove_files(folder / SNAPSHOTS, [name for name, number in numbered if number % step and number != validation])
 
 
 @check_arguments

@@ -35,7 +35,7 @@ from pellucid.kernels.dispatch import will_compile
 from pellucid.run_folder.initialization import refuse_links
 from pellucid.run_folder.lock import in_use, lock_run_folder
 from pellucid.run_folder.log import read_log
-from pellucid.run_folder.run_files import CORPUS, LOCK, MODEL, SNAPSHOTS, TRAINING
+from pellucid.run_folder.run_files import CHECKPOINT, CORPUS, LOCK, MODEL, SNAPSHOTS
 from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
 from pellucid.training.events import FileRead, RunEvent, UpdateCompleted, ValidationCompleted
 from pellucid.training.loop import derived_epochs
@@ -492,7 +492,7 @@ class HyperparameterSearch:
         refuse_links([self.folder(trial.number) for trial in ended])
         for trial in ended:
             if best is None or trial.number != best.number:
-                for name in (MODEL, TRAINING, CORPUS):
+                for name in (MODEL, CHECKPOINT, CORPUS):
                     if (self.folder(trial.number) / name).exists():
                         remove_file(self.folder(trial.number) / name)
         config = self.config(best.values) if best else None
