@@ -82,7 +82,7 @@ def test_an_endless_stream_is_read_one_chunk_ahead() -> None:
 
 @pytest.mark.parametrize("operation", ["predict", "force", "sample", "nbest", "lattice"])
 def test_chunks_are_smaller_for_long_sources_and_many_outputs(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "MAX_SYMBOLS", 120)
+    monkeypatch.setattr(streaming, "MAX_CHARACTERS", 120)
     num_taken = 0
 
     def yield_examples() -> Iterator[Example]:

@@ -1,4 +1,4 @@
-"""The step interface of the searches that take single steps, for one network or an ensemble.
+"""Hypotheses of a search, for one network or an ensemble: their start, the step interface, and the evaluation mode.
 
 B sources, b active sources, R hypotheses (a multiple of b; those of one source are adjacent), S source positions, V
 symbols that can be written (with copying, source positions follow the vocabulary), U source symbols.

@@ -239,7 +239,7 @@ class Predictor(ABC):
         Raises:
             InputError: The task or the model does not support an option, or a length limit is too large.
         """
-        max_output_length(self.config.search, self.vocabularies)
+        max_output_length(self.config.search, self.vocabularies)  # checks the limits
 
     def check_sampling(self, own_prefixes: bool) -> None:
         """Check the options of sampling before the first source is read.
@@ -256,7 +256,7 @@ class Predictor(ABC):
 
     def _check_scoring(self) -> None:
         """Check the options of forced decoding before the first source is read; see `check_search`."""
-        max_output_length(self.config.search, self.vocabularies)
+        max_output_length(self.config.search, self.vocabularies)  # checks the limits
 
     def unsupported_error(self, argument: str) -> ConfigError:
         """Return the error for an operation that only autoregressive tasks support; the caller raises it.
@@ -294,7 +294,7 @@ class Predictor(ABC):
         config = override_settings(self.config, {"search": section})
         before = flatten_config(self.config)
         reject_unused(config, {key for key, value in flatten_config(config).items() if value != before[key]})
-        max_output_length(config.search, self.vocabularies)
+        max_output_length(config.search, self.vocabularies)  # checks the limits
         return replace(self, config=config)
 
     @overload
@@ -658,17 +658,17 @@ class Predictor(ABC):
 
     def _batches(self, prepared: PreparedChunk) -> Iterator[SourceBatch]:
         """Yield the sources to decode in batches, with the length limits of their outputs."""
-        chunk_limits, device = prepared.config, self._device
+        chunk_config, device = prepared.config, self._device
         batches = split_into_batches(
-            prepared.order, prepared.sources.lengths, chunk_limits, self.config.search.batch_size
+            prepared.order, prepared.sources.lengths, chunk_config, self.config.search.batch_size
         )
         for batch_rows in batches:
             rows = np.array(batch_rows)
             source, lengths = prepared.sources.pad(rows)
             batch_sources = [prepared.tokenized[row] for row in rows.tolist()]
-            constraints = chunk_limits.constraints.take(rows)
+            constraints = chunk_config.constraints.take(rows)
             limits = output_length_limits(batch_sources, self.config.search, self.max_length, constraints)
-            if self._forbids_all(chunk_limits.constraints):
+            if self._forbids_all(chunk_config.constraints):
                 check_minimum(batch_sources, limits, rows + prepared.first, self.vocabularies.target, self._copies)
             positions = torch.tensor([len(tokenized.source) for tokenized in batch_sources], device=device)
             yield SourceBatch(rows, source.to(device), lengths.to(device), limits, positions, prepared.first)

@@ -14,8 +14,9 @@ MAX_SOURCES = 1024
 """Maximum number of sources of a stream that are decoded together."""
 MAX_OUTPUTS = 2**14
 """Maximum number of outputs of a stream that are held at a time, for sources with many outputs."""
-MAX_SYMBOLS = 2**16
-"""Maximum number of source characters held at a time, for one output per source: attention weights grow with both."""
+MAX_CHARACTERS = 2**16
+"""Maximum number of characters held at a time, for one output per source (`count_characters`): attention weights grow
+with sources and outputs."""
 
 Item = TypeVar("Item")
 Other = TypeVar("Other")
@@ -72,7 +73,7 @@ class ChunkCounter:
             outputs: Number of outputs per item.
         """
         self.max_items = max_chunk_sources(outputs)
-        self.max_characters = max(1, MAX_SYMBOLS // outputs)
+        self.max_characters = max(1, MAX_CHARACTERS // outputs)
         self.num_items = self.num_characters = 0
 
     def add(self, characters: int) -> bool:

@@ -160,7 +160,7 @@ class Transducer(Predictor):
 
     def _check_constraints(self, own_prefixes: bool) -> None:
         """Raise `InputError` for constraints and length limits that no output can satisfy, whatever its source is."""
-        max_length, copies = self.max_length, self._copies
+        max_length, copies = self.max_length, self._copies  # max_length checks the limits, also without options
         if self.options is NO_OPTIONS:
             return
         tokenizer, vocabulary = self.tokenizers.target, self.vocabularies.target
@@ -208,6 +208,7 @@ class Transducer(Predictor):
                 config = BeamConfig(batch.limits, beam_size, num_kept, score, batch_constraints, self.options.lattice)
                 hypotheses = self._run_search(batch, config, fits_kernel)
                 if self._ranks_by_both:
+                    # Ranking needs numbers. `_add_traces` checks again: the added outputs have new scores.
                     checked = check_finite_outputs(hypotheses, self.name)
                     hypotheses = self._rank_by_both(batch, checked, batch_constraints, nbest)
                 self._add_traces(prepared, batch, hypotheses)

@@ -148,17 +148,17 @@ def prepare_decoder_numpy(
     )
 
 
-def search_state(initial_state: InitialState) -> SearchState:
-    """Return the state before the first step as contiguous arrays, layers first; absent parts have no rows.
+def search_state(state: InitialState) -> SearchState:
+    """Return the state before a step as contiguous arrays, layers first; absent parts have no rows.
 
     Args:
-        initial_state: State, rows first.
+        state: State, rows first.
     """
-    hidden, weights = contiguous(initial_state.hidden.swapaxes(0, 1)), initial_state.attention_state
+    hidden, weights = contiguous(state.hidden.swapaxes(0, 1)), state.attention_state
     cell_state = (
         np.empty((len(hidden), 0, hidden.shape[2]), np.float32)
-        if initial_state.cell_state is None
-        else contiguous(initial_state.cell_state.swapaxes(0, 1))
+        if state.cell_state is None
+        else contiguous(state.cell_state.swapaxes(0, 1))
     )
     return SearchState(hidden, cell_state, NO_ROWS if weights is None else contiguous(weights))
 
@@ -167,8 +167,8 @@ def _step_rows(
     decoder: PreparedDecoder, symbols: Int[np.ndarray, " R"], state: SearchState, active_rows: slice
 ) -> tuple[np.ndarray, ...]:
     """Take the step of a slice of the active sources."""
-    attention, beam_size = decoder.attention, len(symbols) // len(decoder.attention.rows)
-    rows = slice(active_rows.start * beam_size, active_rows.stop * beam_size)
+    attention, num_hypotheses = decoder.attention, len(symbols) // len(decoder.attention.rows)
+    rows = slice(active_rows.start * num_hypotheses, active_rows.stop * num_hypotheses)
     active = attention._replace(rows=attention.rows[active_rows])
     return step(decoder.parameters, decoder.output_layer, active, symbols[rows], state.slice_rows(rows))
 
@@ -260,7 +260,7 @@ def _step_upper_layers(
 def attend_hypotheses(
     attention: SearchAttention,
     queries: Float[np.ndarray, "R A"],
-    attention_state: Float[np.ndarray, "L S"],
+    attention_state: Float[np.ndarray, "N S"],
     buffers: LocationBuffers,
     attn_weights: Float[np.ndarray, "R S"],
     contexts: Float[np.ndarray, "R D"],
@@ -275,19 +275,19 @@ def attend_hypotheses(
         attn_weights: Output: zeros that become α.
         contexts: Output.
     """
-    beam_size, scorer = queries.shape[0] // attention.rows.shape[0], attention.scorer
+    num_hypotheses, scorer = queries.shape[0] // attention.rows.shape[0], attention.scorer
     for index in range(attention.rows.shape[0]):
-        row, first = attention.rows[index], index * beam_size
+        row, first = attention.rows[index], index * num_hypotheses
         length = attention.lengths[row]
-        for query in range(first, first + beam_size):
+        for query in range(first, first + num_hypotheses):
             query_weights = attn_weights[query, :length]
             previous_weights = attention_state[query, :length] if scorer.layout.reads_weights else query_weights
             attention_weights(scorer, attention.keys[row], queries[query], previous_weights, buffers, query_weights)
-        if beam_size == 1:
+        if num_hypotheses == 1:
             _mean(attention.memory[row], attn_weights[first, :length], contexts[first])
         else:
-            source_weights = attn_weights[first : first + beam_size, :length]
-            gemm(source_weights, attention.memory[row, :length], contexts[first : first + beam_size])
+            source_weights = attn_weights[first : first + num_hypotheses, :length]
+            gemm(source_weights, attention.memory[row, :length], contexts[first : first + num_hypotheses])
 
 
 @njit_no_refcount

@@ -141,15 +141,15 @@ def _rank_extensions(
     Float[np.ndarray, "b K"],
 ]:
     """Return `rank_extensions` of arguments that fit."""
-    (sources, beam_size), vocabulary, (num_recorded, width) = cumulative_log_probs.shape, logits.shape[1], counts
+    (sources, num_hypotheses), vocabulary, (num_recorded, width) = cumulative_log_probs.shape, logits.shape[1], counts
     num_extensions = min(width + 1 if is_early else width, vocabulary)
     ids, values = _rank_symbols(logits, suppressed, max(num_recorded, num_extensions))
     numbers, log_probabilities = np.zeros((sources, width), np.int64), np.empty((sources, width), np.float32)
     best_log_probs, indices = np.empty((sources, width), np.float32), np.empty(width, np.int64)
-    extended_log_probs = np.empty(beam_size * num_extensions, np.float32)
+    extended_log_probs = np.empty(num_hypotheses * num_extensions, np.float32)
     for source in range(sources):
-        first = source * beam_size
-        for hypothesis in range(beam_size):
+        first = source * num_hypotheses
+        for hypothesis in range(num_hypotheses):
             for candidate in range(num_extensions):
                 too_early = is_early and ids[first + hypothesis, candidate] == EOS
                 extended_log_probs[hypothesis * num_extensions + candidate] = (
@@ -538,9 +538,9 @@ def _drop_non_finite(
     is_active: Bool[np.ndarray, " b"],
 ) -> None:
     """Remove all outputs and hypotheses of a source if a hypothesis has probabilities that are not finite."""
-    beam_size = previous_log_probs.shape[1]
+    num_hypotheses = previous_log_probs.shape[1]
     for row in range(record.sources.shape[0]):
-        if np.isnan(record.top_log_probabilities[row * beam_size : (row + 1) * beam_size, 0]).any():
+        if np.isnan(record.top_log_probabilities[row * num_hypotheses : (row + 1) * num_hypotheses, 0]).any():
             finished.counts[record.sources[row]], is_active[row] = 0, False
             previous_log_probs[row] = IMPOSSIBLE
 
@@ -576,12 +576,12 @@ def _collect_unfinished(
 
 
 @njit
-def _parent_rows(record: BeamRecord, is_active: Bool[np.ndarray, " b"], beam_size: int) -> Int[np.ndarray, " R"]:
+def _parent_rows(record: BeamRecord, is_active: Bool[np.ndarray, " b"], num_hypotheses: int) -> Int[np.ndarray, " R"]:
     """Return the rows of the parents of the hypotheses that continue, among all rows of the step."""
     rows = np.flatnonzero(is_active)
     parent_rows = np.empty((rows.shape[0], record.parents.shape[1]), np.int64)
     for index in range(rows.shape[0]):
-        parent_rows[index] = record.parents[rows[index]] + rows[index] * beam_size
+        parent_rows[index] = record.parents[rows[index]] + rows[index] * num_hypotheses
     return parent_rows.ravel()
 
 
@@ -612,13 +612,13 @@ def _backtrace_step(
     beam_indices: Int[np.ndarray, " n"],
 ) -> None:
     """Write one step of all outputs that have it; `beam_indices` become those of their parents."""
-    beam_size = record.weights.shape[0] // record.sources.shape[0]
+    num_hypotheses = record.weights.shape[0] // record.sources.shape[0]
     rows = np.searchsorted(record.sources, sources)
     for output in range(sources.shape[0]):
         if step < outputs.steps[output]:
             row, beam_index = rows[output], beam_indices[output]
             parent = record.parents[row, beam_index]
-            parent_row = row * beam_size + parent
+            parent_row = row * num_hypotheses + parent
             outputs.ids[output, step] = record.ids[row, beam_index]
             outputs.log_probabilities[output, step] = record.log_probabilities[row, beam_index]
             outputs.weights[output, step] = record.weights[parent_row]

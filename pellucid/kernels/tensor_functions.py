@@ -296,7 +296,7 @@ def _decoder_parameters(settings: _DecoderSettings, arrays: Any) -> DecoderParam
 
 
 class _UnrollTensors(NamedTuple):
-    """Gradients of all arguments of the steps except ids and lengths."""
+    """All arguments of the steps except settings, ids, lengths and masks; or the gradients of these arguments."""
 
     projected_inputs: Tensor
     bias_n: Tensor

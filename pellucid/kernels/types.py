@@ -170,13 +170,16 @@ class AttentionInputs(NamedTuple):
 
 
 class InitialState(NamedTuple):
-    """State before the first step of a search, one row per source."""
+    """State before the first step of a search or of unrolled steps, one row per source.
+
+    In `PreparedDecoder.step` it is the state before any step, one row per hypothesis.
+    """
 
     hidden: Float[Array, "N L H"]
     cell_state: Float[Array, "N L H"] | None
     """Cell state of an LSTM; None where the cell has none."""
     attention_state: Float[Array, "N S"] | None
-    """Attention weights before the first step; None unless the score is location-sensitive."""
+    """Attention weights of the previous step; None unless the score is location-sensitive."""
 
 
 class SearchLimits(NamedTuple):

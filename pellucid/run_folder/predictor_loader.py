@@ -99,7 +99,7 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     config = load_run_config(folder)
     vocabularies = load_run_vocabularies(folder, config)
     try:
-        max_output_length(config.search, vocabularies)
+        max_output_length(config.search, vocabularies)  # checks the limits
     except ConfigError as error:
         raise ConfigError(f"{folder / CONFIG}: {error}") from error
     # The header of the model and the memory are checked before parameters are allocated.

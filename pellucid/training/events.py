@@ -86,7 +86,7 @@ class ModelBuilt(NamedTuple):
 
 
 class PairNgramFitted(NamedTuple):
-    """A pair n-gram model was fitted to the training examples, or read from the run folder."""
+    """A pair n-gram model was fitted to the training examples."""
 
     examples: int
     """Number of examples to which it was fitted."""

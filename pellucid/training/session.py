@@ -130,9 +130,11 @@ def train_run(
         started_at: Start of a time limit, as time of `time.monotonic`. The default, None, is the first event.
 
     Yields:
-        One `FileRead` per data file, `DataAugmented` with augmentation, `ModelBuilt`, the events of `fit`, and
-        `FileSaved` after each write of checkpoint or model. A training that has ended yields only `TrainingStopped`
-        after `ModelBuilt`.
+        One `FileRead` per data file, `DataAugmented` with augmentation, `ModelBuilt`, `PairNgramFitted` if a pair
+        n-gram model is fitted, the events of `fit` with `PairNgramWeighted` before `TrainingStopped` if its weight is
+        chosen, and `FileSaved` after each write of checkpoint or model. A training that has ended yields
+        `TrainingStopped` after `ModelBuilt`, and before it the events of a pair n-gram model that was missing or had no
+        weight.
 
     Raises:
         DataError: A data file cannot be read or holds no example, a line is bad (unless bad lines are skipped), the
@@ -158,7 +160,7 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
     # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
     check_training_folder(folder)
-    check_same_config(folder, config)
+    check_same_config(folder, config)  # before the data is read, which may take long
     use_threads(config.threads)
     use_determinism(config)
     # With header = "auto" the first lines are checked; the resolved setting would say that there is no header.
@@ -171,7 +173,7 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
     yield from reads
     augmented = None
     with lock_run_folder(folder) as lock:
-        check_same_config(folder, config)
+        check_same_config(folder, config)  # again: another training may have started a run here meanwhile
         if config.training.augmentation != "none":
             training_data, augmented = augment_data(training_data, config)
             yield augmented
@@ -240,7 +242,10 @@ def build_state(
 def _open_training(
     folder: Path, config: Config, corpus: EncodedCorpus, validation_examples: Sequence[Example]
 ) -> tuple[TrainingState, str, ModelBuilt]:
-    """Return the training state of a run: new, or restored from a checkpoint with the same settings and data."""
+    """Return the training state of a run: new, or restored from a checkpoint with the same settings and data.
+
+    The first files of a new run are written; the folder of a resumed one is repaired (`_repair_folder`).
+    """
     vocabularies = corpus.vocabularies
     check_vocabularies(vocabularies, config)
     max_output_length(config.search, vocabularies)  # checks the limits before the training

@@ -219,11 +219,21 @@ def read_files(
     header = _header_note(training_examples, validation_examples, files, config) if corpus is None else ""
     has_columns = corpus is None and not files.train_target
     ignored = describe_used_columns(files.train, config) if has_columns else ""
-    train_note, (train, valid, train_target, valid_target) = "; ".join(filter(None, [note, header, ignored])), digests
+    train_note = "; ".join(filter(None, [note, header, ignored]))
+    train_digest, valid_digest, train_target_digest, valid_target_digest = digests
     num_valid, bad_valid, blank_valid = len(validation_examples), valid_file.bad_lines, valid_file.num_blank_lines
     reads = (
-        FileRead(files.train, count, bad, blank, train_note, files.train_target, train, train_target),
-        FileRead(files.valid, num_valid, bad_valid, blank_valid, overlap, files.valid_target, valid, valid_target),
+        FileRead(files.train, count, bad, blank, train_note, files.train_target, train_digest, train_target_digest),
+        FileRead(
+            files.valid,
+            num_valid,
+            bad_valid,
+            blank_valid,
+            overlap,
+            files.valid_target,
+            valid_digest,
+            valid_target_digest,
+        ),
     )
     columns = count_columns(files.train, config) if has_columns else 0
     return TrainingData(
