@@ -345,8 +345,9 @@ from pathlib import Path
 from pellucid.config.toml import build_config
 from pellucid.training.session import train_run
 from pellucid.training.snapshots import SnapshotNumber
+from pellucid.training.training_data import TrainingFiles
 config = build_config({"size": "tiny", "training": {"epochs": 1}}, origin="test")
-events = list(train_run(DataFiles(Path("train.tsv"), Path("dev.tsv")), Path("run"), config))
+events = list(train_run(TrainingFiles(Path("train.tsv"), Path("dev.tsv")), Path("run"), config))
 print(len(events), "torch._dynamo" in sys.modules)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PELLUCID_PLAIN": "1"}
