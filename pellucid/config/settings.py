@@ -337,8 +337,8 @@ class Config(Settings, frozen=True, kw_only=True):
     """All settings of a run."""
 
     size: Size = "base"
-    """Model size preset: tiny, small, base or large. It sets hidden, embedding and attention sizes, dropout and the
-    learning rate, unless these are set explicitly."""
+    """Model size preset: tiny, small, base or large. It sets layers, hidden, embedding and attention sizes, dropout
+    and the learning rate, unless these are set explicitly."""
     task: TaskName = DEFAULT_TASK
     """Task: transduce (a sequence), tag (a tag per source symbol), classify (a class), or point (a source position)."""
     seed: Seed = 1

@@ -42,14 +42,14 @@ def cross_entropy_and_gradient(
         if targets[row] == ignore_index:
             continue
         row_logits, row_gradient = logits[row], gradient[row]
-        maximum, sum_of_exponents, sum_of_logits = max_value(row_logits), ZERO, ZERO
+        maximum, sum_of_exponentials, sum_of_logits = max_value(row_logits), ZERO, ZERO
         for v in range(row_logits.shape[0]):
             row_gradient[v] = exp(row_logits[v] - maximum)
-            sum_of_exponents += row_gradient[v]
+            sum_of_exponentials += row_gradient[v]
             sum_of_logits += row_logits[v] - maximum
-        norm = np.log(sum_of_exponents)
+        norm = np.log(sum_of_exponentials)
         total += norm - (ONE - smoothing) * (row_logits[targets[row]] - maximum) - uniform * sum_of_logits
-        scale = row_scale / sum_of_exponents
+        scale = row_scale / sum_of_exponentials
         for v in range(row_logits.shape[0]):
             row_gradient[v] = row_gradient[v] * scale - uniform * row_scale
         row_gradient[targets[row]] -= (ONE - smoothing) * row_scale

@@ -20,7 +20,7 @@ from pellucid.kernels.compilation import (
 
 @cache
 def load_kernels() -> bool:
-    """Load the kernels for the CPU from the disk (about a second), or compile them (up to a minute).
+    """Load the kernels for the CPU from the disk (about a second), or compile them (one to two minutes of a core).
 
     Only the first call in a process loads them.
 

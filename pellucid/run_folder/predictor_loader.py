@@ -114,7 +114,7 @@ def _load(folder: Path, device: torch.device) -> Predictor:
 
 
 def _with_pair_ngram(predictor: Predictor, folder: Path) -> Predictor:
-    """Return the predictor with the pair n-gram model of its run; without one until its weight has been chosen."""
+    """Return the predictor with the pair n-gram model of its run, if its weight has been chosen and is above 0."""
     path, config = folder / PAIR_NGRAM, predictor.config
     if not (isinstance(predictor, Transducer) and uses_pair_ngram(config)):
         return predictor

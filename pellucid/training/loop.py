@@ -163,7 +163,9 @@ def derived_batch_size(examples: int) -> int:
 
 
 def fit(state: TrainingState) -> Generator[Event]:
-    """Train from the current state until the maximum number of epochs or early stopping. No file is written.
+    """Train from the current state until the maximum number of epochs, the time limit or early stopping.
+
+    No file is written.
 
     At every event the state is consistent and may be saved. Closing the generator stops the training.
 

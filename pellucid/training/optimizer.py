@@ -87,7 +87,7 @@ class Adam:
         self.ends = list(accumulate((parameter.numel() for parameter in self.parameters), initial=0))
         self.gradients: Float[Tensor, " P"] = self.parameters[0].new_zeros(self.ends[-1])
         self.mean, self.square = torch.zeros_like(self.gradients), torch.zeros_like(self.gradients)
-        self.changes = self._parts(self.gradients)
+        self.changes = self._parts(self.gradients)  # views: `_step` replaces the gradients by the changes
 
     def update(
         self, gradients: Sequence[Tensor | None], rate: float, clip_value: float = 0.0, clip_norm: float = 0.0
