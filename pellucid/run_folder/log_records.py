@@ -159,6 +159,9 @@ LogRecord = (
 )
 
 
+_VALUES, _RECORD = msgspec.json.Decoder(dict[str, Value]), msgspec.json.Decoder(LogRecord)
+
+
 def parse_record(line: str) -> dict[str, Any] | None:
     """Return the record of a line as a dict, or None for a damaged line.
 
@@ -170,8 +173,12 @@ def parse_record(line: str) -> dict[str, Any] | None:
         line: Line of a training log.
     """
     try:
-        record = msgspec.convert(parse_json(line), dict[str, Value])
-        msgspec.convert(record, LogRecord)
+        record = parse_json(line)
+        try:
+            _VALUES.decode(line)
+            _RECORD.decode(line)
+        except msgspec.DecodeError:  # decoders are fast, but refuse the surrogates of undecodable file names
+            msgspec.convert(msgspec.convert(record, dict[str, Value]), LogRecord)
     except ValueError:
         return None
     if not all(math.isfinite(value) for value in record.values() if isinstance(value, float)):
