@@ -227,13 +227,15 @@ def test_added_features_end_to_end(tmp_path: Path) -> None:
 
 def test_features_do_not_count_for_the_maximum_length(tmp_path: Path) -> None:
     """An example that training accepts must not be refused when it is decoded after an epoch."""
-    tagged = [Example(e.source, e.target, "A;B;C;D") for e in TRAIN]
+    tagged = [Example(e.source, e.target, "A;B;C") for e in TRAIN]
     train, dev = write_pairs(tmp_path / "t.tsv", tagged), write_pairs(tmp_path / "d.tsv", tagged[:9])
     settings = {**SETTINGS, "data": {"features_column": "3", "max_sequence_length": 3}}
     transducer = pellucid.train(train, dev, tmp_path / "run", settings)
-    assert len(transducer.predict(["abc"], features=["A;B;C;D"])[0].source) == 7
+    assert len(transducer.predict(["abc"], features=["A;B;C"])[0].source) == 6
     with pytest.raises(DataError, match="source 1 has 4 symbols"):
         transducer.predict(["abcd"])
+    with pytest.raises(DataError, match="source 1 has 4 features"):
+        transducer.predict(["abc"], features=["A;B;C;D"])
 
 
 def test_ensemble_is_trained_and_loaded(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_every_task_names_the_run_in_its_error(tmp_path: Path, task: TaskName) -
     run = saturate_parameters(task_run(task).run, tmp_path / "run")
     model = load(run)
     pairs = [Example("abc", {"tag": "VCC", "classify": "an a", "point": "1"}[task])]
-    for predict in (model.trace, model.force, model.distributions):  # type: ignore[attr-defined]
+    for predict in (model.predict_examples, model.score_examples, model.distributions):  # type: ignore[attr-defined]
         with pytest.raises(RunError, match="run gives numbers that are not finite"):
             predict(pairs)
 

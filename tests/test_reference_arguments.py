@@ -140,6 +140,7 @@ EXCEPTIONS = {
     "config.toml.load_config": "converts its arguments, which `invalid_arguments.py` calls",
     "config.toml.read_settings": "reports wrong overrides as ConfigError; `load_config` converts the other arguments",
     "config.presets": "reads settings and counts that are checked elsewhere",
+    "data.validation_split": "divides checked examples, for the reading of training files",
     "data.size_choice": "reads checked settings, and reports wrong ones as ConfigError",
     "config.toml.build_config": "reports wrong settings as ConfigError, which test_argument_checks.py calls",
     "config.toml.is_section": "accepts any type",

@@ -127,10 +127,10 @@ def test_lists_become_the_tuples_of_a_vocabulary() -> None:
     assert Vocabulary(["a"], [1]) == Vocabulary(("a",), (1,))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("identity", [-1, 5, 999, True])
-def test_ids_outside_the_vocabulary_are_refused(identity: Any) -> None:  # noqa: ANN401
-    with pytest.raises(ArgumentError, match=r"^identity: expected "):
-        Vocabulary(("a",), (1,)).symbol(identity, SPECIAL_NAMES)
+@pytest.mark.parametrize("symbol_id", [-1, 5, 999, True])
+def test_ids_outside_the_vocabulary_are_refused(symbol_id: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ArgumentError, match=r"^symbol_id: expected "):
+        Vocabulary(("a",), (1,)).symbol(symbol_id, SPECIAL_NAMES)
 
 
 def test_special_ids_without_names_are_refused() -> None:

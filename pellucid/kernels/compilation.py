@@ -113,7 +113,7 @@ def _candidate_folders() -> list[Path]:
 def is_cache_complete() -> bool:
     """Return whether all kernels of these sources are compiled on this machine; False without a folder."""
     folder = cache_folder()
-    with suppress(OSError):  # an empty list is one whose writing failed
+    with suppress(OSError):  # an empty file is one whose writing failed
         return folder is not None and (folder / COMPLETE).stat().st_size > 0
     return False
 
@@ -127,7 +127,7 @@ def mark_cache_complete() -> None:
     if folder is not None:
         with suppress(OSError, RunError):
             lines = "".join(f"{digest} {name}\n" for name, digest in _digests(folder))
-            write_atomic(folder / COMPLETE, lines.encode())
+            write_atomic(folder / COMPLETE, (lines or "\n").encode())
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def is_cache_damaged() -> bool:
         digests = dict(_digests(folder))
     except (OSError, UnicodeDecodeError):
         return True
-    return any(digests.get(line.partition(" ")[2]) != line.partition(" ")[0] for line in recorded)
+    return any(digests.get(line.partition(" ")[2]) != line.partition(" ")[0] for line in recorded if line)
 
 
 def _digests(folder: Path) -> Iterator[tuple[str, str]]:
