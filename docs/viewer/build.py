@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from PIL import Image, ImageChops
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from pellucid.viewer.inputs import find_validation_file, open_run, read_example_file
+from pellucid.viewer.inputs import PairFile, find_validation_file, open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page
 from pellucid.viewer.schema import PageExample
 from pellucid.viewer.server import background_server, create_app
@@ -60,8 +60,8 @@ def load_page(runs: Sequence[Path], file: Path | None = None, beam_size: int | N
     """
     models = [open_run(run, run.name, "cpu", beam_size) for run in runs]
     data = models[0].loaded_predictor.config.data
-    path, target, data = (file, None, data) if file else find_validation_file(models[0].folder, data)
-    examples = read_example_file(path, data, target)
+    pairs = PairFile(file, None, data) if file else find_validation_file(models[0].folder, data)
+    examples = read_example_file(pairs.path, pairs.data, pairs.target)
     return assemble_page(models, [examples], MAX_EXAMPLES, served=True)
 
 

@@ -200,6 +200,7 @@ def _read_examples(args: LookArguments, model: "ViewedRun", served: bool) -> "li
     """
     from pellucid.run_folder.run_files import load_run_config
     from pellucid.viewer.inputs import (
+        PairFile,
         ValidationFileError,
         find_validation_file,
         read_example_file,
@@ -215,16 +216,13 @@ def _read_examples(args: LookArguments, model: "ViewedRun", served: bool) -> "li
     if args.file == STDIN_PATH:
         return [sources_without_targets(STANDARD_INPUT, _standard_input(args, data), data)]
     try:
-        validation = None if args.file else find_validation_file(model.folder, data)
+        file = PairFile(args.file, args.target, data) if args.file else find_validation_file(model.folder, data)
     except ValidationFileError as error:
         if not served:
             raise
         print_message(f"the page has no examples: {error}")
         return []
-    if validation is not None:
-        return [read_example_file(validation.path, validation.data, validation.target)]
-    assert args.file is not None, "without a validation file there is a FILE"
-    return [read_example_file(args.file, data, args.target)]
+    return [read_example_file(file.path, file.data, file.target)]
 
 
 def _data_config(args: LookArguments, trained: DataConfig) -> DataConfig:

@@ -210,11 +210,9 @@ def _difference(one: Config, other: Config) -> str:
             return f"data.{key}"
     if bool(one.data.features_column) != bool(other.data.features_column):
         return "data.features_column"
-    for key in ("encoder.features", "decoder.pointer_generator"):
-        section, _, name = key.partition(".")
-        if getattr(getattr(one, section), name) != getattr(getattr(other, section), name):
-            return key
-    return ""
+    if one.encoder.features != other.encoder.features:
+        return "encoder.features"
+    return "" if one.decoder.pointer_generator == other.decoder.pointer_generator else "decoder.pointer_generator"
 
 
 def _target_id_map(first: Predictor, member: Predictor) -> Int[Tensor, " V"] | None:

@@ -206,8 +206,8 @@ class ValidationFileError(RunError):
     """A run whose log names no validation file that may be opened; the message asks for a FILE."""
 
 
-class ValidationFile(NamedTuple):
-    """File of validation pairs, or file of sources and file of targets, with the settings to read them."""
+class PairFile(NamedTuple):
+    """File of pairs, or file of sources and file of targets, with the data settings to read them."""
 
     path: Path
     target: Path | None
@@ -215,7 +215,7 @@ class ValidationFile(NamedTuple):
     data: DataConfig
 
 
-def find_validation_file(run: Path, data: DataConfig) -> ValidationFile:
+def find_validation_file(run: Path, data: DataConfig) -> PairFile:
     """Return the validation data that the log of a run names; for an ensemble, that of its first member.
 
     Validation data that was held out of the training file is in the run folder.
@@ -238,13 +238,13 @@ def find_validation_file(run: Path, data: DataConfig) -> ValidationFile:
     record, held_out = file_records[1] if len(file_records) > 1 else {}, folder / VALIDATION
     if Path(record.get("path", "")).name == VALIDATION and file_exists(held_out):
         _check_recorded_file(run, {**record, "path": str(held_out)}, "path", "")
-        return ValidationFile(held_out, None, validation_file_config(data))
+        return PairFile(held_out, None, validation_file_config(data))
     if "path" not in record or ("target" not in record and load_run_config(folder).data.input_format == "text"):
         raise ValidationFileError(f"{run}: its log names no validation file; give a FILE")
     _check_recorded_file(run, record, "path", "")
     if "target" in record:
         _check_recorded_file(run, record, "target", "target_")
-    return ValidationFile(Path(record["path"]), Path(record["target"]) if "target" in record else None, data)
+    return PairFile(Path(record["path"]), Path(record["target"]) if "target" in record else None, data)
 
 
 def _check_recorded_file(run: Path, record: dict[str, Any], key: str, prefix: str) -> None:
