@@ -1,7 +1,9 @@
 """Arithmetic of kernels in float32: exp, tanh and σ, vectors, softmax, and matrix products.
 
 exp, tanh and σ are written so that compilers vectorize loops of them. Constants are float32 one by one: a Python float
-or integer among them would make a whole loop float64.
+or integer among them would make a whole loop float64. Numba computes with integers of 32 bits in 64 bits, so every
+intermediate integer is converted back: otherwise half as many fit into a vector, and the conversion of 64 bits to
+float32 is not vectorized by most processors.
 
 Matrix products: C = A B, C += A B, C = A Bᵀ and C = Aᵀ B, of n rows, K columns of the left and N columns of the right.
 NumPy's `dot` in a kernel calls SciPy's OpenBLAS. PyTorch has its own library (Intel's MKL on most processors), which is
@@ -56,7 +58,7 @@ def exp(x: np.float32) -> np.float32:
         x: Exponent.
     """
     clamped = clamp(x, EXPONENT_LIMIT)
-    n = np.int32(clamped * PER_LN2 + FLOOR_SHIFT) - np.int32(FLOOR_INTEGER)
+    n = np.int32(np.int32(clamped * PER_LN2 + FLOOR_SHIFT) - np.int32(FLOOR_INTEGER))
     r = clamped - np.float32(n) * LN2
     series = E4 + r * (E5 + r * (E6 + r * E7))
     series = ONE + r * (ONE + r * (E2 + r * (E3 + r * series)))
@@ -137,6 +139,12 @@ NEGATIVE, POSITIVE, SIGN = np.int32(-(2**31)), np.int32(2**31 - 1), np.int32(31)
 
 
 @njit_no_refcount
+def _ordered_bits(bits: np.int32) -> np.int32:
+    """Return the bits of a float32 as an integer of the same order; applied again, it returns the bits."""
+    return np.int32(bits ^ np.int32(np.int32(bits >> SIGN) & POSITIVE))
+
+
+@njit_no_refcount
 def max_value(values: Flat) -> np.float32:
     """Return the greatest value by the order of the bits.
 
@@ -149,9 +157,8 @@ def max_value(values: Flat) -> np.float32:
     bits = values.view(np.int32)
     max_bits = NEGATIVE
     for s in range(bits.shape[0]):
-        ordered = bits[s] ^ ((bits[s] >> SIGN) & POSITIVE)
-        max_bits = max(max_bits, ordered)
-    return np.int32(max_bits ^ ((max_bits >> SIGN) & POSITIVE)).view(np.float32)
+        max_bits = max(max_bits, _ordered_bits(bits[s]))
+    return np.int32(_ordered_bits(max_bits)).view(np.float32)
 
 
 @njit_no_refcount

@@ -49,7 +49,7 @@ from pellucid.kernels.arithmetic import (
     softmax_backward_,
     tanh,
 )
-from pellucid.kernels.compilation import njit, njit_no_refcount
+from pellucid.kernels.compilation import njit, njit_inlined, njit_no_refcount
 from pellucid.kernels.runtime import contiguous, empty, num_slices, split_rows, thread_map
 from pellucid.kernels.types import ADDITIVE, LOCATION_SENSITIVE, DecoderParameters, ScoreLayout
 
@@ -348,7 +348,7 @@ def project_queries(scorer: Scorer, states: Float[np.ndarray, "R H"], queries: F
         exp_2x_(queries.reshape(-1))
 
 
-@njit_no_refcount
+@njit_inlined
 def attention_weights(
     scorer: Scorer,
     keys: Float[np.ndarray, "A S"],
@@ -433,22 +433,42 @@ def attention_backward(
         gemv_t_add(attention.memory[row], gradients.contexts[row], energies)
         softmax_backward_(row_weights, energies)
         if scorer.layout.score == ADDITIVE_SCORE:
-            _additive_backward(attention, scorer_gradients, row, queries[row], energies, gradients.queries[row])
-        elif scorer.layout.score == LOCATION_SCORE:
-            previous = max(step - 1, 0)
-            previous_weights, previous_gradient = weights[row, previous, :n], gradients.energies[row, previous, :n]
-            if step == 0:
-                previous_weights, previous_gradient = (
-                    attention.initial_weights[row, :n],
-                    scorer_gradients.initial_weights[row, :n],
-                )
-            _filter(scorer, previous_weights, buffers)
-            _location_backward(
-                attention, scorer_gradients, row, (queries[row], energies, buffers.added), gradients.queries[row]
+            _additive_backward(
+                attention.keys[row],
+                queries[row],
+                scorer.energy,
+                energies,
+                (scorer_gradients.keys[row], gradients.queries[row], scorer_gradients.energy),
             )
-            _filter_backward(scorer, scorer_gradients, buffers, previous_gradient)
-        else:
+        elif scorer.layout.score != LOCATION_SCORE:
             gemv(attention.keys[row], energies, gradients.queries[row])
+    if scorer.layout.score == LOCATION_SCORE:
+        _location_rows_backward(attention, gradients, scorer_gradients, step, forward, buffers)
+
+
+@njit_no_refcount
+def _location_rows_backward(
+    attention: UnrollAttention,
+    gradients: AttentionGradients,
+    scorer_gradients: ScorerGradients,
+    step: int,
+    forward: tuple[Float[np.ndarray, "B A"], Float[np.ndarray, "B T S"]],
+    buffers: LocationBuffers,
+) -> None:
+    """Do the part of `attention_backward` for the location-sensitive score, from de."""
+    (queries, weights), scorer = forward, attention.scorer
+    for row in range(queries.shape[0]):
+        n, previous = attention.lengths[row], max(step - 1, 0)
+        previous_weights, previous_gradient = weights[row, previous, :n], gradients.energies[row, previous, :n]
+        if step == 0:
+            previous_weights, previous_gradient = (
+                attention.initial_weights[row, :n],
+                scorer_gradients.initial_weights[row, :n],
+            )
+        _filter(scorer, previous_weights, buffers)
+        factors = queries[row], gradients.energies[row, step, :n], buffers.added
+        _location_backward(attention, scorer_gradients, row, factors, gradients.queries[row])
+        _filter_backward(scorer, scorer_gradients, buffers, previous_gradient)
 
 
 @njit_no_refcount
@@ -474,22 +494,19 @@ def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat
 
 @njit_no_refcount
 def _additive_backward(
-    attention: UnrollAttention,
-    scorer_gradients: ScorerGradients,
-    row: int,
+    keys: Float[np.ndarray, "A S"],
     query: Flat,
+    energy: Flat,
     energies: Flat,
-    query_gradient: Flat,
+    gradients: tuple[Float[np.ndarray, "A S"], Flat, Flat],
 ) -> None:
-    """Compute, with g = de ⊙ 4 (u − u²): dk_a += v_a g, dq_a = v_a Σ_s g_s, dv_a += Σ_s −2 de u, because Σ de = 0."""
-    keys, gradients, energy, energy_sums = (
-        attention.keys[row],
-        scorer_gradients.keys[row],
-        attention.scorer.energy,
-        scorer_gradients.energy,
-    )
+    """Compute, with g = de ⊙ 4 (u − u²): dk_a += v_a g, dq_a = v_a Σ_s g_s, dv_a += Σ_s −2 de u, because Σ de = 0.
+
+    `gradients` are dk, dq and dv.
+    """
+    key_gradients, query_gradient, energy_gradient = gradients
     for unit in range(query.shape[0]):
-        key, gradient, unit_query, scale = keys[unit], gradients[unit], query[unit], TWO * TWO * energy[unit]
+        key, gradient, unit_query, scale = keys[unit], key_gradients[unit], query[unit], TWO * TWO * energy[unit]
         query_sum, energy_sum = ZERO, ZERO
         for s in range(energies.shape[0]):
             u = ONE / (ONE + unit_query * key[s])
@@ -499,7 +516,7 @@ def _additive_backward(
             query_sum += summand
             gradient[s] += scale * summand
         query_gradient[unit] = scale * query_sum
-        energy_sums[unit] -= TWO * energy_sum
+        energy_gradient[unit] -= TWO * energy_sum
 
 
 @njit_no_refcount

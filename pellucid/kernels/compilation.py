@@ -49,7 +49,18 @@ def njit_no_refcount(function: Function) -> Function:
     return _compiled(function, counts=False)
 
 
-def _compiled(function: Function, counts: bool) -> Function:
+def njit_inlined(function: Function) -> Function:
+    """Return what `njit_no_refcount` returns, copied into every kernel that calls it.
+
+    For short functions with many fields of arguments that are called once a row: a call copies every field.
+
+    Args:
+        function: The Python function.
+    """
+    return _compiled(function, counts=False, inline="always")
+
+
+def _compiled(function: Function, counts: bool, inline: str = "never") -> Function:
     """Return the function, to be compiled with or without reference counts of arrays and stored in the folder."""
     import numba  # takes a second
 
@@ -57,7 +68,9 @@ def _compiled(function: Function, counts: bool) -> Function:
     folder, former = cache_folder(), numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(folder or former)
     try:
-        options = numba.njit(fastmath=flags, error_model="numpy", nogil=True, cache=folder is not None, _nrt=counts)
+        options = numba.njit(
+            fastmath=flags, error_model="numpy", nogil=True, cache=folder is not None, _nrt=counts, inline=inline
+        )
         result: Function = options(inspect.unwrap(function))
     finally:
         numba.config.CACHE_DIR = former
