@@ -22,7 +22,7 @@ from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import read_bytes
 from pellucid.run_folder import log
 from pellucid.run_folder.lock import in_use, lock_run_folder
-from pellucid.run_folder.log import append_log, cut_log, log_damage, read_log
+from pellucid.run_folder.log import append_log, cut_log, load_run_log, read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import Progress
 from pellucid.run_folder.run_files import ENSEMBLE, load_run_config, member_folders
@@ -490,14 +490,14 @@ DAMAGED_LINES = [
 @pytest.mark.parametrize("line", DAMAGED_LINES)
 def test_a_damaged_log_line_is_counted_and_has_no_other_effect(run: Path, line: str) -> None:
     original = read_log(run)
-    assert log_damage(run) == []
+    assert load_run_log(run).describe_damage() == []
     with (run / "log.jsonl").open("a", encoding="utf-8") as log:
         log.write(f"{line}\n\n")
     assert read_log(run) == original
-    assert log_damage(run) == [f"{run / 'log.jsonl'}: 1 damaged line skipped"]
+    assert load_run_log(run).describe_damage() == [f"{run / 'log.jsonl'}: 1 damaged line skipped"]
     find_validation_file(run, DataConfig())
     cut_log(run, Progress(update=10**6, validations=10**6))
-    assert read_log(run) == original and log_damage(run) == []
+    assert read_log(run) == original and load_run_log(run).describe_damage() == []
 
 
 def test_a_long_log_line_is_damaged_and_takes_little_memory(run: Path) -> None:
@@ -507,7 +507,7 @@ def test_a_long_log_line_is_damaged_and_takes_little_memory(run: Path) -> None:
         log.write(b"{" * (2**20))  # no line end, maximum line length
     tracemalloc.start()
     assert read_log(run) == original
-    assert log_damage(run) == [f"{run / 'log.jsonl'}: 2 damaged lines skipped"]
+    assert load_run_log(run).describe_damage() == [f"{run / 'log.jsonl'}: 2 damaged lines skipped"]
     assert tracemalloc.get_traced_memory()[1] < 16_000_000
     tracemalloc.stop()
 

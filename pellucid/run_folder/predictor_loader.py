@@ -20,7 +20,7 @@ from pellucid.errors import ArgumentError, ConfigError, RunError
 from pellucid.files import file_exists
 from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
 from pellucid.model.footprint import check_memory
-from pellucid.run_folder.log import read_log
+from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.model_file import check_header, load_parameters
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
 from pellucid.run_folder.progress import read_progress
@@ -86,8 +86,27 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
         return build_ensemble([_load(folder, torch_device) for folder in folders], [str(folder) for folder in folders])
 
 
-def _load(folder: Path, device: torch.device) -> Predictor:
-    """Return the predictor of one run folder."""
+def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
+    """Load one run folder whose log has been read, as `load` does.
+
+    Args:
+        run: Run folder, not the folder of an ensemble.
+        device: Device to load to, as in `load`.
+        log: Log of the run.
+
+    Raises:
+        RunError: As in `load`.
+        ConfigError: As in `load`.
+    """
+    prepare_for_forks()
+    torch_device = find_device(device)
+    check_torch_defaults()
+    with torch.inference_mode(False):
+        return _load(run, torch_device, log)
+
+
+def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Predictor:
+    """Return the predictor of one run folder; its log is read if it is needed and not given."""
     if not file_exists(folder):
         raise RunError(f"{folder} is not a run folder: there is no such folder")
     if not folder.is_dir():
@@ -95,7 +114,7 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     if not file_exists(folder / CONFIG):
         raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
     if not file_exists(folder / MODEL):
-        raise missing_model_error(folder)
+        raise missing_model_error(folder, log)
     config = load_run_config(folder)
     vocabularies = load_run_vocabularies(folder, config)
     try:
@@ -110,10 +129,10 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     load_parameters(folder / MODEL, network)
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
-    return _with_pair_ngram(predictor, folder)
+    return _with_pair_ngram(predictor, folder, log)
 
 
-def _with_pair_ngram(predictor: Predictor, folder: Path) -> Predictor:
+def _with_pair_ngram(predictor: Predictor, folder: Path, log: RunLog | None) -> Predictor:
     """Return the predictor with the pair n-gram model of its run, if its weight has been chosen and is above 0."""
     path, config = folder / PAIR_NGRAM, predictor.config
     if not (isinstance(predictor, Transducer) and uses_pair_ngram(config)):
@@ -125,7 +144,7 @@ def _with_pair_ngram(predictor: Predictor, folder: Path) -> Predictor:
                 f"{path} is missing: outputs are ranked by the network alone; copy it too if the training wrote it",
                 stacklevel=2,
             )
-        if any(record["event"] == "interpolated" for record in read_log(folder)):
+        if (log or load_run_log(folder)).first("interpolated"):
             raise RunError(f"{path} is missing: restore the file, or give the training command again, which writes it")
         return predictor
     saved = load_pair_ngram(path, predictor.vocabularies)
@@ -133,7 +152,7 @@ def _with_pair_ngram(predictor: Predictor, folder: Path) -> Predictor:
     return replace(predictor, pair_ngram=member)
 
 
-def missing_model_error(folder: Path) -> RunError:
+def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:
     """Return the error for a run folder without a model: no validation yet, or a model that is lost.
 
     A training killed between the checkpoint and the model of a best validation leaves no model. The training command
@@ -141,6 +160,7 @@ def missing_model_error(folder: Path) -> RunError:
 
     Args:
         folder: Run folder.
+        log: Log of the run; None to read it if it is needed.
     """
     progress = None
     if file_exists(folder / CHECKPOINT):
@@ -151,7 +171,7 @@ def missing_model_error(folder: Path) -> RunError:
             f"{folder / MODEL} is missing: give the training command again; it writes the model from the checkpoint"
         )
     never_validated = progress is not None and progress.best is None  # the log may be ahead of the checkpoint
-    if never_validated or not any(record["event"] == "validated" for record in read_log(folder)):
+    if never_validated or not (log or load_run_log(folder)).first("validated"):
         return RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     advice = "restore the file"
     if not file_exists(folder / CHECKPOINT):
