@@ -10,6 +10,7 @@ from typing import Any
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import RunError
 from pellucid.files import file_exists, open_regular, write_atomic
+from pellucid.run_folder.advice import RESTORE_OR_REMOVE_LOG, add_advice
 from pellucid.run_folder.log_records import parse_record
 from pellucid.run_folder.progress import Progress
 from pellucid.run_folder.run_files import LOG
@@ -193,7 +194,7 @@ def _read_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
     """
     if not file_exists(path):
         return
-    with open_regular(path, RunError) as file:
+    with add_advice(RESTORE_OR_REMOVE_LOG), open_regular(path, RunError) as file:
         if os.fstat(file.fileno()).st_size > MAX_LOG_SIZE:
             raise RunError(f"{path} is too large: it has more than {MAX_LOG_SIZE:,} bytes")
         blank = b""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from pellucid.run_folder.advice import RESTORE_OR_TRAIN, add_advice
 from pellucid.run_folder.progress import CHECKPOINT_FORMAT
 from pellucid.run_folder.tensor_file import (
     check_digest,
@@ -83,14 +84,14 @@ def check_header(path: Path, network: nn.Module) -> None:
         RunError: The file is missing or has no valid header; names, types or shapes differ; or the file has another
             format version.
     """
-    with open_tensors(path) as stored:
+    with add_advice(RESTORE_OR_TRAIN), open_tensors(path) as stored:
         check_format(stored, FORMAT)
         check_tensors(stored, network.state_dict())
 
 
 def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
     """Return the parameters in a file of this network."""
-    with open_tensors(path) as stored:
+    with add_advice(RESTORE_OR_TRAIN), open_tensors(path) as stored:
         check_format(stored, FORMAT)
         tensors = read_tensors(stored, network.state_dict())
         check_digest(stored, tensor_digest(tensors))
@@ -109,5 +110,5 @@ def check_formats(model: Path, checkpoint: Path) -> None:
     """
     for path, format in ((model, FORMAT), (checkpoint, CHECKPOINT_FORMAT)):
         if path.exists():
-            with open_tensors(path) as stored:
+            with add_advice(RESTORE_OR_TRAIN), open_tensors(path) as stored:
                 check_format(stored, format)

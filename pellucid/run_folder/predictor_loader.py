@@ -12,6 +12,7 @@ import torch
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Device
 from pellucid.config.task_settings import uses_pair_ngram
+from pellucid.config.toml import RESTORE_ADVICE
 from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import max_output_length
@@ -120,7 +121,7 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Pred
     try:
         max_output_length(config.search, vocabularies)  # checks the limits
     except ConfigError as error:
-        raise ConfigError(f"{folder / CONFIG}: {error}") from error
+        raise ConfigError(f"{folder / CONFIG}: {error}; {RESTORE_ADVICE}") from error
     # The header of the model and the memory are checked before parameters are allocated.
     meta_network = build_meta_network(config, vocabularies)
     check_header(folder / MODEL, meta_network)
