@@ -171,6 +171,7 @@ EXCEPTIONS = {
     "reporting.progress": "prints the events of a training",
     "reporting.tables": "formats the results of an evaluation, which checks its arguments",
     "run_folder.advice": "takes a text of this package",
+    "run_folder.identity": "compares the files of a run when it is loaded or resumed",
     "run_folder.initialization": "prepares the run folder of a training",
     "run_folder.lock.lock_run_folder": "is part of a training",
     "run_folder.log.append_log": "is part of a training",

@@ -24,7 +24,7 @@ from pellucid.run_folder.run_files import load_run_config, member_folders
 from pellucid.training.session import train_run
 from pellucid.training.snapshots import read_snapshots
 
-ADVICE = ("restore the file", "restore it", "remove this file", "give the training command again")
+ADVICE = ("restore the file", "restore it", "remove this file", "give the training command again", "restore the run's ")
 WRONG_VALUES: tuple[object, ...] = ("", "x" * 5000, "a\0b", -1, -1.5, 0, 2**62, [1, 2], ["a"], True, math.nan, {"a": 1})
 
 

@@ -332,7 +332,8 @@ def test_sizes_that_do_not_fit_the_parameters_are_refused(run: Path, key: str, s
     if key == "encoder.num_layers":
         assert message.startswith(f"{run / 'config.toml'}: {key}: expected a whole number of at most 100, got {size}; ")
     else:
-        assert message.startswith(f"{run / 'model.safetensors'} does not fit the run's configuration and vocabulary: ")
+        files = f"{run / 'config.toml'} and {run / 'model.safetensors'}"
+        assert message.startswith(f"{files} are not of the same run: {key} is {size}, and ")
 
 
 INVALID_VOCABULARIES: dict[str, tuple[str, object]] = {

@@ -10,9 +10,10 @@ from typing import overload
 import torch
 
 from pellucid.argument_checks import convert_argument
-from pellucid.config.settings import Device
+from pellucid.config.settings import Config, Device
 from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.config.toml import RESTORE_ADVICE
+from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import max_output_length
@@ -21,6 +22,11 @@ from pellucid.errors import ArgumentError, ConfigError, RunError
 from pellucid.files import file_exists
 from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
 from pellucid.model.footprint import check_memory
+from pellucid.run_folder.identity import (
+    check_config_of_model,
+    check_training_of_model,
+    check_vocabularies_of_model,
+)
 from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.model_file import check_header, load_parameters
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
@@ -117,7 +123,7 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Pred
     if not file_exists(folder / MODEL):
         raise missing_model_error(folder, log)
     config = load_run_config(folder)
-    vocabularies = load_run_vocabularies(folder, config)
+    vocabularies = _load_vocabularies(folder, config)
     try:
         max_output_length(config.search, vocabularies)  # checks the limits
     except ConfigError as error:
@@ -131,6 +137,18 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Pred
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
     return _with_pair_ngram(predictor, folder, log)
+
+
+def _load_vocabularies(folder: Path, config: Config) -> Vocabularies:
+    """Return the vocabularies of a run folder after checking that they and the settings are of the run of the model."""
+    try:
+        vocabularies = load_run_vocabularies(folder, config)
+    except RunError:
+        check_config_of_model(folder, config)  # settings of another run are a cause, and named first
+        raise
+    check_config_of_model(folder, config)
+    check_vocabularies_of_model(folder, vocabularies)
+    return vocabularies
 
 
 def _with_pair_ngram(predictor: Predictor, folder: Path, log: RunLog | None) -> Predictor:
@@ -149,6 +167,7 @@ def _with_pair_ngram(predictor: Predictor, folder: Path, log: RunLog | None) -> 
             raise RunError(f"{path} is missing: restore the file, or give the training command again, which writes it")
         return predictor
     saved = load_pair_ngram(path, predictor.vocabularies)
+    check_training_of_model(folder, path, saved.fingerprint)
     member = PairNgramMember(saved.model, saved.weight) if saved.weight else None
     return replace(predictor, pair_ngram=member)
 

@@ -87,8 +87,8 @@ def _read_checkpoint(path: Path, state: TrainingState, fingerprint: str) -> tupl
         progress = decode_progress(stored)
         if stored.metadata.get("fingerprint") != fingerprint:
             raise RunError(
-                f"{path} is of a training on other data (its fingerprint differs); name another run folder, or give "
-                "the same data"
+                f"{path} is of a training on other data (its fingerprint differs); name another run folder, give the "
+                "same data, or restore the file"
             )
         tensors = read_tensors(stored, _tensors_of(state))
     try:

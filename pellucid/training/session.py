@@ -36,6 +36,7 @@ from pellucid.model.device import (
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
+from pellucid.run_folder.identity import check_training_of_model, describe_run
 from pellucid.run_folder.initialization import (
     check_same_config,
     check_same_vocabularies,
@@ -260,7 +261,7 @@ def _open_training(
     if resumed:
         restore_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
         check_same_vocabularies(folder, vocabularies, config.data)
-    log, messages = _repair_folder(state, folder)
+    log, messages = _repair_folder(state, folder, fingerprint)
     damage = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
     warnings = (*data_warnings(state.predictor, validation_examples), *damage)
@@ -269,7 +270,7 @@ def _open_training(
     return state, fingerprint, log, model_built
 
 
-def _repair_folder(state: TrainingState, folder: Path) -> tuple[RunLog, list[str]]:
+def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tuple[RunLog, list[str]]:
     """Bring the run folder to the state of its checkpoint; return its log, and messages about repaired files.
 
     The log and the snapshots are written before the checkpoint, so they may be ahead. The best model is written after
@@ -277,13 +278,14 @@ def _repair_folder(state: TrainingState, folder: Path) -> tuple[RunLog, list[str
     """
     progress, messages = state.progress, repair_config(folder, state.config)
     if progress.best is not None and progress.best_update == progress.update:
-        model = _best_model(state)
+        model = _best_model(state, fingerprint)
         if not has_content(folder / run_files.MODEL, model):
             if _is_damaged(folder / run_files.MODEL, state):
                 messages.append(f"{folder / run_files.MODEL} was damaged: it is written anew from the checkpoint")
             write_atomic(folder / run_files.MODEL, model)
     elif progress.best is not None:
         check_network(folder / run_files.MODEL, state.predictor.network)
+        check_training_of_model(folder, folder / run_files.CHECKPOINT, fingerprint)
     log = cut_log(folder, progress)
     snapshots.remove_later_snapshots(folder, snapshots.SnapshotNumber(progress.validations, progress.update))
     snapshots.check_snapshots(folder)
@@ -303,10 +305,11 @@ def _is_damaged(model: Path, state: TrainingState) -> bool:
     return False
 
 
-def _best_model(state: TrainingState) -> bytes:
+def _best_model(state: TrainingState, fingerprint: str) -> bytes:
     """Return the model file of a training state at its best validation."""
+    run = describe_run(state.config, state.predictor.vocabularies, fingerprint)
     with averaged_weights(state.average):
-        return network_file(state.predictor.network)
+        return network_file(state.predictor.network, run)
 
 
 def _train_and_save(
@@ -414,7 +417,7 @@ class RunFolderWriter:
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
             saved.append(self.save_checkpoint())
         if isinstance(event, ValidationCompleted) and event.best:
-            write_atomic(self.folder / run_files.MODEL, _best_model(self.state))
+            write_atomic(self.folder / run_files.MODEL, _best_model(self.state, self.fingerprint))
             saved.append(FileSaved(self.folder / run_files.MODEL, best=True))
         return saved
 
