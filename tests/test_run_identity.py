@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 from trained_runs import (
     TrainedRun,
     assert_runs_identical,
@@ -15,11 +14,11 @@ from trained_runs import (
     make_small_config,
     train_to_end,
     write_copy_files,
+    write_old_model,
 )
 
 from pellucid.config.toml import override_settings
 from pellucid.errors import RunError
-from pellucid.run_folder.model_file import parameter_file
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.tensor_file import open_tensors
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
@@ -126,14 +125,6 @@ def test_a_pair_ngram_model_of_another_run_is_fitted_again(tmp_path: Path, runs:
     shutil.copy(runs[1].run / "pair_ngram.safetensors", run)
     train_to_end(runs[0].files, run, runs[0].config)
     assert (run / "pair_ngram.safetensors").read_bytes() == (runs[0].run / "pair_ngram.safetensors").read_bytes()
-
-
-def write_old_model(run: Path) -> None:
-    """Write the model file as earlier versions did, without the identity of its run."""
-    path = run / "model.safetensors"
-    path.write_bytes(parameter_file(safetensors.torch.load(path.read_bytes())))
-    with open_tensors(path) as stored:
-        assert sorted(stored.metadata) == ["format", "sha256"]
 
 
 def test_a_run_of_an_earlier_version_is_loaded_and_resumed(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:
