@@ -19,7 +19,7 @@ from command_line import (
     usage_error_message,
     wait_for_exit,
 )
-from trained_runs import copy_run_folder, digits_run, make_small_config, train_to_end, write_pairs
+from trained_runs import copy_run_folder, digits_run, make_small_config, train_to_end, write_old_model, write_pairs
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.evaluate import EvaluateArguments
@@ -169,6 +169,7 @@ def test_control_characters_of_symbols_are_escaped(tmp_path: Path, arguments: tu
     control_characters = dict(zip("0123456789", "\n\t\r\x1b\x07\x0b\x0c\x85\u2028\x9b", strict=True))
     vocabulary["target"]["symbols"] = [control_characters[symbol] for symbol in vocabulary["target"]["symbols"]]
     (run / "vocabulary.json").write_text(json.dumps(vocabulary))
+    write_old_model(run)  # it does not record its vocabulary
     stdin = "".join(f"{source}\n" for source in SOURCES).encode()
     expected = run_pellucid("predict", digits_run().run, *arguments, stdin=stdin).out
     out = run_pellucid("predict", run, *arguments, stdin=stdin).out

@@ -66,7 +66,9 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
 
 
 def field_strategy(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
-    """Return a strategy of the values of a field; a time limit is a text with a unit."""
+    """Return a strategy of the values of a field; a time limit is a text with a unit, and columns are not empty."""
+    if field.name in ("source_column", "target_column", "features_column"):
+        return st.text(min_size=1, max_size=5).filter(lambda text: not text.isdecimal()) | st.sampled_from(["1", "20"])
     return st.sampled_from(["", "90s", "1.5h"]) if field.name == "time_limit" else settings_strategy(field.type)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from small_networks import TARGET_SYMBOLS, make_config, make_vocabularies, make_vocabulary, randomize_parameters
-from trained_runs import copy_run_folder, copy_task_run, digits_run
+from trained_runs import copy_run_folder, copy_task_run, digits_run, write_old_model
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
@@ -235,6 +235,7 @@ def test_equally_many_other_target_symbols_are_refused(tmp_path: Path) -> None:
     content = json.loads((other / "vocabulary.json").read_text("utf-8"))
     replaced, content["target"]["symbols"][1] = content["target"]["symbols"][1], "ж"
     (other / "vocabulary.json").write_text(json.dumps(content), "utf-8")
+    write_old_model(other)  # it does not record its vocabulary
     message = rf"{first} writes the symbol '{replaced}', which {other} does not: members of an ensemble have the same"
     with pytest.raises(RunError, match=message):
         load([first, other])

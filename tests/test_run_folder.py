@@ -171,7 +171,10 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, damage: Callable[[Pa
 def test_a_missing_vocabulary_is_named(tmp_path: Path) -> None:
     folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     (folder / "vocabulary.json").unlink()
-    assert load_error(folder) == f"cannot read {folder / 'vocabulary.json'}: no such file or directory"
+    assert load_error(folder) == (
+        f"cannot read {folder / 'vocabulary.json'}: no such file or directory; "
+        "restore the file from a copy of the run, or train the model again"
+    )
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"source": 3}', '"\\ud800"', "nul"])
@@ -185,7 +188,8 @@ def test_a_model_of_other_sizes_is_refused(tmp_path: Path) -> None:
     folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     settings = (folder / "config.toml").read_text()
     (folder / "config.toml").write_text(settings.replace("\nsize = 8\n", "\nsize = 9\n"))
-    assert load_error(folder).startswith(f"{folder / 'model.safetensors'} does not fit the run's configuration")
+    files = f"{folder / 'config.toml'} and {folder / 'model.safetensors'}"
+    assert load_error(folder).startswith(f"{files} are not of the same run: attention.size is 9, and 8 in the model; ")
     shutil.copy(digits_run().run / "vocabulary.json", folder)
     assert "model.safetensors" in load_error(folder)
 

@@ -22,7 +22,7 @@ from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import read_bytes
 from pellucid.run_folder import log
 from pellucid.run_folder.lock import in_use, lock_run_folder
-from pellucid.run_folder.log import append_log, cut_log, log_damage, read_log
+from pellucid.run_folder.log import append_log, cut_log, load_run_log, read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import Progress
 from pellucid.run_folder.run_files import ENSEMBLE, load_run_config, member_folders
@@ -94,7 +94,7 @@ def test_special_and_endless_files_are_refused(run: Path, name: str, kind: str) 
     message = error_message(lambda: READERS[name](run))
     assert str(path) in message and len(message) < 1000
     if kind in ("pipe", "device"):
-        assert message == f"{path} is a {'named pipe' if kind == 'pipe' else 'device'}, not a regular file"
+        assert message.startswith(f"{path} is a {'named pipe' if kind == 'pipe' else 'device'}, not a regular file; ")
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -259,7 +259,8 @@ def test_a_vocabulary_with_too_long_training_texts_is_refused(run: Path, key: st
     content = json.loads((run / "vocabulary.json").read_text("utf-8")) | {key: 1001}
     (run / "vocabulary.json").write_text(json.dumps(content), "utf-8")
     assert error_message(lambda: load(run)) == (
-        f"{run / 'vocabulary.json'}: {key}: expected at most 1000 (data.max_sequence_length of the run), got 1001"
+        f"{run / 'vocabulary.json'}: {key}: expected at most 1000 (data.max_sequence_length of the run), got 1001; "
+        "restore the file from a copy of the run, or train the model again"
     )
 
 
@@ -309,7 +310,8 @@ def test_outputs_far_beyond_the_training_targets_are_refused(run: Path, minimum:
     (run / "config.toml").write_text(settings, "utf-8")
     assert error_message(lambda: load(run)) == (
         f"{run / 'config.toml'}: search.{'min' if minimum else 'max'}_length: expected at most 1000 (10 times "
-        "the longest training target, which has 3 symbols, or 1000 where that is more), got 1048576"
+        "the longest training target, which has 3 symbols, or 1000 where that is more), got 1048576; "
+        "correct the file, or restore it from a copy of the run"
     )
     (run / "config.toml").write_text(settings.replace(str(2**20), "1000"), "utf-8")
     assert load(run).max_length == 1000
@@ -328,9 +330,10 @@ def test_sizes_that_do_not_fit_the_parameters_are_refused(run: Path, key: str, s
     (run / "config.toml").write_text("\n".join(lines), "utf-8")
     message = error_message(lambda: load(run))
     if key == "encoder.num_layers":
-        assert message == f"{run / 'config.toml'}: {key}: expected a whole number of at most 100, got {size}"
+        assert message.startswith(f"{run / 'config.toml'}: {key}: expected a whole number of at most 100, got {size}; ")
     else:
-        assert message.startswith(f"{run / 'model.safetensors'} does not fit the run's configuration and vocabulary: ")
+        files = f"{run / 'config.toml'} and {run / 'model.safetensors'}"
+        assert message.startswith(f"{files} are not of the same run: {key} is {size}, and ")
 
 
 INVALID_VOCABULARIES: dict[str, tuple[str, object]] = {
@@ -375,7 +378,8 @@ def test_a_duplicate_key_is_refused(run: Path, name: str, key: str, reason: str)
     content = (run / name).read_text("utf-8")
     value = {"longest_target": "3", "counts": "[]", "members": '["b"]'}[key]
     (run / name).write_text(content.replace(f'"{key}"', f'"{key}": {value}, "{key}"', 1), "utf-8")
-    assert error_message(lambda: load(run)) == f"{run / name} {reason}the key '{key}' occurs twice in an object"
+    message = error_message(lambda: load(run))
+    assert message.startswith(f"{run / name} {reason}the key '{key}' occurs twice in an object; restore the file from ")
 
 
 def rewrite_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -490,14 +494,14 @@ DAMAGED_LINES = [
 @pytest.mark.parametrize("line", DAMAGED_LINES)
 def test_a_damaged_log_line_is_counted_and_has_no_other_effect(run: Path, line: str) -> None:
     original = read_log(run)
-    assert log_damage(run) == []
+    assert load_run_log(run).describe_damage() == []
     with (run / "log.jsonl").open("a", encoding="utf-8") as log:
         log.write(f"{line}\n\n")
     assert read_log(run) == original
-    assert log_damage(run) == [f"{run / 'log.jsonl'}: 1 damaged line skipped"]
+    assert load_run_log(run).describe_damage() == [f"{run / 'log.jsonl'}: 1 damaged line skipped"]
     find_validation_file(run, DataConfig())
     cut_log(run, Progress(update=10**6, validations=10**6))
-    assert read_log(run) == original and log_damage(run) == []
+    assert read_log(run) == original and load_run_log(run).describe_damage() == []
 
 
 def test_a_long_log_line_is_damaged_and_takes_little_memory(run: Path) -> None:
@@ -507,7 +511,7 @@ def test_a_long_log_line_is_damaged_and_takes_little_memory(run: Path) -> None:
         log.write(b"{" * (2**20))  # no line end, maximum line length
     tracemalloc.start()
     assert read_log(run) == original
-    assert log_damage(run) == [f"{run / 'log.jsonl'}: 2 damaged lines skipped"]
+    assert load_run_log(run).describe_damage() == [f"{run / 'log.jsonl'}: 2 damaged lines skipped"]
     assert tracemalloc.get_traced_memory()[1] < 16_000_000
     tracemalloc.stop()
 
@@ -622,7 +626,8 @@ def test_a_changed_bit_of_a_snapshot_is_detected_and_stops_a_resumed_training(ru
         path.write_bytes(content[:index] + bytes([content[index] ^ 1]) + content[index + 1 :])
         message = error_message(lambda: read_snapshots(run))
         assert message.startswith(f"{path} is not a snapshot of this version of Pellucid: "), message
-        assert error_message(lambda: resume(run)) == f"{message}; remove this file to resume without it"
+        reason = message.removesuffix("; remove this file: only its picture of the training is lost")
+        assert error_message(lambda: resume(run)) == f"{reason}; remove this file to resume without it" != message
     path.unlink()
     resume(run)
 

@@ -147,7 +147,7 @@ def test_changed_data_are_refused(
         start_training(files, tmp_path / "run")
     assert str(caught.value) == (
         f"{tmp_path / 'run' / 'training.safetensors'} is of a training on other data (its fingerprint differs); name "
-        "another run folder, or give the same data"
+        "another run folder, give the same data, or restore the file"
     )
     assert read_folder_state(tmp_path / "run") == before
 

@@ -158,7 +158,7 @@ def test_loss_caption_explains_the_difference_of_the_losses(
 ) -> None:
     config = to_toml(make_small_config({"label_smoothing": smoothing}, dropout))
     (tmp_path / "config.toml").write_text(config, encoding="utf-8")
-    history = training_history(tmp_path)
+    history = training_history(open_run(tmp_path, "run", "cpu", None))
     caption = history.loss_caption if history else ""
     expected = f"Only the training loss includes {causes}, so it may be higher."
     assert (expected in caption) if causes else caption.endswith("at each validation.")

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import safetensors.torch
 import torch
 from safetensors import safe_open
 
@@ -20,6 +21,8 @@ from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
 from pellucid.recipes.jobs import progress_callback
 from pellucid.recipes.recipe import RecipeRequest
+from pellucid.run_folder.model_file import parameter_file
+from pellucid.run_folder.tensor_file import open_tensors
 from pellucid.training.events import RunEvent
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
@@ -141,6 +144,14 @@ def copy_task_run() -> TrainedRun:
 def copy_run_folder(run: Path, destination: Path) -> Path:
     """Copy a run folder, so that a test can change it; return the copy."""
     return Path(shutil.copytree(run, destination))
+
+
+def write_old_model(run: Path) -> None:
+    """Write the model file as earlier versions did, without the identity of its run."""
+    path = run / "model.safetensors"
+    path.write_bytes(parameter_file(safetensors.torch.load(path.read_bytes())))
+    with open_tensors(path) as stored:
+        assert sorted(stored.metadata) == ["format", "sha256"]
 
 
 def training_flags(config: Config) -> list[str]:

@@ -17,6 +17,7 @@ import msgspec
 
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nbest, decode_samples, read_lexicon
+from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.config.task_settings import check_equal_tasks, get_task_settings
 from pellucid.data.examples import (
@@ -29,7 +30,7 @@ from pellucid.data.examples import (
     read_grouped_examples,
 )
 from pellucid.data.headers import header_note, with_header
-from pellucid.data.readers import BadLine, column_number, has_known_suffix
+from pellucid.data.readers import BadLine, has_known_suffix
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
 from pellucid.evaluation.assessment import (

@@ -25,6 +25,7 @@ from pellucid.files import check_writable, write_text
 if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
     from pellucid.decoding.trace import Trace
+    from pellucid.run_folder.log import RunLog
     from pellucid.viewer.inputs import ViewedFile, ViewedRun
     from pellucid.viewer.page_contents import PageData
 
@@ -182,9 +183,9 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
         use_threads(runs[0].predictor.config.threads)
     files = _read_examples(args, runs[0], served)
     if files or not served:
-        missing = [run.folder for run in runs if run.predictor is None]
+        missing = [run for run in runs if run.predictor is None]
         if missing:  # told before any example is decoded
-            raise missing_model_error(missing[0])
+            raise missing_model_error(missing[0].folder, missing[0].log)
     for file in files:
         print_message(f"decoding {len(file.examples):,} examples of {file.name}")
         if file.note:
@@ -216,7 +217,9 @@ def _read_examples(args: LookArguments, model: "ViewedRun", served: bool) -> "li
     if args.file == STDIN_PATH:
         return [sources_without_targets(STANDARD_INPUT, _standard_input(args, data), data)]
     try:
-        file = PairFile(args.file, args.target, data) if args.file else find_validation_file(model.folder, data)
+        file = (
+            PairFile(args.file, args.target, data) if args.file else find_validation_file(model.folder, data, model.log)
+        )
     except ValidationFileError as error:
         if not served:
             raise
@@ -234,11 +237,11 @@ def _print_traces(args: LookArguments) -> None:
     """Print outputs and attention weights to the terminal."""
     from pellucid.reporting.terminal import attention_caption, render_trace, shade_legend
 
-    predictor, data = _load_one_run(args)
+    predictor, data, log = _load_one_run(args)
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not args.ascii
     width = args.width or shutil.get_terminal_size((120, 24)).columns
     max_examples = MAX_PRINTED_EXAMPLES if args.max_examples is None else args.max_examples
-    outputs, num_remaining = _decode_for_terminal(args, predictor, data, max_examples)
+    outputs, num_remaining = _decode_for_terminal(args, predictor, _read_pairs(args, data, log), max_examples)
     traces = [output.trace for output in outputs]
     for trace, expected in outputs:
         picture = render_trace(trace, width=width, color=color, ascii_only=args.ascii, expected=expected)
@@ -262,7 +265,7 @@ class _TerminalOutput(NamedTuple):
 
 
 def _decode_for_terminal(
-    args: LookArguments, predictor: "Predictor", data: DataConfig, limit: int
+    args: LookArguments, predictor: "Predictor", file: "ViewedFile | None", limit: int
 ) -> tuple[list[_TerminalOutput], int]:
     """Decode examples, and return their outputs and the number of examples that are not shown.
 
@@ -271,9 +274,8 @@ def _decode_for_terminal(
     """
     from pellucid.evaluation.assessment import score_traces
 
-    file = _read_pairs(args, data)
     if file is None:
-        examples, num_remaining = _first_sources(args, data, limit)
+        examples, num_remaining = _first_sources(args, _data_config(args, predictor.config.data), limit)
         return [_TerminalOutput(trace) for trace in predictor.predict_examples(examples)], num_remaining
     if file.note:
         print_message(f"{file.name}: {file.note}")
@@ -293,12 +295,12 @@ def _decode_for_terminal(
     return shown, len(file.examples) - len(shown)
 
 
-def _read_pairs(args: LookArguments, data: DataConfig) -> "ViewedFile | None":
+def _read_pairs(args: LookArguments, data: DataConfig, log: "RunLog | None") -> "ViewedFile | None":
     """Return the pairs of FILE or of the validation file of the run; None if FILE has sources only or is a pipe."""
     from pellucid.viewer.inputs import find_validation_file, has_only_sources, read_example_file
 
     if args.file is None:
-        file, target, data = find_validation_file(args.runs[0], data)
+        file, target, data = find_validation_file(args.runs[0], data, log)
         return read_example_file(file, data, target)
     if not args.file.is_file() or (args.target is None and has_only_sources(args.file, data)):
         return None
@@ -307,25 +309,30 @@ def _read_pairs(args: LookArguments, data: DataConfig) -> "ViewedFile | None":
 
 def _decode_first(args: LookArguments, limit: int) -> "list[Trace]":
     """Decode the first examples, and return their traces."""
-    predictor, data = _load_one_run(args)
+    predictor, data, log = _load_one_run(args)
     if args.file is not None:
         return predictor.predict_examples(_first_sources(args, data, limit)[0])
-    pairs = _read_pairs(args, data)
+    pairs = _read_pairs(args, data, log)
     assert pairs is not None, "the run has a validation file"
     return predictor.predict_examples(pairs.examples[:limit])
 
 
-def _load_one_run(args: LookArguments) -> "tuple[Predictor, DataConfig]":
-    """Return the predictor of the one run, and the data settings of FILE."""
+def _load_one_run(args: LookArguments) -> "tuple[Predictor, DataConfig, RunLog | None]":
+    """Return the predictor of the one run, the data settings of FILE, and without FILE the log of the run."""
     from pellucid.model.device import use_threads
-    from pellucid.run_folder.predictor_loader import load
+    from pellucid.run_folder.log import load_run_log
+    from pellucid.run_folder.predictor_loader import load, load_logged
+    from pellucid.run_folder.run_files import member_folders
 
     if len(args.runs) > 1:
         raise InputError("the terminal and picture files show one run: give one RUN (pellucid look RUN [FILE])")
-    predictor = load(args.runs[0], args.device)
+    run = member_folders(args.runs[0])[0]
+    log = load_run_log(run) if args.file is None else None  # the log names the validation file
+    is_single = run == args.runs[0]
+    predictor = load_logged(run, args.device, log) if log and is_single else load(args.runs[0], args.device)
     predictor = predictor if args.beam_size is None else predictor.with_beam(args.beam_size)
     use_threads(predictor.config.threads)
-    return predictor, _data_config(args, predictor.config.data)
+    return predictor, _data_config(args, predictor.config.data), log
 
 
 def _first_sources(args: LookArguments, data: DataConfig, limit: int) -> tuple[list[Example], int]:

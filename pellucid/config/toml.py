@@ -88,6 +88,8 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None, regula
         raise ConfigError(f"{path}: {error}") from error
 
 
+RESTORE_ADVICE = "correct the file, or restore it from a copy of the run"
+"""Advice of messages about the saved configuration of a run."""
 ADDED_SETTINGS = frozenset({"training.time_limit"})
 """Settings that runs of earlier versions lack. Their defaults are what those versions did."""
 
@@ -101,9 +103,13 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
         base: Configuration with the values of missing settings; without it, a missing setting is an error.
 
     Raises:
-        ConfigError: As in `load_config`, or a setting is missing.
+        ConfigError: As in `load_config`, or a setting is missing. The message names the file, the setting and the
+            expected value, and says that the file must be restored.
     """
-    settings = read_toml(path)
+    try:
+        settings = read_toml(path)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; {RESTORE_ADVICE}") from error
     try:
         if base is not None:
             return override_settings(base, settings)
@@ -111,7 +117,7 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
         if not (missing := [key for key in _absent_keys(settings, config) if key not in ADDED_SETTINGS]):
             return _validated(config)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: {error}; {RESTORE_ADVICE}") from error
     others = f" and {len(missing) - 1:,} other settings" if len(missing) > 1 else ""
     raise ConfigError(f"{path} lacks {missing[0]}{others}: restore the file, or give the training command again")
 

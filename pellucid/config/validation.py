@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import check_arguments
+from pellucid.config.columns import check_columns
 from pellucid.config.durations import parse_duration
 from pellucid.config.settings import Config, SearchConfig, memory_size
 from pellucid.config.task_settings import AUTOREGRESSIVE_REQUIREMENT, check_task, get_task_settings
@@ -195,8 +196,8 @@ def check_consistency(config: Config) -> None:
         config: The configuration.
 
     Raises:
-        ConfigError: A requirement is violated, sizes do not fit together, the task is unknown or does not support a
-            setting, or length limits exclude every output; the message names the first such setting.
+        ConfigError: A requirement is violated, sizes do not fit together, a column is invalid, the task is unknown or
+            does not support a setting, or length limits exclude every output; the message names the first such setting.
     """
     for requirement in REQUIREMENTS:
         if requirement.is_violated(config):
@@ -218,6 +219,7 @@ def check_consistency(config: Config) -> None:
     for key, path in (("encoder", config.encoder.pretrained), ("decoder", config.decoder.pretrained)):
         if "\0" in path:
             raise ConfigError(f"{key}.pretrained: expected the path of a file, got {quote(path)}: no path holds U+0000")
+    check_columns(config.data)
     parse_duration("training.time_limit", config.training.time_limit)
     check_task(config)
     _check_length_limits(config.search, config.data.max_sequence_length)

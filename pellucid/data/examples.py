@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import UNCHECKED, argument_error, check_arguments
+from pellucid.config.columns import check_column, check_columns
 from pellucid.config.settings import DataConfig, Format, Header
 from pellucid.data.headers import check_header_cells, header_note
 from pellucid.data.lines import count_lines, open_data_file, read_lines
@@ -19,7 +20,6 @@ from pellucid.data.readers import (
     BadLine,
     ColumnSelection,
     Records,
-    check_column,
     count_parquet_rows,
     find_columns,
     first_table_row,
@@ -445,10 +445,8 @@ def _selected_columns(config: DataConfig, roles: tuple[str, ...], group: str = "
     """Return the configured columns for these roles; raise `ConfigError` for an invalid one."""
     configured = {"source": config.source_column, "target": config.target_column, "features": config.features_column}
     configured["group"] = group
-    for role, column in configured.items():
-        if not column and role in ("source", "target"):
-            raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got ''")
-        check_column(role, column)
+    check_columns(config)
+    check_column("group", group)
     return resolve_header(
         ColumnSelection({role: configured[role] for role in roles if configured[role]}, config.header)
     )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from pellucid.argument_checks import check_arguments
+from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig, Format, Header
 from pellucid.data.headers import check_header_names, is_column_name, list_names, name_note
 from pellucid.data.lines import (
@@ -25,11 +26,8 @@ from pellucid.data.lines import (
     read_lines,
     typed_lines,
 )
-from pellucid.errors import ConfigError, DataError, abbreviate_reason, parse_whole_number, quote, suggest
+from pellucid.errors import ConfigError, DataError, abbreviate_reason, quote, suggest
 from pellucid.files import repeated_key
-
-MAX_COLUMN_NUMBER = 2**20
-"""Maximum number of a column that a setting may select."""
 
 
 class BadLine(NamedTuple):
@@ -159,15 +157,6 @@ def split_last_field(records: Records, last_fields: dict[int, str]) -> Records:
             yield Record(record.line, record.fields[:-1])
 
 
-def column_number(column: str) -> int | None:
-    """Return the number of a column that is selected by number; None for a name, and for more than 18 digits.
-
-    Args:
-        column: A name, or a number from 1.
-    """
-    return parse_whole_number(column)
-
-
 def resolve_header(columns: ColumnSelection) -> ColumnSelection:
     """Return the selection, with header = True if it was "auto" and a column is selected by name.
 
@@ -176,27 +165,6 @@ def resolve_header(columns: ColumnSelection) -> ColumnSelection:
     """
     named = any(column_number(column) is None for column in columns.selected.values())
     return columns._replace(header=True) if columns.header == "auto" and named else columns
-
-
-def check_column(role: str, column: str) -> None:
-    """Check that a column number is in range.
-
-    Args:
-        role: Role of the column: "source", "target", "features" or "group".
-        column: A name, or a number from 1.
-
-    Raises:
-        ConfigError: It is a number, but not from 1 to `MAX_COLUMN_NUMBER`.
-    """
-    number = column_number(column)
-    if (column.isascii() and column.isdecimal() and number is None) or (
-        number is not None and number > MAX_COLUMN_NUMBER
-    ):
-        raise ConfigError(
-            f"data.{role}_column: expected a name or a number from 1 to {MAX_COLUMN_NUMBER:,}, got {quote(column)}"
-        )
-    if number == 0:
-        raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got {quote(column)}")
 
 
 def find_columns(columns: ColumnSelection, names: Sequence[str], name: str) -> list[int]:

@@ -8,6 +8,7 @@ from pellucid.config.toml import config_differences, missing_settings, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import RunError
 from pellucid.files import file_exists, remove_file, unexpected_files, write_text
+from pellucid.run_folder.advice import RESTORE_OR_RENAME, add_advice
 from pellucid.run_folder.run_files import (
     CARD,
     CHECKPOINT,
@@ -124,5 +125,7 @@ def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: Da
     Raises:
         RunError: They differ, or the saved file is missing or not valid.
     """
-    if load_vocabularies(folder / VOCABULARY, config) != vocabularies:
+    with add_advice(RESTORE_OR_RENAME):
+        saved = load_vocabularies(folder / VOCABULARY, config)
+    if saved != vocabularies:
         raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; name another run folder")

@@ -2,13 +2,15 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import RunError
-from pellucid.files import file_exists, open_regular, read_bytes, write_atomic
+from pellucid.files import file_exists, open_regular, write_atomic
+from pellucid.run_folder.advice import RESTORE_OR_REMOVE_LOG, add_advice
 from pellucid.run_folder.log_records import parse_record
 from pellucid.run_folder.progress import Progress
 from pellucid.run_folder.run_files import LOG
@@ -17,6 +19,124 @@ MAX_LOG_SIZE = 2**27
 """Maximum bytes of a log: about a million lines, and a training logs one line for 50 updates."""
 MAX_RECORD_SIZE = 2**20
 """Bytes of a line of the log; a longer line is damaged."""
+MAX_WINDOWS = 2**13
+"""Number of training losses up to which a `RunLog` holds all; later ones are thinned (see `RunLog`)."""
+
+
+@dataclass
+class RunLog:
+    """Log of a run that has been read once; it takes little memory, also if the log is long.
+
+    All records are held, except that training losses (event "stepped") after the first `MAX_WINDOWS` are thinned: each
+    time their number doubles, half as many of the following ones are held. Which ones are held depends only on the
+    records before them, so the records of a growing log begin with those of the shorter log.
+    """
+
+    path: Path
+    """The file, for messages."""
+    records: list[dict[str, Any]] = field(default_factory=list)
+    """Records in order."""
+    last_progress: dict[str, Any] | None = None
+    """Last record with the numbers of updates, samples and seconds; None if there is none."""
+    num_damaged: int = 0
+    """Number of damaged lines."""
+    num_windows: int = 0
+    """Number of training losses, including those that are not held."""
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Add a record at the end.
+
+        Args:
+            record: Log record.
+        """
+        if "update" in record:
+            self.last_progress = record
+        if record["event"] == "stepped":
+            self.num_windows += 1
+            interval = 1 << ((self.num_windows - 1) // MAX_WINDOWS).bit_length()
+            if (self.num_windows - 1) % interval:
+                return
+        self.records.append(record)
+
+    @property
+    def has_stopped(self) -> bool:
+        """True if the training reached its end (event "stopped"), rather than an interruption."""
+        return self.first("stopped") is not None
+
+    def first(self, event: str) -> dict[str, Any] | None:
+        """Return the first record of an event; None if there is none.
+
+        Args:
+            event: Name of the event, such as "validated".
+        """
+        return next((record for record in self.records if record["event"] == event), None)
+
+    def all(self, event: str) -> list[dict[str, Any]]:
+        """Return the records of an event in order.
+
+        Args:
+            event: Name of the event, such as "validated".
+        """
+        return [record for record in self.records if record["event"] == event]
+
+    def best_validation(self, progress: Progress) -> dict[str, Any] | None:
+        """Return the record of the best validation, or None if the log lacks it.
+
+        Args:
+            progress: Progress in the checkpoint.
+        """
+        best_records = (record for record in self.all("validated") if record["best"])
+        return next((record for record in best_records if record["update"] == progress.best_update), None)
+
+    def describe_damage(self) -> list[str]:
+        """Return a list of one sentence with the number of damaged lines in the log, or an empty list."""
+        if not self.num_damaged:
+            return []
+        return [f"{self.path}: {self.num_damaged:,} damaged line{'' if self.num_damaged == 1 else 's'} skipped"]
+
+    def describe_missing_validation(self, progress: Progress) -> list[str]:
+        """Return a list of one sentence if the log lacks the best validation of a checkpoint, or an empty list.
+
+        Args:
+            progress: Progress in the checkpoint.
+        """
+        if progress.best is None or self.best_validation(progress) is not None:
+            return []
+        return [f"{self.path} lacks the best validation, at update {progress.best_update:,}: lines were removed"]
+
+
+@check_arguments
+def load_run_log(folder: str | Path) -> RunLog:
+    """Read the log of a run once, in bounded memory; damaged lines are counted and left out (see `parse_record`).
+
+    Args:
+        folder: Run folder; without a log there are no records.
+
+    Raises:
+        RunError: The log cannot be read, is not a regular file, or is larger than `MAX_LOG_SIZE`.
+    """
+    log = RunLog(Path(folder) / LOG)
+    for _, record in _read_lines(log.path):
+        if record is None:
+            log.num_damaged += 1
+        else:
+            log.add(record)
+    return log
+
+
+@check_arguments
+def read_log(folder: str | Path) -> list[dict[str, Any]]:
+    """Return all records of the log of a run in order; damaged lines are left out (see `parse_record`).
+
+    A long log takes much memory; `load_run_log` takes little.
+
+    Args:
+        folder: Run folder; without a log there are no records.
+
+    Raises:
+        RunError: The log cannot be read, is not a regular file, or is larger than `MAX_LOG_SIZE`.
+    """
+    return [record for _, record in _read_lines(Path(folder) / LOG) if record is not None]
 
 
 def append_log(folder: Path, *records: dict[str, Any]) -> None:
@@ -33,111 +153,63 @@ def append_log(folder: Path, *records: dict[str, Any]) -> None:
         file.write(b"".join(map(_log_line, records)))
 
 
-def cut_log(folder: Path, progress: Progress) -> None:
+def cut_log(folder: Path, progress: Progress) -> RunLog:
     """Remove the log lines of later updates and validations than those of a checkpoint, and damaged lines.
 
-    A log without such lines is not rewritten; a missing log is skipped.
+    The log is read once. A log without such lines is not rewritten; a missing log is skipped.
 
     Args:
         folder: Run folder.
         progress: Progress in the checkpoint.
+
+    Returns:
+        Log of the remaining lines, with the number of damaged lines that were removed.
 
     Raises:
         RunError: The log cannot be read or written, or is larger than `MAX_LOG_SIZE`.
     """
-    if not file_exists(folder / LOG):
+    log, content, is_changed = RunLog(folder / LOG), bytearray(), False
+    for line, record in _read_lines(log.path):
+        log.num_damaged += record is None
+        valid = record if record is not None and _is_reached(record, progress) else None
+        kept = b"" if valid is None else _log_line(valid)
+        content += kept
+        is_changed = is_changed or kept != line
+        if valid is not None:
+            log.add(valid)
+    if is_changed:
+        write_atomic(log.path, bytes(content))
+    return log
+
+
+def _is_reached(record: dict[str, Any], progress: Progress) -> bool:
+    """Return whether a record is of no later update or validation than a checkpoint."""
+    return bool(record.get("update", 0) <= progress.update and record.get("validation", 0) <= progress.validations)
+
+
+def _read_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """Yield each line of a log and its record; None for a damaged one, or for one that is too long.
+
+    An empty line has no record and is not damaged; it is yielded with the line after it.
+    """
+    if not file_exists(path):
         return
-    valid_records = [
-        record
-        for record in read_log(folder)
-        if record.get("update", 0) <= progress.update and record.get("validation", 0) <= progress.validations
-    ]
-    content = b"".join(map(_log_line, valid_records))
-    if content != read_bytes(folder / LOG):
-        write_atomic(folder / LOG, content)
-
-
-def has_stopped(log: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a log records that its training reached its end (event "stopped"), rather than an interruption.
-
-    Args:
-        log: Records of the log.
-    """
-    return any(record["event"] == "stopped" for record in log)
-
-
-@check_arguments
-def read_log(folder: str | Path) -> list[dict[str, Any]]:
-    """Return the records of the log of a run in order; damaged lines are left out (see `parse_record`, `log_damage`).
-
-    Args:
-        folder: Run folder; without a log there are no records.
-
-    Raises:
-        RunError: The log cannot be read, is not a regular file, or is larger than `MAX_LOG_SIZE`.
-    """
-    folder = Path(folder)
-    return [record for record in _log_lines(folder) if record is not None]
-
-
-@check_arguments
-def log_damage(folder: str | Path) -> list[str]:
-    """Return a list of one sentence with the number of damaged lines in the log, or an empty list.
-
-    Args:
-        folder: Run folder.
-
-    Raises:
-        RunError: The log cannot be read, is not a regular file, or is larger than `MAX_LOG_SIZE`.
-    """
-    folder = Path(folder)
-    count = sum(record is None for record in _log_lines(folder))
-    return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} skipped"] if count else []
-
-
-def best_validation(log: Sequence[dict[str, Any]], progress: Progress) -> dict[str, Any] | None:
-    """Return the log record of the best validation, or None if the log lacks it.
-
-    Args:
-        log: Records of the log.
-        progress: Progress in the checkpoint.
-    """
-    best_records = (record for record in log if record["event"] == "validated" and record["best"])
-    return next((record for record in best_records if record["update"] == progress.best_update), None)
-
-
-def missing_validation(folder: Path, progress: Progress) -> list[str]:
-    """Return a list of one sentence if the log lacks the best validation of a checkpoint, or an empty list.
-
-    Args:
-        folder: Run folder.
-        progress: Progress in the checkpoint.
-
-    Raises:
-        RunError: The log cannot be read, is not a regular file, or is larger than `MAX_LOG_SIZE`.
-    """
-    if progress.best is None:
-        return []
-    if best_validation(read_log(folder), progress) is not None:
-        return []
-    return [f"{folder / LOG} lacks the best validation, at update {progress.best_update:,}: lines were removed"]
-
-
-def _log_lines(folder: Path) -> Iterator[dict[str, Any] | None]:
-    """Yield the record of each non-empty line; None for a damaged one, or for one that is too long."""
-    if not file_exists(folder / LOG):
-        return
-    with open_regular(folder / LOG, RunError) as file:
+    with add_advice(RESTORE_OR_REMOVE_LOG), open_regular(path, RunError) as file:
         if os.fstat(file.fileno()).st_size > MAX_LOG_SIZE:
-            raise RunError(f"{folder / LOG} is too large: it has more than {MAX_LOG_SIZE:,} bytes")
+            raise RunError(f"{path} is too large: it has more than {MAX_LOG_SIZE:,} bytes")
+        blank = b""
         while line := file.readline(MAX_RECORD_SIZE):
             is_long = len(line) == MAX_RECORD_SIZE and not line.endswith(b"\n")
-            while is_long and not line.endswith(b"\n") and line:
-                line = file.readline(MAX_RECORD_SIZE)
+            rest = line
+            while is_long and not rest.endswith(b"\n") and rest:
+                rest = file.readline(MAX_RECORD_SIZE)
             if is_long:
-                yield None
+                yield line, None
             elif text := line.decode("utf-8", "replace").removesuffix("\n"):
-                yield parse_record(text)
+                yield blank + line, parse_record(text)
+                blank = b""
+            else:
+                blank = line
 
 
 def _log_line(record: dict[str, Any]) -> bytes:

@@ -173,14 +173,17 @@ def parse_record(line: str) -> dict[str, Any] | None:
         line: Line of a training log.
     """
     try:
-        record = parse_json(line)
         try:
-            _VALUES.decode(line)
+            record = _VALUES.decode(line)
             _RECORD.decode(line)
         except msgspec.DecodeError:  # decoders are fast, but refuse the surrogates of undecodable file names
-            msgspec.convert(msgspec.convert(record, dict[str, Value]), LogRecord)
+            record = msgspec.convert(parse_json(line), dict[str, Value])
+            msgspec.convert(record, LogRecord)
+        # A line with one colon per key has no key twice; others, such as a line with a time, are parsed again for that.
+        if line.count(":") != len(record):
+            parse_json(line)
     except ValueError:
         return None
-    if not all(math.isfinite(value) for value in record.values() if isinstance(value, float)):
+    if not all([math.isfinite(value) for value in record.values() if isinstance(value, float)]):
         return None
-    return {key: value for key, value in record.items() if value is not None}
+    return {key: value for key, value in record.items() if value is not None} if None in record.values() else record

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from pellucid.run_folder.advice import RESTORE_OR_TRAIN, add_advice
 from pellucid.run_folder.progress import CHECKPOINT_FORMAT
 from pellucid.run_folder.tensor_file import (
     check_digest,
@@ -19,30 +20,36 @@ from pellucid.run_folder.tensor_file import (
 
 FORMAT = 2
 """Format version."""
+FINGERPRINT, SETTINGS, VOCABULARY_DIGEST = "fingerprint", "settings", "vocabulary"
+"""Keys of the metadata that tell of which run the parameters are (`identity.describe_run`)."""
 
 
-def network_file(network: nn.Module) -> bytes:
-    """Return the bytes of a model file, without writing it. Equal parameters give equal bytes.
+def network_file(network: nn.Module, run: Mapping[str, str] | None = None) -> bytes:
+    """Return the bytes of a model file, without writing it. Equal parameters and metadata give equal bytes.
 
     Args:
         network: Network whose parameters and buffers are saved; it may be on any device.
+        run: Metadata of its run (`identity.describe_run`); None for none.
 
     Raises:
         RunError: Memory does not suffice.
     """
-    return parameter_file(cpu_tensors(network.state_dict()))
+    return parameter_file(cpu_tensors(network.state_dict()), run)
 
 
-def parameter_file(tensors: Mapping[str, Tensor]) -> bytes:
+def parameter_file(tensors: Mapping[str, Tensor], run: Mapping[str, str] | None = None) -> bytes:
     """Return the bytes of a safetensors file of parameters, with a format version and a checksum in its metadata.
 
     Args:
         tensors: Parameters by name, contiguous and on the CPU.
+        run: Metadata of their run; None for none.
 
     Raises:
         RunError: Memory does not suffice.
     """
-    return tensor_file(tensors, {"format": str(FORMAT), "sha256": tensor_digest(tensors)})
+    metadata = dict(run or {})
+    digest = tensor_digest(tensors, _signed(metadata))
+    return tensor_file(tensors, {"format": str(FORMAT), **metadata, "sha256": digest})
 
 
 def load_parameters(path: Path, network: nn.Module) -> None:
@@ -83,18 +90,24 @@ def check_header(path: Path, network: nn.Module) -> None:
         RunError: The file is missing or has no valid header; names, types or shapes differ; or the file has another
             format version.
     """
-    with open_tensors(path) as stored:
+    with add_advice(RESTORE_OR_TRAIN), open_tensors(path) as stored:
         check_format(stored, FORMAT)
         check_tensors(stored, network.state_dict())
 
 
 def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
     """Return the parameters in a file of this network."""
-    with open_tensors(path) as stored:
+    with add_advice(RESTORE_OR_TRAIN), open_tensors(path) as stored:
         check_format(stored, FORMAT)
         tensors = read_tensors(stored, network.state_dict())
-        check_digest(stored, tensor_digest(tensors))
+        check_digest(stored, tensor_digest(tensors, _signed(stored.metadata)))
         return tensors
+
+
+def _signed(metadata: Mapping[str, str]) -> str:
+    """Return the metadata of the run as one text for the checksum; empty for a file of an earlier version."""
+    keys = (FINGERPRINT, SETTINGS, VOCABULARY_DIGEST)
+    return "\n".join(f"{key}={metadata[key]}" for key in keys if key in metadata)
 
 
 def check_formats(model: Path, checkpoint: Path) -> None:
@@ -109,5 +122,5 @@ def check_formats(model: Path, checkpoint: Path) -> None:
     """
     for path, format in ((model, FORMAT), (checkpoint, CHECKPOINT_FORMAT)):
         if path.exists():
-            with open_tensors(path) as stored:
+            with add_advice(RESTORE_OR_TRAIN), open_tensors(path) as stored:
                 check_format(stored, format)

@@ -17,6 +17,7 @@ from pellucid.files import write_atomic
 from pellucid.pair_ngram.ngram_model import NgramModel
 from pellucid.pair_ngram.pair_ngram import TARGET_CHUNKS, PairNgram
 from pellucid.pair_ngram.types import GraphoneKeys
+from pellucid.run_folder.advice import RESTORE_OR_REPEAT, add_advice
 from pellucid.run_folder.tensor_file import (
     TensorFile,
     check_digest,
@@ -86,7 +87,7 @@ def load_pair_ngram(path: Path, vocabularies: Vocabularies) -> SavedPairNgram:
     Raises:
         RunError: The file is missing or damaged, has another format version, or does not fit the vocabularies.
     """
-    with open_tensors(path) as stored:
+    with add_advice(RESTORE_OR_REPEAT), open_tensors(path) as stored:
         check_format(stored, FORMAT)
         target_chunk = _read_number(stored, "target_chunk", int, lambda value: value in TARGET_CHUNKS)
         weight = None

@@ -10,8 +10,10 @@ from typing import overload
 import torch
 
 from pellucid.argument_checks import convert_argument
-from pellucid.config.settings import Device
+from pellucid.config.settings import Config, Device
 from pellucid.config.task_settings import uses_pair_ngram
+from pellucid.config.toml import RESTORE_ADVICE
+from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import max_output_length
@@ -20,7 +22,12 @@ from pellucid.errors import ArgumentError, ConfigError, RunError
 from pellucid.files import file_exists
 from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
 from pellucid.model.footprint import check_memory
-from pellucid.run_folder.log import read_log
+from pellucid.run_folder.identity import (
+    check_config_of_model,
+    check_training_of_model,
+    check_vocabularies_of_model,
+)
+from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.model_file import check_header, load_parameters
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
 from pellucid.run_folder.progress import read_progress
@@ -86,8 +93,27 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
         return build_ensemble([_load(folder, torch_device) for folder in folders], [str(folder) for folder in folders])
 
 
-def _load(folder: Path, device: torch.device) -> Predictor:
-    """Return the predictor of one run folder."""
+def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
+    """Load one run folder whose log has been read, as `load` does.
+
+    Args:
+        run: Run folder, not the folder of an ensemble.
+        device: Device to load to, as in `load`.
+        log: Log of the run.
+
+    Raises:
+        RunError: As in `load`.
+        ConfigError: As in `load`.
+    """
+    prepare_for_forks()
+    torch_device = find_device(device)
+    check_torch_defaults()
+    with torch.inference_mode(False):
+        return _load(run, torch_device, log)
+
+
+def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Predictor:
+    """Return the predictor of one run folder; its log is read if it is needed and not given."""
     if not file_exists(folder):
         raise RunError(f"{folder} is not a run folder: there is no such folder")
     if not folder.is_dir():
@@ -95,13 +121,13 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     if not file_exists(folder / CONFIG):
         raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
     if not file_exists(folder / MODEL):
-        raise missing_model_error(folder)
+        raise missing_model_error(folder, log)
     config = load_run_config(folder)
-    vocabularies = load_run_vocabularies(folder, config)
+    vocabularies = _load_vocabularies(folder, config)
     try:
         max_output_length(config.search, vocabularies)  # checks the limits
     except ConfigError as error:
-        raise ConfigError(f"{folder / CONFIG}: {error}") from error
+        raise ConfigError(f"{folder / CONFIG}: {error}; {RESTORE_ADVICE}") from error
     # The header of the model and the memory are checked before parameters are allocated.
     meta_network = build_meta_network(config, vocabularies)
     check_header(folder / MODEL, meta_network)
@@ -110,10 +136,22 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     load_parameters(folder / MODEL, network)
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
-    return _with_pair_ngram(predictor, folder)
+    return _with_pair_ngram(predictor, folder, log)
 
 
-def _with_pair_ngram(predictor: Predictor, folder: Path) -> Predictor:
+def _load_vocabularies(folder: Path, config: Config) -> Vocabularies:
+    """Return the vocabularies of a run folder after checking that they and the settings are of the run of the model."""
+    try:
+        vocabularies = load_run_vocabularies(folder, config)
+    except RunError:
+        check_config_of_model(folder, config)  # settings of another run are a cause, and named first
+        raise
+    check_config_of_model(folder, config)
+    check_vocabularies_of_model(folder, vocabularies)
+    return vocabularies
+
+
+def _with_pair_ngram(predictor: Predictor, folder: Path, log: RunLog | None) -> Predictor:
     """Return the predictor with the pair n-gram model of its run, if its weight has been chosen and is above 0."""
     path, config = folder / PAIR_NGRAM, predictor.config
     if not (isinstance(predictor, Transducer) and uses_pair_ngram(config)):
@@ -125,15 +163,16 @@ def _with_pair_ngram(predictor: Predictor, folder: Path) -> Predictor:
                 f"{path} is missing: outputs are ranked by the network alone; copy it too if the training wrote it",
                 stacklevel=2,
             )
-        if any(record["event"] == "interpolated" for record in read_log(folder)):
+        if (log or load_run_log(folder)).first("interpolated"):
             raise RunError(f"{path} is missing: restore the file, or give the training command again, which writes it")
         return predictor
     saved = load_pair_ngram(path, predictor.vocabularies)
+    check_training_of_model(folder, path, saved.fingerprint)
     member = PairNgramMember(saved.model, saved.weight) if saved.weight else None
     return replace(predictor, pair_ngram=member)
 
 
-def missing_model_error(folder: Path) -> RunError:
+def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:
     """Return the error for a run folder without a model: no validation yet, or a model that is lost.
 
     A training killed between the checkpoint and the model of a best validation leaves no model. The training command
@@ -141,6 +180,7 @@ def missing_model_error(folder: Path) -> RunError:
 
     Args:
         folder: Run folder.
+        log: Log of the run; None to read it if it is needed.
     """
     progress = None
     if file_exists(folder / CHECKPOINT):
@@ -151,7 +191,7 @@ def missing_model_error(folder: Path) -> RunError:
             f"{folder / MODEL} is missing: give the training command again; it writes the model from the checkpoint"
         )
     never_validated = progress is not None and progress.best is None  # the log may be ahead of the checkpoint
-    if never_validated or not any(record["event"] == "validated" for record in read_log(folder)):
+    if never_validated or not (log or load_run_log(folder)).first("validated"):
         return RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     advice = "restore the file"
     if not file_exists(folder / CHECKPOINT):

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import RunError, abbreviate_reason
+from pellucid.run_folder.advice import RESTORE_OR_RENAME, add_advice
 from pellucid.run_folder.tensor_file import TensorFile, check_format, open_tensors
 
 LOSS_WINDOW = 50
@@ -71,7 +72,7 @@ def read_progress(path: Path) -> Progress:
     Raises:
         RunError: It is not a checkpoint of this version.
     """
-    with open_tensors(path) as stored:
+    with add_advice(RESTORE_OR_RENAME), open_tensors(path) as stored:
         check_format(stored, CHECKPOINT_FORMAT)
         return decode_progress(stored)
 

@@ -23,10 +23,11 @@ from msgspec import Meta
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Config, Size
-from pellucid.config.toml import load_saved_config
+from pellucid.config.toml import RESTORE_ADVICE, load_saved_config
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import ConfigError, InputError, RunError, abbreviate_reason, quote
 from pellucid.files import MAX_SETTINGS_SIZE, decode_json, file_exists, read_bytes
+from pellucid.run_folder.advice import RESTORE_OR_REPEAT, RESTORE_OR_TRAIN, add_advice
 from pellucid.run_folder.model_file import check_formats
 from pellucid.tasks.registry import get_task
 
@@ -85,6 +86,12 @@ def member_folders(folder: str | Path) -> list[Path]:
     path = folder / ENSEMBLE
     if not file_exists(path):
         return [folder]
+    with add_advice(RESTORE_OR_REPEAT):
+        return _read_members(folder, path)
+
+
+def _read_members(folder: Path, path: Path) -> list[Path]:
+    """Return the run folders that `ensemble.json` lists."""
     content = read_bytes(path, limit=MAX_SETTINGS_SIZE)
     try:
         return [folder / name for name in decode_json(content, _EnsembleList).members]
@@ -129,9 +136,10 @@ def load_run_vocabularies(folder: str | Path, config: Config) -> Vocabularies:
     """
     folder = Path(folder)
     try:
-        vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
+        with add_advice(RESTORE_OR_TRAIN):
+            vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
     except ConfigError as error:
-        raise ConfigError(f"{folder / CONFIG}: {error}") from error
+        raise ConfigError(f"{folder / CONFIG}: {error}; {RESTORE_ADVICE}") from error
     if error_text := get_task(config.task).vocabulary_error(config, vocabularies):
         raise RunError(f"{folder / VOCABULARY}: {error_text}; restore the run's {CONFIG} and {VOCABULARY}")
     return vocabularies

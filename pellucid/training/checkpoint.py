@@ -11,7 +11,8 @@ from torch import Tensor
 
 from pellucid.errors import RunError, abbreviate_reason
 from pellucid.files import write_atomic
-from pellucid.run_folder.progress import CHECKPOINT_FORMAT, decode_progress
+from pellucid.run_folder.advice import RESTORE_OR_RENAME, add_advice
+from pellucid.run_folder.progress import CHECKPOINT_FORMAT, Progress, decode_progress
 from pellucid.run_folder.tensor_file import (
     check_digest,
     check_format,
@@ -70,13 +71,24 @@ def restore_training_state(path: Path, state: TrainingState, fingerprint: str) -
         RunError: The file is missing or damaged, has another format version, or belongs to other data or another
             model; or its progress, step counts or moments are impossible. The training state is then unchanged.
     """
+    with add_advice(RESTORE_OR_RENAME):
+        tensors, progress = _read_checkpoint(path, state, fingerprint)
+    state.predictor.network.load_state_dict(_with_prefix(tensors, "network."))
+    state.optimizer.restore(_with_prefix(tensors, "optimizer."))
+    if state.average is not None:
+        state.average.restore(_with_prefix(tensors, "average."))
+    state.progress, state.checkpoint = progress, (path, progress.update)
+
+
+def _read_checkpoint(path: Path, state: TrainingState, fingerprint: str) -> tuple[dict[str, Tensor], Progress]:
+    """Return the tensors and the progress in a checkpoint, after all checks."""
     with open_tensors(path) as stored:
         check_format(stored, CHECKPOINT_FORMAT)
         progress = decode_progress(stored)
         if stored.metadata.get("fingerprint") != fingerprint:
             raise RunError(
-                f"{path} is of a training on other data (its fingerprint differs); name another run folder, or give "
-                "the same data"
+                f"{path} is of a training on other data (its fingerprint differs); name another run folder, give the "
+                "same data, or restore the file"
             )
         tensors = read_tensors(stored, _tensors_of(state))
     try:
@@ -86,11 +98,7 @@ def restore_training_state(path: Path, state: TrainingState, fingerprint: str) -
     _check_counts(path, tensors, progress.update)
     _check_moments(path, _with_prefix(tensors, "optimizer."))
     check_digest(stored, tensor_digest(tensors, stored.metadata["progress"]))
-    state.predictor.network.load_state_dict(_with_prefix(tensors, "network."))
-    state.optimizer.restore(_with_prefix(tensors, "optimizer."))
-    if state.average is not None:
-        state.average.restore(_with_prefix(tensors, "average."))
-    state.progress, state.checkpoint = progress, (path, progress.update)
+    return tensors, progress
 
 
 def _tensors_of(state: TrainingState) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 from pellucid.errors import quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
-from pellucid.run_folder.log import best_validation
+from pellucid.run_folder.log import RunLog
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
@@ -14,12 +14,12 @@ from pellucid.training.loop import TrainingState
 from pellucid.version import __version__
 
 
-def build_model_card(state: TrainingState, log: list[dict[str, Any]]) -> str:
+def build_model_card(state: TrainingState, log: RunLog) -> str:
     """Return the model card of a run in Markdown: architecture, data, scores of the best validation, limitations.
 
     Args:
         state: Training state of the run.
-        log: Records of the training log.
+        log: Training log.
     """
     return "\n".join(
         [
@@ -66,10 +66,11 @@ def is_damaged_card(path: Path, expected: str) -> bool:
     return "\0" in card or (card != expected and (len(card) == len(expected) or expected.startswith(card)))
 
 
-def _about(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
+def _about(state: TrainingState, log: RunLog) -> list[str]:
     """Return sizes and data."""
     config, vocabularies, progress = state.config, state.predictor.vocabularies, state.progress
-    synthetic = next((record["made"] for record in log if record["event"] == "augmented"), 0)
+    augmented = log.first("augmented")
+    synthetic = augmented["made"] if augmented else 0
     note = f", {synthetic:,} of them synthetic" if synthetic else ""
     num_examples = state.encoded_training_examples.source.num_sequences
     return [
@@ -86,21 +87,21 @@ def _about(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _best_scores(state: TrainingState, log: list[dict[str, Any]]) -> list[str]:
+def _best_scores(state: TrainingState, log: RunLog) -> list[str]:
     """Return the scores of the best validation, whose parameters the model has; never those of another one."""
     progress = state.progress
     if progress.best is None:
         return ["No validation was made."]
-    best = best_validation(log, progress)
+    best = log.best_validation(progress)
     if best is None:
         return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
     config = state.config
     return _scores(best, len(state.validation_examples), get_task(config.task))
 
 
-def _pair_ngram_scores(log: list[dict[str, Any]]) -> list[str]:
+def _pair_ngram_scores(log: RunLog) -> list[str]:
     """Return the scores with the pair n-gram model, if there is one."""
-    weighted = next((record for record in log if record["event"] == "interpolated"), None)
+    weighted = log.first("interpolated")
     if weighted is None:
         return []
     model = f"The pair n-gram model (`{PAIR_NGRAM}`) has the weight {weighted['weight']:g} in predictions"

@@ -36,6 +36,7 @@ from pellucid.model.device import (
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
+from pellucid.run_folder.identity import check_training_of_model, describe_run
 from pellucid.run_folder.initialization import (
     check_same_config,
     check_same_vocabularies,
@@ -44,7 +45,7 @@ from pellucid.run_folder.initialization import (
     repair_config,
 )
 from pellucid.run_folder.lock import FolderLock, lock_run_folder
-from pellucid.run_folder.log import append_log, cut_log, has_stopped, log_damage, missing_validation, read_log
+from pellucid.run_folder.log import RunLog, append_log, cut_log
 from pellucid.run_folder.model_file import check_network, network_file
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
@@ -179,7 +180,7 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
             yield augmented
         corpus, validation_file = encode_training_data(training_data, config), training_data.validation_file
         del training_data  # frees the texts of a large file; training needs only the ids
-        state, fingerprint, model_built = _open_training(folder, config, corpus, validation_examples)
+        state, fingerprint, log, model_built = _open_training(folder, config, corpus, validation_examples)
         if validation_file and not has_content(folder / run_files.VALIDATION, validation_file):
             write_atomic(folder / run_files.VALIDATION, validation_file)
         if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or augmented):
@@ -189,17 +190,17 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
         del corpus
         yield model_built
         if model_built.compiles:
-            append_log(folder, {"event": "compiling"})
+            _append(log, {"event": "compiling"})
         if config.device == "cpu" and not (state.progress.finished or are_kernels_disabled()):
             # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
             load_kernels()  # before the first update, where the training can be interrupted at once
         if state.progress.finished:
-            yield from _fit_pair_ngram(state, folder, fingerprint)
-            yield from _finish_run_folder(state, folder)
+            yield from _fit_pair_ngram(state, log, fingerprint)
+            yield from _finish_run_folder(state, log)
             yield TrainingStopped(state.progress)
         else:
             files_read: list[FileRead | DataAugmented] = [*reads, *([augmented] if augmented else [])]
-            yield from _train_and_save(RunFolderWriter(state, lock, fingerprint), files_read, started_at)
+            yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), files_read, started_at)
 
 
 def build_checked_network(config: Config, vocabularies: Vocabularies) -> Network:
@@ -241,10 +242,11 @@ def build_state(
 
 def _open_training(
     folder: Path, config: Config, corpus: EncodedCorpus, validation_examples: Sequence[Example]
-) -> tuple[TrainingState, str, ModelBuilt]:
+) -> tuple[TrainingState, str, RunLog, ModelBuilt]:
     """Return the training state of a run: new, or restored from a checkpoint with the same settings and data.
 
-    The first files of a new run are written; the folder of a resumed one is repaired (`_repair_folder`).
+    The first files of a new run are written; the folder of a resumed one is repaired (`_repair_folder`). The log is
+    read once, and returned with the fingerprint of settings and data.
     """
     vocabularies = corpus.vocabularies
     check_vocabularies(vocabularies, config)
@@ -259,40 +261,38 @@ def _open_training(
     if resumed:
         restore_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
         check_same_vocabularies(folder, vocabularies, config.data)
-    damage = log_damage(folder)
-    damage += _repair_folder(state, folder)
-    damage += missing_validation(folder, state.progress)
+    log, messages = _repair_folder(state, folder, fingerprint)
+    damage = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
     warnings = (*data_warnings(state.predictor, validation_examples), *damage)
     parameters = parameter_count(network)
     model_built = ModelBuilt(folder, config.size, parameters, vocabularies, resumed, compiles, coverage, warnings)
-    return state, fingerprint, model_built
+    return state, fingerprint, log, model_built
 
 
-def _repair_folder(state: TrainingState, folder: Path) -> list[str]:
-    """Bring the run folder to the state of its checkpoint.
+def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tuple[RunLog, list[str]]:
+    """Bring the run folder to the state of its checkpoint; return its log, and messages about repaired files.
 
     The log and the snapshots are written before the checkpoint, so they may be ahead. The best model is written after
     it, so it may be missing; then it equals that of the checkpoint.
     """
     progress, messages = state.progress, repair_config(folder, state.config)
     if progress.best is not None and progress.best_update == progress.update:
-        model = _best_model(state)
+        model = _best_model(state, fingerprint)
         if not has_content(folder / run_files.MODEL, model):
             if _is_damaged(folder / run_files.MODEL, state):
                 messages.append(f"{folder / run_files.MODEL} was damaged: it is written anew from the checkpoint")
             write_atomic(folder / run_files.MODEL, model)
     elif progress.best is not None:
         check_network(folder / run_files.MODEL, state.predictor.network)
-    cut_log(folder, progress)
+        check_training_of_model(folder, folder / run_files.CHECKPOINT, fingerprint)
+    log = cut_log(folder, progress)
     snapshots.remove_later_snapshots(folder, snapshots.SnapshotNumber(progress.validations, progress.update))
     snapshots.check_snapshots(folder)
-    if file_exists(folder / run_files.CARD) and is_damaged_card(
-        folder / run_files.CARD, build_model_card(state, read_log(folder))
-    ):
+    if file_exists(folder / run_files.CARD) and is_damaged_card(folder / run_files.CARD, build_model_card(state, log)):
         messages.append(f"{folder / run_files.CARD} was damaged: it is written anew at the end of the training")
         remove_file(folder / run_files.CARD)
-    return messages
+    return log, messages
 
 
 def _is_damaged(model: Path, state: TrainingState) -> bool:
@@ -305,28 +305,29 @@ def _is_damaged(model: Path, state: TrainingState) -> bool:
     return False
 
 
-def _best_model(state: TrainingState) -> bytes:
+def _best_model(state: TrainingState, fingerprint: str) -> bytes:
     """Return the model file of a training state at its best validation."""
+    run = describe_run(state.config, state.predictor.vocabularies, fingerprint)
     with averaged_weights(state.average):
-        return network_file(state.predictor.network)
+        return network_file(state.predictor.network, run)
 
 
 def _train_and_save(
     writer: "RunFolderWriter", reads: Sequence[FileRead | DataAugmented], started_at: float
 ) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each; `started_at` is the start of the command."""
-    state, lock = writer.state, writer.lock
+    state, lock, log = writer.state, writer.lock, writer.log
     lock.check()
-    if not any(record["event"] == "read" for record in read_log(lock.folder)):
-        append_log(lock.folder, *map(_log_record_of_file, reads))
-    yield from _fit_pair_ngram(state, lock.folder, writer.fingerprint)
+    if log.first("read") is None:
+        _append(log, *map(_log_record_of_file, reads))
+    yield from _fit_pair_ngram(state, log, writer.fingerprint)
     clock = OtherTimeClock(state, started_at)
     clock.record()
     try:
         for event in fit(state):
             if isinstance(event, TrainingStopped):
                 lock.check()
-                yield from _finish_run_folder(state, lock.folder)
+                yield from _finish_run_folder(state, log)
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
             saved = writer.save_files(event)
             yield event
@@ -364,18 +365,20 @@ class OtherTimeClock:
 class RunFolderWriter:
     """Writer of a run folder, called with each event of `fit`: log, snapshots, checkpoint, model, card."""
 
-    def __init__(self, state: TrainingState, lock: FolderLock, fingerprint: str) -> None:
+    def __init__(self, state: TrainingState, lock: FolderLock, fingerprint: str, log: RunLog) -> None:
         """Create the writer; nothing is written yet.
 
         Args:
             state: Training state, read at each write.
             lock: Lock of the run folder.
             fingerprint: Hash of the settings and the data.
+            log: Log of the run, to which records are added.
         """
         self.state = state
         self.lock = lock
         self.folder = lock.folder
         self.fingerprint = fingerprint
+        self.log = log
         self.saved_at = time.monotonic()
 
     def save_files(self, event: Event) -> list[FileSaved]:
@@ -410,11 +413,11 @@ class RunFolderWriter:
         if isinstance(event, ValidationCompleted) and self.state.config.training.snapshots:
             self._save_snapshot(event)
         if record:
-            append_log(self.folder, record)
+            _append(self.log, record)
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
             saved.append(self.save_checkpoint())
         if isinstance(event, ValidationCompleted) and event.best:
-            write_atomic(self.folder / run_files.MODEL, _best_model(self.state))
+            write_atomic(self.folder / run_files.MODEL, _best_model(self.state, self.fingerprint))
             saved.append(FileSaved(self.folder / run_files.MODEL, best=True))
         return saved
 
@@ -439,38 +442,46 @@ class RunFolderWriter:
         return FileSaved(self.folder / run_files.CHECKPOINT, best=False)
 
 
-def _fit_pair_ngram(state: TrainingState, folder: Path, fingerprint: str) -> Iterator[PairNgramFitted]:
+def _fit_pair_ngram(state: TrainingState, log: RunLog, fingerprint: str) -> Iterator[PairNgramFitted]:
     """Fit the pair n-gram model of a run, unless it exists, and yield its description."""
+    folder = log.path.parent
     fitted = fit_missing_pair_ngram(state, folder, fingerprint)
     if fitted is not None:
         event = fitted.event
-        _append_once(folder, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
+        _append_once(log, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
         # The file follows the record: if a killed training lacks the file, the model is fitted again.
         save_pair_ngram(folder / run_files.PAIR_NGRAM, SavedPairNgram(fitted.model, None, fingerprint))
         yield event
 
 
-def _append_once(folder: Path, record: dict[str, Any]) -> None:
+def _append(log: RunLog, *records: dict[str, Any]) -> None:
+    """Append records to the log file of a run, and to the log that was read from it."""
+    append_log(log.path.parent, *records)
+    for record in records:
+        log.add(record)
+
+
+def _append_once(log: RunLog, record: dict[str, Any]) -> None:
     """Append a record to the log, unless the log has one of its kind: a lost file may be written again."""
-    if all(written["event"] != record["event"] for written in read_log(folder)):
-        append_log(folder, record)
+    if log.first(record["event"]) is None:
+        _append(log, record)
 
 
-def _finish_run_folder(state: TrainingState, folder: Path) -> Iterator[PairNgramWeighted]:
+def _finish_run_folder(state: TrainingState, log: RunLog) -> Iterator[PairNgramWeighted]:
     """Write the files of a finished run, unless they exist: the end of the log, pair n-gram weight and card.
 
     The file of the training data is removed.
     """
-    is_finished = has_stopped(read_log(folder))
-    if not is_finished:
-        append_log(folder, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
+    folder = log.path.parent
+    if not log.has_stopped:
+        _append(log, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
     weighted = weight_pair_ngram(state.predictor, state.validation_examples, folder)
     if weighted is not None:
-        _append_once(folder, {"event": "interpolated", **weighted.event._asdict()})
+        _append_once(log, {"event": "interpolated", **weighted.event._asdict()})
         save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)
         yield weighted.event
     if not file_exists(folder / run_files.CARD):
-        write_text(folder / run_files.CARD, build_model_card(state, read_log(folder)))
+        write_text(folder / run_files.CARD, build_model_card(state, log))
     try:
         remove_file(folder / run_files.CORPUS)  # needed only to resume, and possibly larger than all other files
     except RunError as error:

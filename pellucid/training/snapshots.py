@@ -28,6 +28,7 @@ from pellucid.files import decode_json, file_exists, make_folder, remove_files, 
 from pellucid.inspection.distributions import entropy, step_distributions
 from pellucid.model.embedding import Embedding
 from pellucid.model.network import EncoderDecoder
+from pellucid.run_folder.advice import REMOVE_SNAPSHOT, add_advice
 from pellucid.run_folder.run_files import FILES, SNAPSHOTS
 from pellucid.run_folder.tensor_file import open_tensors
 
@@ -196,13 +197,15 @@ def read_snapshots(folder: str | Path, after_update: int = -1) -> list[TrainingS
     for path in _paths(folder):
         if _snapshot_number(path).update > after_update:
             try:
-                result.append(_read(path))
+                with add_advice(REMOVE_SNAPSHOT):
+                    result.append(_read(path))
             except RunError:
                 if file_exists(path):
                     raise
                 continue
             if (result[-1].source.shape, result[-1].target.shape) != (result[0].source.shape, result[0].target.shape):
-                raise RunError(f"{path} is not a snapshot of the same run as those before it: it has other sizes")
+                reason = "is not a snapshot of the same run as those before it: it has other sizes"
+                raise RunError(f"{path} {reason}; {REMOVE_SNAPSHOT}")
     return result
 
 

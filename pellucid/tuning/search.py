@@ -34,7 +34,7 @@ from pellucid.files import file_exists, open_regular_file, remove_file, unexpect
 from pellucid.kernels.dispatch import will_compile
 from pellucid.run_folder.initialization import refuse_links
 from pellucid.run_folder.lock import in_use, lock_run_folder
-from pellucid.run_folder.log import read_log
+from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.run_files import CHECKPOINT, CORPUS, LOCK, MODEL, SNAPSHOTS
 from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
 from pellucid.training.events import FileRead, RunEvent, UpdateCompleted, ValidationCompleted
@@ -348,7 +348,7 @@ class HyperparameterSearch:
         try:
             config = self.config(suggested.values)
         except ConfigError as error:
-            yield self.end_trial(suggested.number, "failed", str(error), [])
+            yield self.end_trial(suggested.number, "failed", str(error), 0)
             return
         yield TrialStarted(suggested.number, suggested.values)
         # The journal may lack the last validations, and the end of a trial that was to be pruned.
@@ -382,11 +382,11 @@ class HyperparameterSearch:
                 yield self.end_pruned(number)
             case JobResult(number, is_complete):
                 if is_complete:
-                    yield self.end_trial(number, "finished", "", self.read_validations(number))
+                    yield self.end_trial(number, "finished", "")
             case JobFailure(number, error):
                 if not isinstance(error, DivergenceError | WorkerDiedError):
                     raise error
-                yield self.end_trial(number, "failed", str(error), self.read_validations(number))
+                yield self.end_trial(number, "failed", str(error))
                 self.check_failures()
 
     def folder(self, number: int) -> Path:
@@ -420,7 +420,7 @@ class HyperparameterSearch:
         Raises:
             RunError: The log cannot be read.
         """
-        return [record for record in read_log(self.folder(number)) if record["event"] == "validated"]
+        return load_run_log(self.folder(number)).all("validated")
 
     def record_validation(self, number: int, validation: int, metrics: Mapping[str, float]) -> bool:
         """Record a validation in the journal, and return whether the trial is to be pruned; if it runs, it is stopped.
@@ -450,14 +450,14 @@ class HyperparameterSearch:
             RunError: As in `end_trial`.
         """
         decision = self.pruned.pop(number)
-        return self.end_trial(number, "pruned", decision.reason, self.read_validations(number)[: decision.validation])
+        return self.end_trial(number, "pruned", decision.reason, decision.validation)
 
     def end_trial(
         self,
         number: int,
         state: Literal["finished", "pruned", "failed"],
         reason: str,
-        validations: Sequence[Mapping[str, Any]],
+        num_validations: int | None = None,
     ) -> EndedTrial:
         """Record the end of a trial in the journal, write the results, and remove models that are no longer the best.
 
@@ -465,7 +465,7 @@ class HyperparameterSearch:
             number: Number of the trial.
             state: Final state.
             reason: Reason of pruning or failure; "" for a finished trial.
-            validations: Log records of the validations that count, of which the best gives the score.
+            num_validations: Number of first validations that count, of which the best gives the score; None for all.
 
         Returns:
             The ended trial, with the score of its best validation and its values.
@@ -473,8 +473,10 @@ class HyperparameterSearch:
         Raises:
             RunError: A file cannot be read, written or removed.
         """
-        best = [record for record in validations if record["best"]][-1:]
-        seconds = [record["seconds"] for record in read_log(self.folder(number)) if "seconds" in record]
+        log = load_run_log(self.folder(number))
+        best = [record for record in log.all("validated")[:num_validations] if record["best"]][-1:]
+        last = [] if log.last_progress is None else [log.last_progress]
+        seconds = [record["seconds"] for record in (*log.records, *last) if "seconds" in record]
         score = best[0][self.request.config.training.metric] if best else None
         values = self.study.trial_values(number)
         self.study.record_end(EndedTrial(number, state, score, reason, max(seconds, default=0.0), values))

@@ -1,7 +1,7 @@
 """Runs and example files of a page, and the selection of examples from a large file."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from os.path import realpath
 from pathlib import Path
@@ -29,8 +29,9 @@ from pellucid.errors import DataError, InputError, RunError, quote
 from pellucid.evaluation.metrics import ScoredExample, worst_examples
 from pellucid.files import MAX_FILE_SIZE, FileDigest, file_exists, has_digest
 from pellucid.model.network import parameter_count
-from pellucid.run_folder.log import has_stopped, log_damage, read_log
-from pellucid.run_folder.predictor_loader import load, missing_model_error
+from pellucid.run_folder.lock import in_use
+from pellucid.run_folder.log import RunLog, load_run_log
+from pellucid.run_folder.predictor_loader import load, load_logged, missing_model_error
 from pellucid.run_folder.run_files import CONFIG, MODEL, VALIDATION, load_run_config, member_folders
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
@@ -133,6 +134,24 @@ class ViewedRun:
     """Run folder, or folder of an ensemble."""
     predictor: Predictor | None
     """Predictor of the model; None before the first validation of its training."""
+    log: RunLog
+    """Log of the run, or of the first member of an ensemble."""
+    running: bool
+    """Whether a process was training the run just before the log was read."""
+
+    def with_newest_log(self) -> "ViewedRun":
+        """Return the run with the log of its folder read again.
+
+        Raises:
+            RunError: The log cannot be read.
+        """
+        running, log = _read_state(self.folder)
+        return replace(self, running=running, log=log)
+
+    @property
+    def is_ensemble(self) -> bool:
+        """True if the folder is that of an ensemble."""
+        return member_folders(self.folder) != [self.folder]
 
     @property
     def loaded_predictor(self) -> Predictor:
@@ -142,7 +161,7 @@ class ViewedRun:
             RunError: The run has no model: it has not reached its first validation, or the file is missing.
         """
         if self.predictor is None:
-            raise missing_model_error(self.folder)
+            raise missing_model_error(self.folder, self.log)
         return self.predictor
 
     @property
@@ -168,18 +187,22 @@ def open_run(folder: Path, name: str, device: Device, beam_size: int | None) -> 
         ConfigError: The device is not available, the saved configuration is not valid, memory does not suffice, or the
             beam size is out of range or has no effect in the task.
     """
-    if _is_training(folder):
-        return ViewedRun(name, folder, None)
-    predictor = load(folder, device)
-    return ViewedRun(name, folder, predictor if beam_size is None else predictor.with_beam(beam_size))
+    is_single = member_folders(folder) == [folder]
+    lacks_model = is_single and file_exists(folder / CONFIG) and not file_exists(folder / MODEL)
+    running, log = _read_state(folder)  # before the model, so that the model is not older than the log
+    if lacks_model and not log.has_stopped:  # a finished training without a model is an error
+        return ViewedRun(name, folder, None, log, running)
+    predictor = load_logged(folder, device, log) if is_single else load(folder, device)
+    if beam_size is not None:
+        predictor = predictor.with_beam(beam_size)
+    return ViewedRun(name, folder, predictor, log, running)
 
 
-def _is_training(folder: Path) -> bool:
-    """Return whether the run is in training and has no model yet; a finished training without a model is an error."""
-    lacks_model = (
-        file_exists(folder / CONFIG) and not file_exists(folder / MODEL) and member_folders(folder) == [folder]
-    )
-    return lacks_model and not has_stopped(read_log(folder))
+def _read_state(folder: Path) -> tuple[bool, RunLog]:
+    """Return whether a process trains a run, and its log; of an ensemble, those of its first member."""
+    run = member_folders(folder)[0]
+    running = in_use(run)  # before the log, which records an end in between
+    return running, load_run_log(run)
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
@@ -215,7 +238,7 @@ class PairFile(NamedTuple):
     data: DataConfig
 
 
-def find_validation_file(run: Path, data: DataConfig) -> PairFile:
+def find_validation_file(run: Path, data: DataConfig, log: RunLog | None = None) -> PairFile:
     """Return the validation data that the log of a run names; for an ensemble, that of its first member.
 
     Validation data that was held out of the training file is in the run folder.
@@ -226,6 +249,7 @@ def find_validation_file(run: Path, data: DataConfig) -> PairFile:
     Args:
         run: Run folder, or folder of an ensemble.
         data: Data settings of the run.
+        log: Log of the run, or of the first member of an ensemble; None to read it.
 
     Raises:
         ValidationFileError: The log names no validation file, or has no checksum of it; or the file is missing, is no
@@ -234,7 +258,7 @@ def find_validation_file(run: Path, data: DataConfig) -> PairFile:
         ConfigError: The configuration of the run is not valid.
     """
     folder = member_folders(run)[0]
-    file_records = [record for record in read_log(folder) if record["event"] == "read"]
+    file_records = (log or load_run_log(folder)).all("read")
     record, held_out = file_records[1] if len(file_records) > 1 else {}, folder / VALIDATION
     if Path(record.get("path", "")).name == VALIDATION and file_exists(held_out):
         _check_recorded_file(run, {**record, "path": str(held_out)}, "path", "")
@@ -275,10 +299,9 @@ def model_card(model: ViewedRun) -> ModelCard:
         model: Run; without a model, the numbers of parameters and symbols are left out.
 
     Raises:
-        RunError: The log cannot be read.
+        RunError: The list of members cannot be read.
         ConfigError: The run has no model yet, and its saved configuration is not valid.
     """
-    log = read_log(model.folder)
     if model.predictor is None:
         config, facts = load_run_config(model.folder), list[tuple[str, str]]()
     else:
@@ -287,10 +310,11 @@ def model_card(model: ViewedRun) -> ModelCard:
     all_facts = [
         ("model", task.describe_architecture(config)),
         *facts,
-        *_training_facts(log, task),
+        *([] if model.is_ensemble else _training_facts(model.log, task)),
         ("seed", f"{config.seed}"),
     ]
-    all_facts += [("log", sentence) for sentence in log_damage(model.folder)]
+    if not model.is_ensemble:
+        all_facts += [("log", sentence) for sentence in model.log.describe_damage()]
     attends = config.attention.type != "none" and not task.settings.per_position
     return ModelCard(name=model.name, facts=all_facts, config=to_toml(config), has_attention=attends, task=config.task)
 
@@ -313,16 +337,14 @@ def _search_text(beam_size: int) -> str:
     return "greedy search" if beam_size == 1 else f"beam search, beam size {beam_size}"
 
 
-def _training_facts(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str, str]]:
+def _training_facts(log: RunLog, task: Task) -> list[tuple[str, str]]:
     """Return facts about data and training from the log."""
-    file_records = [record for record in log if record["event"] == "read"]
-    update_records = [record for record in log if "update" in record]
-    best_records = [record for record in log if record["event"] == "validated" and record["best"]]
+    training_file, last = log.first("read"), log.last_progress
+    best_records = [record for record in log.all("validated") if record["best"]]
     facts = []
-    if file_records:
-        facts.append(("training set", f"{file_records[0].get('examples', 0):,} examples"))
-    if update_records:
-        last = update_records[-1]
+    if training_file:
+        facts.append(("training set", f"{training_file.get('examples', 0):,} examples"))
+    if last:
         facts.append(("training", f"{last['update']:,} updates, {last['samples']:,} samples, {last['seconds']:,.0f} s"))
     if best_records:
         name, key = task.labels.best_score

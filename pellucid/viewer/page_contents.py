@@ -15,8 +15,6 @@ from pellucid.decoding.trace import Trace
 from pellucid.evaluation.assessment import Assessment
 from pellucid.evaluation.metrics import ScoredExample
 from pellucid.reporting.display_text import visible_text
-from pellucid.run_folder.log import read_log
-from pellucid.run_folder.run_files import member_folders
 from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
 from pellucid.viewer.corpus_statistics import (
@@ -45,9 +43,9 @@ def compared_run(
         first_assessment: Assessment of the first run on the same file, with which outcomes are paired; None likewise.
 
     Raises:
-        RunError: The log of the run cannot be read.
+        RunError: The list of members of an ensemble cannot be read.
     """
-    log = read_log(model.folder) if member_folders(model.folder) == [model.folder] else []
+    log = [] if model.is_ensemble else model.log.records
     if first_assessment is None or assessment is None:
         return ComparedRun(card=model_card(model), examples=examples, log=log)
     positions, lengths = accuracy_intervals(assessment, {})
@@ -128,11 +126,11 @@ def assemble_page(
         pending_file: Name of the example file, shown while the run has no model yet; "" if there is none.
 
     Raises:
-        RunError: A run has no model yet, except the first; or a log, a snapshot or another file of a run is damaged.
+        RunError: A run has no model yet, except the first; or a snapshot or another file of a run is damaged.
         ConfigError: The saved configuration of a run is not valid.
     """
     first = models[0]
-    history = training_history(first.folder) if member_folders(first.folder) == [first.folder] else None
+    history = None if first.is_ensemble else training_history(first)
     card = model_card(first)
     contents = PageContents(
         version=__version__,

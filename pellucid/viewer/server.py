@@ -147,7 +147,8 @@ class PageService:
         contents, first = self.page_data.contents, self.page_data.runs[0]
         if contents.training is None or contents.training.finished:
             return contents
-        return msgspec.structs.replace(contents, training=training_history(first.folder), card=model_card(first))
+        first = first.with_newest_log()
+        return msgspec.structs.replace(contents, training=training_history(first), card=model_card(first))
 
     def _is_model_ready(self) -> bool:
         """Return whether the first run was shown without a model, and all runs have one now."""

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ from pellucid.decoding.trace_schema import encode_array, encode_json
 from pellucid.files import file_exists
 from pellucid.inspection.state_space import pca, procrustes
 from pellucid.run_folder.lock import in_use
-from pellucid.run_folder.log import has_stopped, read_log
+from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.run_files import LOG, MODEL, VOCABULARY, load_run_config, load_run_vocabularies
 from pellucid.tasks.registry import get_task
 from pellucid.training.snapshots import SYMBOLS, TrainingSnapshot, read_snapshots
@@ -26,21 +25,20 @@ from pellucid.viewer.schema import TrainingFrame, TrainingHistory
 METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss", "training_loss")
 
 
-def training_history(folder: Path) -> TrainingHistory | None:
+def training_history(model: ViewedRun) -> TrainingHistory | None:
     """Return the training history of a run for the page: its log, and a frame of each snapshot.
 
     Args:
-        folder: Run folder.
+        model: Run, not an ensemble.
 
     Returns:
         History; None for a model without a log that is not in training.
 
     Raises:
-        RunError: The log, the vocabularies or a snapshot is damaged.
+        RunError: The vocabularies or a snapshot is damaged.
         ConfigError: The configuration of the run is not valid.
     """
-    running = in_use(folder)  # read before the log, which records an end in between
-    log = read_log(folder)
+    folder, log, running = model.folder, model.log.records, model.running
     if not (log or running) and file_exists(folder / MODEL):
         return None
     config = load_run_config(folder)
@@ -50,7 +48,7 @@ def training_history(folder: Path) -> TrainingHistory | None:
         frames=training_frames(read_snapshots(folder), log),
         source_symbols=list(vocabularies.source.symbols[:SYMBOLS]) if vocabularies else [],
         target_symbols=list(vocabularies.target.symbols[:SYMBOLS]) if vocabularies else [],
-        finished=has_stopped(log),
+        finished=model.log.has_stopped,
         running=running,
         loss_unit=get_task(config.task).labels.loss_unit,
         loss_caption=_loss_caption(config),
@@ -152,7 +150,7 @@ class LogCursor:
     model: ViewedRun
     """Run whose log is read."""
     line: int
-    """Number of log lines that are already sent, with their frames."""
+    """Number of records of the log that are already sent, with their frames."""
     last_stat: tuple[int, int] = (-1, -1)
     """Size and modification time of the log at the last poll."""
     base_update: int | None = None
@@ -168,8 +166,8 @@ class LogCursor:
         Raises:
             RunError: The log cannot be read.
         """
-        log = read_log(self.model.folder)
-        return has_stopped(log) and self.line >= len(log)
+        log = load_run_log(self.model.folder)
+        return log.has_stopped and self.line >= len(log.records)
 
     def poll_events(self) -> list[bytes]:
         """Return the server-sent events since the last poll: frames, the model card, log lines, and a change of
@@ -179,13 +177,13 @@ class LogCursor:
             RunError: The log or a snapshot is damaged.
         """
         running = in_use(self.model.folder)  # read before the log, which records an end in between
-        events = self._lines()
+        events = self._lines(running)
         if running != self.running and not self.ended:
             events.append(_format_event("running", msgspec.json.encode(running)))
         self.running = running
         return events
 
-    def _lines(self) -> list[bytes]:
+    def _lines(self, running: bool) -> list[bytes]:
         """Return new log lines and frames as events."""
         path = self.model.folder / LOG
         state = path.stat() if path.exists() else None
@@ -193,12 +191,15 @@ class LogCursor:
         if now == self.last_stat:
             return []
         self.last_stat = now
-        log = read_log(self.model.folder)
-        events = [_format_event("line", msgspec.json.encode(record), index) for index, record in enumerate(log)][
-            self.line :
+        run_log = load_run_log(self.model.folder)
+        log = run_log.records
+        events = [
+            _format_event("line", msgspec.json.encode(record), index)
+            for index, record in enumerate(log[self.line :], self.line)
         ]
         if events:
-            events.insert(0, _format_event("card", encode_json(model_card(self.model))))
+            model = replace(self.model, log=run_log, running=running)
+            events.insert(0, _format_event("card", encode_json(model_card(model))))
         # A snapshot is written before the log line of its validation, so its frame is available. Frames are sent first,
         # because the page stops listening at the line that ends the training.
         new_updates = _validation_updates(log[self.line :])
@@ -210,7 +211,7 @@ class LogCursor:
                 _format_event("frame", encode_json(frame)) for frame in frames if frame.update in new_updates
             ] + events
         self.line = max(self.line, len(log))
-        self.ended = has_stopped(log)
+        self.ended = run_log.has_stopped
         return events
 
 

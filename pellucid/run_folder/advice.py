@@ -1,0 +1,33 @@
+"""Advice in messages about the files of a run: what to do about a damaged or missing one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pellucid.errors import RunError
+
+RESTORE_OR_TRAIN = "restore the file from a copy of the run, or train the model again"
+RESTORE_OR_RENAME = "restore the file from a copy of the run, or name another run folder to train again"
+RESTORE_OR_REPEAT = "restore the file from a copy of the run, or give the training command again, which writes it anew"
+RESTORE_OR_REMOVE_LOG = (
+    "restore the file from a copy of the run, or remove it: the model can be used without its history"
+)
+REMOVE_SNAPSHOT = "remove this file: only its picture of the training is lost"
+ADVICE_WORDS = ("restore ", "remove ", "train the model again", "training command again", "another run folder")
+"""Parts of messages that have advice."""
+
+
+@contextmanager
+def add_advice(advice: str) -> Iterator[None]:
+    """Add advice to the message of a `RunError` in the block, unless it has advice or the system refuses access.
+
+    Args:
+        advice: What to do, without a period.
+    """
+    try:
+        yield
+    except RunError as error:
+        cause = error.__cause__
+        is_refused = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
+        if is_refused or any(word in str(error) for word in ADVICE_WORDS):
+            raise
+        raise RunError(f"{error}; {advice}") from cause

@@ -1,0 +1,194 @@
+"""Files of two runs that were mixed by hand are refused by one message that names both; whole runs are loaded."""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from trained_runs import (
+    TrainedRun,
+    assert_runs_identical,
+    copy_run_folder,
+    make_small_config,
+    train_to_end,
+    write_copy_files,
+    write_old_model,
+)
+
+from pellucid.config.toml import override_settings
+from pellucid.errors import RunError
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.tensor_file import open_tensors
+from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
+from pellucid.training.events import ValidationCompleted
+from pellucid.training.session import train_run
+
+TRAINING = {"epochs": 3, "learning_rate": 0.3, "pair_ngram": True, "eval_interval": 0.5}
+OTHER_LETTERS = str.maketrans("abcd", "efgh")
+
+
+def train_small_run(folder: Path, other: bool) -> TrainedRun:
+    """Train a run; the other one has letters and a setting of its own, and files of exactly the same sizes."""
+    files, config = write_copy_files(folder), make_small_config(TRAINING)
+    for path in (files.train, files.valid) if other else ():
+        path.write_text(path.read_text("utf-8").translate(OTHER_LETTERS), "utf-8")
+    config = override_settings(config, {"encoder": {"merge": "sum" if other else "product"}})
+    train_to_end(files, folder / "run", config)
+    return TrainedRun(files, folder / "run", config)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainedRun, TrainedRun]:
+    """Return two runs of equal sizes with different symbols and settings."""
+    folder = tmp_path_factory.mktemp("runs")
+    return train_small_run(folder / "one", False), train_small_run(folder / "other", True)
+
+
+def predict_outputs(run: Path, sources: list[str]) -> list[str]:
+    """Return the outputs of a run."""
+    return [trace.output for trace in load(run).predict(sources)]
+
+
+MIXED = {
+    "config.toml": ("config.toml", "encoder.merge is 'sum', and 'product' in the model"),
+    "vocabulary.json": ("vocabulary.json", "its symbols are not those of the model"),
+    "model.safetensors": ("config.toml", "encoder.merge is 'product', and 'sum' in the model"),
+    "pair_ngram.safetensors": ("pair_ngram.safetensors", "their trainings had other data or settings (fingerprint)"),
+}
+"""Each file of another run in a run folder: the file that does not fit the model, and the reason."""
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_file_of_another_run_is_refused(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun], name: str) -> None:
+    run = copy_run_folder(runs[0].run, tmp_path / "run")
+    shutil.copy(runs[1].run / name, run / name)
+    file, reason = MIXED[name]
+    with pytest.raises(RunError) as caught:
+        load(run)
+    assert str(caught.value) == (
+        f"{run / file} and {run / 'model.safetensors'} are not of the same run: {reason}; copy all files of the run "
+        "folder from one run, or train the model again"
+    )
+
+
+@pytest.mark.parametrize("first", MIXED)
+@pytest.mark.parametrize("second", MIXED)
+def test_two_files_of_another_run_are_refused(
+    tmp_path: Path, runs: tuple[TrainedRun, TrainedRun], first: str, second: str
+) -> None:
+    run = copy_run_folder(runs[0].run, tmp_path / "run")
+    for name in (first, second):
+        shutil.copy(runs[1].run / name, run / name)
+    with pytest.raises(RunError, match=r"are not of the same run: .*; copy all files of the run folder from one run"):
+        load(run)
+
+
+def test_all_files_of_another_run_are_that_run(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:
+    run = copy_run_folder(runs[0].run, tmp_path / "run")
+    for name in MIXED:
+        shutil.copy(runs[1].run / name, run / name)
+    assert predict_outputs(run, ["ef"]) == predict_outputs(runs[1].run, ["ef"])
+
+
+@pytest.mark.parametrize("name", ["config.toml", "vocabulary.json", "training.safetensors"])
+def test_a_training_with_a_file_of_another_run_is_not_resumed(
+    tmp_path: Path, runs: tuple[TrainedRun, TrainedRun], name: str
+) -> None:
+    run = copy_run_folder(runs[0].run, tmp_path / "run")
+    shutil.copy(runs[1].run / name, run / name)
+    with pytest.raises(RunError, match=r"different configuration|not the vocabulary|is of a training on other data"):
+        train_to_end(runs[0].files, run, runs[0].config)
+
+
+def interrupt_after_a_worse_validation(trained: TrainedRun, run: Path) -> None:
+    """Stop a training after a validation that is not the best, so that the checkpoint does not hold the best model."""
+    training = train_run(trained.files, run, trained.config)
+    next(event for event in training if isinstance(event, ValidationCompleted) and not event.best)
+    training.close()
+
+
+def test_a_model_of_another_run_stops_a_resumed_training(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:
+    interrupt_after_a_worse_validation(runs[0], tmp_path / "run")
+    original = (tmp_path / "run" / "model.safetensors").read_bytes()
+    shutil.copy(runs[1].run / "model.safetensors", tmp_path / "run")
+    with pytest.raises(RunError, match=r"training\.safetensors and .*model\.safetensors are not of the same run: "):
+        train_to_end(runs[0].files, tmp_path / "run", runs[0].config)
+    (tmp_path / "run" / "model.safetensors").write_bytes(original)
+    train_to_end(runs[0].files, tmp_path / "run", runs[0].config)
+    assert_runs_identical(runs[0].run, tmp_path / "run")
+
+
+def test_a_pair_ngram_model_of_another_run_is_fitted_again(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:
+    run = copy_run_folder(runs[0].run, tmp_path / "run")
+    shutil.copy(runs[1].run / "pair_ngram.safetensors", run)
+    train_to_end(runs[0].files, run, runs[0].config)
+    assert (run / "pair_ngram.safetensors").read_bytes() == (runs[0].run / "pair_ngram.safetensors").read_bytes()
+
+
+def test_a_run_of_an_earlier_version_is_loaded_and_resumed(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:
+    run = copy_run_folder(runs[0].run, tmp_path / "run")
+    expected = predict_outputs(run, ["ab", "c"])
+    write_old_model(run)
+    assert predict_outputs(run, ["ab", "c"]) == expected
+    train_to_end(runs[0].files, run, runs[0].config)
+    interrupt_after_a_worse_validation(runs[0], tmp_path / "old")
+    write_old_model(tmp_path / "old")
+    train_to_end(runs[0].files, tmp_path / "old", runs[0].config)
+    assert predict_outputs(tmp_path / "old", ["ab", "c"]) == expected
+
+
+def test_a_copied_and_moved_run_is_loaded(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:
+    run = copy_run_folder(runs[0].run, tmp_path / "copy")
+    run = run.rename(tmp_path / "moved")
+    vocabulary = run / "vocabulary.json"
+    vocabulary.write_text(json.dumps(json.loads(vocabulary.read_text("utf-8"))), "utf-8")  # another layout
+    assert predict_outputs(run, ["ab"]) == predict_outputs(runs[0].run, ["ab"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"beam_size": "3", "threads": "2", "seed": "9", "epochs": "77.0"},
+        {"source_column": '"text"', "on_bad_line": '"skip"', "dropout": "0.3", "max_sequence_length": "50"},
+    ],
+)
+def test_settings_that_do_not_shape_the_model_may_be_edited(
+    tmp_path: Path, runs: tuple[TrainedRun, TrainedRun], changes: Mapping[str, str]
+) -> None:
+    run = copy_run_folder(runs[0].run, tmp_path / "run")
+    text = (run / "config.toml").read_text("utf-8")
+    for name, value in changes.items():
+        changed = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", text)
+        assert changed != text
+        text = changed
+    (run / "config.toml").write_text(text, "utf-8")
+    load(run)
+
+
+def test_a_changed_identity_is_damage(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:
+    """The checksum of the model file includes the identity, so that it cannot be removed or replaced alone."""
+    run = copy_run_folder(runs[0].run, tmp_path / "run")
+    path = run / "model.safetensors"
+    content = path.read_bytes()
+    with open_tensors(path) as stored:
+        fingerprint = stored.metadata["fingerprint"]
+    path.write_bytes(content.replace(fingerprint.encode(), b"0" * 64, 1))
+    with pytest.raises(RunError, match=r"model\.safetensors is damaged: its content does not match its checksum"):
+        load(run)
+    path.write_bytes(content.replace(b'"settings":"{', b'"settings":"[', 1))
+    with pytest.raises(RunError, match=r"model\.safetensors is damaged: settings in its header: .*; restore the file"):
+        load(run)
+
+
+def test_members_of_an_ensemble_are_checked_one_by_one(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:
+    jobs = plan_ensemble(runs[0].files, tmp_path / "runs", runs[0].config, 2)
+    for _ in train_ensemble(jobs, tmp_path / "runs", 1):
+        pass
+    expected = predict_outputs(tmp_path / "runs", ["ab"])
+    moved = (tmp_path / "runs").rename(tmp_path / "moved")
+    assert predict_outputs(moved, ["ab"]) == expected
+    shutil.copy(runs[1].run / "vocabulary.json", moved / "seed-2")
+    with pytest.raises(RunError, match=r"seed-2.vocabulary\.json and .*seed-2.model\.safetensors are not of the same "):
+        load(moved)
