@@ -107,7 +107,8 @@ def main(arguments: list[str]) -> int:
     runs, file = split_paths(args.run, args.more, "predict")
     predictor = _configure_predictor(load(runs[0] if len(runs) == 1 else runs, args.device), args)
     use_threads(predictor.config.threads)
-    sampling, has_several = _check_arguments(predictor, args), _has_several_outputs(args)
+    sampling, has_several = sampling_config(args), _has_several_outputs(args)
+    _check_arguments(predictor, args, sampling)
     prefixes = None if args.prefixes is None else PrefixFile(args.prefixes, predictor)
     nbest = _list_length(predictor, args) if has_several else 1
     check_decoding(predictor, sampling, nbest, prefixes is not None)  # before standard input is read
@@ -188,16 +189,14 @@ def _decode(
     return decode_nbest(predictor, examples, _list_length(predictor, args), top_mass, prefixes)
 
 
-def _check_arguments(predictor: "Predictor", args: PredictArguments) -> "SamplingConfig | None":
-    """Return the settings of sampling, None for a search; `ConfigError` for options that contradict each other."""
-    sampling = sampling_config(args)
+def _check_arguments(predictor: "Predictor", args: PredictArguments, sampling: "SamplingConfig | None") -> None:
+    """Raise `ConfigError` for options that contradict each other; `sampling` is None for a search."""
     _check_ranges(args)
     if args.lattice and (args.output_format != "jsonl" or sampling is not None):
         raise ConfigError("--lattice requires --output-format jsonl and cannot be combined with --sample")
     has_list = sampling is None and _has_several_outputs(args)
     if has_list and args.nbest is None and _list_length(predictor, args) == 1:
         raise ConfigError("--top-mass selects from several outputs: it requires --nbest, or a larger --beam-size")
-    return sampling
 
 
 def _check_ranges(args: PredictArguments) -> None:

@@ -13,7 +13,7 @@ RESTORE_OR_REMOVE_LOG = (
 )
 REMOVE_SNAPSHOT = "remove this file: only its picture of the training is lost"
 ADVICE_WORDS = ("restore ", "remove ", "train the model again", "training command again", "another run folder")
-"""Parts of messages that have advice."""
+"""Parts of the last clause of messages that have advice."""
 
 
 @contextmanager
@@ -28,6 +28,7 @@ def add_advice(advice: str) -> Iterator[None]:
     except RunError as error:
         cause = error.__cause__
         is_refused = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
-        if is_refused or any(word in str(error) for word in ADVICE_WORDS):
+        last_clause = str(error).rpartition("; ")[2]
+        if is_refused or any(word in last_clause for word in ADVICE_WORDS):
             raise
         raise RunError(f"{error}; {advice}") from cause
