@@ -13,8 +13,15 @@ from sample_traces import make_diagonal_trace
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
 from pellucid.decoding.trace import END
-from pellucid.errors import InputError
-from pellucid.evaluation.assessment import Assessment, DecodedExamples, assess_outputs, compare_runs, join_assessments
+from pellucid.errors import ArgumentError, InputError
+from pellucid.evaluation.assessment import (
+    Assessment,
+    DecodedExamples,
+    assess_outputs,
+    compare_runs,
+    join_assessments,
+    rates_over_seeds,
+)
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.reporting.tables import score_rows
 from pellucid.tasks.registry import get_task
@@ -50,6 +57,18 @@ def test_all_metrics_are_plain_json() -> None:
     assert [row["group"] for row in result["groups"]] == ["p", "q"] and result["groups"][0]["sequence_error_rate"] == 50
     assert result["macro"]["symbol_error_rate"] == pytest.approx((100 / 6 + 100 / 3) / 2)
     assert result["oracle"] == [] and result["mean_reciprocal_rank"] is None
+
+
+def test_rates_over_seeds_are_means_and_standard_deviations_of_the_runs() -> None:
+    runs = [build_assessment(ROWS), build_assessment([("abc", "abc"), ("abd", "abd"), ("x", "x"), ("yz", "y")])]
+    exact_match, error_rate = rates_over_seeds(runs)
+    assert exact_match.values == [50, 75] and exact_match.mean == 62.5
+    assert exact_match.standard_deviation == pytest.approx(np.std([50, 75], ddof=1))
+    assert error_rate.values == pytest.approx([100 * 2 / 9, 100 / 9])
+    grouped = [build_assessment([("a", "a"), ("b", "c"), ("d", "d")], groups=["p", "p", "q"])] * 2
+    assert rates_over_seeds(grouped)[0].values == [75, 75]  # means over groups
+    with pytest.raises(ArgumentError, match="two assessments or more, got 1"):
+        rates_over_seeds(runs[:1])
 
 
 def test_single_group_has_no_table_and_no_mean() -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import threading
 import time
 from functools import cache, partial
@@ -222,6 +223,24 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
     assert "Significance" in section_titles(document) and document.title == "run and same"
     tables = evaluate(copy, write_pairs_file())
     assert "run minus each other run" in tables.out and "correct examples" in tables.out
+
+
+def test_mean_over_seeds_is_reported_for_runs_that_differ_in_nothing_else(tmp_path: Path) -> None:
+    run = digits_run().run
+    other = copy_run_folder(run, tmp_path / "other")
+    config = (other / "config.toml").read_text("utf-8")
+    assert "seeds" not in evaluate_to_json(other, write_pairs_file())  # the seeds are equal
+    (other / "config.toml").write_text(re.sub(r"(?m)^seed = 1$", "seed = 2", config), "utf-8")
+    actual = evaluate_to_json(other, write_pairs_file(), "--html", tmp_path / "page.html")
+    for key, rate in actual["seeds"].items():
+        values = [each[key] for each in actual["runs"]]
+        assert rate == {"mean": values[0], "standard_deviation": 0, "values": values}
+    assert list(actual["seeds"]) == ["exact_match", "symbol_error_rate"]
+    assert "2 runs that differ in their seeds" in evaluate(other, write_pairs_file()).out
+    assert "standard deviation, points" in (tmp_path / "page.html").read_text("utf-8")
+    other_dropout = re.sub(r"(?m)^seed = 1$", "seed = 2", re.sub(r"(?m)^dropout = .*$", "dropout = 0.123", config))
+    (other / "config.toml").write_text(other_dropout, "utf-8")
+    assert "seeds" not in evaluate_to_json(other, write_pairs_file())  # another setting differs, too
 
 
 def test_html_page_lists_the_errors(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def make_evaluation_document(assessment: Assessment, max_errors: int = 10) -> Re
 
 def make_comparison_document(*runs: Assessment) -> ReportDocument:
     comparisons = [compare_runs(runs[0], run) for run in runs[1:]]
-    return report_document(comparison_report(runs, comparisons, "test.tsv", 10))
+    return report_document(comparison_report(runs, comparisons, [], "test.tsv", 10))
 
 
 def test_evaluation_report_has_scores_and_errors() -> None:

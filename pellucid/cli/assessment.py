@@ -18,7 +18,7 @@ import msgspec
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nbest, decode_samples, read_lexicon
 from pellucid.config.columns import column_number
-from pellucid.config.settings import DataConfig, Device, Format
+from pellucid.config.settings import Config, DataConfig, Device, Format
 from pellucid.config.task_settings import check_equal_tasks, get_task_settings
 from pellucid.data.examples import (
     STANDARD_INPUT,
@@ -97,6 +97,15 @@ class AssessmentResults(NamedTuple):
     """Lines that were skipped."""
     names: Sequence[str] = ()
     """Full names of the runs; the assessments have abbreviated ones."""
+    configs: Sequence[Config] = ()
+    """Configuration of each run."""
+
+    @property
+    def differ_in_seed(self) -> bool:
+        """True if there are several runs with different seeds, and all settings but seed and threads are equal."""
+        seeds = {config.seed for config in self.configs}
+        compared = [msgspec.structs.replace(config, seed=1, threads=1) for config in self.configs]
+        return 1 < len(self.configs) == len(seeds) and all(config == compared[0] for config in compared)
 
 
 def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) -> AssessmentResults:
@@ -126,7 +135,7 @@ def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) ->
         replace(assessment, name=name) for assessment, name in zip(joined_assessments, short_names(names), strict=True)
     ]
     bad_lines = [line for result in results for line in result.bad_lines]
-    return AssessmentResults(assessments, counts, seconds, bad_lines, names)
+    return AssessmentResults(assessments, counts, seconds, bad_lines, names, results[0].configs)
 
 
 @contextmanager
@@ -198,7 +207,8 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
     data = _data_config(predictors[0].config.data, inputs.file, options)
     reading, groups = _read_pairs(inputs, data, options)
     decoded = _group_examples(reading, [" ".join(filter(None, [inputs.group, group])) for group in groups], options)
-    results = AssessmentResults([], [], [], reading.bad_lines)
+    configs = [predictor.config for predictor in predictors]
+    results = AssessmentResults([], [], [], reading.bad_lines, configs=configs)
     for path, predictor in zip(inputs.runs, predictors, strict=True):
         use_threads(predictor.config.threads)
         start_time = time.perf_counter()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pellucid.cli.assessment import AssessmentResults
+    from pellucid.evaluation.assessment import RateStatistics
     from pellucid.evaluation.significance import RunComparison
 
 NUM_PRINTED_ERRORS = 10
@@ -38,7 +39,8 @@ class EvaluateArguments(SearchFlags):
 
     {} in the paths of FILE and the runs is a placeholder for a name, such as a language: every matching file is scored
     with the runs of the same name, and the table has a row for each name and an unweighted mean. The folder of an
-    ensemble counts as one run. --nbest and --sample also report accuracy at 1, 2, ... outputs.
+    ensemble counts as one run. If the settings of all runs are equal except for the seed, the mean and the standard
+    deviation over the runs are reported, too. --nbest and --sample also report accuracy at 1, 2, ... outputs.
     """
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -96,8 +98,8 @@ def main(arguments: list[str]) -> int:
     sampling = sampling_config(args)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.cli.assessment import AssessmentOptions, assess_runs
-    from pellucid.evaluation.assessment import compare_runs
-    from pellucid.reporting.tables import assessment_tables, comparison_tables
+    from pellucid.evaluation.assessment import compare_runs, rates_over_seeds
+    from pellucid.reporting.tables import assessment_tables, comparison_tables, seed_table
 
     paths = _paths(args)
     options = AssessmentOptions(
@@ -105,18 +107,20 @@ def main(arguments: list[str]) -> int:
     )
     results = assess_runs(paths[:-1], paths[-1], options)
     comparisons = [compare_runs(results.runs[0], other) for other in results.runs[1:]]
+    seed_rates = rates_over_seeds(results.runs) if results.differ_in_seed else []
     for line in results.bad_lines:
         print_message(f"skipped {line}")
     max_errors = NUM_PRINTED_ERRORS if args.worst is None else args.worst
     if args.json:
-        sys.stdout.write(encode_json(_json_results(results, comparisons, max_errors)).decode() + "\n")
+        sys.stdout.write(encode_json(_json_results(results, comparisons, seed_rates, max_errors)).decode() + "\n")
     elif comparisons:
         _print_run_names(results)
+        _print_tables([seed_table(seed_rates)] if seed_rates else [])
         _print_tables(comparison_tables(results.runs, comparisons, results.seconds, max_errors))
     else:
         _print_tables(assessment_tables(results.runs[0], results.counts[0], results.seconds[0], max_errors))
     if args.html is not None:
-        _write_page(args, results, comparisons)
+        _write_page(args, results, comparisons, seed_rates)
     return 0
 
 
@@ -150,9 +154,15 @@ def _check_distinct(runs: Sequence[Path]) -> None:
 
 
 def _json_results(
-    results: "AssessmentResults", comparisons: "Sequence[RunComparison]", max_errors: int
+    results: "AssessmentResults",
+    comparisons: "Sequence[RunComparison]",
+    seed_rates: "Sequence[RateStatistics]",
+    max_errors: int,
 ) -> dict[str, Any]:
-    """Return all results as plain values: the scores of one run, or those of all runs and their comparisons."""
+    """Return all results as plain values: the scores of one run, or those of all runs and their comparisons.
+
+    If the runs differ in their seeds only, "seeds" has the mean and standard deviation of each main rate.
+    """
     from pellucid.reporting.tables import exclusively_right
 
     reports = [
@@ -175,7 +185,8 @@ def _json_results(
             record[key] = [{**opponent.error_record(index), "right_output": one.traces[index].output} for index in rows]
         pairs.append(record)
     named_reports = [{"name": name, **report} for name, report in zip(results.names, reports, strict=True)]
-    return {"runs": named_reports, "comparisons": pairs}
+    seeds = {"seeds": {rate.key: rate.to_dict() for rate in seed_rates}} if seed_rates else {}
+    return {"runs": named_reports, "comparisons": pairs, **seeds}
 
 
 def _print_tables(tables: "Iterable[Table]") -> None:
@@ -192,7 +203,12 @@ def _print_run_names(results: "AssessmentResults") -> None:
             print_message(f"{run.name} is {name}")
 
 
-def _write_page(args: EvaluateArguments, results: "AssessmentResults", comparisons: "Sequence[RunComparison]") -> None:
+def _write_page(
+    args: EvaluateArguments,
+    results: "AssessmentResults",
+    comparisons: "Sequence[RunComparison]",
+    seed_rates: "Sequence[RateStatistics]",
+) -> None:
     """Write the HTML report and print its path."""
     from pellucid.viewer.reports import comparison_report, evaluation_report, write_report
 
@@ -200,7 +216,7 @@ def _write_page(args: EvaluateArguments, results: "AssessmentResults", compariso
     max_errors = NUM_PAGE_ERRORS if args.worst is None else args.worst
     *_, file = _paths(args)
     if comparisons:
-        report = comparison_report(results.runs, comparisons, str(file), max_errors)
+        report = comparison_report(results.runs, comparisons, seed_rates, str(file), max_errors)
         full_names = [
             f"{run.name} is {name}" for run, name in zip(results.runs, results.names, strict=True) if run.name != name
         ]

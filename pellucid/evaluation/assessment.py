@@ -1,5 +1,6 @@
 """Assessment: the outputs of a run on some examples, with all their metrics."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +15,7 @@ from pellucid.config.settings import MAX_BEAM_SIZE
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.decoding.trace import Trace, checked_outputs
-from pellucid.errors import InputError
+from pellucid.errors import ArgumentError, InputError
 from pellucid.evaluation.calibration import Calibration, measure_calibration
 from pellucid.evaluation.confusion import SymbolConfusions, count_confusions
 from pellucid.evaluation.label_metrics import LabelMetrics
@@ -330,6 +331,11 @@ class Assessment:
             "calibration": {"of": self.unit, **self.calibration.to_dict()},
         }
 
+    def main_rates(self) -> dict[str, float]:
+        """Return the rates by which runs are compared, in percent, by JSON key; means over groups if there are any."""
+        values = self._rates(self.mean) if self.mean else self._scores()
+        return {key: values[key] for key, _ in self.metrics.compared_rates}
+
     def _scores(self) -> dict[str, Any]:
         """Return the metrics over all examples, error rates for sequences only."""
         scores = self.evaluation.to_dict()
@@ -422,6 +428,52 @@ def compare_runs(a: Assessment, b: Assessment) -> RunComparison:
     if a.decoded.groups != b.decoded.groups:
         raise InputError("runs can be compared on the same examples only, but their groups of examples differ")
     return compare_outcomes(list(a.tables.values()), list(b.tables.values()))._replace(metrics=a.metrics)
+
+
+class RateStatistics(NamedTuple):
+    """A rate of several runs of one configuration, which differ in their random seeds."""
+
+    key: str
+    """JSON key."""
+    name: str
+    """Display name."""
+    values: list[float]
+    """Rate of each run in percent."""
+
+    @property
+    def mean(self) -> float:
+        """Mean of the values."""
+        return statistics.fmean(self.values)
+
+    @property
+    def standard_deviation(self) -> float:
+        """Standard deviation of the values, with n − 1 in the denominator, in percentage points."""
+        return statistics.stdev(self.values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return mean, standard deviation and values for JSON."""
+        return {"mean": self.mean, "standard_deviation": self.standard_deviation, "values": self.values}
+
+
+@check_arguments
+def rates_over_seeds(runs: Sequence[Assessment]) -> list[RateStatistics]:
+    """Return the main rates of runs that differ in their random seeds, most important first.
+
+    Rates are means over groups if there are several.
+
+    Args:
+        runs: Assessments of at least two runs on the same examples.
+
+    Raises:
+        ArgumentError: There are fewer than two assessments, or an item is not one.
+    """
+    if len(runs) < 2:
+        raise ArgumentError(f"runs: expected two assessments or more, got {len(runs)}")
+    rates = [run.main_rates() for run in runs]
+    return [
+        RateStatistics(key, name, [run_rates[key] for run_rates in rates])
+        for key, name in runs[0].metrics.compared_rates
+    ]
 
 
 def _group_scores(name: str, table: OutcomeTable) -> GroupScores:

@@ -8,7 +8,7 @@ from rich.markup import escape as markup_escape
 from rich.table import Table
 from rich.text import Text
 
-from pellucid.evaluation.assessment import Assessment
+from pellucid.evaluation.assessment import Assessment, RateStatistics
 from pellucid.evaluation.label_metrics import TOP_K, LabelMetrics
 from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, GroupAccuracy
 from pellucid.evaluation.significance import RateDifference, RunComparison
@@ -353,6 +353,37 @@ def _run_table(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
         table.add_row(name, *(values[index][1] if index < len(values) else "" for values in scores))
     table.add_row("decoded in", *(f"{values:.1f} s" for values in seconds))
     return table
+
+
+def seed_table(rates: Sequence[RateStatistics]) -> Table:
+    """Return the table of mean and standard deviation of each rate over runs that differ in their seeds.
+
+    Args:
+        rates: The rates, at least one.
+    """
+    headings = ("score", "mean", "standard deviation", "lowest", "highest")
+    table = _empty_table(f"{len(rates[0].values)} runs that differ in their seeds", *headings)
+    for row in seed_rows(rates):
+        table.add_row(*row)
+    return table
+
+
+def seed_rows(rates: Sequence[RateStatistics]) -> list[list[str]]:
+    """Return name, mean, standard deviation, lowest and highest value of each rate.
+
+    Args:
+        rates: Rates of several runs.
+    """
+    return [
+        [
+            rate.name,
+            f"{rate.mean:.2f} %",
+            f"{rate.standard_deviation:.2f}",
+            f"{min(rate.values):.2f} %",
+            f"{max(rate.values):.2f} %",
+        ]
+        for rate in rates
+    ]
 
 
 def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Table:

@@ -9,7 +9,7 @@ from pellucid.config.toml import to_toml
 from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.assessment import Assessment, score_traces
+from pellucid.evaluation.assessment import Assessment, RateStatistics, score_traces
 from pellucid.evaluation.confusion import SymbolConfusions
 from pellucid.evaluation.metrics import (
     ConfidenceInterval,
@@ -33,6 +33,7 @@ from pellucid.reporting.tables import (
     named_differences,
     rate_cells,
     score_rows,
+    seed_rows,
 )
 from pellucid.run_folder.log import read_log
 from pellucid.tasks.registry import get_task
@@ -276,13 +277,18 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
 
 
 def comparison_report(
-    runs: Sequence[Assessment], comparisons: Sequence[RunComparison], file: str, max_examples: int
+    runs: Sequence[Assessment],
+    comparisons: Sequence[RunComparison],
+    seed_rates: Sequence[RateStatistics],
+    file: str,
+    max_examples: int,
 ) -> Report:
     """Return the report that `pellucid evaluate` writes for several runs on a file: the first against each other run.
 
     Args:
         runs: Assessments of the runs on the same examples; at least two.
         comparisons: Comparisons of the first run with each other run, in order.
+        seed_rates: Rates over the runs if they differ in their seeds only, else empty.
         file: Path of the file, which may contain the placeholder {} of several groups.
         max_examples: Maximum number of examples in each list.
     """
@@ -294,6 +300,7 @@ def comparison_report(
         summary=_comparison_summary(runs, comparisons),
         parts=[
             _score_table(runs),
+            *_seed_tables(seed_rates),
             *_significance_parts(runs, comparisons),
             *_group_tables(runs),
             compared_accuracy_charts(runs),
@@ -401,6 +408,16 @@ def _score_table(runs: Sequence[Assessment]) -> ReportTable:
     values_by_name = [{name: value for name, value, _ in run_scores} for run_scores in scores]
     rows = [[name, *(run_scores.get(name, "–") for run_scores in values_by_name)] for name in names]
     return ReportTable("Scores", "", ["over all examples", *(run.name for run in runs)], rows)
+
+
+def _seed_tables(rates: Sequence[RateStatistics]) -> list[ReportTable]:
+    """Return the table of mean and standard deviation over runs that differ in their seeds; none without rates."""
+    if not rates:
+        return []
+    headings = (f"{len(rates[0].values)} seeds", "mean", "standard deviation, points", "lowest", "highest")
+    return [
+        ReportTable("Scores", "All settings of the runs are equal except for the seed.", headings, seed_rows(rates))
+    ]
 
 
 def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Iterator[ReportPart]:

@@ -40,7 +40,7 @@ def make_evaluation_report(assessment: Assessment, max_errors: int = 10) -> Repo
 
 
 def make_comparison_report() -> Report:
-    return comparison_report(RUNS, [compare_runs(*RUNS)], "test.tsv", 10)
+    return comparison_report(RUNS, [compare_runs(*RUNS)], [], "test.tsv", 10)
 
 
 def test_every_part_is_shown(open_report: OpenReport) -> None:
