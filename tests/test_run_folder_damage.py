@@ -1,5 +1,6 @@
 """Damaged and malicious run folders are refused by one message that names the file and the field."""
 
+import io
 import json
 import os
 import re
@@ -20,12 +21,13 @@ from pellucid.config.settings import DataConfig
 from pellucid.config.toml import ADDED_SETTINGS, flatten_config, load_config
 from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import read_bytes
-from pellucid.run_folder import log
+from pellucid.run_folder import log, tensor_file
 from pellucid.run_folder.lock import in_use, lock_run_folder
 from pellucid.run_folder.log import append_log, cut_log, load_run_log, read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import Progress
 from pellucid.run_folder.run_files import ENSEMBLE, load_run_config, member_folders
+from pellucid.run_folder.tensor_file import open_tensors
 from pellucid.training.events import FileSaved, ModelBuilt
 from pellucid.training.session import train_run
 from pellucid.training.snapshots import read_snapshots
@@ -757,3 +759,15 @@ def test_a_copy_without_the_pair_ngram_model_warns(run: Path) -> None:
         load(run)
     (run / "config.toml").write_text(text, "utf-8")
     load(run)
+
+
+def test_a_virtual_file_without_data_is_no_tensor_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a virtual file of the system, such as /proc/kmsg, may return None."""
+
+    class FileWithoutData(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> Any:  # noqa: ANN401
+            return None
+
+    monkeypatch.setattr(tensor_file, "open_regular", lambda path: FileWithoutData())
+    with pytest.raises(RunError, match="does not begin with the length of a header"), open_tensors(Path("model")):
+        pass

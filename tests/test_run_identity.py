@@ -22,7 +22,7 @@ from pellucid.errors import RunError
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.tensor_file import open_tensors
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
-from pellucid.training.events import ValidationCompleted
+from pellucid.training.events import FileSaved, ValidationCompleted
 from pellucid.training.session import train_run
 
 TRAINING = {"epochs": 3, "learning_rate": 0.3, "pair_ngram": True, "eval_interval": 0.5}
@@ -118,6 +118,28 @@ def test_a_model_of_another_run_stops_a_resumed_training(tmp_path: Path, runs: t
     (tmp_path / "run" / "model.safetensors").write_bytes(original)
     train_to_end(runs[0].files, tmp_path / "run", runs[0].config)
     assert_runs_identical(runs[0].run, tmp_path / "run")
+
+
+def test_a_model_of_an_earlier_validation_stops_a_resumed_training(tmp_path: Path) -> None:
+    files, run = write_copy_files(tmp_path), tmp_path / "run"
+    config = make_small_config({"epochs": 8, "learning_rate": 0.03, "eval_interval": 0.5})
+    best_models: list[bytes] = []
+    training = train_run(files, run, config)
+    for event in training:
+        if isinstance(event, FileSaved) and event.best:
+            best_models.append((run / "model.safetensors").read_bytes())
+        if isinstance(event, ValidationCompleted) and not event.best and len(best_models) > 1:
+            training.close()
+            break
+    (run / "model.safetensors").write_bytes(best_models[-2])
+    with pytest.raises(
+        RunError, match=r"model\.safetensors is of update \d+, but the best validation in .* is of update"
+    ):
+        train_to_end(files, run, config)
+    (run / "model.safetensors").write_bytes(best_models[-1])
+    train_to_end(files, run, config)
+    train_to_end(files, tmp_path / "uninterrupted", config)
+    assert_runs_identical(tmp_path / "uninterrupted", run)
 
 
 def test_a_pair_ngram_model_of_another_run_is_fitted_again(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:

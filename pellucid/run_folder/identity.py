@@ -1,7 +1,8 @@
 """Identity of a run, which its model file holds: files of two runs that were mixed by hand are refused.
 
-The model file records the settings that determine what its parameters compute, a checksum of the vocabularies, and the
-fingerprint of the training, which the checkpoint and the pair n-gram model hold too. Files of earlier versions record
+The model file records the settings that determine what its parameters compute, a checksum of the vocabularies, the
+update of its validation, and the fingerprint of the training, which the checkpoint and the pair n-gram model hold too.
+Files of earlier versions record
 nothing, and are not compared.
 """
 
@@ -14,10 +15,10 @@ import msgspec
 from pellucid.config.settings import Config
 from pellucid.config.toml import flatten_config
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.errors import RunError, abbreviate_reason, quote
+from pellucid.errors import RunError, abbreviate, abbreviate_reason, quote
 from pellucid.run_folder.advice import RESTORE_OR_TRAIN, add_advice
-from pellucid.run_folder.model_file import FINGERPRINT, SETTINGS, VOCABULARY_DIGEST
-from pellucid.run_folder.run_files import CONFIG, MODEL, VOCABULARY
+from pellucid.run_folder.model_file import FINGERPRINT, SETTINGS, UPDATE, VOCABULARY_DIGEST
+from pellucid.run_folder.run_files import CHECKPOINT, CONFIG, MODEL, VOCABULARY
 from pellucid.run_folder.tensor_file import open_tensors
 
 TOKEN_SETTINGS = (
@@ -31,16 +32,21 @@ TRAINING_ONLY = ("dropout", "pretrained")
 MIXED_ADVICE = "copy all files of the run folder from one run, or train the model again"
 
 
-def describe_run(config: Config, vocabularies: Vocabularies, fingerprint: str) -> dict[str, str]:
+def describe_run(config: Config, vocabularies: Vocabularies, fingerprint: str, update: int) -> dict[str, str]:
     """Return the metadata by which a model file is recognized as part of a run.
 
     Args:
         config: Configuration of the run.
         vocabularies: Vocabularies of the run.
         fingerprint: Hash of the settings and data of its training.
+        update: Number of updates at the validation that the parameters are of.
     """
-    settings = msgspec.json.encode(_network_settings(config)).decode()
-    return {FINGERPRINT: fingerprint, SETTINGS: settings, VOCABULARY_DIGEST: _digest_vocabularies(vocabularies)}
+    return {
+        FINGERPRINT: fingerprint,
+        SETTINGS: msgspec.json.encode(_network_settings(config)).decode(),
+        VOCABULARY_DIGEST: _digest_vocabularies(vocabularies),
+        UPDATE: str(update),
+    }
 
 
 def check_config_of_model(folder: Path, config: Config) -> None:
@@ -101,6 +107,25 @@ def check_training_of_model(folder: Path, other: Path, fingerprint: str) -> None
     recorded = _read_metadata(folder / MODEL).get(FINGERPRINT, "")
     if recorded and fingerprint and recorded != fingerprint:
         raise _mixed_error(other, folder / MODEL, "their trainings had other data or settings (fingerprint)")
+
+
+def check_update_of_model(folder: Path, best_update: int) -> None:
+    """Check that the model of a run folder is the best one according to its checkpoint.
+
+    Args:
+        folder: Run folder with a model and a checkpoint.
+        best_update: Number of updates at the best validation, in the checkpoint.
+
+    Raises:
+        RunError: The model is of another validation, or the model file is missing or damaged.
+    """
+    update = _read_metadata(folder / MODEL).get(UPDATE, str(best_update))
+    if update != str(best_update):
+        raise RunError(
+            f"{folder / MODEL} is of update {abbreviate(update)}, but the best validation in {folder / CHECKPOINT} is "
+            f"of update {best_update}; restore both files from one copy of the run, or name another run folder to "
+            "train again"
+        )
 
 
 def _read_metadata(path: Path) -> dict[str, str]:

@@ -102,11 +102,11 @@ def open_tensors(path: str | Path) -> Iterator[TensorFile]:
     """
     path = Path(path)
     with open_regular(path) as file:
-        length_field = file.read(LENGTH_FIELD_SIZE)
+        length_field = file.read(LENGTH_FIELD_SIZE) or b""  # None from a virtual file without data
         length = int.from_bytes(length_field, "little")
         if len(length_field) < LENGTH_FIELD_SIZE or length > MAX_HEADER:
             raise _damaged(path, "it does not begin with the length of a header")
-        header = file.read(length)
+        header = file.read(length) or b""
         if len(header) < length:
             raise _damaged(path, "its header is cut short")
         yield TensorFile(path, *_decode_header(path, header), length_field + header, file)

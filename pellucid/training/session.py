@@ -36,7 +36,7 @@ from pellucid.model.device import (
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
-from pellucid.run_folder.identity import check_training_of_model, describe_run
+from pellucid.run_folder.identity import check_training_of_model, check_update_of_model, describe_run
 from pellucid.run_folder.initialization import (
     check_same_config,
     check_same_vocabularies,
@@ -286,6 +286,7 @@ def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tupl
     elif progress.best is not None:
         check_network(folder / run_files.MODEL, state.predictor.network)
         check_training_of_model(folder, folder / run_files.CHECKPOINT, fingerprint)
+        check_update_of_model(folder, progress.best_update)
     log = cut_log(folder, progress)
     snapshots.remove_later_snapshots(folder, snapshots.SnapshotNumber(progress.validations, progress.update))
     snapshots.check_snapshots(folder)
@@ -307,7 +308,7 @@ def _is_damaged(model: Path, state: TrainingState) -> bool:
 
 def _best_model(state: TrainingState, fingerprint: str) -> bytes:
     """Return the model file of a training state at its best validation."""
-    run = describe_run(state.config, state.predictor.vocabularies, fingerprint)
+    run = describe_run(state.config, state.predictor.vocabularies, fingerprint, state.progress.best_update)
     with averaged_weights(state.average):
         return network_file(state.predictor.network, run)
 
