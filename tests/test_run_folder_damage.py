@@ -535,6 +535,18 @@ def test_a_log_without_the_best_validation_is_reported_on_resume(run: Path) -> N
     assert warning.startswith(f"{run / 'log.jsonl'} lacks the best validation, at update ")
 
 
+def test_the_log_of_another_run_does_not_change_the_model_card(run: Path) -> None:
+    card, path = (run / "card.md").read_text("utf-8"), run / "log.jsonl"
+    path.write_text(re.sub(r'"loss": ([0-9.]+)', r'"loss": 9\1', path.read_text("utf-8")), "utf-8")
+    events = train_run(copy_task_run().files, run, copy_task_run().config)
+    warnings = next(event.warnings for event in events if isinstance(event, ModelBuilt))
+    events.close()
+    assert [line for line in warnings if "is of another run" in line] and not any(
+        "card.md" in line for line in warnings
+    )
+    assert (run / "card.md").read_text("utf-8") == card
+
+
 def test_a_log_with_an_impossible_file_name_is_read(run: Path) -> None:
     for name in (LONG_NAME, "a\0b"):
         line = {"event": "read", "path": name, "examples": 1, "blank_lines": 0, "bad_lines": []}

@@ -82,11 +82,16 @@ class RunLog:
     def best_validation(self, progress: Progress) -> dict[str, Any] | None:
         """Return the record of the best validation, or None if the log lacks it.
 
+        A record with another loss is of another run.
+
         Args:
             progress: Progress in the checkpoint.
         """
+        if progress.best is None:
+            return None
         best_records = (record for record in self.all("validated") if record["best"])
-        return next((record for record in best_records if record["update"] == progress.best_update), None)
+        expected = progress.best_update, -progress.best[2]
+        return next((record for record in best_records if (record["update"], record["loss"]) == expected), None)
 
     def describe_damage(self) -> list[str]:
         """Return a list of one sentence with the number of damaged lines in the log, or an empty list."""
@@ -102,7 +107,10 @@ class RunLog:
         """
         if progress.best is None or self.best_validation(progress) is not None:
             return []
-        return [f"{self.path} lacks the best validation, at update {progress.best_update:,}: lines were removed"]
+        return [
+            f"{self.path} lacks the best validation, at update {progress.best_update:,}: lines were removed, or the "
+            "file is of another run; restore it from a copy of the run"
+        ]
 
 
 @check_arguments
