@@ -54,6 +54,8 @@ SECTIONS = {
     "training": ("training", "Training."),
     "search": ("search", "Decoding."),
 }
+UNSEARCHED_PAGES = ("changelog.html", "log.html", "seeds.html")
+"""Pages on past changes, which mention every word of the guides."""
 HELP_WIDTH = 100
 """Characters per line of the help of the command line."""
 API_PACKAGES = (
@@ -258,7 +260,8 @@ def internal_functions(path: Path) -> list[str]:
 def trim_search_index(site: Path) -> None:
     """Shorten the search index, so that the guides are found first and the search starts quickly.
 
-    Entries of source files and of attributes are removed. Other entries of the API are found by their names only.
+    Entries of source files, of attributes and of the pages in UNSEARCHED_PAGES are removed. Other entries of the API
+    are found by their names only.
 
     Args:
         site: Folder of the built site.
@@ -271,7 +274,7 @@ def trim_search_index(site: Path) -> None:
                 continue
             item["title"] = item["title"].partition("  <small>")[0]
             item["text"] = ""
-        if not item["location"].startswith("source/"):
+        if not item["location"].startswith(("source/", *UNSEARCHED_PAGES)):
             items.append(item)
     text = json.dumps({**index, "items": items}, ensure_ascii=False, separators=(",", ":"))
     (site / "search.json").write_text(text, "utf-8")
