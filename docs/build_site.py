@@ -5,6 +5,7 @@ offline, its search included.
 """
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from contextlib import redirect_stdout, suppress
 from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
+from textwrap import wrap
 from typing import get_args
 from unittest.mock import patch
 from urllib.parse import unquote
@@ -52,6 +54,10 @@ SECTIONS = {
     "training": ("training", "Training."),
     "search": ("search", "Decoding."),
 }
+UNSEARCHED_PAGES = ("changelog.html", "log.html", "seeds.html")
+"""Pages on past changes, which mention every word of the guides."""
+HELP_WIDTH = 100
+"""Characters per line of the help of the command line."""
 API_PACKAGES = (
     *("config", "data", "kernels", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
     *("reporting", "viewer", "tuning"),
@@ -207,10 +213,11 @@ def commands_page() -> Iterator[str]:
 def _help(arguments: list[str]) -> str:
     """Return the help that the command line prints, without colors."""
     output = StringIO()
-    plain = patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"})
+    plain = patch.dict(os.environ, {"COLUMNS": str(HELP_WIDTH), "NO_COLOR": "1"})
     with plain, redirect_stdout(output), suppress(SystemExit):
         main(arguments)
-    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+    lines = (line.rstrip() for line in output.getvalue().splitlines())
+    return "\n".join("\n".join(wrap(line, HELP_WIDTH)) if len(line) > HELP_WIDTH else line for line in lines)
 
 
 def api_pages() -> None:
@@ -248,6 +255,30 @@ def internal_functions(path: Path) -> list[str]:
         and function.name not in pellucid._HOMES
         and "check_arguments" not in map(ast.unparse, function.decorator_list)
     ]
+
+
+def trim_search_index(site: Path) -> None:
+    """Shorten the search index, so that the guides are found first and the search starts quickly.
+
+    Entries of source files, of attributes and of the pages in UNSEARCHED_PAGES are removed. Other entries of the API
+    are found by their names only.
+
+    Args:
+        site: Folder of the built site.
+    """
+    index = json.loads((site / "search.json").read_text("utf-8"))
+    items = []
+    for item in index["items"]:
+        if item["location"].startswith("reference/api/"):
+            if "-attribute</code>" in item["title"]:
+                continue
+            item["title"] = item["title"].partition("  <small>")[0]
+            item["text"] = ""
+        if not item["location"].startswith(("source/", *UNSEARCHED_PAGES)):
+            items.append(item)
+    text = json.dumps({**index, "items": items}, ensure_ascii=False, separators=(",", ":"))
+    (site / "search.json").write_text(text, "utf-8")
+    (site / "search.js").write_text(f"var __index = {text}", "utf-8")
 
 
 class PageLinks(HTMLParser):
@@ -317,6 +348,8 @@ def build() -> int:
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     print(process.stdout, end="")
+    if process.returncode == 0:
+        trim_search_index(SITE)
     faults = site_faults(SITE)
     print(*faults, sep="\n", end="\n" if faults else "")
     # The site generator prints faults of docstrings without counting them as warnings.

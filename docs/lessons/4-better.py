@@ -2,7 +2,7 @@
 # # 4. A better network
 #
 # [All lessons](README.md) · [this page as a notebook](4-better.ipynb) · previous: [3. Attention](3-attention.md) ·
-# next: [5. Longer](5-longer.md)
+# next: [5. Longer inputs](5-longer.md)
 #
 # **The network of 2016 needs some 150,000 samples, even with masked padding. How many are necessary, and what makes the
 # difference?**

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 5. Longer
+# # 5. Longer inputs
 #
 # [All lessons](README.md) · [this page as a notebook](5-longer.ipynb) · previous: [4. A better network](4-better.md) ·
 # next: [6. Exercises](6-exercises.md)

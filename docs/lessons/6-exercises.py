@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 6. Exercises
 #
-# [All lessons](README.md) · [this page as a notebook](6-exercises.ipynb) · previous: [5. Longer](5-longer.md)
+# [All lessons](README.md) · [this page as a notebook](6-exercises.ipynb) · previous: [5. Longer inputs](5-longer.md)
 #
 # **What is the effect of each component?**
 #

@@ -4,7 +4,7 @@
         --english-run ENGLISH --digits-run DIGITS --tagging-run TAGGING --tagging-test FILE
 
 RUN and OTHER are the two runs of `pellucid recipe g2p-sigmorphon2020 --only arm --seeds 2`, and --test is the test file
-of that language. ENGLISH is the run of 100,000 English words in docs/results.md. DIGITS is a run of
+of that language. ENGLISH is the run of 100,000 English words in docs/pronunciations.md. DIGITS is a run of
 `pellucid recipe digits-attention`; its validation file must still exist. TAGGING is a run of `pellucid recipe snips`,
 and --tagging-test is its test file. Each recipe writes runs and data below its --run folder. The script needs the
 environment of `make test`, and starts the Chromium that the tests start.

@@ -61,7 +61,7 @@ def gives_size(settings: Mapping[str, Any]) -> bool:
 def default_size(examples: int | None = None, task: TaskName = DEFAULT_TASK) -> Size:
     """Return the size that a training has if none is given.
 
-    It is "large" for task "transduce" with at least `LARGE_DATA` training pairs, otherwise "base" (docs/results.md).
+    It is "large" for task "transduce" with at least `LARGE_DATA` training pairs, otherwise "base" (docs/ablations.md).
 
     Args:
         examples: Number of training pairs; None if it is not known.

@@ -23,7 +23,7 @@ from pellucid.training.training_data import TrainingFiles, encode_texts
 SIZES: tuple[Size, ...] = ("small", "base", "large")
 """Sizes that a time limit may choose, from the fastest."""
 MIN_UPDATES = 5_000
-"""Number of updates that the time should suffice for. With fewer, a smaller size is more accurate (docs/results.md)."""
+"""Number of updates that the time should suffice for; with fewer, a smaller size is better (docs/ablations.md)."""
 MEASURED_EXAMPLES = 20_000
 """Number of training examples from which the vocabularies of the measured networks are learned."""
 UNMEASURED_UPDATES = 2
