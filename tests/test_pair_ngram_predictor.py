@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pellucid.config.settings import DataConfig
+from pellucid.data.encoding import encode_examples
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
-from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
+from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_encoded_examples, fit_pair_ngram_predictor
 
 ROMAN = Path(__file__).parents[1] / "examples" / "roman"
 TOKENIZERS = build_tokenizers(DataConfig())
@@ -49,6 +51,17 @@ def test_unknown_symbols_are_never_written() -> None:
     assert predictor is not None
     assert predictor.nbest([Example("ac", "")], 1) == [[("x",)]]
     assert predictor.nbest([Example("ab", "")], 1) == [[("x", "y")]]
+
+
+def test_examples_with_features_are_left_out() -> None:
+    """Copied targets of augmentation have a feature, whose id is beyond those of the source symbols."""
+    examples = [Example("ab", "xy"), Example("a", "x"), Example("b", "y")]
+    copies = [Example("xy", "xy", "copy"), Example("xx", "xx", "copy")]
+    vocabularies = vocabularies_of([*examples, *copies])
+    model, count = fit_encoded_examples(encode_examples([*examples, *copies], TOKENIZERS, vocabularies), vocabularies)
+    alone, _ = fit_encoded_examples(encode_examples(examples, TOKENIZERS, vocabularies), vocabularies)
+    assert count == 3 and model is not None and alone is not None
+    assert np.array_equal(model.graphones, alone.graphones) and all(map(np.array_equal, model.model, alone.model))
 
 
 @pytest.mark.parametrize("examples", [[], [Example("a", "xxxxxxxxx")]], ids=["none", "too long"])

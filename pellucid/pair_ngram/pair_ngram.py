@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from msgspec import Meta
 
 from pellucid.argument_checks import argument_error, check_arguments, convert_argument
@@ -183,7 +183,7 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
     """
     from pellucid.pair_ngram.alignment import align_pairs, alignable_rows, estimate_graphones
 
-    pairs = _without_unknown(pairs)
+    pairs = drop_examples(pairs, np.zeros(len(pairs.source), bool), pairs.target == UNK)
     examples = len(pairs.source_offsets) - 1
     fitting = [GraphoneKeys(source_size, target_size, chunk) for chunk in TARGET_CHUNKS]
     fitting = [numbering for numbering in fitting if numbering.fits]
@@ -211,12 +211,21 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
     return PairNgram(chosen, graphones, fit_ngram_model(sequence, is_begin, size + 2, order))
 
 
-def _without_unknown(pairs: SymbolPairs) -> SymbolPairs:
-    """Return the examples whose targets have no unknown symbol."""
-    unknown = np.concatenate([[0], np.cumsum(pairs.target == UNK)])[pairs.target_offsets]
-    if unknown[-1] == 0:
+def drop_examples(
+    pairs: SymbolPairs, source_marks: Bool[np.ndarray, " s"], target_marks: Bool[np.ndarray, " t"]
+) -> SymbolPairs:
+    """Return the examples without a marked symbol; the pairs themselves if no symbol is marked.
+
+    Args:
+        pairs: Sources and targets.
+        source_marks: For each source id of all examples, whether it is marked.
+        target_marks: For each target id of all examples, whether it is marked.
+    """
+    if not source_marks.any() and not target_marks.any():
         return pairs
-    kept = np.diff(unknown) == 0
+    kept = np.ones(len(pairs.source_offsets) - 1, bool)
+    for marks, offsets in ((source_marks, pairs.source_offsets), (target_marks, pairs.target_offsets)):
+        kept &= np.diff(np.concatenate([[0], np.cumsum(marks)])[offsets]) == 0
     columns = list[Int[np.ndarray, " n"]]()
     for ids, offsets in ((pairs.source, pairs.source_offsets), (pairs.target, pairs.target_offsets)):
         lengths = np.diff(offsets)

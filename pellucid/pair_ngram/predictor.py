@@ -9,7 +9,7 @@ from pellucid.data.encoding import EncodedExamples, Ragged, encode_examples, enc
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
-from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
+from pellucid.pair_ngram.pair_ngram import PairNgram, drop_examples, fit_pair_ngram
 from pellucid.pair_ngram.types import SymbolPairs
 
 MAX_CELLS = 200_000_000
@@ -67,6 +67,8 @@ def fit_pair_ngram_predictor(
 def fit_encoded_examples(examples: EncodedExamples, vocabularies: Vocabularies) -> tuple[PairNgram | None, int]:
     """Fit a pair n-gram model to encoded training examples: to the first ones, if they exceed `MAX_CELLS`.
 
+    Examples with features are left out, which are the copied targets of augmentation.
+
     Args:
         examples: Source ids, and target ids that end with EOS.
         vocabularies: Vocabularies of the run.
@@ -84,7 +86,10 @@ def fit_encoded_examples(examples: EncodedExamples, vocabularies: Vocabularies) 
         target.values[: target_offsets[-1]].astype(np.int64),
         target_offsets,
     )
-    return fit_pair_ngram(pairs, *map(len, (vocabularies.source, vocabularies.target))), count
+    is_feature = pairs.source >= len(vocabularies.source)
+    pairs = drop_examples(pairs, is_feature, np.zeros(len(pairs.target), bool))
+    model = fit_pair_ngram(pairs, len(vocabularies.source), len(vocabularies.target))
+    return model, len(pairs.source_offsets) - 1
 
 
 def _without_ends(target: Ragged) -> Ragged:
