@@ -147,6 +147,7 @@ EXCEPTIONS = {
     "config.toml.is_section": "accepts any type",
     "config.toml.setting_choices": "accepts any type",
     "config.task_settings": "reads checked configurations; `pellucid.register_task` checks its argument",
+    "run_folder.log.other_log_error": "writes a message about a path that was read",
     "config.validation.output_length_range": "reads checked settings",
     "config.validation.reject_unused": "`keys` may be any collection, also a set",
     "data.batch_loaders": "prepares batches of encoded examples, for the training loop",

@@ -247,7 +247,7 @@ def test_the_log_is_cut_back_to_the_checkpoint_and_continued(tmp_path: Path) -> 
     lines = [{"event": "stepped", "update": update, **counts, "loss": 1.5, "word": "naïve"} for update in (1, 2, 3)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"upda', "utf-8")
     assert read_log(tmp_path) == lines
-    cut_log(tmp_path, Progress(update=2))
+    cut_log(tmp_path, Progress(update=2), "")
     assert read_log(tmp_path) == lines[:2]
     append_log(tmp_path, {"event": "stopped", "update": 2, **counts, "reason": "→"})
     assert [record["event"] for record in read_log(tmp_path)] == ["stepped", "stepped", "stopped"]
@@ -267,7 +267,7 @@ def test_the_log_is_cut_back_to_the_checkpoint_and_continued(tmp_path: Path) -> 
 def test_an_invalid_log_line_is_skipped(tmp_path: Path, line: str) -> None:
     (tmp_path / "log.jsonl").write_text(f"{line}\n", "utf-8")
     assert read_log(tmp_path) == []
-    cut_log(tmp_path, Progress(update=9))
+    cut_log(tmp_path, Progress(update=9), "")
 
 
 def test_a_missing_log_is_read_as_empty(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from trained_runs import (
     assert_runs_identical,
     copy_run_folder,
     make_small_config,
+    read_folder_state,
     train_to_end,
     write_copy_files,
     write_old_model,
@@ -19,13 +20,15 @@ from trained_runs import (
 
 from pellucid.config.toml import override_settings
 from pellucid.errors import RunError
-from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.log import load_run_log
+from pellucid.run_folder.predictor_loader import load, load_logged
 from pellucid.run_folder.tensor_file import open_tensors
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
 from pellucid.training.events import FileSaved, ValidationCompleted
 from pellucid.training.session import train_run
+from pellucid.training.snapshots import read_snapshots
 
-TRAINING = {"epochs": 3, "learning_rate": 0.3, "pair_ngram": True, "eval_interval": 0.5}
+TRAINING = {"epochs": 3, "learning_rate": 0.3, "pair_ngram": True, "eval_interval": 0.5, "snapshots": True}
 OTHER_LETTERS = str.maketrans("abcd", "efgh")
 
 
@@ -202,6 +205,44 @@ def test_a_changed_identity_is_damage(tmp_path: Path, runs: tuple[TrainedRun, Tr
     path.write_bytes(content.replace(b'"settings":"{', b'"settings":"[', 1))
     with pytest.raises(RunError, match=r"model\.safetensors is damaged: settings in its header: .*; restore the file"):
         load(run)
+
+
+def test_the_log_and_the_snapshots_of_another_run_are_refused(
+    tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]
+) -> None:
+    run = copy_run_folder(runs[0].run, tmp_path / "run")
+    shutil.copy(runs[1].run / "log.jsonl", run / "log.jsonl")
+    log = (run / "log.jsonl").read_bytes()
+    expected = (
+        r"log\.jsonl is of a training with other data or settings \(fingerprint\); restore the file .*, or remove it"
+    )
+    with pytest.raises(RunError, match=expected):
+        train_to_end(runs[0].files, run, runs[0].config)
+    with pytest.raises(RunError, match=expected):
+        load_logged(run, "cpu", load_run_log(run))
+    assert (run / "log.jsonl").read_bytes() == log
+    shutil.copy(runs[0].run / "log.jsonl", run / "log.jsonl")
+    for path in sorted((run / "snapshots").iterdir()):
+        shutil.copy(runs[1].run / "snapshots" / path.name, path)
+    expected = (
+        r"snapshots.*\.safetensors is of a training with other data or settings \(fingerprint\); remove this file"
+    )
+    with pytest.raises(RunError, match=expected):
+        read_snapshots(run)
+    with pytest.raises(RunError, match=expected):
+        train_to_end(runs[0].files, run, runs[0].config)
+
+
+def test_a_member_of_an_ensemble_that_is_a_link_is_refused(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:
+    """A training writes only into its own folder."""
+    other = copy_run_folder(runs[0].run, tmp_path / "other")
+    state = read_folder_state(other)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "seed-2").symlink_to(other, target_is_directory=True)
+    jobs = plan_ensemble(runs[0].files, tmp_path / "runs", runs[0].config, 2)
+    with pytest.raises(RunError, match=r"seed-2 is a symbolic link, and a training writes only into its own folder"):
+        list(train_ensemble(jobs, tmp_path / "runs", 1))
+    assert read_folder_state(other) == state
 
 
 def test_members_of_an_ensemble_are_checked_one_by_one(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:

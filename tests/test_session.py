@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -34,9 +35,7 @@ import pellucid
 from pellucid.config.settings import Config
 from pellucid.config.toml import load_config
 from pellucid.data.examples import Example
-from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.sampling import SamplingConfig
-from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, RunError
 from pellucid.inspection.attribution import attribute
 from pellucid.run_folder.lock import lock_run_folder
@@ -45,7 +44,6 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.training import session, snapshots
 from pellucid.training.events import FileRead, FileSaved, ModelBuilt, TrainingStarted, TrainingStopped, UpdateCompleted
 from pellucid.training.session import train_run
-from pellucid.training.snapshots import SnapshotNumber
 
 
 def training_error(files: DataFiles, folder: Path, config: Config, kind: type[Exception] = RunError) -> str:
@@ -408,9 +406,9 @@ def test_a_folder_replaced_during_a_write_is_reported_as_replaced(
     files, run = write_copy_files(tmp_path), tmp_path / "run"
     save_snapshot = snapshots.save_snapshot
 
-    def move_and_save(folder: Path, predictor: Predictor, traces: Sequence[Trace], number: SnapshotNumber) -> None:
+    def move_and_save(*arguments: Any) -> None:  # noqa: ANN401
         replace_folder(run, "file")
-        save_snapshot(folder, predictor, traces, number)
+        save_snapshot(*arguments)
 
     monkeypatch.setattr(snapshots, "save_snapshot", move_and_save)
     with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):

@@ -16,7 +16,9 @@ from pellucid.config.settings import Config
 from pellucid.config.toml import flatten_config
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import RunError, abbreviate, abbreviate_reason, quote
+from pellucid.files import file_exists
 from pellucid.run_folder.advice import RESTORE_OR_TRAIN, add_advice
+from pellucid.run_folder.log import RunLog, other_log_error
 from pellucid.run_folder.model_file import FINGERPRINT, SETTINGS, UPDATE, VOCABULARY_DIGEST
 from pellucid.run_folder.run_files import CHECKPOINT, CONFIG, MODEL, VOCABULARY
 from pellucid.run_folder.tensor_file import open_tensors
@@ -107,6 +109,32 @@ def check_training_of_model(folder: Path, other: Path, fingerprint: str) -> None
     recorded = _read_metadata(folder / MODEL).get(FINGERPRINT, "")
     if recorded and fingerprint and recorded != fingerprint:
         raise _mixed_error(other, folder / MODEL, "their trainings had other data or settings (fingerprint)")
+
+
+def check_log_of_model(folder: Path, log: RunLog) -> None:
+    """Check that the log and the model of a run folder are of the same training.
+
+    Args:
+        folder: Run folder with a model.
+        log: Log in the folder.
+
+    Raises:
+        RunError: The fingerprints differ, or the model file is missing or damaged.
+    """
+    if log.fingerprint and model_fingerprint(folder) not in ("", log.fingerprint):
+        raise other_log_error(log.path)
+
+
+def model_fingerprint(folder: Path) -> str:
+    """Return the fingerprint of the training of a model; empty without a model, or for one of an earlier version.
+
+    Args:
+        folder: Run folder.
+
+    Raises:
+        RunError: The model file is damaged.
+    """
+    return _read_metadata(folder / MODEL).get(FINGERPRINT, "") if file_exists(folder / MODEL) else ""
 
 
 def check_update_of_model(folder: Path, best_update: int) -> None:

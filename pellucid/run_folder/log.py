@@ -59,6 +59,11 @@ class RunLog:
         self.records.append(record)
 
     @property
+    def fingerprint(self) -> str:
+        """Hash of the settings and the data of the training; empty for a log of an earlier version."""
+        return next((record["fingerprint"] for record in self.all("started") if "fingerprint" in record), "")
+
+    @property
     def has_stopped(self) -> bool:
         """True if the training reached its end (event "stopped"), rather than an interruption."""
         return self.first("stopped") is not None
@@ -161,7 +166,7 @@ def append_log(folder: Path, *records: dict[str, Any]) -> None:
         file.write(b"".join(map(_log_line, records)))
 
 
-def cut_log(folder: Path, progress: Progress) -> RunLog:
+def cut_log(folder: Path, progress: Progress, fingerprint: str) -> RunLog:
     """Remove the log lines of later updates and validations than those of a checkpoint, and damaged lines.
 
     The log is read once. A log without such lines is not rewritten; a missing log is skipped.
@@ -169,12 +174,14 @@ def cut_log(folder: Path, progress: Progress) -> RunLog:
     Args:
         folder: Run folder.
         progress: Progress in the checkpoint.
+        fingerprint: Hash of the settings and the data of the training; empty for no comparison.
 
     Returns:
         Log of the remaining lines, with the number of damaged lines that were removed.
 
     Raises:
-        RunError: The log cannot be read or written, or is larger than `MAX_LOG_SIZE`.
+        RunError: The log cannot be read or written, is larger than `MAX_LOG_SIZE`, or is of another training. It is
+            then unchanged.
     """
     log, content, is_changed = RunLog(folder / LOG), bytearray(), False
     for line, record in _read_lines(log.path):
@@ -185,9 +192,20 @@ def cut_log(folder: Path, progress: Progress) -> RunLog:
         is_changed = is_changed or kept != line
         if valid is not None:
             log.add(valid)
+    if fingerprint and log.fingerprint not in ("", fingerprint):
+        raise other_log_error(log.path)
     if is_changed:
         write_atomic(log.path, bytes(content))
     return log
+
+
+def other_log_error(path: Path) -> RunError:
+    """Return the error for a log that is not of the run in whose folder it is.
+
+    Args:
+        path: The log.
+    """
+    return RunError(f"{path} is of a training with other data or settings (fingerprint); {RESTORE_OR_REMOVE_LOG}")
 
 
 def _is_reached(record: dict[str, Any], progress: Progress) -> bool:

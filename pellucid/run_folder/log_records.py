@@ -107,6 +107,8 @@ class StartedRecord(ProgressRecord, frozen=True, kw_only=True, tag="started"):
     """Approximate maximum number of updates."""
     time: str | UnsetType = UNSET
     """Local time with its offset from UTC: 2026-01-31T12:00:00+0100."""
+    fingerprint: str | UnsetType = UNSET
+    """Hash of the settings and the data of the training."""
 
 
 class SteppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stepped"):

@@ -24,6 +24,7 @@ from pellucid.model.device import check_torch_defaults, find_device, move_to_dev
 from pellucid.model.footprint import check_memory
 from pellucid.run_folder.identity import (
     check_config_of_model,
+    check_log_of_model,
     check_training_of_model,
     check_vocabularies_of_model,
 )
@@ -124,6 +125,8 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Pred
         raise missing_model_error(folder, log)
     config = load_run_config(folder)
     vocabularies = _load_vocabularies(folder, config)
+    if log is not None:
+        check_log_of_model(folder, log)
     try:
         max_output_length(config.search, vocabularies)  # checks the limits
     except ConfigError as error:

@@ -17,6 +17,7 @@ from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import missing_folders, remove_empty_folders, unexpected_files, write_json
 from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
+from pellucid.run_folder.initialization import refuse_links
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.run_files import ENSEMBLE, MAX_MEMBERS, MEMBER_PREFIX, has_run
 from pellucid.training.events import ModelBuilt, RunEvent, TrainingStopped, UpdateCompleted, ValidationCompleted
@@ -193,7 +194,8 @@ def shutdown(pool: WorkerPool[TrainingJob]) -> None:
 
 
 def _check_ensemble_folder(folder: Path, members: Sequence[str]) -> None:
-    """Raise `RunError` for a folder with a single run or with foreign files."""
+    """Raise `RunError` for a folder with a single run or with foreign files, and for a member that is a link."""
+    refuse_links(folder / name for name in members)
     if not folder.is_dir() or (folder / ENSEMBLE).exists():
         return
     if has_run(folder):

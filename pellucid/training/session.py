@@ -287,9 +287,9 @@ def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tupl
         check_network(folder / run_files.MODEL, state.predictor.network)
         check_training_of_model(folder, folder / run_files.CHECKPOINT, fingerprint)
         check_update_of_model(folder, progress.best_update)
-    log = cut_log(folder, progress)
+    log = cut_log(folder, progress, fingerprint)
     snapshots.remove_later_snapshots(folder, snapshots.SnapshotNumber(progress.validations, progress.update))
-    snapshots.check_snapshots(folder)
+    snapshots.check_snapshots(folder, fingerprint)
     if file_exists(folder / run_files.CARD) and is_damaged_card(folder / run_files.CARD, build_model_card(state, log)):
         messages.append(f"{folder / run_files.CARD} was damaged: it is written anew at the end of the training")
         remove_file(folder / run_files.CARD)
@@ -409,6 +409,8 @@ class RunFolderWriter:
         """Write the files that an event requires, in order."""
         saved: list[FileSaved] = []
         record = _log_record(event)
+        if isinstance(event, TrainingStarted):
+            record = {**(record or {}), "fingerprint": self.fingerprint}
         if record:
             self.lock.check()
         if isinstance(event, ValidationCompleted) and self.state.config.training.snapshots:
@@ -427,7 +429,7 @@ class RunFolderWriter:
         progress = event.progress
         with averaged_weights(self.state.average):
             number = snapshots.SnapshotNumber(progress.validations, progress.update)
-            snapshots.save_snapshot(self.folder, self.state.predictor, event.traces, number)
+            snapshots.save_snapshot(self.folder, self.state.predictor, event.traces, number, self.fingerprint)
         snapshots.thin_snapshots(self.folder, progress.validations)
 
     def save_checkpoint(self) -> FileSaved:

@@ -29,6 +29,7 @@ from pellucid.inspection.distributions import entropy, step_distributions
 from pellucid.model.embedding import Embedding
 from pellucid.model.network import EncoderDecoder
 from pellucid.run_folder.advice import REMOVE_SNAPSHOT, add_advice
+from pellucid.run_folder.identity import model_fingerprint
 from pellucid.run_folder.run_files import FILES, SNAPSHOTS
 from pellucid.run_folder.tensor_file import open_tensors
 
@@ -55,6 +56,8 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     """Checksum of the tensors and the traces."""
     traces: msgspec.Raw
     """`Traces`, as they are written: the checksum is of these bytes."""
+    fingerprint: str = ""
+    """Hash of the settings and the data of the training; empty in files of earlier versions."""
 
 
 Traces = Annotated[tuple[TraceRecord, ...], Meta(max_length=PROBES)]
@@ -82,7 +85,9 @@ class SnapshotNumber(NamedTuple):
     update: int
 
 
-def save_snapshot(folder: Path, predictor: Predictor, traces: Sequence[Trace], number: SnapshotNumber) -> None:
+def save_snapshot(
+    folder: Path, predictor: Predictor, traces: Sequence[Trace], number: SnapshotNumber, fingerprint: str = ""
+) -> None:
     """Write a snapshot into the folder of snapshots, which is created if it is missing.
 
     Args:
@@ -90,6 +95,7 @@ def save_snapshot(folder: Path, predictor: Predictor, traces: Sequence[Trace], n
         predictor: The current model.
         traces: Traces of the validation examples in order; the first `PROBES` are saved, except those without output.
         number: Number of the validation, and the update.
+        fingerprint: Hash of the settings and the data of the training; empty for none.
 
     Raises:
         RunError: The file cannot be written.
@@ -107,7 +113,7 @@ def save_snapshot(folder: Path, predictor: Predictor, traces: Sequence[Trace], n
         tensors[f"entropy {row}"] = np.ascontiguousarray(bits, np.float32)
     # One metadata field, since safetensors writes several in any order: equal snapshots have equal bytes.
     encoded_traces = encode_json([_rounded(trace).to_record(compact=True) for trace in probes])
-    notes = SnapshotMetadata(FORMAT, _digest(tensors, encoded_traces), msgspec.Raw(encoded_traces))
+    notes = SnapshotMetadata(FORMAT, _digest(tensors, encoded_traces), msgspec.Raw(encoded_traces), fingerprint)
     make_folder(folder / SNAPSHOTS)
     path = folder / SNAPSHOTS / f"{number.validation:06}-{number.update:08}.safetensors"
     write_atomic(path, safetensors.numpy.save(tensors, {"snapshot": encode_json(notes).decode("utf-8")}))
@@ -163,19 +169,21 @@ def thin_snapshots(folder: Path, validation: int) -> None:
 
 
 @check_arguments
-def check_snapshots(folder: str | Path) -> None:
+def check_snapshots(folder: str | Path, fingerprint: str = "") -> None:
     """Read all snapshots of a run, before it is resumed, to find damaged ones.
 
     Args:
         folder: Run folder.
+        fingerprint: Hash of the settings and the data of the training; empty for no comparison.
 
     Raises:
-        RunError: A snapshot is damaged (the message asks to remove it), or the folder of snapshots is a file.
+        RunError: A snapshot is damaged or of another training (the message asks to remove it), or the folder of
+            snapshots is a file.
     """
     folder = Path(folder)
     for path in _paths(folder):
         try:
-            _read(path)
+            _read(path, fingerprint)
         except RunError as error:
             raise RunError(f"{error}; remove this file to resume without it") from error
 
@@ -189,16 +197,16 @@ def read_snapshots(folder: str | Path, after_update: int = -1) -> list[TrainingS
         after_update: Only snapshots later than this update are read; -1 for all.
 
     Raises:
-        RunError: A snapshot is damaged, or its embeddings have other shapes than those of the first one read; or the
-            folder of snapshots is a file.
+        RunError: A snapshot is damaged or of another training than the model, or its embeddings have other shapes than
+            those of the first one read; or the folder of snapshots is a file.
     """
     folder = Path(folder)
-    result = []
+    result, fingerprint = [], model_fingerprint(folder)
     for path in _paths(folder):
         if _snapshot_number(path).update > after_update:
             try:
                 with add_advice(REMOVE_SNAPSHOT):
-                    result.append(_read(path))
+                    result.append(_read(path, fingerprint))
             except RunError:
                 if file_exists(path):
                     raise
@@ -209,8 +217,8 @@ def read_snapshots(folder: str | Path, after_update: int = -1) -> list[TrainingS
     return result
 
 
-def _read(path: Path) -> TrainingSnapshot:
-    """Read one snapshot file."""
+def _read(path: Path, fingerprint: str) -> TrainingSnapshot:
+    """Read one snapshot file; `fingerprint` is that of the training, or empty for no comparison."""
     with open_tensors(path) as stored:
         if stored.num_scalars > MAX_NUMBERS:
             raise RunError(f"{path} is too large: it holds more than {MAX_NUMBERS:,} numbers")
@@ -229,6 +237,8 @@ def _read(path: Path) -> TrainingSnapshot:
             raise ValueError("its content does not match its checksum (sha256)")
     except (safetensors.SafetensorError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         raise RunError(f"{path} is not a snapshot of this version of Pellucid: {abbreviate_reason(error)}") from error
+    if fingerprint and notes.fingerprint not in ("", fingerprint):
+        raise RunError(f"{path} is of a training with other data or settings (fingerprint)")
     return TrainingSnapshot(_snapshot_number(path).update, traces, entropies, source, target)
 
 
