@@ -300,6 +300,19 @@ def test_running_training_is_followed(open_page: OpenPage, tmp_path: Path) -> No
         expect(state).to_contain_text("Training is finished")
 
 
+def test_updates_are_shown_if_the_log_ends_with_the_pair_ngram_model(open_page: OpenPage, tmp_path: Path) -> None:
+    contents = digits_page_data(served=False, beam_size=3).contents
+    assert contents.training is not None
+    stopped = next(record for record in contents.training.log if record["event"] == "stopped")
+    weighted = {"event": "interpolated", "weight": 0.5, "exact_match": 99.0, "network_exact_match": 98.0, "sources": 9}
+    training = msgspec.structs.replace(contents.training, log=[*contents.training.log, weighted])
+    path = tmp_path / "page.html"
+    path.write_text(export_page(msgspec.structs.replace(contents, training=training)), encoding="utf-8")
+    page = open_page(path.as_uri())
+    open_tab(page, "Training")
+    expect(page.locator(".state")).to_contain_text(f"Training is finished: {stopped['update']} updates in ")
+
+
 def test_training_is_followed_before_its_first_record(open_page: OpenPage, tmp_path: Path) -> None:
     trained_run = make_interrupted_run(tmp_path / "whole")
     folder = make_run_without_model(tmp_path / "run", trained_run)
