@@ -89,7 +89,7 @@ bench-g2p: setup ## train and score grapheme-to-phoneme conversion, in runs/g2p-
 	$(BIN)/pellucid recipe g2p-sigmorphon2020 --run runs/g2p-sigmorphon2020
 
 bench-peers: setup ## compare the speed of Pellucid, JoeyNMT, OpenNMT-py, eole and yoyodyne, in runs/peers
-	$(BIN)/python benchmarks/peers/run.py --lanes 2
+	$(BIN)/python benchmarks/peers/run.py --jobs 2
 
 clean: ## remove caches and build files, except runs and .venv
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -32,6 +32,14 @@ from benchmarks.peers.systems.system import Job, System
 from pellucid.config.toml import load_config
 from pellucid.training import events
 
+MAKEFILE = Path(__file__).parents[1] / "Makefile"
+
+
+def test_the_makefile_calls_the_benchmark_with_its_options() -> None:
+    (line,) = [line for line in MAKEFILE.read_text("utf-8").splitlines() if "benchmarks/peers/run.py" in line]
+    options = run.build_parser().parse_args(line.partition("run.py")[2].split())
+    assert options.jobs == 2 and options.system == list(SYSTEMS)
+
 
 def python_command(program: str, folder: Path, **environment: str) -> Command:
     return Command([sys.executable, "-c", program], folder, environment)
