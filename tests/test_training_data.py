@@ -141,13 +141,17 @@ def test_changed_data_are_refused(
     monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", min_corpus_symbols)
     files = write_copy_files(tmp_path)
     start_training(files, tmp_path / "run")
-    rewrite_file(getattr(files, file_name), lambda text: text + "a\tb\n")
+    path: Path = getattr(files, file_name)
+    num_examples = len(path.read_text("utf-8").splitlines())
+    rewrite_file(path, lambda text: text + "a\tb\n")
     before = read_folder_state(tmp_path / "run")
     with pytest.raises(RunError) as caught:
         start_training(files, tmp_path / "run")
     assert str(caught.value) == (
         f"{tmp_path / 'run' / 'training.safetensors'} is of a training on other data (its fingerprint differs); name "
         "another run folder, give the same data, or restore the file"
+        f"; the {'training' if file_name == 'train' else 'validation'} file differs: {str(path)!r} with "
+        f"{num_examples} examples in the log of the run, {path} with {num_examples + 1} now"
     )
     assert read_folder_state(tmp_path / "run") == before
 

@@ -34,6 +34,10 @@ MEAN_SLACK = 1e-18
 """Absolute slack of that bound: squares of smaller numbers underflow in float32."""
 
 
+class OtherDataError(RunError):
+    """A checkpoint is of a training on other data."""
+
+
 def save_training_state(path: Path, state: TrainingState, fingerprint: str) -> None:
     """Write a checkpoint: parameters, optimizer moments, weight average and progress.
 
@@ -86,7 +90,7 @@ def _read_checkpoint(path: Path, state: TrainingState, fingerprint: str) -> tupl
         check_format(stored, CHECKPOINT_FORMAT)
         progress = decode_progress(stored)
         if stored.metadata.get("fingerprint") != fingerprint:
-            raise RunError(
+            raise OtherDataError(
                 f"{path} is of a training on other data (its fingerprint differs); name another run folder, give the "
                 "same data, or restore the file"
             )

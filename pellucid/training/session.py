@@ -21,7 +21,7 @@ from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
-from pellucid.errors import RunError
+from pellucid.errors import RunError, quote
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import load_kernels
@@ -45,13 +45,13 @@ from pellucid.run_folder.initialization import (
     repair_config,
 )
 from pellucid.run_folder.lock import FolderLock, lock_run_folder
-from pellucid.run_folder.log import RunLog, append_log, cut_log
+from pellucid.run_folder.log import RunLog, append_log, cut_log, load_run_log
 from pellucid.run_folder.model_file import check_network, network_file
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.tasks.registry import build_meta_network, build_network, get_task
 from pellucid.training import snapshots
-from pellucid.training.checkpoint import restore_training_state, save_training_state
+from pellucid.training.checkpoint import OtherDataError, restore_training_state, save_training_state
 from pellucid.training.events import (
     DataAugmented,
     Event,
@@ -180,7 +180,10 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
             yield augmented
         corpus, validation_file = encode_training_data(training_data, config), training_data.validation_file
         del training_data  # frees the texts of a large file; training needs only the ids
-        state, fingerprint, log, model_built = _open_training(folder, config, corpus, validation_examples)
+        try:
+            state, fingerprint, log, model_built = _open_training(folder, config, corpus, validation_examples)
+        except OtherDataError as error:
+            raise RunError("; ".join([str(error), *_changed_files(load_run_log(folder), reads)])) from error
         if validation_file and not has_content(folder / run_files.VALIDATION, validation_file):
             write_atomic(folder / run_files.VALIDATION, validation_file)
         if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or augmented):
@@ -532,6 +535,16 @@ def _log_record_of_file(read: FileRead | DataAugmented) -> dict[str, Any]:
         digest |= {f"target_{key}": value for key, value in read.target_digest._asdict().items()}
     target = {"target": str(read.target)} if read.target else {}
     return {"event": "read", "path": str(read.path), **target, **digest, **fields}
+
+
+def _changed_files(log: RunLog, reads: Sequence[FileRead]) -> list[str]:
+    """Return a clause for each data file whose content differs from that in the log of a run."""
+    changed = []
+    for name, record, read in zip(("training", "validation"), log.all("read"), reads, strict=False):
+        if read.digest is not None and record.get("sha256") not in (None, read.digest.sha256):
+            former = f"{quote(record['path'])} with {record['examples']:,} examples in the log of the run"
+            changed.append(f"the {name} file differs: {former}, {read.path} with {read.examples:,} now")
+    return changed
 
 
 def _fingerprint(description: tuple[Config, Vocabularies, Sequence[Example]], encoded: EncodedExamples) -> str:
