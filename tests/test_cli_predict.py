@@ -1,9 +1,13 @@
 """pellucid predict: one output line per input line, formats, options and notes."""
 
+import atexit
 import csv
 import gzip
 import io
 import json
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -361,6 +365,68 @@ def test_lexicon_takes_precedence_and_is_counted(tmp_path: Path) -> None:
     assert "known.tsv:2: expected 2 columns" in usage_error_message(
         predict("--lexicon", tmp_path / "known.tsv", stdin="one\n")
     )
+
+
+@cache
+def run_with_named_columns() -> Path:
+    """Return a run that was trained on a CSV file whose source and target are columns 2 and 3 of four."""
+    folder = Path(tempfile.mkdtemp(prefix="pellucid-lexicon-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    texts = ("ab", "ba", "aab", "bba") * 4
+    for name, words in (("train.csv", (*texts, "abab")), ("valid.csv", texts)):
+        rows = [f"{number},{text},{text.upper()},book" for number, text in enumerate(words)]
+        (folder / name).write_text("\n".join(["id,word,pron,source", *rows, ""]))
+    config = make_small_config({"epochs": 1}, data={"source_column": "word", "target_column": "pron"})
+    train_to_end(TrainingFiles(folder / "train.csv", folder / "valid.csv"), folder / "run", config)
+    return folder / "run"
+
+
+def test_lexicon_has_the_columns_of_the_training_file(tmp_path: Path) -> None:
+    path = tmp_path / "known.csv"
+    path.write_text("id,word,pron,source\n1,ab,XX,book\n2,ba,YY,book\n")
+    arguments = ("predict", run_with_named_columns(), "--lexicon", path)
+    result = run_pellucid(*arguments, stdin=b"ba\nab\n")
+    assert output_lines(result.out) == ["YY", "XX"]
+    assert result.err == "pellucid: 2 sources decoded by the lexicon\n"
+    result = run_pellucid(*arguments, stdin=b"1\n")
+    assert result.code == 0 and output_lines(result.out) != ["ab"]
+    assert (
+        f"pellucid: 0 sources decoded by the lexicon: none equals a source of {path} with an allowed target; the file "
+        "has 2 sources, the first is 'ab'\n"
+    ) in result.err
+
+
+def test_lexicon_with_other_columns_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "known.csv"
+    path.write_text("id,form,pron,source\n1,ab,XX,book\n")
+    for arguments in (("predict", run_with_named_columns()), ("evaluate", run_with_named_columns(), path)):
+        message = usage_error_message(run_pellucid(*arguments, "--lexicon", path, stdin=b"ab\n"))
+        assert message == (
+            f"{path}: the lexicon has 4 columns, and its first line is 'id', 'form', 'pron', 'source'; expected a "
+            "first line that names the columns of the training file, 'word' (source) and 'pron' (target), or exactly "
+            "two columns without header, source and target: name the columns so, or keep only these two"
+        )
+
+
+def test_bad_lines_of_a_lexicon_name_the_side_and_are_skipped_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "known.csv"
+    path.write_text("id,word,pron,source\n1,,XX,book\n2,ba,,book\n3,ab,ZZ,\n")
+    arguments = ("predict", run_with_named_columns(), "--lexicon", path)
+    assert f"{path}:2: the source is empty" in usage_error_message(run_pellucid(*arguments, stdin=b"ab\n"))
+    result = run_pellucid(*arguments, "--on-bad-line", "skip", stdin=b"ab\n")
+    assert output_lines(result.out) == ["ZZ"] and output_lines(result.err) == [
+        f"pellucid: skipped {path}:2: the source is empty",
+        f"pellucid: skipped {path}:3: the target is empty",
+        "pellucid: 1 source decoded by the lexicon",
+    ]
+
+
+def test_evaluate_counts_the_sources_of_a_lexicon(tmp_path: Path) -> None:
+    run, path = run_with_named_columns(), tmp_path / "known.csv"
+    for word, count in (("ab", "4 sources"), ("id", "0 sources")):
+        path.write_text(f"id,word,pron,source\n1,{word},AB,book\n")
+        result = run_pellucid("evaluate", run, run.parent / "valid.csv", "--lexicon", path)
+        assert result.code == 0 and f"pellucid: {run}: {count} decoded by the lexicon" in result.err
 
 
 def test_several_runs_decode_as_an_ensemble(tmp_path: Path) -> None:

@@ -1,15 +1,21 @@
 """Lexicons: known sources get their entries, and the model decodes the others."""
 
 import copy
+import gzip
 import json
+import os
 import pickle
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from test_transducer import transducer_of
 
+from pellucid.config.settings import DataConfig
 from pellucid.decoding.constraints import Lexicon, load_lexicon
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling import SamplingConfig
@@ -126,3 +132,80 @@ def test_an_entry_has_no_heads() -> None:
     model = transducer_of({"search": {"max_length": 6}, "attention": {"num_heads": 2}})
     known, searched = model.with_options(DecodingOptions(lexicon=Lexicon({"a": ("b",)}))).predict(["a", "b"])
     assert known.heads is None and searched.heads is not None and len(searched.heads) == 2
+
+
+NAMED = DataConfig(source_column="word", target_column="pron")
+BY_NUMBER = DataConfig(source_column="2", target_column="3")
+
+
+@pytest.mark.parametrize(
+    ("data", "num_columns", "name", "text", "expected"),
+    [
+        (NAMED, 4, "a.csv", "id,word,pron,source\n1,a,x,s\n", {"a": ("x",)}),
+        (NAMED, 4, "a.tsv", "pron\tword\nx\ta\n", {"a": ("x",)}),
+        (NAMED, 4, "a.txt", "a\tx\nword\tpron\n", {"a": ("x",), "word": ("pron",)}),
+        (NAMED, 4, "a.csv", '"a, b",x\n', {"a, b": ("x",)}),
+        (NAMED, 0, "a.jsonl", '{"id": 1, "pron": "x", "word": "a"}\n', {"a": ("x",)}),
+        (NAMED, 0, "a.jsonl", '{"source": "a", "target": "x"}\n', {"a": ("x",)}),
+        (DataConfig(), 2, "a.tsv", "word\tpron\na\tx\n", {"word": ("pron",), "a": ("x",)}),
+        (DataConfig(header=True), 2, "a.tsv", "word\tpron\na\tx\n", {"a": ("x",)}),
+        (DataConfig(header=True), 2, "a.tsv", "b\ty\na\tx\n", {"b": ("y",), "a": ("x",)}),
+        (BY_NUMBER, 4, "a.csv", "1,a,x,s\n", {"a": ("x",)}),
+        (BY_NUMBER, 4, "a.csv", "a,x\n", {"a": ("x",)}),
+        (BY_NUMBER, 0, "a.csv", "1,a,x\n", {"a": ("x",)}),
+        (DataConfig(source_column="2", target_column="1", header=True), 2, "a.csv", "pron,word\nx,a\n", {"a": ("x",)}),
+        (DataConfig(input_format="text"), 0, "a.txt", "a\tx\n", {"a": ("x",)}),
+    ],
+)
+def test_the_first_line_decides_the_columns(
+    tmp_path: Path, data: DataConfig, num_columns: int, name: str, text: str, expected: dict[str, tuple[str, ...]]
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert dict(load_lexicon(path, data, num_columns).targets) == expected
+    with gzip.open(tmp_path / f"{name}.gz", "wt") as file:
+        file.write(text)
+    assert dict(load_lexicon(tmp_path / f"{name}.gz", data, num_columns).targets) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "num_columns", "text", "message"),
+    [
+        (NAMED, 4, "1,a,x,s\n", r"has 4 columns, .* names the columns of the training file, 'word' .* and 'pron'"),
+        (DataConfig(), 2, "1,a,x,s\n", r"expected 2 columns as in the training file, .* source in column 1"),
+        (BY_NUMBER, 4, "a,x,s\n", r"has 3 columns, and its first line is 'a', 'x', 's'; expected 4 columns"),
+        (
+            DataConfig(source_column="2", target_column="5"),
+            0,
+            "1,a,x\n",
+            "expected the columns as in the training file",
+        ),
+        (NAMED, 4, "word,word,pron\n1,a,x\n", "2 columns are named 'word'"),
+        (NAMED, 4, "a\nb\n", "expected 2 columns, got 1"),
+        (NAMED, 4, "", "it is empty"),
+    ],
+)
+def test_other_columns_are_refused(tmp_path: Path, data: DataConfig, num_columns: int, text: str, message: str) -> None:
+    path = tmp_path / "known.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message) as error:
+        load_lexicon(path, data, num_columns)
+    assert str(path) in str(error.value)
+
+
+def test_the_names_of_a_parquet_lexicon_decide_the_columns(tmp_path: Path) -> None:
+    path = tmp_path / "known.parquet"
+    pq.write_table(pa.table({"id": [1], "pron": ["x"], "word": ["a"]}), path)
+    assert load_lexicon(path, NAMED).targets == {"a": ("x",)}
+    with pytest.raises(DataError, match="has 3 columns"):
+        load_lexicon(path, DataConfig(source_column="form", target_column="pron"))
+    pq.write_table(pa.table({"known": ["a"], "answer": ["x"]}), path)
+    assert load_lexicon(path, NAMED).targets == {"a": ("x",)}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_lexicon_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "known.csv"
+    os.mkfifo(path)
+    threading.Thread(target=path.write_text, args=("id,word,pron\n1,a,x\n2,b,y\n",), daemon=True).start()
+    assert load_lexicon(path, NAMED, 4).targets == {"a": ("x",), "b": ("y",)}

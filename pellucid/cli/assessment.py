@@ -17,6 +17,7 @@ import msgspec
 
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nbest, decode_samples, read_lexicon
+from pellucid.cli.sources import lexicon_count_message
 from pellucid.config.columns import column_number
 from pellucid.config.settings import Config, DataConfig, Device, Format
 from pellucid.config.task_settings import check_equal_tasks, get_task_settings
@@ -51,8 +52,11 @@ PLACEHOLDER = "{}"
 """Placeholder for the name of a group in the path of a file or run."""
 
 
-class LexiconCache(dict["DataConfig", "Lexicon | None"]):
-    """Lexicons by data settings, so that the file is read once for all runs that share them."""
+class LexiconCache(dict[tuple["DataConfig", int], "Lexicon | None"]):
+    """Lexicons by data settings and number of columns of the training file.
+
+    The file is read once for all runs that share them.
+    """
 
 
 class AssessmentOptions(NamedTuple):
@@ -214,6 +218,10 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
         start_time = time.perf_counter()
         outputs = _decode(predictor, decoded.examples, options)
         results.seconds.append(time.perf_counter() - start_time)
+        lexicon = predictor.options.lexicon
+        if lexicon is not None:
+            num_found = sum(traces[0].origin == "lexicon" for traces in outputs)
+            print_message(f"{path}: {lexicon_count_message(num_found, lexicon, options.search.lexicon)}")
         run_decoded = decoded._replace(outputs=outputs)
         reference_tokenizers, metrics = predictors[0].tokenizers, get_task(predictor.config.task).metrics
         results.runs.append(
@@ -234,10 +242,11 @@ def _load_predictor(path: Path, options: AssessmentOptions, lexicons: LexiconCac
     from pellucid.run_folder.predictor_loader import load
 
     predictor = apply_search_flags(load(path, options.device), options.search)
-    if predictor.config.data not in lexicons:
-        lexicons[predictor.config.data] = read_lexicon(predictor, options.search)
+    key = predictor.config.data, predictor.vocabularies.columns
+    if key not in lexicons:
+        lexicons[key] = read_lexicon(predictor, options.search)
     _check_options(predictor, options)
-    return predictor.with_options(DecodingOptions(lexicon=lexicons[predictor.config.data]))
+    return predictor.with_options(DecodingOptions(lexicon=lexicons[key]))
 
 
 def _check_options(predictor: "Predictor", options: AssessmentOptions) -> None:

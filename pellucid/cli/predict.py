@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.messages import print_message
 from pellucid.cli.prefix_file import PrefixFile
 from pellucid.cli.search_flags import (
     FloatFlag,
@@ -29,6 +30,7 @@ from pellucid.cli.sources import (
     InputLine,
     escape_text,
     first_bad_line,
+    lexicon_count_message,
     read_chunks,
     split_paths,
 )
@@ -136,6 +138,9 @@ def main(arguments: list[str]) -> int:
         sys.stdout.flush()
         if bad_index is not None:
             raise DataError(f"{chunk[bad_index]} (--on-bad-line skip writes an empty output for such lines)")
+    lexicon = predictor.options.lexicon
+    if lexicon is not None:
+        print_message(lexicon_count_message(notes.num_from_lexicon, lexicon, args.lexicon))
     notes.report(bool(data.features_column))
     if prefixes is not None:
         prefixes.check_exhausted()

@@ -65,7 +65,9 @@ class SearchFlags:
     seed: IntegerFlag = None
     """Random seed of the samples, from 0. Requires --sample. Default: 1."""
     lexicon: PathFlag = None
-    """File of pairs without header, with the source in the first column and the target in the second. A source of the
+    """File of known pairs. A header with the names of the source and target columns of the training file selects them;
+    columns that were selected by number are read by number if the file has as many columns as the training file.
+    Otherwise the file has two columns without header, source and target. --header does not apply to it. A source of the
     file gets its targets there, unless they violate a constraint; the model decodes all others."""
     length_normalization: LengthNormalizationFlag = None
     """Divide the log-probability of a hypothesis by nothing (none), its number of symbols including the end symbol
@@ -226,24 +228,23 @@ def check_nbest(flags: SearchFlags) -> None:
 def read_lexicon(predictor: "Predictor", flags: SearchFlags) -> "Lexicon | None":
     """Read the file of --lexicon, and print a message for each skipped line.
 
-    The first two columns are source and target, without a header.
-
     Args:
-        predictor: Predictor, whose tokenizers and length limits apply to the pairs.
+        predictor: Predictor, whose columns, tokenizers and length limits apply to the pairs.
         flags: Parsed flags; --on-bad-line applies.
 
     Returns:
         Lexicon, or None if --lexicon is not given.
 
     Raises:
-        DataError: The file cannot be read or contains no pair, or a line is bad (unless bad lines are skipped).
+        DataError: The file cannot be read, contains no pair or has other columns, or a line is bad (unless bad lines
+            are skipped).
     """
     from pellucid.decoding.constraints import load_lexicon
 
     if flags.lexicon is None:
         return None
     data = msgspec.structs.replace(predictor.config.data, on_bad_line=flags.on_bad_line)
-    lexicon = load_lexicon(flags.lexicon, data)
+    lexicon = load_lexicon(flags.lexicon, data, predictor.vocabularies.columns)
     for line in lexicon.bad:
         print_message(f"skipped {line}")
     return lexicon

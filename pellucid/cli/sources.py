@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BufferedIOBase
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from pellucid.cli.messages import print_message
 from pellucid.config.settings import DataConfig
@@ -19,6 +19,9 @@ from pellucid.data.readers import BadLine
 from pellucid.decoding.streaming import ChunkCounter, chunked, count_characters
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
+
+if TYPE_CHECKING:
+    from pellucid.decoding.constraints import Lexicon
 
 MAX_LISTED = 5
 """Maximum number of bad lines and of unknown symbols that are listed."""
@@ -234,8 +237,6 @@ class DecodingNotes:
             print_message(f"no output for {line}")
         if len(self.bad_lines) > MAX_LISTED:
             print_message(f"no output for {count_noun(len(self.bad_lines) - MAX_LISTED, 'more bad line')}")
-        if self.num_from_lexicon:
-            print_message(f"{count_noun(self.num_from_lexicon, 'source')} decoded by the lexicon")
         _report_unknown(self.unknown, "source symbol", "not in the vocabulary (encoded as the unknown symbol)")
         _report_unknown(self.unknown_targets, "target symbol", "not in the vocabulary (scored as the unknown symbol)")
         if has_features and self.num_without_features:
@@ -244,6 +245,24 @@ class DecodingNotes:
             print_message(f"{count_noun(self.num_truncated, 'output')} truncated at the maximum length")
         if self.num_without_required:
             print_message(f"{count_noun(self.num_without_required, 'output')} without a symbol required by --require")
+
+
+def lexicon_count_message(count: int, lexicon: "Lexicon", path: Path | None) -> str:
+    """Return the message with the number of sources that the lexicon decoded, with a hint if it is 0.
+
+    Args:
+        count: Number of sources.
+        lexicon: Lexicon.
+        path: Its file.
+    """
+    message = f"{count_noun(count, 'source')} decoded by the lexicon"
+    if count:
+        return message
+    first = quote(next(iter(lexicon.targets), ""))
+    return (
+        f"{message}: none equals a source of {path} with an allowed target; the file has "
+        f"{count_noun(len(lexicon.targets), 'source')}, the first is {first}"
+    )
 
 
 def count_noun(number: int, noun: str) -> str:

@@ -5,15 +5,16 @@ stripped, normalized, truncated or skipped silently.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import msgspec
 
 from pellucid.argument_checks import UNCHECKED, argument_error, check_arguments
-from pellucid.config.columns import check_column, check_columns
+from pellucid.config.columns import check_column, check_columns, column_number
 from pellucid.config.settings import DataConfig, Format, Header
-from pellucid.data.headers import check_header_cells, header_note
+from pellucid.data.headers import check_header_cells, header_note, is_column_name, list_names
 from pellucid.data.lines import count_lines, open_data_file, read_lines
 from pellucid.data.readers import (
     TABLE_FORMATS,
@@ -21,8 +22,13 @@ from pellucid.data.readers import (
     ColumnSelection,
     Records,
     count_parquet_rows,
+    csv_records,
     find_columns,
+    first_json_keys,
     first_table_row,
+    json_records,
+    parquet_column_names,
+    parquet_records,
     parse_records,
     read_parallel_records,
     read_records,
@@ -30,11 +36,14 @@ from pellucid.data.readers import (
     resolve_header,
     resolve_input_format,
     split_last_field,
+    tsv_records,
 )
 from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
 from pellucid.errors import BadLineError, ConfigError, DataError, parse_whole_number, quote
 
 PAIR_ROLES = ("source", "target", "features")
+TWO_COLUMNS = ColumnSelection({"source": "1", "target": "2"})
+"""Columns of a lexicon of two columns without header."""
 SKIP_HINT = 'data.on_bad_line = "skip" skips and counts such lines'
 STANDARD_INPUT = "standard input"
 """Name of the standard input in messages."""
@@ -109,6 +118,107 @@ def read_examples(path: str | Path, config: DataConfig, target_path: str | Path 
         description = f"the pair {path} and {target_path}"
         return _collect_examples(records, config, str(path), description, target_name=str(target_path))
     return _read_pairs(path, config, columns)
+
+
+@check_arguments
+def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int = 0) -> ExampleFile:
+    """Read the pairs of a lexicon, once, by the columns of the training file or from two columns.
+
+    The first line of at least two columns decides (in JSON lines, the first object; in Parquet, the names of the
+    columns):
+
+    1. If the training columns have names and the line contains them, it is the header, and they are read.
+    2. If the training columns have numbers, and the line has as many columns as the training file, these columns are
+       read. The line is a header only if the training file had one and it consists of usual column names.
+    3. Otherwise, a file of two columns has no header: column 1 is the source, column 2 the target.
+    4. Any other file is refused.
+
+    Args:
+        path: The file; its ending selects the format, else it is TSV.
+        config: The data settings of the run. Features are not read.
+        num_columns: Number of columns of the training file; 0 if it is unknown, by default: then rule 2 applies to any
+            number of columns.
+
+    Returns:
+        The examples (at least one), the bad lines and the number of blank lines.
+
+    Raises:
+        DataError: As in `read_examples`, or the file has neither the columns of the training file nor two columns.
+        BadLineError: A line is bad, and `config.on_bad_line` is "stop".
+        ConfigError: A configured column or tokenizer is invalid.
+    """
+    path = Path(path)
+    if config.input_format == "text":
+        num_columns = 3 if config.features_column else 2
+    config = msgspec.structs.replace(pair_config(config), input_format="auto", features_column="")
+    columns, format, name = _selected_columns(config, ("source", "target")), resolve_format(path, config), str(path)
+    if format == "parquet":
+        names = parquet_column_names(path)
+        selected = _lexicon_columns(names, columns, num_columns, name) if names else columns
+        return _collect_examples(parquet_records(path, selected), config, name, name)
+    lines, first_lines = read_lines(path), list[bytes]()
+    copied_lines = _copy_lines(lines, first_lines)
+    first = (
+        first_json_keys(copied_lines)
+        if format == "jsonl"
+        else first_table_row(copied_lines, format, name, min_columns=2)
+    )
+    selected = _lexicon_columns(first, columns, num_columns, name)
+    read_all = {"csv": csv_records, "jsonl": json_records}.get(format, tsv_records)
+    location = " below the header" if format in TABLE_FORMATS and selected.header is True else ""
+    return _collect_examples(read_all(chain(first_lines, lines), selected, name), config, name, name, location)
+
+
+def _copy_lines(lines: Iterable[bytes], copies: list[bytes]) -> Iterator[bytes]:
+    """Yield lines, and append each to `copies`, so that the lines of a pipe can be used again."""
+    for line in lines:
+        copies.append(line)
+        yield line
+
+
+def _lexicon_columns(first: Sequence[str], columns: ColumnSelection, num_columns: int, name: str) -> ColumnSelection:
+    """Return the columns of a lexicon; see `read_lexicon_examples`.
+
+    Args:
+        first: The first line of at least two columns; empty if there is none.
+        columns: The columns of the training file.
+        num_columns: Their number; 0 if it is unknown.
+        name: Name of the file, for messages.
+    """
+    numbers = [column_number(column) for column in columns.selected.values()]
+    fits = all(
+        column in first if number is None else number <= len(first)
+        for column, number in zip(columns.selected.values(), numbers, strict=True)
+    )
+    if None in numbers:
+        if fits:
+            return columns._replace(header=True)
+    else:
+        fits = fits and len(first) == (num_columns or len(first))
+        cells = [first[number - 1] for number in numbers if number] if fits else []
+        if fits and columns.header is True and cells[0] != cells[-1] and all(map(is_column_name, cells)):
+            return columns
+        if fits and len(first) > 2:
+            return columns._replace(header=False)
+    if len(first) <= 2:
+        return TWO_COLUMNS
+    raise DataError(
+        f"{name}: the lexicon has {len(first)} columns, and its first line is {list_names(first)}; expected "
+        f"{_describe_lexicon_columns(columns, num_columns)}, or exactly two columns without header, source and target: "
+        f"name the columns so, or keep only these two"
+    )
+
+
+def _describe_lexicon_columns(columns: ColumnSelection, num_columns: int) -> str:
+    """Return the columns of the training file that a lexicon should have, for a message."""
+    source, target = columns.selected.values()
+    if column_number(source) is None or column_number(target) is None:
+        return (
+            f"a first line that names the columns of the training file, {quote(source)} (source) and {quote(target)} "
+            f"(target)"
+        )
+    count = f"{num_columns} columns" if num_columns else "the columns"
+    return f"{count} as in the training file, with the source in column {source} and the target in column {target}"
 
 
 @check_arguments

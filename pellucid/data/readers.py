@@ -322,19 +322,20 @@ def tsv_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> 
     return select_columns(_split_rows(lines, name, lambda text: text.split("\t")), columns, name, "tabs")
 
 
-def first_table_row(lines: Iterable[bytes], format: Format, name: str) -> Sequence[str]:
+def first_table_row(lines: Iterable[bytes], format: Format, name: str, min_columns: int = 1) -> Sequence[str]:
     """Return the fields of the first readable, non-blank record of TSV or CSV; empty if there is none.
 
     Args:
         lines: The lines.
         format: "csv"; any other value means TSV.
         name: Name of the file, for messages.
+        min_columns: Minimum number of fields of the record; 1 by default.
 
     Raises:
         DataError: A CSV record exceeds `MAX_LINE_BYTES`.
     """
     rows = _csv_rows(lines, name) if format == "csv" else _split_rows(lines, name, lambda text: text.split("\t"))
-    return next((row.fields for row in rows if isinstance(row, Record) and row.fields), ())
+    return next((row.fields for row in rows if isinstance(row, Record) and len(row.fields) >= min_columns), ())
 
 
 def source_line_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
@@ -388,6 +389,43 @@ def json_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) ->
             yield Record(number, _json_fields(line, decode, columns))
         except RecordError as error:
             yield BadLine(name, number, str(error))
+
+
+def first_json_keys(lines: Iterable[bytes]) -> Sequence[str]:
+    """Return the keys of the first JSON object; empty if there is none.
+
+    Args:
+        lines: The lines.
+    """
+    decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+    for line in lines:
+        try:
+            decode_line(line)
+            return list(_json_object(line, decode))
+        except (RecordError, msgspec.DecodeError, RecursionError):  # reading the records reports it
+            continue
+    return ()
+
+
+def parquet_column_names(path: Path) -> Sequence[str]:
+    """Return the names of the columns of a Parquet file; empty for a pipe, which can be read only once.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: The file cannot be read, is not Parquet, or is damaged.
+    """
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    if not path.is_file():
+        return ()
+    with open_data_file(path) as file:
+        try:
+            return list(ParquetFile(_seekable_content(file, path)).schema_arrow.names)
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
+            raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
 
 def parquet_records(path: Path, columns: ColumnSelection) -> Records:

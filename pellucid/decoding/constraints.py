@@ -6,13 +6,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from jaxtyping import Bool, Int
 
 from pellucid.argument_checks import CheckedFields, convert_argument
 from pellucid.config.settings import DataConfig
-from pellucid.data.examples import read_examples
+from pellucid.data.examples import read_lexicon_examples
 from pellucid.data.readers import BadLine
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import EOS
@@ -49,28 +48,31 @@ class Lexicon(CheckedFields):
         return hash((frozenset(self.targets.items()), self.bad))
 
 
-def load_lexicon(path: str | Path, config: DataConfig) -> Lexicon:
-    """Read a lexicon from a file of pairs without a header: the source and the target are the first two columns.
+def load_lexicon(path: str | Path, config: DataConfig, num_columns: int = 0) -> Lexicon:
+    """Read a lexicon from a file of pairs: with the columns of the training file, or of two columns without header.
 
-    Sources are compared in the Unicode normalization of the model.
+    A header that contains the names of the source and target columns of the training file selects them; for columns
+    that were selected by number, the numbers do. Otherwise, a file of two columns has the source in the first and the
+    target in the second. Any other file is refused. Sources are compared in the Unicode normalization of the model.
 
     Args:
-        path: File of pairs; its ending selects the format.
-        config: Data settings of the model; the columns, the header and the format of its training file do not apply.
+        path: File of pairs; its ending selects the format, else it is TSV.
+        config: Data settings of the model, `model.config.data`. Features are not read.
+        num_columns: Number of columns of the training file, `model.vocabularies.columns`: where columns were selected
+            by number, a file of more than two columns needs this number; 0, the default, allows any.
 
     Returns:
         The lexicon; its field `bad` holds the malformed lines that were skipped.
 
     Raises:
         ArgumentError: An argument has a wrong type.
-        DataError: The file cannot be read or holds no pair; or a line is malformed, and `config.on_bad_line` is "stop".
+        DataError: The file cannot be read, holds no pair, or has neither the columns of the training file nor two
+            columns; or a line is malformed, and `config.on_bad_line` is "stop".
     """
     lexicon_path: Path = convert_argument("path", path, str | Path)
     config = convert_argument("config", config, DataConfig)
-    lexicon_config = msgspec.structs.replace(
-        config, input_format="auto", header=False, source_column="1", target_column="2", features_column=""
-    )
-    result, source = read_examples(lexicon_path, lexicon_config), build_tokenizers(config).source
+    num_columns = convert_argument("num_columns", num_columns, int)
+    result, source = read_lexicon_examples(lexicon_path, config, num_columns), build_tokenizers(config).source
     targets: dict[str, dict[str, None]] = {}
     for example in result.examples:
         targets.setdefault(source.normalize(example.source), {})[example.target] = None
