@@ -61,12 +61,14 @@ def test_all_metrics_are_plain_json() -> None:
 
 def test_rates_over_seeds_are_means_and_standard_deviations_of_the_runs() -> None:
     runs = [build_assessment(ROWS), build_assessment([("abc", "abc"), ("abd", "abd"), ("x", "x"), ("yz", "y")])]
-    exact_match, error_rate = rates_over_seeds(runs)
+    group = rates_over_seeds(runs)
+    exact_match, error_rate = group.rates
+    assert group.runs == ["run", "run"]
     assert exact_match.values == [50, 75] and exact_match.mean == 62.5
     assert exact_match.standard_deviation == pytest.approx(np.std([50, 75], ddof=1))
     assert error_rate.values == pytest.approx([100 * 2 / 9, 100 / 9])
     grouped = [build_assessment([("a", "a"), ("b", "c"), ("d", "d")], groups=["p", "p", "q"])] * 2
-    assert rates_over_seeds(grouped)[0].values == [75, 75]  # means over groups
+    assert rates_over_seeds(grouped).rates[0].values == [75, 75]  # means over groups
     with pytest.raises(ArgumentError, match="two assessments or more, got 1"):
         rates_over_seeds(runs[:1])
 

@@ -229,18 +229,25 @@ def test_mean_over_seeds_is_reported_for_runs_that_differ_in_nothing_else(tmp_pa
     run = digits_run().run
     other = copy_run_folder(run, tmp_path / "other")
     config = (other / "config.toml").read_text("utf-8")
-    assert "seeds" not in evaluate_to_json(other, write_pairs_file())  # the seeds are equal
+    assert evaluate_to_json(other, write_pairs_file())["seeds"] == []  # the seeds are equal
     (other / "config.toml").write_text(re.sub(r"(?m)^seed = 1$", "seed = 2", config), "utf-8")
     actual = evaluate_to_json(other, write_pairs_file(), "--html", tmp_path / "page.html")
-    for key, rate in actual["seeds"].items():
+    (group,) = actual["seeds"]
+    assert group.pop("runs") == ["run", "other"] and list(group) == ["exact_match", "symbol_error_rate"]
+    for key, rate in group.items():
         values = [each[key] for each in actual["runs"]]
         assert rate == {"mean": values[0], "standard_deviation": 0, "values": values}
-    assert list(actual["seeds"]) == ["exact_match", "symbol_error_rate"]
-    assert "2 runs that differ in their seeds" in evaluate(other, write_pairs_file()).out
+    assert "2 seeds: run, other" in evaluate(other, write_pairs_file()).out
     assert "standard deviation, points" in (tmp_path / "page.html").read_text("utf-8")
     other_dropout = re.sub(r"(?m)^seed = 1$", "seed = 2", re.sub(r"(?m)^dropout = .*$", "dropout = 0.123", config))
     (other / "config.toml").write_text(other_dropout, "utf-8")
-    assert "seeds" not in evaluate_to_json(other, write_pairs_file())  # another setting differs, too
+    assert evaluate_to_json(other, write_pairs_file())["seeds"] == []  # another setting differs, too
+    copy = copy_run_folder(other, tmp_path / "copy")
+    (copy / "config.toml").write_text(re.sub(r"(?m)^seed = 2$", "seed = 3", other_dropout), "utf-8")
+    third = copy_run_folder(run, tmp_path / "third")
+    (third / "config.toml").write_text(re.sub(r"(?m)^seed = 1$", "seed = 4", config), "utf-8")
+    groups = evaluate_to_json(other, copy, third, write_pairs_file())["seeds"]
+    assert [group["runs"] for group in groups] == [["run", "third"], ["other", "copy"]]
 
 
 def test_html_page_lists_the_errors(tmp_path: Path) -> None:

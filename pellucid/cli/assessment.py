@@ -104,12 +104,18 @@ class AssessmentResults(NamedTuple):
     configs: Sequence[Config] = ()
     """Configuration of each run."""
 
-    @property
-    def differ_in_seed(self) -> bool:
-        """True if there are several runs with different seeds, and all settings but seed and threads are equal."""
-        seeds = {config.seed for config in self.configs}
-        compared = [msgspec.structs.replace(config, seed=1, threads=1) for config in self.configs]
-        return 1 < len(self.configs) == len(seeds) and all(config == compared[0] for config in compared)
+    def seed_groups(self) -> list[list[Assessment]]:
+        """Return the groups of two runs or more whose settings are equal except for seed and threads."""
+        groups: list[tuple[Config, set[int], list[Assessment]]] = []
+        for run, config in zip(self.runs, self.configs, strict=True):
+            settings = msgspec.structs.replace(config, seed=1, threads=1)
+            group = next((each for each in groups if each[0] == settings and config.seed not in each[1]), None)
+            if group is None:
+                group = settings, set(), []
+                groups.append(group)
+            group[1].add(config.seed)
+            group[2].append(run)
+        return [runs for _, _, runs in groups if len(runs) > 1]
 
 
 def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) -> AssessmentResults:

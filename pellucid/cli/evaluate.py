@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pellucid.cli.assessment import AssessmentResults
-    from pellucid.evaluation.assessment import RateStatistics
+    from pellucid.evaluation.assessment import SeedRates
     from pellucid.evaluation.significance import RunComparison
 
 NUM_PRINTED_ERRORS = 10
@@ -39,8 +39,8 @@ class EvaluateArguments(SearchFlags):
 
     {} in the paths of FILE and the runs is a placeholder for a name, such as a language: every matching file is scored
     with the runs of the same name, and the table has a row for each name and an unweighted mean. The folder of an
-    ensemble counts as one run. If the settings of all runs are equal except for the seed, the mean and the standard
-    deviation over the runs are reported, too. --nbest and --sample also report accuracy at 1, 2, ... outputs.
+    ensemble counts as one run. For runs whose settings are equal except for the seed, the mean and the standard
+    deviation are reported, too. --nbest and --sample also report accuracy at 1, 2, ... outputs.
     """
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
     )
     results = assess_runs(paths[:-1], paths[-1], options)
     comparisons = [compare_runs(results.runs[0], other) for other in results.runs[1:]]
-    seed_rates = rates_over_seeds(results.runs) if results.differ_in_seed else []
+    seed_rates = [rates_over_seeds(runs) for runs in results.seed_groups()]
     for line in results.bad_lines:
         print_message(f"skipped {line}")
     max_errors = NUM_PRINTED_ERRORS if args.worst is None else args.worst
@@ -115,7 +115,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(encode_json(_json_results(results, comparisons, seed_rates, max_errors)).decode() + "\n")
     elif comparisons:
         _print_run_names(results)
-        _print_tables([seed_table(seed_rates)] if seed_rates else [])
+        _print_tables(map(seed_table, seed_rates))
         _print_tables(comparison_tables(results.runs, comparisons, results.seconds, max_errors))
     else:
         _print_tables(assessment_tables(results.runs[0], results.counts[0], results.seconds[0], max_errors))
@@ -156,12 +156,13 @@ def _check_distinct(runs: Sequence[Path]) -> None:
 def _json_results(
     results: "AssessmentResults",
     comparisons: "Sequence[RunComparison]",
-    seed_rates: "Sequence[RateStatistics]",
+    seed_rates: "Sequence[SeedRates]",
     max_errors: int,
 ) -> dict[str, Any]:
     """Return all results as plain values: the scores of one run, or those of all runs and their comparisons.
 
-    If the runs differ in their seeds only, "seeds" has the mean and standard deviation of each main rate.
+    "seeds" has the mean and standard deviation of each main rate, for each group of runs that differ in their seeds
+    only.
     """
     from pellucid.reporting.tables import exclusively_right
 
@@ -185,8 +186,12 @@ def _json_results(
             record[key] = [{**opponent.error_record(index), "right_output": one.traces[index].output} for index in rows]
         pairs.append(record)
     named_reports = [{"name": name, **report} for name, report in zip(results.names, reports, strict=True)]
-    seeds = {"seeds": {rate.key: rate.to_dict() for rate in seed_rates}} if seed_rates else {}
-    return {"runs": named_reports, "comparisons": pairs, **seeds}
+    full_names = dict(zip((run.name for run in results.runs), results.names, strict=True))
+    seeds = [
+        {"runs": [full_names[name] for name in group.runs], **{rate.key: rate.to_dict() for rate in group.rates}}
+        for group in seed_rates
+    ]
+    return {"runs": named_reports, "comparisons": pairs, "seeds": seeds}
 
 
 def _print_tables(tables: "Iterable[Table]") -> None:
@@ -207,7 +212,7 @@ def _write_page(
     args: EvaluateArguments,
     results: "AssessmentResults",
     comparisons: "Sequence[RunComparison]",
-    seed_rates: "Sequence[RateStatistics]",
+    seed_rates: "Sequence[SeedRates]",
 ) -> None:
     """Write the HTML report and print its path."""
     from pellucid.viewer.reports import comparison_report, evaluation_report, write_report

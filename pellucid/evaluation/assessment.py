@@ -431,7 +431,7 @@ def compare_runs(a: Assessment, b: Assessment) -> RunComparison:
 
 
 class RateStatistics(NamedTuple):
-    """A rate of several runs of one configuration, which differ in their random seeds."""
+    """A rate of several runs that differ in their random seeds only."""
 
     key: str
     """JSON key."""
@@ -455,9 +455,18 @@ class RateStatistics(NamedTuple):
         return {"mean": self.mean, "standard_deviation": self.standard_deviation, "values": self.values}
 
 
+class SeedRates(NamedTuple):
+    """The main rates of several runs that differ in their random seeds only."""
+
+    runs: list[str]
+    """Names of the runs."""
+    rates: list[RateStatistics]
+    """Rates, most important first."""
+
+
 @check_arguments
-def rates_over_seeds(runs: Sequence[Assessment]) -> list[RateStatistics]:
-    """Return the main rates of runs that differ in their random seeds, most important first.
+def rates_over_seeds(runs: Sequence[Assessment]) -> SeedRates:
+    """Return the main rates of runs that differ in their random seeds only.
 
     Rates are means over groups if there are several.
 
@@ -470,10 +479,11 @@ def rates_over_seeds(runs: Sequence[Assessment]) -> list[RateStatistics]:
     if len(runs) < 2:
         raise ArgumentError(f"runs: expected two assessments or more, got {len(runs)}")
     rates = [run.main_rates() for run in runs]
-    return [
+    statistics_of_rates = [
         RateStatistics(key, name, [run_rates[key] for run_rates in rates])
         for key, name in runs[0].metrics.compared_rates
     ]
+    return SeedRates([run.name for run in runs], statistics_of_rates)
 
 
 def _group_scores(name: str, table: OutcomeTable) -> GroupScores:

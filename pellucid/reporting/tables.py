@@ -8,7 +8,7 @@ from rich.markup import escape as markup_escape
 from rich.table import Table
 from rich.text import Text
 
-from pellucid.evaluation.assessment import Assessment, RateStatistics
+from pellucid.evaluation.assessment import Assessment, RateStatistics, SeedRates
 from pellucid.evaluation.label_metrics import TOP_K, LabelMetrics
 from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, GroupAccuracy
 from pellucid.evaluation.significance import RateDifference, RunComparison
@@ -355,15 +355,15 @@ def _run_table(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
     return table
 
 
-def seed_table(rates: Sequence[RateStatistics]) -> Table:
+def seed_table(group: SeedRates) -> Table:
     """Return the table of mean and standard deviation of each rate over runs that differ in their seeds.
 
     Args:
-        rates: The rates, at least one.
+        group: Rates of the runs.
     """
     headings = ("score", "mean", "standard deviation", "lowest", "highest")
-    table = _empty_table(f"{len(rates[0].values)} runs that differ in their seeds", *headings)
-    for row in seed_rows(rates):
+    table = _empty_table(f"{len(group.runs)} seeds: {', '.join(map(visible_text, group.runs))}", *headings)
+    for row in seed_rows(group.rates):
         table.add_row(*row)
     return table
 

@@ -9,7 +9,7 @@ from pellucid.config.toml import to_toml
 from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.assessment import Assessment, RateStatistics, score_traces
+from pellucid.evaluation.assessment import Assessment, SeedRates, score_traces
 from pellucid.evaluation.confusion import SymbolConfusions
 from pellucid.evaluation.metrics import (
     ConfidenceInterval,
@@ -279,7 +279,7 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
 def comparison_report(
     runs: Sequence[Assessment],
     comparisons: Sequence[RunComparison],
-    seed_rates: Sequence[RateStatistics],
+    seed_rates: Sequence[SeedRates],
     file: str,
     max_examples: int,
 ) -> Report:
@@ -288,7 +288,7 @@ def comparison_report(
     Args:
         runs: Assessments of the runs on the same examples; at least two.
         comparisons: Comparisons of the first run with each other run, in order.
-        seed_rates: Rates over the runs if they differ in their seeds only, else empty.
+        seed_rates: Rates of each group of runs that differ in their seeds only.
         file: Path of the file, which may contain the placeholder {} of several groups.
         max_examples: Maximum number of examples in each list.
     """
@@ -410,13 +410,12 @@ def _score_table(runs: Sequence[Assessment]) -> ReportTable:
     return ReportTable("Scores", "", ["over all examples", *(run.name for run in runs)], rows)
 
 
-def _seed_tables(rates: Sequence[RateStatistics]) -> list[ReportTable]:
-    """Return the table of mean and standard deviation over runs that differ in their seeds; none without rates."""
-    if not rates:
-        return []
-    headings = (f"{len(rates[0].values)} seeds", "mean", "standard deviation, points", "lowest", "highest")
+def _seed_tables(groups: Sequence[SeedRates]) -> list[ReportTable]:
+    """Return a table of mean and standard deviation for each group of runs that differ in their seeds only."""
+    headings = ("mean", "standard deviation, points", "lowest", "highest")
+    caption = "All settings of these runs are equal except for the seed."
     return [
-        ReportTable("Scores", "All settings of the runs are equal except for the seed.", headings, seed_rows(rates))
+        ReportTable("Scores", caption, (", ".join(group.runs), *headings), seed_rows(group.rates)) for group in groups
     ]
 
 
@@ -438,7 +437,7 @@ def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[RunCom
     several = " The p-values are not corrected for multiple comparisons." if len(runs) > 2 else ""
     caption = (
         f"{scope}. Interval and “better in”: paired bootstrap, 1,000 resamples (Koehn 2004). p: two-sided approximate "
-        f"randomization, 10,000 permutations.{several}"
+        f"randomization, 10,000 permutations. Both are about the choice of examples, not of seeds.{several}"
     )
     headings = ("score", "difference, points", "95 % interval", "p", f"{first.name} better in")
     yield ReportTable(title, caption, headings, rows)
