@@ -181,6 +181,7 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "build_config.settings": lambda v: build_config(v, "settings"),
         "load_lexicon.path": lambda v: pellucid.load_lexicon(v, model.config.data),
         "load_lexicon.config": lambda v: pellucid.load_lexicon(pairs, v),
+        "load_lexicon.num_columns": lambda v: pellucid.load_lexicon(pairs, model.config.data, v),
         "parse_sources.lines": lambda v: parse_sources(v, "lines", model.config.data),
         "parse_pairs.lines": lambda v: parse_pairs(v, "lines", model.config.data),
         "read_examples.path": lambda v: read_examples(v, model.config.data),
