@@ -403,6 +403,14 @@ def first_tensor(header: dict[str, Any]) -> dict[str, Any]:
 
 INVALID_HEADERS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "metadata null": (lambda h: h.update(__metadata__=None), "its header: Expected `object`, got `null`"),
+    "half of a surrogate pair": (
+        lambda h: h["__metadata__"].update(settings='{"a":"\ud800"}'),
+        "its header: 'utf-8' codec can't encode character",
+    ),
+    "half of a surrogate pair in a name": (
+        lambda h: h.update({"\ud800": first_tensor(h)}),
+        "its header: 'utf-8' codec can't encode character",
+    ),
     "metadata of numbers": (lambda h: h.update(__metadata__={"format": 1}), "its header: Expected `str`, got `int`"),
     "unsupported type": (lambda h: first_tensor(h).update(dtype="F8_E4M3"), "as F8_E4M3: expected one of BOOL"),
     "another type": (lambda h: first_tensor(h).update(dtype="I32"), "is I32 ["),

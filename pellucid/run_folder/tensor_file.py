@@ -117,6 +117,8 @@ def _decode_header(path: Path, header: bytes) -> tuple[dict[str, TensorInfo], di
     try:
         fields = msgspec.convert(parse_json(header), dict[str, object])
         metadata = msgspec.convert(fields.pop(METADATA_KEY, {}), dict[str, str])
+        for text in (*fields, *metadata, *metadata.values()):
+            text.encode()  # JSON may hold half of a surrogate pair, which is no character
     except (ValueError, msgspec.ValidationError) as error:
         raise _damaged(path, f"its header: {abbreviate_reason(error)}") from error
     longest = max(fields, key=len, default="")
