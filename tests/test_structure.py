@@ -84,7 +84,7 @@ OWN_ERRORS = {
         "HeaderError",
         "RecordError",
     ),
-    *("CorpusError", "RunError", "NotFiniteError", "DivergenceError", "ValidationFileError"),
+    *("CorpusError", "RunError", "OtherDataError", "NotFiniteError", "DivergenceError", "ValidationFileError"),
 }
 """Errors of Pellucid, whose messages quote only short texts."""
 QUOTING_FUNCTIONS = {

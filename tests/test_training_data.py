@@ -24,7 +24,7 @@ from trained_runs import (
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
-from pellucid.errors import RunError
+from pellucid.errors import RunError, quote
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training import training_data as reading
@@ -150,7 +150,7 @@ def test_changed_data_are_refused(
     assert str(caught.value) == (
         f"{tmp_path / 'run' / 'training.safetensors'} is of a training on other data (its fingerprint differs); name "
         "another run folder, give the same data, or restore the file"
-        f"; the {'training' if file_name == 'train' else 'validation'} file differs: {str(path)!r} with "
+        f"; the {'training' if file_name == 'train' else 'validation'} file differs: {quote(str(path))} with "
         f"{num_examples} examples in the log of the run, {path} with {num_examples + 1} now"
     )
     assert read_folder_state(tmp_path / "run") == before

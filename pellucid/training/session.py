@@ -183,7 +183,8 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
         try:
             state, fingerprint, log, model_built = _open_training(folder, config, corpus, validation_examples)
         except OtherDataError as error:
-            raise RunError("; ".join([str(error), *_changed_files(load_run_log(folder), reads)])) from error
+            changed = "; ".join(["", *_changed_files(load_run_log(folder), reads)])
+            raise RunError(f"{error}{changed}") from error
         if validation_file and not has_content(folder / run_files.VALIDATION, validation_file):
             write_atomic(folder / run_files.VALIDATION, validation_file)
         if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or augmented):
