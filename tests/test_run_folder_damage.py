@@ -533,6 +533,21 @@ def test_a_log_above_the_size_limit_is_refused(run: Path, monkeypatch: pytest.Mo
         read_log(run)
 
 
+@pytest.mark.parametrize("line", [b"\n", b"\0" * 100])
+def test_a_log_without_an_end_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
+    """Virtual files of the system, such as /proc/self/pagemap, have size 0, and some have no end."""
+
+    class EndlessFile(io.BufferedReader):
+        def readline(self, size: int | None = -1, /) -> bytes:
+            assert size is not None
+            return line if line.endswith(b"\n") else line * (size // len(line)) + line[: size % len(line)]
+
+    monkeypatch.setattr(log, "MAX_LOG_SIZE", 2**21)
+    monkeypatch.setattr(log, "open_regular", lambda path, kind: EndlessFile(io.FileIO(os.devnull)))
+    with pytest.raises(RunError, match=r"log\.jsonl is too large: it has more than 2,097,152 bytes"):
+        load_run_log(run)
+
+
 def test_a_log_without_the_best_validation_is_reported_on_resume(run: Path) -> None:
     def resume_warnings() -> tuple[str, ...]:
         events = train_run(copy_task_run().files, run, copy_task_run().config)

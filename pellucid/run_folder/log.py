@@ -221,14 +221,17 @@ def _read_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
     if not file_exists(path):
         return
     with add_advice(RESTORE_OR_REMOVE_LOG), open_regular(path, RunError) as file:
-        if os.fstat(file.fileno()).st_size > MAX_LOG_SIZE:
-            raise RunError(f"{path} is too large: it has more than {MAX_LOG_SIZE:,} bytes")
-        blank = b""
+        _check_log_size(path, os.fstat(file.fileno()).st_size)
+        blank, size = b"", 0
         while line := file.readline(MAX_RECORD_SIZE):
+            size += len(line)
             is_long = len(line) == MAX_RECORD_SIZE and not line.endswith(b"\n")
             rest = line
             while is_long and not rest.endswith(b"\n") and rest:
                 rest = file.readline(MAX_RECORD_SIZE)
+                size += len(rest)
+                _check_log_size(path, size)
+            _check_log_size(path, size)  # virtual files of the system have size 0, and some have no end
             if is_long:
                 yield line, None
             elif text := line.decode("utf-8", "replace").removesuffix("\n"):
@@ -236,6 +239,12 @@ def _read_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
                 blank = b""
             else:
                 blank = line
+
+
+def _check_log_size(path: Path, size: int) -> None:
+    """Raise `RunError` if a log has more bytes than `MAX_LOG_SIZE`."""
+    if size > MAX_LOG_SIZE:
+        raise RunError(f"{path} is too large: it has more than {MAX_LOG_SIZE:,} bytes")
 
 
 def _log_line(record: dict[str, Any]) -> bytes:
