@@ -22,7 +22,7 @@ from pellucid.config.toml import ADDED_SETTINGS, flatten_config, load_config
 from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import read_bytes
 from pellucid.run_folder import log, tensor_file
-from pellucid.run_folder.identity import model_fingerprint
+from pellucid.run_folder.identity import read_identity
 from pellucid.run_folder.lock import in_use, lock_run_folder
 from pellucid.run_folder.log import append_log, cut_log, load_run_log, read_log
 from pellucid.run_folder.predictor_loader import load
@@ -765,7 +765,8 @@ def test_invalid_snapshot_metadata_is_refused(run: Path, value: str) -> None:
 
 def test_a_snapshot_of_another_run_is_refused_and_other_files_are_ignored(run: Path) -> None:
     other = first_snapshot(digits_run().run).read_bytes()
-    other = other.replace(model_fingerprint(digits_run().run).encode(), model_fingerprint(run).encode())
+    former, own = (read_identity(folder).fingerprint.encode() for folder in (digits_run().run, run))
+    other = other.replace(former, own)
     (run / "snapshots" / "²-³.safetensors").write_bytes(b"")
     (run / "snapshots" / f"{'9' * 200}-00000001.safetensors").write_bytes(other)
     assert "it has other sizes" in error_message(lambda: read_snapshots(run))

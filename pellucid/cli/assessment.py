@@ -106,16 +106,19 @@ class AssessmentResults(NamedTuple):
 
     def seed_groups(self) -> list[list[Assessment]]:
         """Return the groups of two runs or more whose settings are equal except for seed and threads."""
-        groups: list[tuple[Config, set[int], list[Assessment]]] = []
+        groups: list[list[tuple[Config, Assessment]]] = []
         for run, config in zip(self.runs, self.configs, strict=True):
-            settings = msgspec.structs.replace(config, seed=1, threads=1)
-            group = next((each for each in groups if each[0] == settings and config.seed not in each[1]), None)
+            matching = (group for group in groups if all(_differs_in_seed(config, other) for other, _ in group))
+            group = next(matching, None)
             if group is None:
-                group = settings, set(), []
-                groups.append(group)
-            group[1].add(config.seed)
-            group[2].append(run)
-        return [runs for _, _, runs in groups if len(runs) > 1]
+                groups.append(group := [])
+            group.append((config, run))
+        return [[run for _, run in group] for group in groups if len(group) > 1]
+
+
+def _differs_in_seed(one: Config, other: Config) -> bool:
+    """Return whether the seeds of two configurations differ, and all settings but seed and threads are equal."""
+    return one.seed != other.seed and msgspec.structs.replace(one, seed=other.seed, threads=other.threads) == other
 
 
 def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) -> AssessmentResults:

@@ -205,7 +205,7 @@ def _lexicon_columns(first: Sequence[str], columns: ColumnSelection, num_columns
     raise DataError(
         f"{name}: the lexicon has {len(first)} columns, and its first line is {list_names(first)}; expected "
         f"{_describe_lexicon_columns(columns, num_columns)}, or exactly two columns without header, source and target: "
-        f"name the columns so, or keep only these two"
+        "name the columns so, or keep only these two"
     )
 
 
@@ -215,7 +215,7 @@ def _describe_lexicon_columns(columns: ColumnSelection, num_columns: int) -> str
     if column_number(source) is None or column_number(target) is None:
         return (
             f"a first line that names the columns of the training file, {quote(source)} (source) and {quote(target)} "
-            f"(target)"
+            "(target)"
         )
     count = f"{num_columns} columns" if num_columns else "the columns"
     return f"{count} as in the training file, with the source in column {source} and the target in column {target}"

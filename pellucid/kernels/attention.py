@@ -440,35 +440,21 @@ def attention_backward(
                 energies,
                 (scorer_gradients.keys[row], gradients.queries[row], scorer_gradients.energy),
             )
-        elif scorer.layout.score != LOCATION_SCORE:
-            gemv(attention.keys[row], energies, gradients.queries[row])
-    if scorer.layout.score == LOCATION_SCORE:
-        _location_rows_backward(attention, gradients, scorer_gradients, step, forward, buffers)
-
-
-@njit_no_refcount
-def _location_rows_backward(
-    attention: UnrollAttention,
-    gradients: AttentionGradients,
-    scorer_gradients: ScorerGradients,
-    step: int,
-    forward: tuple[Float[np.ndarray, "B A"], Float[np.ndarray, "B T S"]],
-    buffers: LocationBuffers,
-) -> None:
-    """Do the part of `attention_backward` for the location-sensitive score, from de."""
-    (queries, weights), scorer = forward, attention.scorer
-    for row in range(queries.shape[0]):
-        n, previous = attention.lengths[row], max(step - 1, 0)
-        previous_weights, previous_gradient = weights[row, previous, :n], gradients.energies[row, previous, :n]
-        if step == 0:
-            previous_weights, previous_gradient = (
-                attention.initial_weights[row, :n],
-                scorer_gradients.initial_weights[row, :n],
+        elif scorer.layout.score == LOCATION_SCORE:
+            previous = max(step - 1, 0)
+            previous_weights, previous_gradient = weights[row, previous, :n], gradients.energies[row, previous, :n]
+            if step == 0:
+                previous_weights, previous_gradient = (
+                    attention.initial_weights[row, :n],
+                    scorer_gradients.initial_weights[row, :n],
+                )
+            _filter(scorer, previous_weights, buffers)
+            _location_backward(
+                attention, scorer_gradients, row, (queries[row], energies, buffers.added), gradients.queries[row]
             )
-        _filter(scorer, previous_weights, buffers)
-        factors = queries[row], gradients.energies[row, step, :n], buffers.added
-        _location_backward(attention, scorer_gradients, row, factors, gradients.queries[row])
-        _filter_backward(scorer, scorer_gradients, buffers, previous_gradient)
+            _filter_backward(scorer, scorer_gradients, buffers, previous_gradient)
+        else:
+            gemv(attention.keys[row], energies, gradients.queries[row])
 
 
 @njit_no_refcount

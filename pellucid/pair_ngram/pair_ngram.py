@@ -183,7 +183,7 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
     """
     from pellucid.pair_ngram.alignment import align_pairs, alignable_rows, estimate_graphones
 
-    pairs = drop_examples(pairs, np.zeros(len(pairs.source), bool), pairs.target == UNK)
+    pairs = drop_examples(pairs, pairs.target == UNK, pairs.target_offsets)
     examples = len(pairs.source_offsets) - 1
     fitting = [GraphoneKeys(source_size, target_size, chunk) for chunk in TARGET_CHUNKS]
     fitting = [numbering for numbering in fitting if numbering.fits]
@@ -212,20 +212,18 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
 
 
 def drop_examples(
-    pairs: SymbolPairs, source_marks: Bool[np.ndarray, " s"], target_marks: Bool[np.ndarray, " t"]
+    pairs: SymbolPairs, marks: Bool[np.ndarray, " n"], offsets: Int[np.ndarray, " offsets"]
 ) -> SymbolPairs:
     """Return the examples without a marked symbol; the pairs themselves if no symbol is marked.
 
     Args:
         pairs: Sources and targets.
-        source_marks: For each source id of all examples, whether it is marked.
-        target_marks: For each target id of all examples, whether it is marked.
+        marks: For each source id of all examples, or for each target id, whether it is marked.
+        offsets: Offsets of the examples in the marks: those of the sources or of the targets.
     """
-    if not source_marks.any() and not target_marks.any():
+    if not marks.any():
         return pairs
-    kept = np.ones(len(pairs.source_offsets) - 1, bool)
-    for marks, offsets in ((source_marks, pairs.source_offsets), (target_marks, pairs.target_offsets)):
-        kept &= np.diff(np.concatenate([[0], np.cumsum(marks)])[offsets]) == 0
+    kept = np.diff(np.concatenate([[0], np.cumsum(marks)])[offsets]) == 0
     columns = list[Int[np.ndarray, " n"]]()
     for ids, offsets in ((pairs.source, pairs.source_offsets), (pairs.target, pairs.target_offsets)):
         lengths = np.diff(offsets)

@@ -67,7 +67,7 @@ def fit_pair_ngram_predictor(
 def fit_encoded_examples(examples: EncodedExamples, vocabularies: Vocabularies) -> tuple[PairNgram | None, int]:
     """Fit a pair n-gram model to encoded training examples: to the first ones, if they exceed `MAX_CELLS`.
 
-    Examples with features are left out, which are the copied targets of augmentation.
+    Examples with features are left out: the copied targets of augmentation have one.
 
     Args:
         examples: Source ids, and target ids that end with EOS.
@@ -86,8 +86,7 @@ def fit_encoded_examples(examples: EncodedExamples, vocabularies: Vocabularies) 
         target.values[: target_offsets[-1]].astype(np.int64),
         target_offsets,
     )
-    is_feature = pairs.source >= len(vocabularies.source)
-    pairs = drop_examples(pairs, is_feature, np.zeros(len(pairs.target), bool))
+    pairs = drop_examples(pairs, pairs.source >= len(vocabularies.source), pairs.source_offsets)
     model = fit_pair_ngram(pairs, len(vocabularies.source), len(vocabularies.target))
     return model, len(pairs.source_offsets) - 1
 

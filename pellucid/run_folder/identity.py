@@ -1,14 +1,13 @@
 """Identity of a run, which its model file holds: files of two runs that were mixed by hand are refused.
 
 The model file records the settings that determine what its parameters compute, a checksum of the vocabularies, the
-update of its validation, and the fingerprint of the training, which the checkpoint and the pair n-gram model hold too.
-Files of earlier versions record
-nothing, and are not compared.
+update of its validation, and the fingerprint of the training, which the checkpoint, the pair n-gram model, the log and
+the snapshots hold too. Files of earlier versions record nothing, and are not compared.
 """
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -51,115 +50,116 @@ def describe_run(config: Config, vocabularies: Vocabularies, fingerprint: str, u
     }
 
 
-def check_config_of_model(folder: Path, config: Config) -> None:
-    """Check that the configuration and the model of a run folder are of the same run.
+class ModelIdentity(NamedTuple):
+    """Identity in the model file of a run folder, with which the other files are compared."""
 
-    Settings without effect on the outputs of the network may differ.
+    folder: Path
+    metadata: dict[str, str]
+    """Metadata in the header of the model file; empty without a model."""
 
-    Args:
-        folder: Run folder with a model.
-        config: Configuration in the folder.
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the training; empty without a model, or for one of an earlier version."""
+        return self.metadata.get(FINGERPRINT, "")
 
-    Raises:
-        RunError: A setting of the network or of its symbols differs from that of the training of the model; or the
-            model file is missing or damaged.
-    """
-    text = _read_metadata(folder / MODEL).get(SETTINGS)
-    if text is None:
-        return
-    try:
-        trained = msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
-        reason = abbreviate_reason(error)
-        raise RunError(f"{folder / MODEL} is damaged: settings in its header: {reason}; {RESTORE_OR_TRAIN}") from error
-    current = _network_settings(config)
-    for key, value in trained.items():
-        if key in current and current[key] != value:
-            raise _mixed_error(
-                folder / CONFIG, folder / MODEL, f"{key} is {quote(current[key])}, and {quote(value)} in the model"
+    def check_config(self, config: Config) -> None:
+        """Check that the configuration is of the run of the model; settings without effect on outputs may differ.
+
+        Args:
+            config: Configuration in the folder.
+
+        Raises:
+            RunError: A setting of the network or of its symbols differs from that of the training of the model, or the
+                settings in the model file are damaged.
+        """
+        text, model = self.metadata.get(SETTINGS), self.folder / MODEL
+        if text is None:
+            return
+        try:
+            trained = msgspec.json.decode(text, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError) as error:
+            reason = abbreviate_reason(error)
+            raise RunError(f"{model} is damaged: settings in its header: {reason}; {RESTORE_OR_TRAIN}") from error
+        current = _network_settings(config)
+        for key, value in trained.items():
+            if key in current and current[key] != value:
+                difference = f"{key} is {quote(current[key])}, and {quote(value)} in the model"
+                raise _mixed_error(self.folder / CONFIG, model, difference)
+
+    def check_vocabularies(self, vocabularies: Vocabularies) -> None:
+        """Check that the vocabularies are of the run of the model.
+
+        Args:
+            vocabularies: Vocabularies in the folder.
+
+        Raises:
+            RunError: They are not those of the training of the model.
+        """
+        if self.metadata.get(VOCABULARY_DIGEST) not in (None, _digest_vocabularies(vocabularies)):
+            raise _mixed_error(self.folder / VOCABULARY, self.folder / MODEL, "its symbols are not those of the model")
+
+    def check_training(self, path: Path, fingerprint: str) -> None:
+        """Check that another file is of the training of the model.
+
+        Args:
+            path: The other file: the checkpoint or the pair n-gram model.
+            fingerprint: Fingerprint in the other file; empty if it has none.
+
+        Raises:
+            RunError: The fingerprints differ.
+        """
+        if self._is_other(fingerprint):
+            reason = "their trainings had other data or settings (fingerprint)"
+            raise _mixed_error(path, self.folder / MODEL, reason)
+
+    def check_log(self, log: RunLog) -> None:
+        """Check that the log is of the training of the model.
+
+        Args:
+            log: Log in the folder.
+
+        Raises:
+            RunError: The fingerprints differ.
+        """
+        if self._is_other(log.fingerprint):
+            raise other_log_error(log.path)
+
+    def check_update(self, best_update: int) -> None:
+        """Check that the model is the best one according to its checkpoint.
+
+        Args:
+            best_update: Number of updates at the best validation, in the checkpoint.
+
+        Raises:
+            RunError: The model is of another validation.
+        """
+        update = self.metadata.get(UPDATE, str(best_update))
+        if update != str(best_update):
+            raise RunError(
+                f"{self.folder / MODEL} is of update {abbreviate(update)}, but the best validation in "
+                f"{self.folder / CHECKPOINT} is of update {best_update}; restore both files from one copy of the run, "
+                "or name another run folder to train again"
             )
 
-
-def check_vocabularies_of_model(folder: Path, vocabularies: Vocabularies) -> None:
-    """Check that the vocabularies and the model of a run folder are of the same run.
-
-    Args:
-        folder: Run folder with a model.
-        vocabularies: Vocabularies in the folder.
-
-    Raises:
-        RunError: They are not those of the training of the model; or the model file is missing or damaged.
-    """
-    digest = _read_metadata(folder / MODEL).get(VOCABULARY_DIGEST)
-    if digest is not None and digest != _digest_vocabularies(vocabularies):
-        raise _mixed_error(folder / VOCABULARY, folder / MODEL, "its symbols are not those of the model")
+    def _is_other(self, fingerprint: str) -> bool:
+        """Return whether a fingerprint is of another training; False if it or that of the model is empty."""
+        return bool(self.fingerprint and fingerprint) and self.fingerprint != fingerprint
 
 
-def check_training_of_model(folder: Path, other: Path, fingerprint: str) -> None:
-    """Check that the model of a run folder and another file are of the same training.
+def read_identity(folder: Path) -> ModelIdentity:
+    """Read the identity in the header of a model file, but no parameter.
 
     Args:
-        folder: Run folder with a model.
-        other: The other file: the checkpoint or the pair n-gram model.
-        fingerprint: Fingerprint in the other file; empty if it has none.
-
-    Raises:
-        RunError: The fingerprints differ, or the model file is missing or damaged.
-    """
-    recorded = _read_metadata(folder / MODEL).get(FINGERPRINT, "")
-    if recorded and fingerprint and recorded != fingerprint:
-        raise _mixed_error(other, folder / MODEL, "their trainings had other data or settings (fingerprint)")
-
-
-def check_log_of_model(folder: Path, log: RunLog) -> None:
-    """Check that the log and the model of a run folder are of the same training.
-
-    Args:
-        folder: Run folder with a model.
-        log: Log in the folder.
-
-    Raises:
-        RunError: The fingerprints differ, or the model file is missing or damaged.
-    """
-    if log.fingerprint and model_fingerprint(folder) not in ("", log.fingerprint):
-        raise other_log_error(log.path)
-
-
-def model_fingerprint(folder: Path) -> str:
-    """Return the fingerprint of the training of a model; empty without a model, or for one of an earlier version.
-
-    Args:
-        folder: Run folder.
+        folder: Run folder; without a model, the identity is empty.
 
     Raises:
         RunError: The model file is damaged.
     """
-    return _read_metadata(folder / MODEL).get(FINGERPRINT, "") if file_exists(folder / MODEL) else ""
-
-
-def check_update_of_model(folder: Path, best_update: int) -> None:
-    """Check that the model of a run folder is the best one according to its checkpoint.
-
-    Args:
-        folder: Run folder with a model and a checkpoint.
-        best_update: Number of updates at the best validation, in the checkpoint.
-
-    Raises:
-        RunError: The model is of another validation, or the model file is missing or damaged.
-    """
-    update = _read_metadata(folder / MODEL).get(UPDATE, str(best_update))
-    if update != str(best_update):
-        raise RunError(
-            f"{folder / MODEL} is of update {abbreviate(update)}, but the best validation in {folder / CHECKPOINT} is "
-            f"of update {best_update}; restore both files from one copy of the run, or name another run folder to "
-            "train again"
-        )
-
-
-def _read_metadata(path: Path) -> dict[str, str]:
-    """Return the metadata in the header of a model file."""
+    path = folder / MODEL
+    if not file_exists(path):
+        return ModelIdentity(folder, {})
     with add_advice(RESTORE_OR_TRAIN), open_tensors(path) as stored:
-        return stored.metadata
+        return ModelIdentity(folder, stored.metadata)
 
 
 def _mixed_error(path: Path, model: Path, reason: str) -> RunError:

@@ -1,8 +1,8 @@
 """Loading of predictors from run folders."""
 
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import overload
@@ -10,10 +10,9 @@ from typing import overload
 import torch
 
 from pellucid.argument_checks import convert_argument
-from pellucid.config.settings import Config, Device
+from pellucid.config.settings import Device
 from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.config.toml import RESTORE_ADVICE
-from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import max_output_length
@@ -22,12 +21,7 @@ from pellucid.errors import ArgumentError, ConfigError, RunError
 from pellucid.files import file_exists
 from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
 from pellucid.model.footprint import check_memory
-from pellucid.run_folder.identity import (
-    check_config_of_model,
-    check_log_of_model,
-    check_training_of_model,
-    check_vocabularies_of_model,
-)
+from pellucid.run_folder.identity import ModelIdentity, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.model_file import check_header, load_parameters
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
@@ -84,10 +78,9 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     paths: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
     if not paths:
         raise ArgumentError("run: expected a path or a list of one path at least, got []")
-    torch_device = find_device(convert_argument("device", device, Device))
+    device = convert_argument("device", device, Device)
     folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in member_folders(path)]
-    check_torch_defaults()
-    with torch.inference_mode(False):  # tensors that are created in inference mode have no gradients, for attribution
+    with _loading_to(device) as torch_device:
         is_single_run = [paths] == folders  # one path, that of a run, not of an ensemble
         if is_single_run:
             return _load(folders[0], torch_device)
@@ -107,10 +100,17 @@ def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
         ConfigError: As in `load`.
     """
     prepare_for_forks()
+    with _loading_to(device) as torch_device:
+        return _load(run, torch_device, log)
+
+
+@contextmanager
+def _loading_to(device: Device) -> Iterator[torch.device]:
+    """Yield the device, after checking torch's defaults, for a block that creates the tensors of a predictor."""
     torch_device = find_device(device)
     check_torch_defaults()
-    with torch.inference_mode(False):
-        return _load(run, torch_device, log)
+    with torch.inference_mode(False):  # tensors that are created in inference mode have no gradients, for attribution
+        yield torch_device
 
 
 def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Predictor:
@@ -124,9 +124,16 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Pred
     if not file_exists(folder / MODEL):
         raise missing_model_error(folder, log)
     config = load_run_config(folder)
-    vocabularies = _load_vocabularies(folder, config)
+    identity = read_identity(folder)
+    try:
+        vocabularies = load_run_vocabularies(folder, config)
+    except RunError:
+        identity.check_config(config)  # settings of another run are a cause, and named first
+        raise
+    identity.check_config(config)
+    identity.check_vocabularies(vocabularies)
     if log is not None:
-        check_log_of_model(folder, log)
+        identity.check_log(log)
     try:
         max_output_length(config.search, vocabularies)  # checks the limits
     except ConfigError as error:
@@ -139,24 +146,13 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Pred
     load_parameters(folder / MODEL, network)
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
-    return _with_pair_ngram(predictor, folder, log)
+    return _with_pair_ngram(predictor, identity, log)
 
 
-def _load_vocabularies(folder: Path, config: Config) -> Vocabularies:
-    """Return the vocabularies of a run folder after checking that they and the settings are of the run of the model."""
-    try:
-        vocabularies = load_run_vocabularies(folder, config)
-    except RunError:
-        check_config_of_model(folder, config)  # settings of another run are a cause, and named first
-        raise
-    check_config_of_model(folder, config)
-    check_vocabularies_of_model(folder, vocabularies)
-    return vocabularies
-
-
-def _with_pair_ngram(predictor: Predictor, folder: Path, log: RunLog | None) -> Predictor:
+def _with_pair_ngram(predictor: Predictor, identity: ModelIdentity, log: RunLog | None) -> Predictor:
     """Return the predictor with the pair n-gram model of its run, if its weight has been chosen and is above 0."""
-    path, config = folder / PAIR_NGRAM, predictor.config
+    folder, config = identity.folder, predictor.config
+    path = folder / PAIR_NGRAM
     if not (isinstance(predictor, Transducer) and uses_pair_ngram(config)):
         return predictor
     if not file_exists(path):
@@ -170,7 +166,7 @@ def _with_pair_ngram(predictor: Predictor, folder: Path, log: RunLog | None) -> 
             raise RunError(f"{path} is missing: restore the file, or give the training command again, which writes it")
         return predictor
     saved = load_pair_ngram(path, predictor.vocabularies)
-    check_training_of_model(folder, path, saved.fingerprint)
+    identity.check_training(path, saved.fingerprint)
     member = PairNgramMember(saved.model, saved.weight) if saved.weight else None
     return replace(predictor, pair_ngram=member)
 

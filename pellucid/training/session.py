@@ -36,7 +36,7 @@ from pellucid.model.device import (
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
-from pellucid.run_folder.identity import check_training_of_model, check_update_of_model, describe_run
+from pellucid.run_folder.identity import describe_run, read_identity
 from pellucid.run_folder.initialization import (
     check_same_config,
     check_same_vocabularies,
@@ -289,8 +289,9 @@ def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tupl
             write_atomic(folder / run_files.MODEL, model)
     elif progress.best is not None:
         check_network(folder / run_files.MODEL, state.predictor.network)
-        check_training_of_model(folder, folder / run_files.CHECKPOINT, fingerprint)
-        check_update_of_model(folder, progress.best_update)
+        identity = read_identity(folder)
+        identity.check_training(folder / run_files.CHECKPOINT, fingerprint)
+        identity.check_update(progress.best_update)
     log = cut_log(folder, progress, fingerprint)
     snapshots.remove_later_snapshots(folder, snapshots.SnapshotNumber(progress.validations, progress.update))
     snapshots.check_snapshots(folder, fingerprint)
@@ -412,9 +413,7 @@ class RunFolderWriter:
     def _save_files(self, event: Event) -> list[FileSaved]:
         """Write the files that an event requires, in order."""
         saved: list[FileSaved] = []
-        record = _log_record(event)
-        if isinstance(event, TrainingStarted):
-            record = {**(record or {}), "fingerprint": self.fingerprint}
+        record = _log_record(event, self.fingerprint)
         if record:
             self.lock.check()
         if isinstance(event, ValidationCompleted) and self.state.config.training.snapshots:
@@ -496,13 +495,16 @@ def _finish_run_folder(state: TrainingState, log: RunLog) -> Iterator[PairNgramW
             raise
 
 
-def _log_record(event: Event) -> dict[str, Any] | None:
-    """Return the log record of an event; None for the end and for most updates, whose losses are averaged."""
+def _log_record(event: Event, fingerprint: str) -> dict[str, Any] | None:
+    """Return the log record of an event; None for the end and for most updates, whose losses are averaged.
+
+    The start of a training records its fingerprint, the hash of settings and data.
+    """
     fields = _progress_fields(event.progress)
     match event:
         case TrainingStarted():
-            start_time = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            return {"event": "started", **fields, "epochs": event.epochs, "updates": event.updates, "time": start_time}
+            start = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "fingerprint": fingerprint}
+            return {"event": "started", **fields, "epochs": event.epochs, "updates": event.updates, **start}
         case UpdateCompleted():
             if event.progress.update % LOSS_WINDOW:
                 return None

@@ -29,7 +29,7 @@ from pellucid.inspection.distributions import entropy, step_distributions
 from pellucid.model.embedding import Embedding
 from pellucid.model.network import EncoderDecoder
 from pellucid.run_folder.advice import REMOVE_SNAPSHOT, add_advice
-from pellucid.run_folder.identity import model_fingerprint
+from pellucid.run_folder.identity import read_identity
 from pellucid.run_folder.run_files import FILES, SNAPSHOTS
 from pellucid.run_folder.tensor_file import open_tensors
 
@@ -201,7 +201,7 @@ def read_snapshots(folder: str | Path, after_update: int = -1) -> list[TrainingS
             those of the first one read; or the folder of snapshots is a file.
     """
     folder = Path(folder)
-    result, fingerprint = [], model_fingerprint(folder)
+    result, fingerprint = [], read_identity(folder).fingerprint
     for path in _paths(folder):
         if _snapshot_number(path).update > after_update:
             try:
