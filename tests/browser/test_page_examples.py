@@ -322,6 +322,8 @@ def test_keyboard_reaches_example_matrix_and_what_if(open_page: OpenPage, server
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("tab", name="What if")).to_be_focused()
+    # The server computes the outputs of this tab: without them there is no slider to reach.
+    expect(page.get_by_role("slider", name=re.compile("^Attention of step")).first).to_be_visible(timeout=30_000)
     tab_to(page, 90, "slider", "Attention of step")
     page.keyboard.press("ArrowUp")
     expect(page.locator(".sentence")).to_contain_text("attention of step")
