@@ -1,7 +1,7 @@
-"""Subcommand predict: pellucid predict RUN [RUN ...] [FILE|-] [--output-format text|tsv|jsonl]"""
+"""Subcommand predict: pellucid predict RUN [RUN ...] [FILE|-] [--output-format text|csv|tsv|jsonl]"""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.csv_output import CsvOutput
 from pellucid.cli.messages import print_message
 from pellucid.cli.prefix_file import PrefixFile
 from pellucid.cli.search_flags import (
@@ -36,7 +37,7 @@ from pellucid.cli.sources import (
 )
 from pellucid.config.settings import Device, Format
 from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
-from pellucid.data.readers import BadLine
+from pellucid.data.readers import BadLine, TableCells
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import ConfigError, DataError
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
     from pellucid.decoding.sampling import SamplingConfig
 
-OutputFormat = Literal["text", "tsv", "jsonl"]
+OutputFormat = Literal["text", "csv", "tsv", "jsonl"]
+LineFormatter = Callable[[Sequence[Trace], InputLine, int], str]
+"""Function that returns the output lines of an input line: of its traces, the line, and its number."""
 SymbolFlags = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SYMBOL")]
 
 
@@ -55,9 +58,9 @@ class PredictArguments(SearchFlags):
     empty lines included.
 
     With several outputs per source (--nbest, --top-mass, --sample), text writes them on one line, separated by tabs;
-    tsv writes one line per output (input line, rank, probability, log-probability, output); jsonl writes one line with
-    the list of traces. Flags of beam search, sampling, constraints and length limits apply to task = "transduce" only,
-    but classes and positions have n-best lists, too.
+    csv and tsv write one line per output; jsonl writes one line with the list of traces. Flags of beam search,
+    sampling, constraints and length limits apply to task = "transduce" only, but classes and positions have n-best
+    lists, too.
     """
 
     run: RunFolder
@@ -66,7 +69,8 @@ class PredictArguments(SearchFlags):
     """Folders of further members of an ensemble, then the sources: a file with the columns of the training file, or
     with the source alone, or - for standard input (default)."""
     output_format: OutputFormat = "text"
-    """Output format. text: output only; tsv: source, output and natural log-probability; jsonl: trace, with attention
+    """Output format. text: output only; csv: the columns of the input, then output, log-probability and
+    probability, under a row of names; tsv: source, output and natural log-probability; jsonl: trace, with attention
     weights and the log-probability of each symbol."""
     input_format: Format = "auto"
     """Format of the input. auto: by the file name; for an unknown ending and for standard input, the format of the
@@ -117,7 +121,9 @@ def main(arguments: list[str]) -> int:
     notes, data = DecodingNotes(args.require), predictor.config.data
     line_number = num_decoded = 0  # lines, and the sources among them
     num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
-    input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
+    cells = TableCells() if args.output_format == "csv" else None
+    input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
+    format_line = _line_formatter(args, has_several, cells)
     outputs_per_source = num_outputs if has_several or args.lattice else 1
     for chunk in read_chunks(file, data, input_format, read_sources, parse_sources, outputs_per_source):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
@@ -129,12 +135,7 @@ def main(arguments: list[str]) -> int:
             traces = next(outputs) if isinstance(item, Example) else []
             line_number += 1
             notes.count_line(item, traces[0] if traces else None)
-            lines = (
-                _format_outputs(traces, item, args.output_format, line_number)
-                if has_several
-                else [_format_output(traces, item, args.output_format)]
-            )
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.write(format_line(traces, item, line_number))
         sys.stdout.flush()
         if bad_index is not None:
             raise DataError(f"{chunk[bad_index]} (--on-bad-line skip writes an empty output for such lines)")
@@ -213,6 +214,35 @@ def _check_ranges(args: PredictArguments) -> None:
         raise ConfigError("--prefix and --prefixes exclude each other: one prefix for all sources, or one per source")
 
 
+def _line_formatter(args: PredictArguments, has_several: bool, cells: TableCells | None) -> LineFormatter:
+    """Return the function that formats the outputs of a line; `cells` are those of the input, for csv."""
+    if cells is not None:
+        names = (
+            ("output", "log_probability", "probability")
+            if not has_several
+            else ("rank", "output", "log_probability", "probability", *(["share"] if args.sample is None else []))
+        )
+        table = CsvOutput(cells, names, escape=sys.stdout.isatty())
+        return lambda traces, item, _: table.rows(item, [_csv_values(trace, names) for trace in traces])
+    if has_several:
+        return lambda traces, item, number: _format_outputs(traces, item, args.output_format, number)
+    return lambda traces, item, _: _format_output(traces, item, args.output_format) + "\n"
+
+
+def _csv_values(trace: Trace, names: Sequence[str]) -> list[str]:
+    """Return the cells of an output under these names; an empty source has no numbers, as nothing was decoded."""
+    if not trace.source:
+        return [str(trace.rank) if name == "rank" else "" for name in names]
+    values = {
+        "rank": str(trace.rank),
+        "output": trace.output,
+        "log_probability": f"{trace.score:.6f}",
+        "probability": f"{exp(trace.score):.6f}",
+        "share": "" if trace.probability is None else f"{trace.probability:.6f}",
+    }
+    return [values[name] for name in names]
+
+
 def _format_output(traces: Sequence[Trace], item: InputLine, kind: OutputFormat) -> str:
     """Return the output line of one input line; for a bad line it is empty, or its error as JSON."""
     if not traces:
@@ -223,19 +253,20 @@ def _format_output(traces: Sequence[Trace], item: InputLine, kind: OutputFormat)
             return escape_text(trace.output, tabs=False)
         case "tsv":
             return "\t".join([escape_text(trace.text), escape_text(trace.output), f"{trace.score:.6f}"])
-        case "jsonl":
+        case _:
             return trace.to_json()
 
 
-def _format_outputs(traces: Sequence[Trace], item: InputLine, kind: OutputFormat, number: int) -> list[str]:
+def _format_outputs(traces: Sequence[Trace], item: InputLine, kind: OutputFormat, number: int) -> str:
     """Return the output lines of one input line with several outputs; a bad line has one row of rank 0."""
     match kind:
         case "text":
-            return ["\t".join(escape_text(trace.output) for trace in traces)]
+            return "\t".join(escape_text(trace.output) for trace in traces) + "\n"
         case "tsv":
-            return [_format_tsv_row(trace, number) for trace in traces] or [f"{number}\t0\t\t\t\t"]
-        case "jsonl":
-            return [f"[{','.join(trace.to_json() for trace in traces)}]" if traces else _format_error(item)]
+            lines = [_format_tsv_row(trace, number) for trace in traces] or [f"{number}\t0\t\t\t\t"]
+            return "".join(f"{line}\n" for line in lines)
+        case _:
+            return (f"[{','.join(trace.to_json() for trace in traces)}]" if traces else _format_error(item)) + "\n"
 
 
 def _format_tsv_row(trace: Trace, number: int) -> str:

@@ -1,19 +1,22 @@
-"""Subcommand score: pellucid score RUN [RUN ...] [FILE|-] [--output-format text|tsv|jsonl]"""
+"""Subcommand score: pellucid score RUN [RUN ...] [FILE|-] [--output-format text|csv|tsv|jsonl]"""
 
 import sys
 from dataclasses import dataclass
+from math import exp
 from typing import Literal, TypeGuard
 
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.csv_output import CsvOutput
 from pellucid.cli.search_flags import MoreRuns, RunFolder
 from pellucid.cli.sources import DecodingNotes, InputLine, escape_text, first_bad_line, read_chunks, split_paths
 from pellucid.config.settings import Device, Header
 from pellucid.data.examples import Example, InputFormat, pair_config, parse_pairs, read_pairs
+from pellucid.data.readers import TableCells
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import DataError
 
-ScoreFormat = Literal["text", "tsv", "jsonl"]
+ScoreFormat = Literal["text", "csv", "tsv", "jsonl"]
 PairFormat = Literal["auto", "tsv", "csv", "jsonl", "parquet"]
 """Formats of a file of pairs."""
 
@@ -29,7 +32,8 @@ class ScoreArguments:
     """Folders of further members of an ensemble, then the pairs: a file with the columns of the training file, or - for
     standard input (default)."""
     output_format: ScoreFormat = "text"
-    """Output format. text: log-probability of the target, including the end symbol of a sequence; tsv: source, target,
+    """Output format. text: log-probability of the target, including the end symbol of a sequence; csv: the
+    columns of the input, then log-probability and probability, under a row of names; tsv: source, target,
     log-probability, log-probability of each symbol; jsonl: trace."""
     input_format: PairFormat = "auto"
     """Format of the input; auto: from the file name, else the format of the training file, else TSV (also of a run that
@@ -65,14 +69,24 @@ def main(arguments: list[str]) -> int:
     predictor = load(runs[0] if len(runs) == 1 else runs, args.device)
     use_threads(predictor.config.threads)
     notes, data = DecodingNotes(), pair_config(predictor.config.data)
-    input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
+    cells = TableCells()
+    table = CsvOutput(cells, ("log_probability", "probability"), escape=sys.stdout.isatty())
+    input_format = InputFormat(
+        args.input_format,
+        args.header,
+        predictor.vocabularies.columns,
+        cells=cells if args.output_format == "csv" else None,
+    )
     for chunk in read_chunks(file, data, input_format, read_pairs, parse_pairs):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
         traces = iter(predictor.score_examples([item for item in chunk[:bad_index] if _is_pair(item)]))
         for item in chunk[:bad_index]:
             trace = next(traces) if _is_pair(item) else None
             notes.count_line(item, trace)
-            sys.stdout.write(_format_score(trace, item, args.output_format) + "\n")
+            if args.output_format == "csv":
+                sys.stdout.write(table.rows(item, [] if trace is None else [_csv_values(trace)]))
+            else:
+                sys.stdout.write(_format_score(trace, item, args.output_format) + "\n")
         sys.stdout.flush()
         if bad_index is not None:
             raise DataError(f"{chunk[bad_index]} (--on-bad-line skip writes an empty output for such lines)")
@@ -83,6 +97,11 @@ def main(arguments: list[str]) -> int:
 def _is_pair(item: InputLine) -> TypeGuard[Example]:
     """Return whether a line holds a pair: neither bad nor blank."""
     return isinstance(item, Example) and bool(item.source)
+
+
+def _csv_values(trace: Trace) -> list[str]:
+    """Return the log-probability of a target, and its probability."""
+    return [f"{trace.score:.6f}", f"{exp(trace.score):.6f}"]
 
 
 def _format_score(trace: Trace | None, item: InputLine, kind: ScoreFormat) -> str:
@@ -97,5 +116,5 @@ def _format_score(trace: Trace | None, item: InputLine, kind: ScoreFormat) -> st
         case "tsv":
             symbol_scores = " ".join(f"{value:.6f}" for value in trace.log_probabilities)
             return "\t".join([escape_text(trace.text), escape_text(trace.output), f"{trace.score:.6f}", symbol_scores])
-        case "jsonl":
+        case _:
             return trace.to_json()

@@ -21,6 +21,7 @@ from pellucid.data.readers import (
     BadLine,
     ColumnSelection,
     Records,
+    TableCells,
     count_parquet_rows,
     csv_records,
     find_columns,
@@ -84,6 +85,8 @@ class InputFormat(NamedTuple):
     """Number of columns of the training file, the maximum for a line of an input without header; 0 for no maximum."""
     report: Callable[[str], None] | None = None
     """Function that receives notes about the first line; None for no notes."""
+    cells: TableCells | None = None
+    """All cells of a TSV or CSV input, for its reader to fill; None if they are not needed."""
 
 
 FILE_FORMAT, STREAM_FORMAT = InputFormat(), InputFormat(header=False)
@@ -507,7 +510,10 @@ def _parse_lines(
 def _with_input_format(columns: ColumnSelection, input_format: InputFormat) -> ColumnSelection:
     """Return the columns with the format of the input."""
     return columns._replace(
-        max_columns=input_format.columns, header_given=input_format.header is True, report=input_format.report
+        max_columns=input_format.columns,
+        header_given=input_format.header is True,
+        report=input_format.report,
+        cells=input_format.cells,
     )
 
 

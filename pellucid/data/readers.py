@@ -2,8 +2,9 @@
 
 import csv
 import io
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -60,6 +61,21 @@ Records = Iterator[Record | BadLine]
 """Records in the order of the file; an unusable one is a `BadLine`, a blank line a record without fields."""
 
 
+@dataclass
+class TableCells:
+    """All cells of a TSV or CSV input, including the columns that are not selected, in the order of its records.
+
+    The reader fills it, one row per record; whoever uses the records removes the rows.
+    """
+
+    names: Sequence[str] = ()
+    """Names of the columns, as in the header; empty without header."""
+    source_position: int = 0
+    """Position of the source among the columns, from 0."""
+    rows: deque[Sequence[str]] = field(default_factory=deque)
+    """Cells of each record; none for a blank or unreadable line."""
+
+
 class ColumnSelection(NamedTuple):
     """Columns to read from each record.
 
@@ -67,7 +83,8 @@ class ColumnSelection(NamedTuple):
     `header`: True if the first non-blank line names the columns; "auto" reads it as a record, and refuses one that
     looks like a header. `single_column`: a record of one column is a source (in prediction). `max_columns`: maximum
     number of columns of a record without a header; 0 is no limit. `header_given`: the user specified the header of this
-    input. `report` receives notes about its first line; None for no notes.
+    input. `report` receives notes about its first line; None for no notes. `cells` receives all cells of a table; None
+    to keep only the selected columns.
     """
 
     selected: dict[str, str]
@@ -76,6 +93,7 @@ class ColumnSelection(NamedTuple):
     max_columns: int = 0
     header_given: bool = False
     report: Callable[[str], None] | None = None
+    cells: TableCells | None = None
 
 
 @dataclass
@@ -109,7 +127,8 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
         separators: What separates columns, for messages: "tabs" or "commas".
 
     Yields:
-        Records of the selected columns; with `single_column`, of the source alone for a row of one column. A row with
+        Records of the selected columns; with `single_column`, of the source alone for a row of one column, unless a
+        header names another column first. A row with
         too few columns, more than `max_columns`, or another number than the header or the first row is a `BadLine`.
         Bad and blank rows pass unchanged.
 
@@ -121,8 +140,13 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
     """
     positions, width, rows = _resolve_columns(rows, columns, name)
     needed = max(positions, default=0) + 1
+    if columns.cells is not None:
+        columns.cells.source_position = positions[0] if positions else 0
+        rows = _keep_cells(rows, columns.cells)
+    # Below a header that names another column first, a single cell is not the source.
+    single_column = columns.single_column and not (width.columns and positions[0])
     for row in rows:
-        if isinstance(row, BadLine) or not row.fields or (columns.single_column and len(row.fields) == 1):
+        if isinstance(row, BadLine) or not row.fields or (single_column and len(row.fields) == 1):
             yield row
         elif not positions:
             missing = " or ".join(quote(column) for column in columns.selected.values())
@@ -140,6 +164,13 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
             yield BadLine(name, row.line, message)
         else:
             yield Record(row.line, [row.fields[position] for position in positions])
+
+
+def _keep_cells(rows: Records, cells: TableCells) -> Records:
+    """Yield rows, and store the cells of each."""
+    for row in rows:
+        cells.rows.append(() if isinstance(row, BadLine) else row.fields)
+        yield row
 
 
 def split_last_field(records: Records, last_fields: dict[int, str]) -> Records:
@@ -230,10 +261,15 @@ def _resolve_columns(rows: Records, columns: ColumnSelection, name: str) -> tupl
             preceding.append(row)
         elif columns.single_column and len(row.fields) == 1:
             # One column: the header of a list of sources, or already the first source.
-            remaining = rows if _names_source(row, columns, name) else chain([row], rows)
-            return _column_positions(columns, name), ColumnCount(), chain(preceding, remaining)
+            if not _names_source(row, columns, name):
+                rows = chain([row], rows)
+            elif columns.cells is not None:
+                columns.cells.names = row.fields
+            return _column_positions(columns, name), ColumnCount(), chain(preceding, rows)
         else:
             positions = find_columns(columns, row.fields, name)
+            if columns.cells is not None:
+                columns.cells.names = row.fields
             _report_inherited_header(row, positions[0], columns, name)
             return positions, ColumnCount(len(row.fields), row.line), chain(preceding, rows)
     return [], ColumnCount(), iter(preceding)

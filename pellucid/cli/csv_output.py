@@ -1,0 +1,69 @@
+"""CSV output of predict and score: the columns of the input, then the columns of the results."""
+
+import csv
+import io
+from collections.abc import Sequence
+
+from pellucid.cli.sources import InputLine, escape_text
+from pellucid.data.examples import Example
+from pellucid.data.readers import TableCells
+
+
+class CsvOutput:
+    """Formats results as CSV. Each row has the cells of its input line, unchanged, and one result.
+
+    The first row names the columns. Those of an input without header are named "source", or by their numbers.
+    """
+
+    def __init__(self, cells: TableCells, result_names: Sequence[str], escape: bool = False) -> None:
+        """Set the columns of the results.
+
+        Args:
+            cells: Cells of the input, which the reader fills. An input that is no table has none: its only column is
+                then the source.
+            result_names: Names of the columns of a result. A name that is a column of the input gets the prefix
+                "predicted_".
+            escape: Whether to escape control characters, for a terminal; False by default, which changes no cell.
+        """
+        self.cells = cells
+        self.result_names = result_names
+        self.escape = escape
+        self.names: list[str] = []
+
+    def rows(self, item: InputLine, results: Sequence[Sequence[str]]) -> str:
+        """Return the rows of the next input line; before those of the first line, the row of names.
+
+        Args:
+            item: Input line.
+            results: Results of this line, each with one cell per name. Without results, the line has one row whose
+                cells of results are empty.
+
+        Returns:
+            Lines of CSV, each with its line end.
+        """
+        header = [] if self.names else [self._header()]
+        width = len(self.names)
+        cells = list(self.cells.rows.popleft()) if self.cells.rows else []
+        if not cells and isinstance(item, Example):
+            cells = [item.source]
+        if len(cells) == 1:
+            cells = [""] * min(self.cells.source_position, width - 1) + cells
+        cells = (cells + [""] * width)[: max(width, len(cells))]
+        empty = [[""] * len(self.result_names)]
+        return self._format([*header, *([*cells, *result] for result in results or empty)])
+
+    def _header(self) -> list[str]:
+        """Return the names of all columns, and keep those of the input."""
+        self.names = list(self.cells.names)
+        if not self.names:
+            width = max((len(row) for row in self.cells.rows), default=1) or 1
+            self.names = [f"column_{number}" for number in range(1, width + 1)]
+            self.names[min(self.cells.source_position, width - 1)] = "source"
+        return [*self.names, *(f"predicted_{name}" if name in self.names else name for name in self.result_names)]
+
+    def _format(self, rows: Sequence[Sequence[str]]) -> str:
+        """Return rows as lines of CSV."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([[escape_text(cell) for cell in row] for row in rows] if self.escape else rows)
+        return text.getvalue()
