@@ -133,7 +133,8 @@ HELP_PAGES: dict[str, HelpPage] = {
         (
             _RUN_ARGUMENT,
             OptionHelp("FILE", "", "sources; - is standard input (default)"),
-            OptionHelp("--output-format", "FORMAT", "text (default), tsv or jsonl (with attention)"),
+            OptionHelp("--output-format", "FORMAT", "text (default), csv (all columns), tsv or jsonl"),
+            OptionHelp("--source-column", "NAME", "column of the sources (that of the training file)"),
             _INPUT,
             _HEADER,
             _BEAM,
@@ -149,6 +150,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         ),
         (
             "predict runs/a words.txt > outputs.txt",
+            "predict runs/a new.csv --output-format csv > outputs.csv",
             "predict runs/a test.tsv --beam-size 8 --nbest 3 --output-format tsv",
             "predict runs/a/1 runs/a/2 words.txt",
         ),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import exp
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
@@ -78,6 +79,9 @@ class PredictArguments(SearchFlags):
     top_mass: FloatFlag = None
     """Write the fewest best outputs whose probabilities, normalized over the n-best list, sum to at least this value
     (above 0, at most 1). Requires --nbest, or a beam size above 1, which is then the length of the list."""
+    source_column: Annotated[str, tyro.conf.arg(metavar="COLUMN")] = ""
+    """Column of the sources in FILE: its name in the header, or its number from 1. Default: that of the training file.
+    """
     prefix: Annotated[str, tyro.conf.arg(metavar="TEXT")] = ""
     """First symbols of every output, as text; the model decodes the rest. Excludes --prefixes."""
     prefixes: PathFlag = None
@@ -119,9 +123,11 @@ def main(arguments: list[str]) -> int:
     nbest = _list_length(predictor, args) if has_several else 1
     check_decoding(predictor, sampling, nbest, prefixes is not None)  # before standard input is read
     notes, data = DecodingNotes(args.require), predictor.config.data
+    if args.source_column:
+        data = msgspec.structs.replace(data, source_column=args.source_column)
     line_number = num_decoded = 0  # lines, and the sources among them
     num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
-    cells = TableCells() if args.output_format == "csv" else None
+    cells = TableCells()
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
     format_line = _line_formatter(args, has_several, cells)
     outputs_per_source = num_outputs if has_several or args.lattice else 1
@@ -137,12 +143,15 @@ def main(arguments: list[str]) -> int:
             notes.count_line(item, traces[0] if traces else None)
             sys.stdout.write(format_line(traces, item, line_number))
         sys.stdout.flush()
+        cells.rows.clear()
         if bad_index is not None:
             raise DataError(f"{chunk[bad_index]} (--on-bad-line skip writes an empty output for such lines)")
     lexicon = predictor.options.lexicon
     if lexicon is not None:
         print_message(lexicon_count_message(notes.num_from_lexicon, lexicon, args.lexicon))
     notes.report(bool(data.features_column))
+    if len(cells.names) > 1 and args.output_format in ("text", "tsv"):
+        print_message("the names of the columns have no output line; --output-format csv writes all columns with names")
     if prefixes is not None:
         prefixes.check_exhausted()
     return 0
@@ -214,9 +223,9 @@ def _check_ranges(args: PredictArguments) -> None:
         raise ConfigError("--prefix and --prefixes exclude each other: one prefix for all sources, or one per source")
 
 
-def _line_formatter(args: PredictArguments, has_several: bool, cells: TableCells | None) -> LineFormatter:
+def _line_formatter(args: PredictArguments, has_several: bool, cells: TableCells) -> LineFormatter:
     """Return the function that formats the outputs of a line; `cells` are those of the input, for csv."""
-    if cells is not None:
+    if args.output_format == "csv":
         names = (
             ("output", "log_probability", "probability")
             if not has_several

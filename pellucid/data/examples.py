@@ -587,7 +587,7 @@ def _read_pairs(
     location = " below the header" if format in TABLE_FORMATS and columns.header is True else ""
     reading = _collect_examples(records, config, str(path), str(path), location)
     if format in TABLE_FORMATS and columns.header == "auto":
-        check_header_cells(reading.examples, f"{path}:{reading.line_numbers[0]}")
+        check_header_cells(reading.examples, f"{path}:{reading.line_numbers[0]}", _first_row(path, config))
     return reading
 
 

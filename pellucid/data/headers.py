@@ -37,8 +37,8 @@ HEADER_FLAGS_HINT = (
     "give --header (data.header = true) if it names the columns, --no-header (data.header = false) if it is an example"
 )
 COLUMN_FLAGS_HINT = (
-    "; train reads columns 1 and 2, unless --source-column NAME and --target-column NAME select others "
-    "(data.source_column, data.target_column)"
+    "choose two of these columns with --source-column NAME and --target-column NAME (data.source_column, "
+    "data.target_column); with --header alone, train reads the first two, and --no-header reads the line as an example"
 )
 MAX_LISTED_NAMES = 20
 """Maximum number of column names in a message, and maximum length of each."""
@@ -73,10 +73,9 @@ def check_header_names(fields: Sequence[str], location: str) -> None:
     """
     names = dict.fromkeys(field for field in fields if is_column_name(field))
     if len(names) > 1 and 2 * len(names) >= len(fields) and len(set(fields)) == len(fields):
-        listed = list_names(fields)
         raise HeaderError(
-            f"{location}: the first line looks like a header, with columns named {listed}: {HEADER_FLAGS_HINT}"
-            + (COLUMN_FLAGS_HINT if len(fields) > 2 else "")
+            f"{location}: the first line looks like a header, with columns named {list_names(fields)}: "
+            f"{COLUMN_FLAGS_HINT if len(fields) > 2 else HEADER_FLAGS_HINT}"
         )
 
 
@@ -90,21 +89,23 @@ def list_names(names: Sequence[str]) -> str:
     return ", ".join(shown + ["…"] * (len(names) > MAX_LISTED_NAMES)) or "none"
 
 
-def check_header_cells(cells: Sequence[tuple[str, ...]], location: str) -> None:
+def check_header_cells(cells: Sequence[tuple[str, ...]], location: str, names: Sequence[str] = ()) -> None:
     """Refuse a first line in which source and target both look like column names, at least one strongly.
 
     Args:
         cells: The examples, at least one, of which the first is examined.
         location: File and line, for the message.
+        names: All cells of the first line, for the message about a line of more than two; not listed by default.
 
     Raises:
         HeaderError: The line looks like a header.
     """
     source, target = (_header_evidence(side) for side in _column_samples(cells))
     if source and target and (source.strong or target.strong) and cells[0][0] != cells[0][1]:
+        listed = f"; its columns are {list_names(names)}" if len(names) > 2 else ""
         raise HeaderError(
-            f"{location}: the first line looks like a header: {source.description}, and {target.description}: "
-            f"{HEADER_FLAGS_HINT}"
+            f"{location}: the first line looks like a header: {source.description}, and {target.description}{listed}: "
+            f"{COLUMN_FLAGS_HINT if listed else HEADER_FLAGS_HINT}"
         )
 
 

@@ -267,12 +267,25 @@ def _resolve_columns(rows: Records, columns: ColumnSelection, name: str) -> tupl
                 columns.cells.names = row.fields
             return _column_positions(columns, name), ColumnCount(), chain(preceding, rows)
         else:
-            positions = find_columns(columns, row.fields, name)
+            positions = _find_columns_of_header(columns, row, name)
             if columns.cells is not None:
                 columns.cells.names = row.fields
             _report_inherited_header(row, positions[0], columns, name)
             return positions, ColumnCount(len(row.fields), row.line), chain(preceding, rows)
     return [], ColumnCount(), iter(preceding)
+
+
+def _find_columns_of_header(columns: ColumnSelection, row: Record, name: str) -> list[int]:
+    """Return the positions of the selected columns in a header; for sources, an error says how else to read them."""
+    try:
+        return find_columns(columns, row.fields, name)
+    except DataError as error:
+        if not columns.single_column:
+            raise
+        raise DataError(
+            f"{error}; line {row.line} is read as the names of the columns, as in the training file: --source-column "
+            "selects another one, and --input-format text reads each line as a source"
+        ) from error
 
 
 def _names_source(row: Record, columns: ColumnSelection, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,6 +17,9 @@ from pellucid.kernels.compilation import (
     is_cache_damaged,
     mark_cache_complete,
 )
+
+_compilation_times = list[tuple[float, float]]()
+"""Start and end of each compilation by this process, as times of `time.monotonic`."""
 
 
 @cache
@@ -45,6 +49,15 @@ def are_kernels_loaded() -> bool:
     return bool(load_kernels.cache_info().currsize)
 
 
+def compilation_seconds(since: float) -> float:
+    """Return the time for which this process has compiled kernels.
+
+    Args:
+        since: Time of `time.monotonic` from which the seconds count.
+    """
+    return sum((end - max(start, since) for start, end in _compilation_times if end > since), start=0.0)
+
+
 def _try_to_load(load: Callable[[], None], consequence: str) -> bool:
     """Return whether a function loads kernels; if it fails, warn with the consequence and the reason."""
     try:
@@ -70,9 +83,11 @@ def _load_or_compile() -> None:
                 return
         if damaged:
             clear_cache()
+        started_at = time.monotonic()
         if cache_folder() is not None:
             _compile_in_child()
         _call_all_kernels()
+        _compilation_times.append((started_at, time.monotonic()))
         if filled:
             warnings.warn("the compiled kernels on the disk were damaged; they are compiled again", stacklevel=4)
         mark_cache_complete()

@@ -64,21 +64,24 @@ def fit_pair_ngram_predictor(
     return PairNgramPredictor(tokenizers, vocabularies, model) if model is not None else None
 
 
-def fit_encoded_examples(examples: EncodedExamples, vocabularies: Vocabularies) -> tuple[PairNgram | None, int]:
-    """Fit a pair n-gram model to encoded training examples: to the first ones, if they exceed `MAX_CELLS`.
+def fit_encoded_examples(
+    examples: EncodedExamples, vocabularies: Vocabularies, max_cells: int = MAX_CELLS
+) -> tuple[PairNgram | None, int]:
+    """Fit a pair n-gram model to encoded training examples: to the first ones, if they exceed `max_cells`.
 
     Examples with features are left out: the copied targets of augmentation have one.
 
     Args:
         examples: Source ids, and target ids that end with EOS.
         vocabularies: Vocabularies of the run.
+        max_cells: Maximum sum of source length times target length; `MAX_CELLS` by default.
 
     Returns:
         The model, None if no model can be fitted (`fit_pair_ngram`); and the number of examples that it has seen.
     """
     target = _without_ends(examples.target)
     cells = np.cumsum(np.diff(examples.source.offsets) * np.maximum(np.diff(target.offsets), 1))
-    count = int(np.searchsorted(cells, MAX_CELLS, side="right"))
+    count = int(np.searchsorted(cells, max_cells, side="right"))
     source_offsets, target_offsets = examples.source.offsets[: count + 1], target.offsets[: count + 1]
     pairs = SymbolPairs(
         examples.source.values[: source_offsets[-1]].astype(np.int64),

@@ -364,7 +364,9 @@ class ProgressReporter:
     def _report_start(self, event: TrainingStarted) -> None:
         """Print the maximum number of updates and show the progress bar."""
         left = "" if event.seconds_left is None else f", and {format_duration(event.seconds_left)} from now"
-        self._print_line(f"training for at most {event.epochs:g} epochs, {event.updates:,} updates{left}")
+        self._print_line(
+            f"training for at most {round(event.epochs, 1) or event.epochs:g} epochs, {event.updates:,} updates{left}"
+        )
         self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
         self.pace = TrainingPace(event, self.console.clock())
 

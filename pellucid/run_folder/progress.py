@@ -46,8 +46,10 @@ class Progress(msgspec.Struct, frozen=True):
     plateau_factor: Factor = 1.0
     """Factor of the learning rate in the plateau schedule; 1 in the others."""
     other_seconds: Seconds = 0.0
-    """Seconds without updates and validations: reading data, compiling kernels, fitting the pair n-gram model, writing
-    files. Recorded only with a time limit, of which they are a part."""
+    """Seconds without updates and validations: reading data, fitting the pair n-gram model, writing files, but not
+    compiling kernels. Recorded only with a time limit, of which they are a part."""
+    preparation_seconds: Seconds = 0.0
+    """Value of `other_seconds` at the first update, where the learning rate schedule begins."""
     validation_seconds: Seconds = 0.0
     """Seconds of the last validation; recorded only with a time limit."""
     finished: str = ""

@@ -231,12 +231,31 @@ def time_passed(state: TrainingState, progress: Progress) -> float:
         state: Training state, for its settings.
         progress: Progress of the training, which may differ from that of the state.
     """
+    return (progress.seconds + progress.other_seconds) / _seconds_for_training(state, progress)
+
+
+def schedule_time_passed(state: TrainingState, progress: Progress) -> float:
+    """Return the fraction that has passed of the time from the first update to the time limit; 0 without a limit.
+
+    The learning rate follows it, so that the time before the first update does not shorten the warmup.
+
+    Args:
+        state: Training state, for its settings.
+        progress: Progress of the training, which may differ from that of the state.
+    """
+    seconds = _seconds_for_training(state, progress) - progress.preparation_seconds
+    passed = progress.seconds + progress.other_seconds - progress.preparation_seconds
+    return passed / seconds if seconds > 0 else 1.0
+
+
+def _seconds_for_training(state: TrainingState, progress: Progress) -> float:
+    """Return the time limit without the estimated time for what follows the updates; infinite without a limit."""
     limit = state.time_limit
     if math.isinf(limit):
-        return 0.0
+        return limit
     num_reserved = RESERVED_VALIDATIONS + (RESERVED_WEIGHTING if uses_pair_ngram(state.config) else 0.0)
     reserve = num_reserved * progress.validation_seconds if progress.validations else UNKNOWN_RESERVE * limit
-    return (progress.seconds + progress.other_seconds) / (limit - min(reserve, MAX_RESERVE * limit))
+    return limit - min(reserve, MAX_RESERVE * limit)
 
 
 def is_out_of_epochs(state: TrainingState, progress: Progress, num_batches: int) -> bool:
@@ -294,7 +313,9 @@ def is_halfway(state: TrainingState, progress: Progress, num_batches: int) -> bo
         progress: Progress of the training, which may differ from that of the state.
         num_batches: Number of batches in the current epoch.
     """
-    return _epochs_done(progress, num_batches) >= state.epochs / 2 - 1e-9 or time_passed(state, progress) >= 0.5
+    return (
+        _epochs_done(progress, num_batches) >= state.epochs / 2 - 1e-9 or schedule_time_passed(state, progress) >= 0.5
+    )
 
 
 class ValidationOutcome(NamedTuple):
@@ -343,7 +364,7 @@ def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> 
     """Do one update (forward, backward, clip, step), and return its event."""
     progress, config, num_batches = state.progress, state.config.training, loaded.num_batches
     epochs_passed = (_epochs_done(progress, num_batches) + 0.5 / num_batches) / state.epochs
-    progress_fraction = min(1.0, max(epochs_passed, time_passed(state, progress)))
+    progress_fraction = min(1.0, max(epochs_passed, schedule_time_passed(state, progress)))
     rate = scheduled_learning_rate(config, progress_fraction, progress.plateau_factor)
     with torch.random.fork_rng(devices=rng_devices(state.gradient_computer.device)):
         # The random numbers of an update depend on seed and update only, so no generator state has to be saved.

@@ -1,9 +1,11 @@
 """The pair n-gram model of a training: fitted before the first update, weighted after the last one."""
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import RunError
 from pellucid.files import file_exists
 from pellucid.pair_ngram.pair_ngram import PairNgram
-from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_encoded_examples
+from pellucid.pair_ngram.predictor import MAX_CELLS, PairNgramPredictor, fit_encoded_examples
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import PAIR_NGRAM
@@ -32,6 +34,13 @@ from pellucid.training.loop import TrainingState
 
 MAX_SOURCES = 1000
 """Maximum number of validation sources that decide the weight; of more, evenly spaced ones are taken."""
+SOURCES_AT_ONCE = 100
+"""Number of sources that are decoded before the time is compared with the time limit."""
+FITTING_SHARE, SCORING_SHARE = 0.1, 0.02
+"""Maximum parts of a time limit for fitting the model, and for scoring it without the network."""
+CELLS_PER_SECOND = 2_000_000
+"""Source length times target length of the examples that are fitted in a second, by a slow machine."""
+Decoded = TypeVar("Decoded")
 
 
 class FittedPairNgram(NamedTuple):
@@ -59,16 +68,17 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
     saved = _read(folder / PAIR_NGRAM, vocabularies)
     if saved is not None and saved.fingerprint == fingerprint:
         return None
-    model, count = fit_encoded_examples(training, vocabularies)
+    limit = state.time_limit
+    max_cells = int(min(MAX_CELLS, FITTING_SHARE * limit * CELLS_PER_SECOND))
+    model, count = fit_encoded_examples(training, vocabularies, max_cells)
     if model is None:
         return None
     references = _references(state.validation_examples)
-    outputs = PairNgramPredictor(predictor.tokenizers, vocabularies, model).nbest(
-        [Example(source, "") for source in references], 1
-    )
+    pair_ngram = PairNgramPredictor(predictor.tokenizers, vocabularies, model)
+    outputs = _decode_in_time(references, lambda examples: pair_ngram.nbest(examples, 1), SCORING_SHARE * limit)
     join = predictor.tokenizers.target.join
     right = [
-        bool(nbest) and join(nbest[0]) in targets for nbest, targets in zip(outputs, references.values(), strict=True)
+        bool(nbest) and join(nbest[0]) in targets for nbest, targets in zip(outputs, references.values(), strict=False)
     ]
     return FittedPairNgram(model, PairNgramFitted(count, training.source.num_sequences, _percentage(right)))
 
@@ -80,13 +90,17 @@ class WeightedPairNgram(NamedTuple):
     event: PairNgramWeighted
 
 
-def weight_pair_ngram(predictor: Predictor, validation: Sequence[Example], folder: Path) -> WeightedPairNgram | None:
+def weight_pair_ngram(
+    predictor: Predictor, validation: Sequence[Example], folder: Path, seconds: float = math.inf
+) -> WeightedPairNgram | None:
     """Choose the weight of the pair n-gram model of a finished training. Nothing is written.
 
     Args:
         predictor: Predictor of the network in training; that of the best validation is read from the run folder.
         validation: Validation examples, which decide the weight.
         folder: Run folder.
+        seconds: Time after which the sources that are decoded decide; infinite by default. At least
+            `SOURCES_AT_ONCE` are.
 
     Returns:
         The model with its weight; None if the weight has been chosen before, or there is no model.
@@ -97,16 +111,26 @@ def weight_pair_ngram(predictor: Predictor, validation: Sequence[Example], folde
     references = _references(validation)
     trained = require_transducer(load(folder, predictor.config.device), "predictor")
     searching = replace(trained, pair_ngram=PairNgramMember(saved.model, 0.0))
-    found = searching.candidates([Example(source, "") for source in references])
+    found = _decode_in_time(references, searching.candidates, seconds)
     right = [
         [trace.output in targets for trace in traces]
-        for traces, targets in zip(found, references.values(), strict=True)
+        for traces, targets in zip(found, references.values(), strict=False)
     ]
     candidates = [_scores(traces) for traces in found]
     weight = choose_weight(candidates, right)
     with_both, by_network = (_percentage(best_are_right(candidates, right, value)) for value in (weight, 0.0))
-    event = PairNgramWeighted(weight, with_both, by_network, len(references))
+    event = PairNgramWeighted(weight, with_both, by_network, len(found))
     return WeightedPairNgram(saved._replace(weight=weight), event)
+
+
+def _decode_in_time(
+    sources: Iterable[str], decode: Callable[[list[Example]], list[Decoded]], seconds: float
+) -> list[Decoded]:
+    """Return what `decode` gives for the first sources: for all, if the seconds suffice."""
+    examples, decoded, started_at = [Example(source, "") for source in sources], list[Decoded](), time.monotonic()
+    while len(decoded) < len(examples) and not (decoded and time.monotonic() - started_at > seconds):
+        decoded += decode(examples[len(decoded) : len(decoded) + SOURCES_AT_ONCE])
+    return decoded
 
 
 def _scores(traces: Sequence[Trace]) -> CandidateScores:
@@ -128,14 +152,18 @@ def _read(path: Path, vocabularies: Vocabularies) -> SavedPairNgram | None:
 
 
 def _references(validation: Sequence[Example]) -> dict[str, set[str]]:
-    """Return validation sources, at most `MAX_SOURCES`, with all their targets; empty sources are left out."""
+    """Return validation sources, at most `MAX_SOURCES`, with all their targets, in random order.
+
+    Empty sources are left out. The order, always the same, makes the first of them representative.
+    """
     targets: dict[str, set[str]] = {}
     for example in validation:
         if example.source:
             targets.setdefault(example.source, set()).add(example.target)
     sources = list(targets)
     count = min(len(sources), MAX_SOURCES)
-    return {source: targets[source] for source in (sources[number * len(sources) // count] for number in range(count))}
+    numbers = np.random.default_rng(0).permutation(count)
+    return {source: targets[source] for source in (sources[number * len(sources) // count] for number in numbers)}
 
 
 def _percentage(right: Sequence[bool]) -> float:

@@ -24,7 +24,7 @@ from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import RunError, quote
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
-from pellucid.kernels.kernel_loader import load_kernels
+from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
 from pellucid.model.device import (
     check_gradients,
     check_torch_defaults,
@@ -346,7 +346,10 @@ def _train_and_save(
 
 
 class OtherTimeClock:
-    """Clock of the time without updates and validations, which a time limit contains too."""
+    """Clock of the time without updates and validations, which a time limit contains too.
+
+    The time to compile kernels, once on a machine, does not count.
+    """
 
     def __init__(self, state: TrainingState, started_at: float) -> None:
         """Start the clock at the start of the command.
@@ -364,8 +367,14 @@ class OtherTimeClock:
         if math.isinf(self.state.time_limit):
             return
         progress, first = self.state.progress, self.first_progress
-        elapsed = time.monotonic() - self.started_at - (progress.seconds - first.seconds)
-        self.state.progress = msgspec.structs.replace(progress, other_seconds=first.other_seconds + max(0.0, elapsed))
+        elapsed = time.monotonic() - self.started_at - compilation_seconds(self.started_at)
+        elapsed -= progress.seconds - first.seconds
+        other_seconds = first.other_seconds + max(0.0, elapsed)
+        self.state.progress = msgspec.structs.replace(
+            progress,
+            other_seconds=other_seconds,
+            preparation_seconds=progress.preparation_seconds if progress.update else other_seconds,
+        )
 
 
 class RunFolderWriter:
@@ -481,7 +490,8 @@ def _finish_run_folder(state: TrainingState, log: RunLog) -> Iterator[PairNgramW
     folder = log.path.parent
     if not log.has_stopped:
         _append(log, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
-    weighted = weight_pair_ngram(state.predictor, state.validation_examples, folder)
+    seconds_left = state.time_limit - state.progress.seconds - state.progress.other_seconds
+    weighted = weight_pair_ngram(state.predictor, state.validation_examples, folder, seconds_left)
     if weighted is not None:
         _append_once(log, {"event": "interpolated", **weighted.event._asdict()})
         save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)

@@ -12,7 +12,7 @@ from pellucid.config.presets import default_size
 from pellucid.config.settings import Config, Size
 from pellucid.data.examples import Example, read_examples
 from pellucid.kernels.dispatch import are_kernels_disabled
-from pellucid.kernels.kernel_loader import load_kernels
+from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
 from pellucid.model.device import check_gradients, check_torch_defaults, find_device, use_determinism, use_threads
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training.events import SizeMeasured, UpdateCompleted
@@ -88,7 +88,7 @@ def measure_size(files: TrainingFiles, build_config: Callable[[Size], Config]) -
     use_determinism(config)
     if find_device(config.device).type == "cpu" and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is no part of the speed
-    elapsed = time.monotonic() - started_at
+    elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
     usable = (1 - RESERVED_TIME) * parse_duration("training.time_limit", time_limit) - elapsed
     training, count = config.training, len(examples)
     if training.augmentation != "none":
