@@ -38,7 +38,7 @@ def test_bash_completes_subcommands_flags_and_choices(bash_script: Path) -> None
     assert complete_in_bash(bash_script, "train", "a.tsv", "--size", "") == ["auto", "tiny", "small", "base", "large"]
     assert complete_in_bash(bash_script, "train", "a.tsv", "-s", "t") == ["tiny"]
     assert complete_in_bash(bash_script, "train", "a.tsv", "--cell", "") == ["gru", "lstm"]
-    assert complete_in_bash(bash_script, "predict", "run", "--output-format", "") == ["text", "tsv", "jsonl"]
+    assert complete_in_bash(bash_script, "predict", "run", "--output-format", "") == ["text", "csv", "tsv", "jsonl"]
     assert "--no-bidirectional" in complete_in_bash(bash_script, "tune", "--no-")
     assert complete_in_bash(bash_script, "recipe", "digits-att") == ["digits-attention-faithful", "digits-attention"]
     assert complete_in_bash(bash_script, "bench", "gr") == ["greedy"]

@@ -10,13 +10,12 @@ import pytest
 from command_line import run_pellucid
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trained_runs import digits_run, make_copy_examples, make_small_config, train_to_end, write_pairs
+from trained_runs import DataFiles, digits_run, make_copy_examples, make_small_config, train_to_end
 
 from pellucid.cli.csv_output import CsvOutput
 from pellucid.data.examples import Example, InputFormat, parse_sources
 from pellucid.data.readers import BadLine, TableCells
 from pellucid.run_folder.predictor_loader import load
-from pellucid.training.training_data import TrainingFiles
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -33,7 +32,7 @@ def run_with_named_columns(folder: Path) -> Path:
         examples = make_copy_examples(30, seed=seed)
         lines = [f"{number},{example.source},{example.target}" for number, example in enumerate(examples)]
         path.write_text("\n".join(["id,word,copy", *lines, ""]))
-    train_to_end(TrainingFiles(train, valid), folder / "run", config)
+    train_to_end(DataFiles(train, valid), folder / "run", config)
     return folder / "run"
 
 

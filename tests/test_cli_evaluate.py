@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 from command_line import CommandResult, output_lines, run_pellucid, usage_error_message
 from report_documents import read_report, section_titles, select_parts
-from trained_runs import copy_run_folder, digits_run, shared_folder, write_pairs
+from trained_runs import (
+    copy_run_folder,
+    digits_run,
+    make_small_config,
+    shared_folder,
+    train_to_end,
+    write_copy_files,
+    write_pairs,
+)
 
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.synthetic import spelled_digits
@@ -246,8 +254,32 @@ def test_mean_over_seeds_is_reported_for_runs_that_differ_in_nothing_else(tmp_pa
     (copy / "config.toml").write_text(re.sub(r"(?m)^seed = 2$", "seed = 3", other_dropout), "utf-8")
     third = copy_run_folder(run, tmp_path / "third")
     (third / "config.toml").write_text(re.sub(r"(?m)^seed = 1$", "seed = 4", config), "utf-8")
-    groups = evaluate_to_json(other, copy, third, write_pairs_file())["seeds"]
-    assert [group["runs"] for group in groups] == [["run", "third"], ["other", "copy"]]
+    compared = evaluate_to_json(other, copy, third, write_pairs_file(), "--html", tmp_path / "page.html")
+    assert [group["runs"] for group in compared["seeds"]] == [["run", "third"], ["other", "copy"]]
+    (means,) = compared["mean_differences"]
+    assert (means["a"], means["b"]) == (["run", "third"], ["other", "copy"])
+    assert means["exact_match"]["a"] == pytest.approx(compared["seeds"][0]["exact_match"]["mean"])
+    assert means["exact_match"]["difference"] == 0 == means["exact_match"]["ci95"][0]  # the same weights
+    assert "difference of the means, points" in (tmp_path / "page.html").read_text("utf-8")
+    tables = evaluate(other, copy, third, write_pairs_file()).out
+    assert "(mean) minus other, copy (mean)" in tables
+    assert "only the other" in tables and "run correct, third wrong" not in tables
+
+
+def test_what_is_often_misread_is_explained(tmp_path: Path) -> None:
+    """The folder of an ensemble is not the mean of its members; label smoothing lowers all probabilities."""
+    copy_run_folder(digits_run().run, tmp_path / "ensemble" / "seed-1")
+    (tmp_path / "ensemble" / "ensemble.json").write_text('{"members": ["seed-1"]}')
+    result = run_pellucid("evaluate", tmp_path / "ensemble", write_pairs_file())
+    assert (
+        result.code == 0 and "is an ensemble, whose members decode together; for the mean over its seeds" in result.err
+    )
+    assert "ensemble" not in evaluate(write_pairs_file()).err
+    files = write_copy_files(tmp_path / "data", num_training=200)
+    settings = {"epochs": 20, "learning_rate": 0.02, "label_smoothing": 0.4}
+    train_to_end(files, tmp_path / "smoothed", make_small_config(settings))
+    result = run_pellucid("evaluate", tmp_path / "smoothed", files.valid)
+    assert "smoothed: probabilities are lower than the accuracy because of training.label_smoothing = 0.4" in result.err
 
 
 def test_html_page_lists_the_errors(tmp_path: Path) -> None:

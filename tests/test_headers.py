@@ -312,8 +312,8 @@ def test_a_file_with_more_columns_names_all_of_them_and_then_those_that_are_read
         rows = [f"{number},{example.source},x,{example.target}\n" for number, example in enumerate(examples)]
         path.write_text("id,word,note,pronunciation\n" + "".join(rows), "utf-8")
     message = usage_error_message(run_training(files.train, files.valid, tmp_path / "a"))
-    assert "with columns named 'id', 'word', 'note', 'pronunciation': give --header" in message
-    assert "train reads columns 1 and 2, unless --source-column NAME and --target-column NAME select others" in message
+    assert "with columns named 'id', 'word', 'note', 'pronunciation': choose two of these columns" in message
+    assert "--source-column NAME and --target-column NAME" in message and "train reads the first two" in message
     named = ("--source-column", "word", "--target-column", "pronunciation")
     note = "the file has 4 columns; used are 'word' as source, 'pronunciation' as target"
     assert f"note: {note}\n" in run_training(files.train, files.valid, tmp_path / "a", *named).err
@@ -495,3 +495,28 @@ def test_scoring_and_evaluation_refuse_the_same_header(stdin: bool, tmp_path: Pa
         for subcommand in ("evaluate", "score")
     ]
     assert messages[0] == messages[1] and "the first line looks like a header: no character of the " in messages[0]
+
+
+def test_the_columns_are_listed_where_only_cells_tell_that_a_line_is_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("sku,product_label,price\n" + "".join(f"{n},{n + 1},{n + 2}\n" for n in range(40)), "utf-8")
+    message = usage_error_message(run_training(path, path, tmp_path / "run"))
+    assert "its columns are 'sku', 'product_label', 'price': choose two of these columns" in message
+
+
+def test_sources_that_do_not_have_the_columns_are_told_how_to_be_read(run: Path, tmp_path: Path) -> None:
+    """A line with a comma, for a run that was trained on a CSV file with named columns."""
+    files = DataFiles(tmp_path / "train.csv", tmp_path / "valid.csv")
+    for path, seed in ((files.train, 1), (files.valid, 2)):
+        rows = [f"{example.source},{example.target}\n" for example in make_copy_examples(30, seed)]
+        path.write_text("word,copy\n" + "".join(rows), "utf-8")
+    named = ("--source-column", "word", "--target-column", "copy", "--epochs", "1")
+    assert run_training(files.train, files.valid, tmp_path / "run", *named).code == 0
+    result = run_pellucid("predict", tmp_path / "run", stdin=b"ab, c\nd\n")
+    assert "--source-column selects another one, and --input-format text reads each line" in usage_error_message(result)
+    as_text = run_pellucid("predict", tmp_path / "run", "--input-format", "text", stdin=b"ab, c\nd\n")
+    assert as_text.code == 0 and len(output_lines(as_text.out)) == 2
+    (tmp_path / "new.csv").write_text("id,title\n1,ab\n2,cd\n", "utf-8")
+    renamed = run_pellucid("predict", tmp_path / "run", tmp_path / "new.csv", "--source-column", "title")
+    assert renamed.out == run_pellucid("predict", tmp_path / "run", "-i", "text", stdin=b"ab\ncd\n").out
+    assert "the names of the columns have no output line; --output-format csv" in renamed.err

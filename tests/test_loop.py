@@ -134,6 +134,19 @@ def test_a_time_limit_ends_the_training_and_its_learning_rate(monkeypatch: pytes
     assert progress.finished == "its time limit of 40s is reached" and progress.seconds == 40
 
 
+def test_the_schedule_begins_at_the_first_update_whatever_time_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a limit of 80 seconds, 40 pass before the first update: the other 40 have a complete schedule."""
+    monkeypatch.setattr(loop, "time", FakeClock(1.0))
+    session = build_session(make_small_config({"epochs": 1000.0, "time_limit": "80s", "eval_interval": 8.0}))
+    session.progress = Progress(other_seconds=40.0, preparation_seconds=40.0)
+    events = list(fit(session))
+    updates = [event for event in events if isinstance(event, UpdateCompleted)]
+    assert updates[0].progress_fraction < 0.001 and 0.9 < updates[-1].progress_fraction <= 1
+    rates = [event.learning_rate for event in updates]
+    assert rates[0] < max(rates) / 2 and rates[-1] < 0.02 * max(rates)  # warmup, peak and decay
+    assert 79 <= events[-1].progress.seconds + 40 <= 81
+
+
 @pytest.mark.parametrize("seconds", [0.0, 3.0, 100.0])
 def test_a_time_limit_that_is_over_at_the_start_leaves_one_update(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float

@@ -15,15 +15,16 @@ from trained_runs import (
     write_pairs,
 )
 
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, DataConfig
 from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.config.toml import build_config
-from pellucid.data.examples import Example
+from pellucid.data.examples import Example, read_examples
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import RunError
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import PAIR_NGRAM
+from pellucid.training import pair_ngram_training
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted, TrainingStopped
 
 CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
@@ -105,3 +106,23 @@ def test_the_network_alone_is_kept_where_it_is_as_good(tmp_path: Path) -> None:
 def test_only_sequences_without_features_have_a_pair_ngram_model(settings: dict[str, object], expected: bool) -> None:
     config: Config = build_config({"size": "tiny", **settings}, origin="test")
     assert uses_pair_ngram(config) == expected
+
+
+def test_a_time_limit_bounds_the_examples_and_the_sources_that_decide(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With little time, the model is fitted to the first examples, and few validation sources decide its weight."""
+    files = write_copy_files(tmp_path, num_training=40, num_validation=2000)
+    num_sources = len({example.source for example in read_examples(files.valid, DataConfig()).examples})
+    events = train_to_end(files, tmp_path / "unlimited", CONFIG)
+    (fitted,) = (event for event in events if isinstance(event, PairNgramFitted))
+    (weighted,) = (event for event in events if isinstance(event, PairNgramWeighted))
+    assert fitted.examples == 40 and weighted.sources == num_sources
+    monkeypatch.setattr(pair_ngram_training, "CELLS_PER_SECOND", 20)
+    monkeypatch.setattr(pair_ngram_training, "SOURCES_AT_ONCE", 10)
+    config = make_small_config({"epochs": 2, "pair_ngram": True, "time_limit": "30s"})
+    monkeypatch.setattr(pair_ngram_training, "_seconds", iter(range(0, 10**6, 20)).__next__)
+    events = train_to_end(files, tmp_path / "limited", config)
+    (fitted,) = (event for event in events if isinstance(event, PairNgramFitted))
+    (weighted,) = (event for event in events if isinstance(event, PairNgramWeighted))
+    assert 0 < fitted.examples < 40 and fitted.available == 40 and weighted.sources in (10, 20)

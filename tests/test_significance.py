@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from pellucid.errors import InputError
 from pellucid.evaluation.outcomes import OutcomeTable, macro_average
-from pellucid.evaluation.significance import compare_outcomes
+from pellucid.evaluation.significance import compare_means, compare_outcomes
 from pellucid.tasks.registry import get_task
 
 ROWS = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 6)).map(lambda row: (int(row[0]), row[1], row[2]))
@@ -154,3 +154,48 @@ def test_the_complement_of_no_difference_is_positive_zero() -> None:
         -worse.difference,
         (-worse.ci95.high, -worse.ci95.low),
     )
+
+
+def outcomes_of(probability: float | np.ndarray, count: int, generator: np.random.Generator) -> OutcomeTable:
+    """Return the outcomes of a run that is right with this probability, or with one for each example."""
+    wrong = (generator.random(count) >= probability).astype(np.int64)
+    return np.stack([wrong, wrong, np.ones_like(wrong)], axis=1)
+
+
+def test_means_of_single_runs_are_compared_as_the_runs_are() -> None:
+    generator = np.random.default_rng(3)
+    one, other = (outcomes_of(probability, 400, generator) for probability in (0.8, 0.7))
+    comparison, (exact, errors) = compare_outcomes([one], [other]), compare_means([[one]], [[other]])
+    for mean, single in ((exact, comparison.exact_match), (errors, comparison.symbol_error_rate)):
+        assert (mean.a, mean.b, mean.difference) == pytest.approx((single.a, single.b, single.difference))
+        assert list(mean.ci95) == pytest.approx(list(single.ci95), abs=0.6)
+    assert exact.complement.difference == pytest.approx(errors.difference)
+
+
+def test_the_interval_of_a_difference_of_means_holds() -> None:
+    """Of 200 simulated studies, at least 93 % have an interval with the true difference, 0, which is not much too wide.
+
+    The runs of a study differ by chance in their probability to be right, as seeds do, and find the same examples hard.
+    """
+    generator, differences, widths, contained = np.random.default_rng(1), list[float](), list[float](), 0
+    for study in range(200):
+        hardness = generator.normal(0, 0.2, 300)
+        groups = [
+            [
+                [outcomes_of(np.clip(probability - hardness, 0, 1), 300, generator)]
+                for probability in generator.normal(0.7, 0.03, size=5)
+            ]
+            for _ in range(2)
+        ]
+        exact = compare_means(groups[0], groups[1], seed=study)[0]
+        differences.append(exact.difference)
+        widths.append(exact.ci95.high - exact.ci95.low)
+        contained += exact.ci95.low <= 0 <= exact.ci95.high
+    assert contained / 200 >= 0.93
+    assert np.mean(widths) < 1.5 * 2 * 1.96 * np.std(differences)
+
+
+def test_means_of_groups_need_the_same_examples() -> None:
+    generator = np.random.default_rng(1)
+    with pytest.raises(InputError, match="same examples"):
+        compare_means([[outcomes_of(0.5, 3, generator)]], [[outcomes_of(0.5, 4, generator)]])

@@ -1,9 +1,10 @@
-"""Tables abbreviate long names."""
+"""Tables abbreviate long names, and end with the rest of many rows."""
 
 from hypothesis import given
 from hypothesis import strategies as st
+from test_assessment import build_assessment
 
-from pellucid.reporting.tables import MAX_NAME_LENGTH, short_names
+from pellucid.reporting.tables import MAX_NAME_LENGTH, assessment_tables, short_names
 
 
 def test_long_names_lose_their_common_prefix_then_their_middle() -> None:
@@ -23,3 +24,16 @@ def test_long_names_lose_their_common_prefix_then_their_middle() -> None:
 @given(st.lists(st.text("ab-/", min_size=1, max_size=60), min_size=1, max_size=4, unique=True))
 def test_short_names_stay_distinct(names: list[str]) -> None:
     assert len(set(short_names(names))) == len(names) and len(short_names(names)) == len(names)
+
+
+def test_many_rows_of_accuracies_end_with_the_rest() -> None:
+    """42 positions: 14 rows, and the positions from 15 on in one."""
+    pairs = [("a" * length, "a" * length if length % 2 else "a" * (length - 1)) for length in range(1, 43)]
+    assessment = build_assessment(pairs)
+    tables = list(assessment_tables(assessment, {}, 1.0, 0))
+    (table,) = (table for table in tables if table.title == "accuracy by target position")
+    labels, right, total, *_ = (list(column.cells) for column in table.columns)
+    assert labels == [*map(str, range(1, 15)), f"15–{assessment.evaluation.positions[-1].label}"]
+    positions = assessment.evaluation.positions
+    assert right[-1] == f"{sum(each.right for each in positions[14:]):,}" and right[0] == f"{positions[0].right:,}"
+    assert total[-1] == f"{sum(each.total for each in positions[14:]):,}"

@@ -9,7 +9,7 @@ from test_assessment import ROWS, build_assessment, tokenizers
 
 from pellucid.data.examples import Example
 from pellucid.decoding.trace import END
-from pellucid.evaluation.assessment import Assessment, DecodedExamples, assess_outputs, compare_runs
+from pellucid.evaluation.assessment import Assessment, ComparedAssessment, DecodedExamples, assess_outputs, compare_runs
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.viewer.report_schema import (
     ReportCharts,
@@ -29,8 +29,8 @@ def make_evaluation_document(assessment: Assessment, max_errors: int = 10) -> Re
 
 
 def make_comparison_document(*runs: Assessment) -> ReportDocument:
-    comparisons = [compare_runs(runs[0], run) for run in runs[1:]]
-    return report_document(comparison_report(runs, comparisons, [], "test.tsv", 10))
+    comparisons = [ComparedAssessment(run, compare_runs(runs[0], run)) for run in runs[1:]]
+    return report_document(comparison_report(runs, comparisons, [], [], "test.tsv", 10))
 
 
 def test_evaluation_report_has_scores_and_errors() -> None:

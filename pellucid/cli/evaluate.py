@@ -19,16 +19,18 @@ from pellucid.config.settings import Device, Format
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, quote
 from pellucid.files import check_writable
+from pellucid.run_folder.run_files import ENSEMBLE
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from pellucid.cli.assessment import AssessmentResults
-    from pellucid.evaluation.assessment import SeedRates
-    from pellucid.evaluation.significance import RunComparison
+    from pellucid.evaluation.assessment import ComparedAssessment, GroupComparison, SeedRates
 
 NUM_PRINTED_ERRORS = 10
 """Number of listed errors in tables and JSON if --worst is not given."""
+MAX_UNEXPLAINED_CALIBRATION = 0.1
+"""Difference of accuracy and mean probability from which label smoothing is named as its cause."""
 NUM_PAGE_ERRORS = 100
 """Number of listed errors on the page if --worst is not given."""
 
@@ -97,31 +99,51 @@ def main(arguments: list[str]) -> int:
     _check_arguments(args)
     sampling = sampling_config(args)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
-    from pellucid.cli.assessment import AssessmentOptions, assess_runs
-    from pellucid.evaluation.assessment import compare_runs, rates_over_seeds
-    from pellucid.reporting.tables import assessment_tables, comparison_tables, seed_table
+    from pellucid.cli.assessment import AssessmentOptions, assess_runs, compare_with_first
+    from pellucid.evaluation.assessment import rates_over_seeds
+    from pellucid.reporting.tables import assessment_tables, comparison_tables, group_comparison_table, seed_table
 
     paths = _paths(args)
     options = AssessmentOptions(
         args.target, args.multi_reference, args.group, args.texts, args.input_format, args, sampling, args.device
     )
     results = assess_runs(paths[:-1], paths[-1], options)
-    comparisons = [compare_runs(results.runs[0], other) for other in results.runs[1:]]
+    comparisons, group_comparisons = compare_with_first(results)
     seed_rates = [rates_over_seeds(runs) for runs in results.seed_groups()]
     for line in results.bad_lines:
         print_message(f"skipped {line}")
     max_errors = NUM_PRINTED_ERRORS if args.worst is None else args.worst
     if args.json:
-        sys.stdout.write(encode_json(_json_results(results, comparisons, seed_rates, max_errors)).decode() + "\n")
-    elif comparisons:
+        values = _json_results(results, seed_rates, group_comparisons, max_errors)
+        sys.stdout.write(encode_json(values).decode() + "\n")
+    elif len(results.runs) > 1:
         _print_run_names(results)
         _print_tables(map(seed_table, seed_rates))
+        _print_tables(map(group_comparison_table, group_comparisons))
         _print_tables(comparison_tables(results.runs, comparisons, results.seconds, max_errors))
     else:
         _print_tables(assessment_tables(results.runs[0], results.counts[0], results.seconds[0], max_errors))
     if args.html is not None:
-        _write_page(args, results, comparisons, seed_rates)
+        _write_page(args, results, comparisons, seed_rates, group_comparisons)
+    _print_notes(results, paths[:-1])
     return 0
+
+
+def _print_notes(results: "AssessmentResults", paths: Sequence[Path]) -> None:
+    """Explain on standard error what is often misread: ensembles, and the probabilities of label smoothing."""
+    for path in paths:
+        if (path / ENSEMBLE).is_file():
+            print_message(
+                f"{path} is an ensemble, whose members decode together; for the mean over its seeds, give the folders "
+                f"of the members, such as {path / 'seed-1'}"
+            )
+    for run, config in zip(results.runs, results.configs, strict=True):
+        smoothing, calibration = config.training.label_smoothing, run.calibration
+        if smoothing and calibration.accuracy - calibration.confidence > MAX_UNEXPLAINED_CALIBRATION:
+            print_message(
+                f"{run.name}: probabilities are lower than the accuracy because of training.label_smoothing = "
+                f"{smoothing:g}; their order is not affected, so the thresholds in the table are valid"
+            )
 
 
 def _paths(args: EvaluateArguments) -> tuple[Path, ...]:
@@ -155,15 +177,16 @@ def _check_distinct(runs: Sequence[Path]) -> None:
 
 def _json_results(
     results: "AssessmentResults",
-    comparisons: "Sequence[RunComparison]",
     seed_rates: "Sequence[SeedRates]",
+    group_comparisons: "Sequence[GroupComparison]",
     max_errors: int,
 ) -> dict[str, Any]:
     """Return all results as plain values: the scores of one run, or those of all runs and their comparisons.
 
     "seeds" has the mean and standard deviation of each main rate, for each group of runs that differ in their seeds
-    only.
+    only; "mean_differences" has the differences between the group of the first run and others.
     """
+    from pellucid.evaluation.assessment import compare_runs
     from pellucid.reporting.tables import exclusively_right
 
     reports = [
@@ -175,12 +198,12 @@ def _json_results(
         }
         for assessment, counts, seconds in zip(results.runs, results.counts, results.seconds, strict=True)
     ]
-    if not comparisons:
-        return reports[0]
     first, *others = results.runs
+    if not others:
+        return reports[0]
     pairs = []
-    for other, name, comparison in zip(others, results.names[1:], comparisons, strict=True):
-        record: dict[str, Any] = {"a": results.names[0], "b": name, **comparison.to_dict()}
+    for other, name in zip(others, results.names[1:], strict=True):
+        record: dict[str, Any] = {"a": results.names[0], "b": name, **compare_runs(first, other).to_dict()}
         for key, one, opponent in (("a_right_b_wrong", first, other), ("b_right_a_wrong", other, first)):
             rows = exclusively_right(one, opponent)[:max_errors]
             record[key] = [{**opponent.error_record(index), "right_output": one.traces[index].output} for index in rows]
@@ -191,7 +214,11 @@ def _json_results(
         {"runs": [full_names[name] for name in group.runs], **{rate.key: rate.to_dict() for rate in group.rates}}
         for group in seed_rates
     ]
-    return {"runs": named_reports, "comparisons": pairs, "seeds": seeds}
+    means = [
+        {**group.to_dict(), "a": [full_names[name] for name in group.a], "b": [full_names[name] for name in group.b]}
+        for group in group_comparisons
+    ]
+    return {"runs": named_reports, "comparisons": pairs, "seeds": seeds, "mean_differences": means}
 
 
 def _print_tables(tables: "Iterable[Table]") -> None:
@@ -211,8 +238,9 @@ def _print_run_names(results: "AssessmentResults") -> None:
 def _write_page(
     args: EvaluateArguments,
     results: "AssessmentResults",
-    comparisons: "Sequence[RunComparison]",
+    comparisons: "Sequence[ComparedAssessment]",
     seed_rates: "Sequence[SeedRates]",
+    group_comparisons: "Sequence[GroupComparison]",
 ) -> None:
     """Write the HTML report and print its path."""
     from pellucid.viewer.reports import comparison_report, evaluation_report, write_report
@@ -220,8 +248,8 @@ def _write_page(
     assert args.html is not None
     max_errors = NUM_PAGE_ERRORS if args.worst is None else args.worst
     *_, file = _paths(args)
-    if comparisons:
-        report = comparison_report(results.runs, comparisons, seed_rates, str(file), max_errors)
+    if len(results.runs) > 1:
+        report = comparison_report(results.runs, comparisons, seed_rates, group_comparisons, str(file), max_errors)
         full_names = [
             f"{run.name} is {name}" for run, name in zip(results.runs, results.names, strict=True) if run.name != name
         ]

@@ -161,7 +161,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         (
             _RUN_ARGUMENT,
             OptionHelp("FILE", "", "pairs; - is standard input (default)"),
-            OptionHelp("--output-format", "FORMAT", "text (default), tsv or jsonl"),
+            OptionHelp("--output-format", "FORMAT", "text (default), csv (all columns), tsv or jsonl"),
             _INPUT,
             _HEADER,
             OptionHelp("--on-bad-line", "ACTION", "stop or skip (stop by default)"),

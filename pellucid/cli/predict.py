@@ -150,7 +150,7 @@ def main(arguments: list[str]) -> int:
     if lexicon is not None:
         print_message(lexicon_count_message(notes.num_from_lexicon, lexicon, args.lexicon))
     notes.report(bool(data.features_column))
-    if len(cells.names) > 1 and args.output_format in ("text", "tsv"):
+    if len(cells.names) > 1 and args.header == "auto" and args.output_format in ("text", "tsv"):
         print_message("the names of the columns have no output line; --output-format csv writes all columns with names")
     if prefixes is not None:
         prefixes.check_exhausted()

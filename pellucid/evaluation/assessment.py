@@ -32,7 +32,7 @@ from pellucid.evaluation.metrics import (
     worst_examples,
 )
 from pellucid.evaluation.outcomes import MeanRates, OutcomeTable, macro_average, outcome_table, rates_from_sums
-from pellucid.evaluation.significance import RunComparison, compare_outcomes
+from pellucid.evaluation.significance import MeanDifference, RunComparison, compare_means, compare_outcomes
 from pellucid.evaluation.task_metrics import GroupScores, TaskMetrics
 
 
@@ -428,6 +428,59 @@ def compare_runs(a: Assessment, b: Assessment) -> RunComparison:
     if a.decoded.groups != b.decoded.groups:
         raise InputError("runs can be compared on the same examples only, but their groups of examples differ")
     return compare_outcomes(list(a.tables.values()), list(b.tables.values()))._replace(metrics=a.metrics)
+
+
+class ComparedAssessment(NamedTuple):
+    """A run that the first run is compared with."""
+
+    run: Assessment
+    comparison: RunComparison
+    """Comparison of the first run with this one."""
+
+
+class GroupComparison(NamedTuple):
+    """Mean rates of two groups of runs, such as several seeds of two configurations."""
+
+    a: list[str]
+    """Names of the runs of group A."""
+    b: list[str]
+    """Names of the runs of group B."""
+    differences: dict[str, MeanDifference]
+    """Differences by JSON key, most important first."""
+    names: dict[str, str]
+    """Display name of each rate by its JSON key."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {"a": self.a, "b": self.b, **{key: value.to_dict() for key, value in self.differences.items()}}
+
+
+@check_arguments
+def compare_groups(a: Sequence[Assessment], b: Sequence[Assessment]) -> GroupComparison:
+    """Compare the mean rates of two groups of runs on the same examples (`compare_means`).
+
+    Args:
+        a: Assessments of the runs of group A.
+        b: Assessments of the runs of group B.
+
+    Raises:
+        InputError: The groups of the examples differ, in number or in name, or an example has no reference.
+        ArgumentError: A group has no run, or an item is not an assessment.
+    """
+    if not a or not b:
+        raise ArgumentError("a, b: expected an assessment or more in each group")
+    if any(run.decoded.groups != a[0].decoded.groups for run in (*a, *b)):
+        raise InputError("runs can be compared on the same examples only, but their groups of examples differ")
+    tables_of_a, tables_of_b = ([list(run.tables.values()) for run in runs] for runs in (a, b))
+    exact, errors = compare_means(tables_of_a, tables_of_b)
+    second = errors if a[0].metrics.has_error_rates else errors.complement
+    keys = [key for key, _ in a[0].metrics.compared_rates]
+    return GroupComparison(
+        [run.name for run in a],
+        [run.name for run in b],
+        dict(zip(keys, (exact, second), strict=True)),
+        dict(a[0].metrics.compared_rates),
+    )
 
 
 class RateStatistics(NamedTuple):

@@ -8,9 +8,9 @@ from rich.markup import escape as markup_escape
 from rich.table import Table
 from rich.text import Text
 
-from pellucid.evaluation.assessment import Assessment, RateStatistics, SeedRates
+from pellucid.evaluation.assessment import Assessment, ComparedAssessment, GroupComparison, RateStatistics, SeedRates
 from pellucid.evaluation.label_metrics import TOP_K, LabelMetrics
-from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, GroupAccuracy
+from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, GroupAccuracy, wilson_interval
 from pellucid.evaluation.significance import RateDifference, RunComparison
 from pellucid.evaluation.task_metrics import NamedRate
 from pellucid.reporting.display_text import visible_symbol, visible_text
@@ -107,6 +107,8 @@ def label_confusion_table(metrics: LabelMetrics) -> Table | None:
     return table
 
 
+MAX_ACCURACIES = 15
+"""Maximum number of rows of accuracies by position or length; the last of more rows holds the rest."""
 MAX_GROUPS = 60
 """Maximum number of positions or lengths in a table, for tags of long sequences."""
 MAX_CONFUSIONS = 10
@@ -152,25 +154,26 @@ def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds
 
 
 def comparison_tables(
-    runs: Sequence[Assessment], comparisons: Sequence[RunComparison], seconds: Sequence[float], max_listed: int
+    runs: Sequence[Assessment], comparisons: Sequence[ComparedAssessment], seconds: Sequence[float], max_listed: int
 ) -> Iterator[Table]:
-    """Yield the tables that compare the first run with each other run on the same examples.
+    """Yield the tables that compare the first run with other runs on the same examples.
 
     They are the metrics of all runs, the groups, the differences with significance, the paired outcomes, and lists of
     examples that are correct in only one of two runs.
 
     Args:
         runs: Assessments of the runs.
-        comparisons: Comparisons of the first run with each other run, in order.
+        comparisons: Comparisons of the first run with other runs.
         seconds: Seconds of decoding of each run.
         max_listed: Maximum number of examples in each list; 0 for no lists.
     """
     yield _run_table(runs, seconds)
     if runs[0].mean:
         yield group_table(runs)
-    yield _significance_table(runs, comparisons)
-    yield _agreement_table(runs, comparisons)
-    for other in runs[1:]:
+    if comparisons:
+        yield _significance_table(runs, comparisons)
+        yield _agreement_table(runs, comparisons)
+    for other, _ in comparisons:
         for one, opponent in ((runs[0], other), (other, runs[0])):
             rows = exclusively_right(one, opponent)
             if rows[:max_listed]:
@@ -294,10 +297,21 @@ def _summary_table(assessment: Assessment, counts: Mapping[str, int], seconds: f
 def _accuracy_table(title: str, accuracies: Sequence[GroupAccuracy]) -> Table:
     """Return a table of accuracies by position or length."""
     table = _empty_table(f"accuracy by {title}", title, "correct", "of", "%", "95 % interval")
-    for group in accuracies:
+    for group in _limit_accuracies(accuracies):
         interval = _format_interval(ConfidenceInterval(group.low, group.high), 1)
         table.add_row(group.label, f"{group.right:,}", f"{group.total:,}", f"{group.percent:.1f}", interval)
     return table
+
+
+def _limit_accuracies(accuracies: Sequence[GroupAccuracy]) -> list[GroupAccuracy]:
+    """Return at most `MAX_ACCURACIES` accuracies: the last of more is that of all remaining positions or lengths."""
+    if len(accuracies) <= MAX_ACCURACIES:
+        return list(accuracies)
+    shown, rest = accuracies[: MAX_ACCURACIES - 1], accuracies[MAX_ACCURACIES - 1 :]
+    right, total = sum(group.right for group in rest), sum(group.total for group in rest)
+    first, last = re.split("[–]", rest[0].label)[0], re.split("[–]", rest[-1].label)[-1]
+    interval = wilson_interval(right, total).percent
+    return [*shown, GroupAccuracy(f"{first}–{last}", right, total, interval.low, interval.high)]
 
 
 def _confusion_table(assessment: Assessment) -> Table:
@@ -363,6 +377,8 @@ def seed_table(group: SeedRates) -> Table:
     """
     headings = ("score", "mean", "standard deviation", "lowest", "highest")
     table = _empty_table(f"{len(group.runs)} seeds: {', '.join(map(visible_text, group.runs))}", *headings)
+    table.caption = "standard deviation with n − 1 in the denominator"
+    table.caption_justify = "left"
     for row in seed_rows(group.rates):
         table.add_row(*row)
     return table
@@ -386,12 +402,33 @@ def seed_rows(rates: Sequence[RateStatistics]) -> list[list[str]]:
     ]
 
 
-def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Table:
+def group_comparison_table(comparison: GroupComparison) -> Table:
+    """Return the table of the differences between the mean rates of two groups of runs.
+
+    Args:
+        comparison: Comparison of the groups.
+    """
+    names = [", ".join(map(visible_text, runs)) for runs in (comparison.a, comparison.b)]
+    headings = ("score", "mean", "mean of the others", "difference", "95 % interval")
+    table = _empty_table(f"{names[0]} (mean) minus {names[1]} (mean)", *headings)
+    table.caption = "interval: bootstrap over examples and seeds"
+    table.caption_justify = "left"
+    for key, row in comparison.differences.items():
+        cells = (f"{row.a:.2f} %", f"{row.b:.2f} %", f"{row.difference:+z.2f}", _format_interval(row.ci95))
+        table.add_row(comparison.names[key], *cells)
+    return table
+
+
+def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[ComparedAssessment]) -> Table:
     """Return the table of differences with their significance."""
     scope = "means over groups" if runs[0].mean else "all examples"
     headings = ("compared with", "score", "difference", "95 % interval", "p", "better in")
     table = _empty_table(f"{_run_name(runs[0])} minus each other run, {scope}", *headings)
-    for run, comparison in zip(runs[1:], comparisons, strict=True):
+    table.caption = (
+        "interval and “better in”: bootstrap; p: permutation test, which is more reliable if few examples differ"
+    )
+    table.caption_justify = "left"
+    for run, comparison in comparisons:
         for name, difference in named_differences(comparison):
             cells = (
                 f"{difference.difference:+z.2f}",
@@ -403,12 +440,12 @@ def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[RunCom
     return table
 
 
-def _agreement_table(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Table:
+def _agreement_table(runs: Sequence[Assessment], comparisons: Sequence[ComparedAssessment]) -> Table:
     """Return the table of examples that are correct in both runs, in one, or in neither."""
     table = _empty_table(
         "correct examples", "compared with", "both", f"only {_run_name(runs[0])}", "only the other", "neither"
     )
-    for run, comparison in zip(runs[1:], comparisons, strict=True):
+    for run, comparison in comparisons:
         counts = (comparison.both, comparison.only_a, comparison.only_b, comparison.neither)
         table.add_row(_run_name(run), *(f"{count:,}" for count in counts))
     return table

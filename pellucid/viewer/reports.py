@@ -9,7 +9,7 @@ from pellucid.config.toml import to_toml
 from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.assessment import Assessment, SeedRates, score_traces
+from pellucid.evaluation.assessment import Assessment, ComparedAssessment, GroupComparison, SeedRates, score_traces
 from pellucid.evaluation.confusion import SymbolConfusions
 from pellucid.evaluation.metrics import (
     ConfidenceInterval,
@@ -21,7 +21,7 @@ from pellucid.evaluation.metrics import (
     worst_examples,
 )
 from pellucid.evaluation.outcomes import MeanRates
-from pellucid.evaluation.significance import RateDifference, RunComparison
+from pellucid.evaluation.significance import RateDifference
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, GroupScores
 from pellucid.files import write_text
 from pellucid.model.device import use_threads
@@ -278,8 +278,9 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
 
 def comparison_report(
     runs: Sequence[Assessment],
-    comparisons: Sequence[RunComparison],
+    comparisons: Sequence[ComparedAssessment],
     seed_rates: Sequence[SeedRates],
+    group_comparisons: Sequence[GroupComparison],
     file: str,
     max_examples: int,
 ) -> Report:
@@ -287,13 +288,14 @@ def comparison_report(
 
     Args:
         runs: Assessments of the runs on the same examples; at least two.
-        comparisons: Comparisons of the first run with each other run, in order.
+        comparisons: Comparisons of the first run with other runs.
         seed_rates: Rates of each group of runs that differ in their seeds only.
+        group_comparisons: Comparisons of the mean of such a group with other groups.
         file: Path of the file, which may contain the placeholder {} of several groups.
         max_examples: Maximum number of examples in each list.
     """
-    first, *others = runs
-    pairs = [pair for other in others for pair in ((first, other), (other, first))]
+    first = runs[0]
+    pairs = [pair for other, _ in comparisons for pair in ((first, other), (other, first))]
     return Report(
         title=" and ".join(run.name for run in runs),
         introduction=f"{first.evaluation.examples:,} examples of {file}, decoded and scored with each run.",
@@ -301,7 +303,8 @@ def comparison_report(
         parts=[
             _score_table(runs),
             *_seed_tables(seed_rates),
-            *_significance_parts(runs, comparisons),
+            *_group_comparison_tables(group_comparisons),
+            *(_significance_parts(runs, comparisons) if comparisons else ()),
             *_group_tables(runs),
             compared_accuracy_charts(runs),
             *_compared_confusions(runs),
@@ -322,12 +325,12 @@ def _evaluation_summary(assessment: Assessment, counts: Mapping[str, int]) -> li
     return [*rows, ("examples", f"{assessment.evaluation.examples:,}"), *counted]
 
 
-def _comparison_summary(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> list[tuple[str, str]]:
+def _comparison_summary(runs: Sequence[Assessment], comparisons: Sequence[ComparedAssessment]) -> list[tuple[str, str]]:
     """Return the exact match of each run, and the differences from the first."""
     scope = "mean over groups" if runs[0].mean else "all examples"
     name = runs[0].metrics.exact_match_name
     rows = [(f"{name}, {run.name}", f"{_exact_match(run):.2f} % ({scope})") for run in runs]
-    for run, comparison in zip(runs[1:], comparisons, strict=True):
+    for run, comparison in comparisons:
         difference = comparison.exact_match
         interval = f"95 %: {difference.ci95.low:+z.2f} to {difference.ci95.high:+z.2f}, p {_p_relation(difference.p)}"
         rows.append((f"difference from {run.name}", f"{difference.difference:+z.2f} points ({interval})"))
@@ -419,10 +422,32 @@ def _seed_tables(groups: Sequence[SeedRates]) -> list[ReportTable]:
     ]
 
 
-def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Iterator[ReportPart]:
+def _group_comparison_tables(comparisons: Sequence[GroupComparison]) -> list[ReportTable]:
+    """Return a table of the differences of means for each comparison of two groups of runs."""
+    headings = ("difference of the means, points", "95 % interval")
+    caption = "Interval: bootstrap over examples and seeds."
+    return [
+        ReportTable(
+            "Significance",
+            caption,
+            (f"{', '.join(comparison.a)} − {', '.join(comparison.b)}", *headings),
+            [
+                [
+                    comparison.names[key],
+                    f"{row.difference:+z.2f}",
+                    f"{row.ci95.low:+z.2f} to {row.ci95.high:+z.2f}",
+                ]
+                for key, row in comparison.differences.items()
+            ],
+        )
+        for comparison in comparisons
+    ]
+
+
+def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[ComparedAssessment]) -> Iterator[ReportPart]:
     """Yield the differences with their significance tests, and the counts of paired outcomes."""
     first, title, rows, sentences = runs[0], "Significance", [], []
-    for run, comparison in zip(runs[1:], comparisons, strict=True):
+    for run, comparison in comparisons:
         for name, difference in named_differences(comparison):
             interval = f"{difference.ci95.low:+z.2f} to {difference.ci95.high:+z.2f}"
             cells = (
@@ -447,7 +472,7 @@ def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[RunCom
             run.name,
             *(f"{count:,}" for count in (difference.both, difference.only_a, difference.only_b, difference.neither)),
         ]
-        for run, difference in zip(runs[1:], comparisons, strict=True)
+        for run, difference in comparisons
     ]
     yield ReportTable(title, "", ("correct", "both", f"only {first.name}", "only this run", "neither"), counts)
 

@@ -13,7 +13,7 @@ from sample_traces import HOSTILE_SYMBOLS
 from test_assessment import ROWS, build_assessment
 from test_viewer_report_parts import full, tagged
 
-from pellucid.evaluation.assessment import Assessment, compare_runs
+from pellucid.evaluation.assessment import Assessment, ComparedAssessment, compare_runs
 from pellucid.viewer.report_parts import ExampleOutput
 from pellucid.viewer.reports import Report, comparison_report, evaluation_report, write_report
 
@@ -40,7 +40,7 @@ def make_evaluation_report(assessment: Assessment, max_errors: int = 10) -> Repo
 
 
 def make_comparison_report() -> Report:
-    return comparison_report(RUNS, [compare_runs(*RUNS)], [], "test.tsv", 10)
+    return comparison_report(RUNS, [ComparedAssessment(RUNS[1], compare_runs(*RUNS))], [], [], "test.tsv", 10)
 
 
 def test_every_part_is_shown(open_report: OpenReport) -> None:
