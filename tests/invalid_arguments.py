@@ -31,6 +31,7 @@ from pellucid.data.examples import Example, parse_pairs, parse_sources, read_exa
 from pellucid.decoding.inference import evaluation_mode, evaluation_modes
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, InputError
+from pellucid.model.attention import AdditiveAttention
 from pellucid.reporting.display_text import format_probability
 from pellucid.reporting.figures import drawable_tick_labels
 from pellucid.reporting.progress import multi_progress, training_progress
@@ -214,6 +215,8 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "can_produce.symbol": model.tokenizers.target.can_produce,
         "join.symbols": model.tokenizers.target.join,
         "encode.symbols": model.vocabularies.target.encode,
+        "register_attention.name": lambda v: pellucid.register_attention(v, AdditiveAttention),
+        "register_attention.attention_class": lambda v: pellucid.register_attention("mine", v),
         "register_task.task": pellucid.register_task,
         "training_progress.stream": partial(enter, training_progress),
         "multi_progress.stream": partial(enter, multi_progress),

@@ -31,9 +31,8 @@ from torch import Tensor
 from trained_runs import write_pairs
 
 import pellucid
-from pellucid.config import task_settings
 from pellucid.config.settings import Config
-from pellucid.config.task_settings import TaskSettings, reject_feature_prefix, task_names
+from pellucid.config.task_settings import TASKS, TaskSettings, reject_feature_prefix
 from pellucid.config.toml import build_config, load_config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
@@ -205,7 +204,7 @@ def run_subcommands(*argument_lists: Sequence[object]) -> list[CommandResult]:
 def registered_task() -> Iterator[None]:
     """Register the task for the tests of this file."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task_settings, "_registered", {})
+        patch.setattr(TASKS, "registered", {})
         pellucid.register_task(SpanTask())
         yield
 
@@ -324,10 +323,10 @@ def test_page_uses_the_labels_of_the_custom_task(
 
 
 def test_installed_package_can_declare_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    declared = EntryPoint("declared", f"{__name__}:DECLARED", task_settings.ENTRY_POINTS)
-    broken = EntryPoint("broken", f"{__name__}:NUM_SPECIAL", task_settings.ENTRY_POINTS)
-    monkeypatch.setattr(task_settings, "_declared_tasks", lambda: {each.name: each for each in (declared, broken)})
-    assert task_names() == ("transduce", "tag", "classify", "point", "span", "declared", "broken")
+    declared = EntryPoint("declared", f"{__name__}:DECLARED", TASKS.group)
+    broken = EntryPoint("broken", f"{__name__}:NUM_SPECIAL", TASKS.group)
+    monkeypatch.setattr(TASKS, "declared", {each.name: each for each in (declared, broken)})
+    assert TASKS.names() == ("transduce", "tag", "classify", "point", "span", "declared", "broken")
     assert get_task("declared") is DECLARED
     assert build_config({"task": "declared"}, "a test").data.target_symbols == "-"
     with pytest.raises(ConfigError, match=r"the entry point .* does not provide the task 'broken'"):
