@@ -102,9 +102,8 @@ class ExtensionRegistry(Generic[ExtensionT]):
         Args:
             name: Value of the setting.
         """
-        known = self.names()
         return (
             f"{self.key} = {quote(name)} is neither built in nor installed: install the package that declares it in "
             f"the entry points {quote(self.group)}, or call {self.function} first; known are "
-            f"{join_choices(known).replace(' or ', ' and ')}{suggest_choice(name, known)}"
+            f"{join_choices(self.names()).replace(' or ', ' and ')}"
         )
