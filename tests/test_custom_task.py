@@ -253,6 +253,15 @@ def test_custom_task_predicts_texts_and_traces(trained_task: TrainedTask, tmp_pa
     np.testing.assert_allclose(ensemble_trace.attention, traces[0].attention, atol=1e-5)
 
 
+def test_a_run_whose_task_is_not_registered_is_refused(
+    trained_task: TrainedTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TASKS, "registered", {})
+    message = r"config\.toml: task = 'span' is neither built in nor installed: install the package that declares it"
+    with pytest.raises(ConfigError, match=message):
+        pellucid.load(trained_task.run)
+
+
 def test_unsupported_operations_are_refused(trained_task: TrainedTask) -> None:
     model = pellucid.load(trained_task.run)
     with pytest.raises(ConfigError, match=r"^count: expected 1, because a model whose task is 'span' gives one output"):

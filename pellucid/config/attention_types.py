@@ -31,8 +31,8 @@ class RegisteredAttention(Protocol):
 
 def _is_attention(name: str, value: object) -> bool:
     """Return whether a value is a class with the properties of an attention."""
-    properties = (getattr(value, "has_weights", None), getattr(value, "uses_softmax", None))
-    return isinstance(value, type) and all(isinstance(each, bool) for each in properties)
+    names = ("has_weights", "uses_softmax")
+    return isinstance(value, type) and all(isinstance(getattr(value, each, None), bool) for each in names)
 
 
 ATTENTION_TYPES = ExtensionRegistry[RegisteredAttention](

@@ -728,12 +728,15 @@ def register_attention(name: str, attention_class: type[Attention]) -> None:
 
 def _is_buildable(value: object) -> bool:
     """Return whether a value is a class of attention with all methods and the arguments of `register_attention`."""
-    if not (isinstance(value, type) and issubclass(value, Attention)) or inspect.isabstract(value):
+    if not issubclass(type(value), type):  # isinstance would read __class__, which may raise anything
         return False
-    if value.__init__ is nn.Module.__init__:
+    attention_class = cast(type, value)
+    if not issubclass(attention_class, Attention) or inspect.isabstract(attention_class):
+        return False
+    if attention_class.__init__ is nn.Module.__init__:
         return False  # it takes any arguments, and refuses them
     try:
-        inspect.signature(value).bind(config=None, query_size=1, memory_size=1)
+        inspect.signature(attention_class).bind(config=None, query_size=1, memory_size=1)
     except (TypeError, ValueError):
         return False
     return True
