@@ -303,7 +303,7 @@ def test_built_in_names_and_invalid_names_are_refused() -> None:
     for name in BUILT_IN_TYPES:
         with pytest.raises(ConfigError, match=f"the name '{name}' belongs to a built-in attention type"):
             register(name, QueryKeyAttention)
-    for invalid in ("", "\ud800", "a\nb", None, 1):
+    for invalid in ("", "\ud800", "a\nb", "x" * 101, None, 1):
         with pytest.raises(ArgumentError, match=r"^name: expected"):
             register(invalid, QueryKeyAttention)
 

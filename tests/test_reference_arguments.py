@@ -150,6 +150,7 @@ EXCEPTIONS = {
     "config.attention_types": "reads checked configurations; `pellucid.register_attention` checks its arguments",
     "config.toml.convert_value": "reports wrong values as ConfigError",
     "config.toml.extension_registry": "accepts any type",
+    "config.extensions": "is called with names that are checked elsewhere",
     "config.task_settings": "reads checked configurations; `pellucid.register_task` checks its argument",
     "run_folder.log.other_log_error": "writes a message about a path that was read",
     "config.validation.output_length_range": "reads checked settings",

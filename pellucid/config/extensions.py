@@ -14,6 +14,17 @@ from pellucid.error_messages import join_choices, suggest_choice
 from pellucid.errors import ConfigError, abbreviate_reason, quote
 
 ExtensionT = TypeVar("ExtensionT")
+MAX_NAME_LENGTH = 100
+"""Maximum number of characters of a name."""
+
+
+def is_valid_name(name: str) -> bool:
+    """Return whether a name can be that of an extension: it is printable, not empty and not too long.
+
+    Args:
+        name: The name.
+    """
+    return 0 < len(name) <= MAX_NAME_LENGTH and name.isprintable()
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from pellucid.argument_checks import (
     copy_bounded_mapping,
 )
 from pellucid.config.attention_types import ATTENTION_TYPES
-from pellucid.config.extensions import ExtensionRegistry
+from pellucid.config.extensions import ExtensionRegistry, is_valid_name
 from pellucid.config.presets import AUTO_SIZE, PRESETS, SHARED_PRESET, default_size
 from pellucid.config.settings import (
     DEFAULT_TASK,
@@ -140,7 +140,7 @@ def _require_extensions(path: str | Path, settings: Mapping[str, Any]) -> None:
     values = dict(_leaves(settings, ""))
     for registry in (TASKS, ATTENTION_TYPES):
         name = values.get(registry.key)
-        if isinstance(name, str) and name not in registry:
+        if isinstance(name, str) and is_valid_name(name) and name not in registry:
             raise ConfigError(f"{path}: {registry.missing_message(name)}")
 
 

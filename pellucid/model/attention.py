@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from pellucid.argument_checks import argument_error, convert_argument
 from pellucid.config.attention_types import ATTENTION_TYPES, is_custom
+from pellucid.config.extensions import MAX_NAME_LENGTH, is_valid_name
 from pellucid.config.settings import AttentionConfig
 from pellucid.errors import ConfigError, quote
 from pellucid.kernels.backend import ComputationRequest, present_fields
@@ -714,13 +715,13 @@ def register_attention(name: str, attention_class: type[Attention]) -> None:
         attention_class: The class.
 
     Raises:
-        ArgumentError: The name is empty or not printable; or the class is not a subclass of `Attention`, lacks a
-            method, or takes other arguments.
+        ArgumentError: The name is empty, too long or not printable; or the class is not a subclass of `Attention`,
+            lacks a method, or takes other arguments.
         ConfigError: A built-in type has this name.
     """
     name = convert_argument("name", name, str)
-    if not name or not name.isprintable():
-        raise argument_error("name", "printable text", name)
+    if not is_valid_name(name):
+        raise argument_error("name", f"printable text of 1 to {MAX_NAME_LENGTH} characters", name)
     if not _is_buildable(attention_class):
         raise argument_error("attention_class", CLASS_REQUIREMENT, attention_class)
     ATTENTION_TYPES.add(name, attention_class)
