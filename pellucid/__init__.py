@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pellucid.decoding.trace import Trace
     from pellucid.decoding.transducer import Transducer
     from pellucid.errors import InputError
+    from pellucid.model.attention import Attention, register_attention
     from pellucid.run_folder.predictor_loader import load
     from pellucid.tasks.registry import register_task
     from pellucid.tasks.task import Task
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _register_viewer()
 
 _HOMES = {
+    "Attention": "pellucid.model.attention",
     "Config": "pellucid.config.settings",
     "SamplingConfig": "pellucid.decoding.sampling",
     "Ensemble": "pellucid.decoding.ensemble",
@@ -43,11 +45,13 @@ _HOMES = {
     "load_config": "pellucid.config.toml",
     "load_lexicon": "pellucid.decoding.constraints",
     "size_preset": "pellucid.config.toml",
+    "register_attention": "pellucid.model.attention",
     "register_task": "pellucid.tasks.registry",
     "train": "pellucid.api",
 }
 
 __all__ = [
+    "Attention",
     "Config",
     "DecodingOptions",
     "Ensemble",
@@ -63,6 +67,7 @@ __all__ = [
     "load",
     "load_config",
     "load_lexicon",
+    "register_attention",
     "register_task",
     "size_preset",
     "train",

@@ -18,6 +18,7 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import numpy as np
@@ -25,18 +26,33 @@ import torch
 
 import pellucid
 from pellucid import api
-from pellucid.config.settings import Config, SearchConfig
+from pellucid.config.attention_types import ATTENTION_TYPES
+from pellucid.config.settings import AttentionConfig, Config, SearchConfig
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example, parse_pairs, parse_sources, read_examples
 from pellucid.decoding.inference import evaluation_mode, evaluation_modes
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, InputError
+from pellucid.model.attention import AdditiveAttention
 from pellucid.reporting.display_text import format_probability
 from pellucid.reporting.figures import drawable_tick_labels
 from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.training.optimizer import averaged_weights
 
 Call = Callable[[Any], object]
+
+
+class CustomAttention(AdditiveAttention):
+    """Additive attention with the arguments of a class of another package."""
+
+    def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
+        super().__init__(query_size, memory_size, config.size)
+
+
+def register_name(name: Any) -> None:  # noqa: ANN401 (any value)
+    """Register an attention of this name, and remove it."""
+    with patch.dict(ATTENTION_TYPES.registered):
+        pellucid.register_attention(name, CustomAttention)
 
 
 def identity(value: object) -> object:
@@ -214,6 +230,8 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "can_produce.symbol": model.tokenizers.target.can_produce,
         "join.symbols": model.tokenizers.target.join,
         "encode.symbols": model.vocabularies.target.encode,
+        "register_attention.name": register_name,
+        "register_attention.attention_class": lambda v: pellucid.register_attention("mine", v),
         "register_task.task": pellucid.register_task,
         "training_progress.stream": partial(enter, training_progress),
         "multi_progress.stream": partial(enter, multi_progress),

@@ -5,7 +5,7 @@ B batch, S source positions, D memory, H hidden units of the query, A attention 
 
 import math
 from random import Random
-from typing import NamedTuple, get_args, get_type_hints
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -23,6 +23,7 @@ from small_networks import (
 )
 from torch import Tensor, nn
 
+from pellucid.config.attention_types import BUILT_IN_TYPES, has_weights, uses_softmax
 from pellucid.config.settings import AttentionConfig
 from pellucid.model.attention import (
     AdditiveAttention,
@@ -64,7 +65,7 @@ def make_case(score: str, lengths: list[int], units: int, seed: int) -> Attentio
     generator = torch.Generator().manual_seed(seed)
     B, S, D = len(lengths), max(lengths), 3
     H = D if "dot" in score else 2
-    config = AttentionConfig(type=score, size=units, filters=units, filter_radius=units - 1)  # type: ignore[arg-type]
+    config = AttentionConfig(type=score, size=units, filters=units, filter_radius=units - 1)
     attention = build_attention(config, H, D).double()
     randomize_parameters(attention, seed)
     shapes = ((B, S, D), (B, 2, D), (B, H), (B, S))
@@ -255,9 +256,12 @@ def test_attention_stores_nothing_on_the_module(score: str) -> None:
 
 
 def test_every_configured_score_is_tested_and_has_its_class() -> None:
-    assert set(ATTENTION_TYPES) == set(get_args(get_type_hints(AttentionConfig)["type"]))
+    assert set(ATTENTION_TYPES) == set(BUILT_IN_TYPES)
     attentions = [make_case(score, [1], 2, 1).attention for score in ATTENTION_TYPES]
     assert len({type(attention) for attention in attentions}) == len(ATTENTION_TYPES)
+    for score, attention in zip(ATTENTION_TYPES, attentions, strict=True):
+        config = AttentionConfig(type=score, size=2)
+        assert (has_weights(config), uses_softmax(config)) == (attention.has_weights, attention.uses_softmax)
     assert [isinstance(attention, ScoredAttention) for attention in attentions] == [
         score not in ("location", "monotonic", "none") for score in ATTENTION_TYPES
     ]

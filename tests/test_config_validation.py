@@ -39,7 +39,7 @@ UNUSED_SETTINGS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"search": {"max_length_offset": 5}}, "search.max_length_ratio above 0", {"search": {"max_length_ratio": 2.0}}),
     ({"search": {"min_length_offset": 5}}, "search.min_length_ratio above 0", {"search": {"min_length_ratio": 0.5}}),
     ({"search": {"length_penalty_alpha": 2.0}}, "normalization = 'gnmt'", {"search": {"length_normalization": "gnmt"}}),
-    ({"search": {"coverage_penalty": 0.2}, "attention": {"type": "none"}}, "attention, but attention.type", {}),
+    ({"search": {"coverage_penalty": 0.2}, "attention": {"type": "none"}}, "which attention.type = 'none'", {}),
 ]  # fmt: skip
 
 

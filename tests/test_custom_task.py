@@ -31,9 +31,8 @@ from torch import Tensor
 from trained_runs import write_pairs
 
 import pellucid
-from pellucid.config import task_settings
 from pellucid.config.settings import Config
-from pellucid.config.task_settings import TaskSettings, reject_feature_prefix, task_names
+from pellucid.config.task_settings import TASKS, TaskSettings, reject_feature_prefix
 from pellucid.config.toml import build_config, load_config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
@@ -205,7 +204,7 @@ def run_subcommands(*argument_lists: Sequence[object]) -> list[CommandResult]:
 def registered_task() -> Iterator[None]:
     """Register the task for the tests of this file."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task_settings, "_registered", {})
+        patch.setattr(TASKS, "registered", {})
         pellucid.register_task(SpanTask())
         yield
 
@@ -252,6 +251,15 @@ def test_custom_task_predicts_texts_and_traces(trained_task: TrainedTask, tmp_pa
     ensemble_trace = pellucid.load([trained_task.run, trained_task.run]).predict(["abxxc"])[0]
     assert ensemble_trace.output == "3-4"
     np.testing.assert_allclose(ensemble_trace.attention, traces[0].attention, atol=1e-5)
+
+
+def test_a_run_whose_task_is_not_registered_is_refused(
+    trained_task: TrainedTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TASKS, "registered", {})
+    message = r"config\.toml: task = 'span' is neither built in nor installed: install the package that declares it"
+    with pytest.raises(ConfigError, match=message):
+        pellucid.load(trained_task.run)
 
 
 def test_unsupported_operations_are_refused(trained_task: TrainedTask) -> None:
@@ -324,10 +332,10 @@ def test_page_uses_the_labels_of_the_custom_task(
 
 
 def test_installed_package_can_declare_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    declared = EntryPoint("declared", f"{__name__}:DECLARED", task_settings.ENTRY_POINTS)
-    broken = EntryPoint("broken", f"{__name__}:NUM_SPECIAL", task_settings.ENTRY_POINTS)
-    monkeypatch.setattr(task_settings, "_declared_tasks", lambda: {each.name: each for each in (declared, broken)})
-    assert task_names() == ("transduce", "tag", "classify", "point", "span", "declared", "broken")
+    declared = EntryPoint("declared", f"{__name__}:DECLARED", TASKS.group)
+    broken = EntryPoint("broken", f"{__name__}:NUM_SPECIAL", TASKS.group)
+    monkeypatch.setattr(TASKS, "declared", {each.name: each for each in (declared, broken)})
+    assert TASKS.names() == ("transduce", "tag", "classify", "point", "span", "declared", "broken")
     assert get_task("declared") is DECLARED
     assert build_config({"task": "declared"}, "a test").data.target_symbols == "-"
     with pytest.raises(ConfigError, match=r"the entry point .* does not provide the task 'broken'"):

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import fast_command_environment
+from command_line import build_environment, fast_command_environment
+from guide_examples import ROOT, python_blocks
 from test_kernels_unroll import build_memory
 from trained_runs import train_to_end
 
+from pellucid.config.settings import AttentionConfig
 from pellucid.config.toml import build_config
-from pellucid.model import attention, cells
+from pellucid.model import cells
 from pellucid.training.training_data import TrainingFiles
 
-ROOT = Path(__file__).parents[1]
-PYTHON_BLOCKS = re.compile(r"<!-- run -->\n```python\n(.*?)```", re.DOTALL)
 SHELL_BLOCKS = re.compile(r"<!-- run -->\n```sh\n(.*?)```", re.DOTALL)
 
 
@@ -35,7 +35,7 @@ def run_script(command: list[str], script: str, folder: Path, environment: Mappi
 
 def test_the_python_examples_run(tmp_path: Path) -> None:
     """The process is a user's: jaxtyping and beartype do not check arguments in it."""
-    blocks = PYTHON_BLOCKS.findall((ROOT / "docs" / "guides" / "python.md").read_text("utf-8"))
+    blocks = python_blocks(ROOT / "docs" / "guides" / "python.md")
     assert len(blocks) == 4
     examples = ROOT / "examples" / "roman"
     config = build_config({"size": "tiny", "training": {"epochs": 2, "learning_rate": 0.02}}, "test")
@@ -80,19 +80,32 @@ def test_the_commands_that_hold_pairs_out_split_a_file_with_a_header(tmp_path: P
 
 def exec_guide_code(name: str, module: ModuleType) -> dict[str, Any]:
     """Return the namespace of a module after the marked code of the page that extends it."""
-    (code,) = PYTHON_BLOCKS.findall((ROOT / "docs" / "extend" / name).read_text("utf-8"))
+    (code,) = python_blocks(ROOT / "docs" / "extend" / name)
     namespace = dict(vars(module))
     exec(code, namespace)  # the page says to put the code into this module
     return namespace
 
 
 def test_the_attention_class_of_the_guide_computes_weights() -> None:
-    cosine = exec_guide_code("attention.md", attention)["CosineAttention"](query_size=3, memory_size=4)
+    namespace = dict[str, Any]()
+    exec(python_blocks(ROOT / "docs" / "extend" / "attention.md")[0], namespace)
+    config = AttentionConfig(type="cosine", size=2)
+    cosine = namespace["CosineAttention"](config=config, query_size=3, memory_size=4)
     memory = build_memory(torch.randn(2, 5, 4), torch.tensor([5, 3]))
     output = cosine(torch.randn(4, 3), cosine.build_cache(memory), None)
     assert output.weights.shape == (4, 5)
     torch.testing.assert_close(output.weights.sum(dim=1), torch.ones(4))
     assert (output.weights[2:, 3:] == 0).all()
+
+
+def test_the_program_of_the_attention_guide_trains_its_class(tmp_path: Path) -> None:
+    module, program = python_blocks(ROOT / "docs" / "extend" / "attention.md")
+    (tmp_path / "my_attention.py").write_text(module, "utf-8")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    search_path = os.pathsep.join([str(tmp_path), *sys.path])
+    environment = build_environment({"PYTHONPATH": search_path})
+    assert " → " in run_script([sys.executable, "-"], program, tmp_path, environment)
+    assert 'type = "cosine"' in (tmp_path / "runs" / "cosine" / "config.toml").read_text("utf-8")
 
 
 def test_the_cell_class_of_the_guide_computes_a_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
     *("version", "errors", "error_messages", "argument_checks", "file_lock", "files", "worker_pool"),
-    *("config.settings", "config.presets", "config.task_settings", "config"),
+    *("config.settings", "config.presets", "config.extensions", "config.attention_types"),
+    *("config.task_settings", "config"),
     *("data", "kernels", "pair_ngram", "model", "decoding", "evaluation", "tasks", "run_folder", "inspection"),
     *("training", "reporting", "viewer", "api", "tuning", "recipes", "bench", "cli"),
 )

@@ -15,6 +15,7 @@ import torch
 from covering_arrays import Row, covering_array, list_pairs
 from small_networks import make_config, make_network, make_padded_ids, make_vocabularies
 
+from pellucid.config.attention_types import BUILT_IN_TYPES
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, EncoderConfig, SearchConfig, memory_size
 from pellucid.config.validation import check_consistency
 from pellucid.data.batches import Batch
@@ -52,6 +53,7 @@ SETTING_VALUES: dict[str, tuple[Hashable, ...]] = {
     "filters": (2,),
     "filter_radius": (1,),
     "num_heads": (1, 2),
+    "attention.type": BUILT_IN_TYPES,
 }
 EXCLUDED_SETTINGS = {
     *("encoder.hidden_size", "decoder.hidden_size"),  # set together below

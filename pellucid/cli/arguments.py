@@ -54,7 +54,14 @@ from pellucid.config.settings import (
     Threads,
     TrainingConfig,
 )
-from pellucid.config.toml import HEADER_CHOICES, build_config, read_settings, setting_choices, validate_config
+from pellucid.config.toml import (
+    HEADER_CHOICES,
+    build_config,
+    extension_registry,
+    read_settings,
+    setting_choices,
+    validate_config,
+)
 from pellucid.data.size_choice import size_for_file
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import MAX_DIGITS, InputError, abbreviate, abbreviate_reason, quote, suggest
@@ -294,9 +301,9 @@ def unwrap_type(kind: Any) -> Any:  # noqa: ANN401 (any type)
     """Return a type without annotations and without an optional None: int for `Annotated[int | None, ...]`.
 
     Args:
-        kind: Type annotation. `TaskName` and unions of several types are returned as they are.
+        kind: Type annotation. Names of extensions and unions of several types are returned as they are.
     """
-    if kind == TaskName:
+    if extension_registry(kind) is not None:
         return kind
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
@@ -518,7 +525,8 @@ def _with_default_hint(field: StructFieldSpec, section: str) -> StructFieldSpec:
     The field's own annotations take precedence.
     """
     base_type, *annotations = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
-    base_type = Literal[setting_choices(TaskName)] if field.type == TaskName else base_type
+    registry = extension_registry(field.type)
+    base_type = base_type if registry is None else Literal[registry.names()]
     names = other_names(f"--{section}{field.name.replace('_', '-')}")
     hint = partial(_default_text, value_range=_value_range(field.type), names=names)
     annotated_type: Any = Annotated[(base_type, tyro.conf.arg(help_behavior_hint=hint), *annotations)]

@@ -20,6 +20,8 @@ SizeChoice = Literal["auto", "tiny", "small", "base", "large"]
 TaskName = Annotated[str, Meta(title="task")]
 """Name of a task: transduce, tag, classify, point, or one that is registered (config/task_settings.py)."""
 DEFAULT_TASK: TaskName = "transduce"
+AttentionName = Annotated[str, Meta(title="attention")]
+"""Name of a type of attention: a built-in one, or one that is registered (config/attention_types.py)."""
 Cell = Literal["gru", "lstm"]
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
 Header = bool | Literal["auto"]
@@ -157,7 +159,7 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
 class AttentionConfig(Settings, frozen=True, kw_only=True):
     """The attention of the decoder over the encoder states."""
 
-    type: Literal["additive", "location", "monotonic", "dot", "general", "scaled-dot", "none"] = "additive"
+    type: AttentionName = "additive"
     """Attention score: additive, location (location-sensitive), monotonic, dot, general, scaled-dot, or none. task =
     "tag" has no attention."""
     size: Count

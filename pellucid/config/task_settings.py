@@ -8,15 +8,13 @@ whose object is the task, or registered with `pellucid.register_task`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
+from pellucid.config.attention_types import is_custom, uses_softmax
+from pellucid.config.extensions import ExtensionRegistry
 from pellucid.config.settings import Config
 from pellucid.errors import ConfigError, InputError, quote
 
-ENTRY_POINTS = "pellucid.tasks"
-"""Group of entry points that declare tasks."""
 AUTOREGRESSIVE_REQUIREMENT = "task = 'transduce', whose outputs are generated symbol by symbol"
 """Requirement of settings that only autoregressive tasks have, for messages."""
 
@@ -39,7 +37,6 @@ class TaskSettings:
     """True if outputs may have symbols that are neither trained nor scored (`data.ignored_tag`)."""
 
 
-@runtime_checkable
 class RegisteredTask(Protocol):
     """A task as far as this module needs it, without networks; the base class is `Task` in tasks/task.py."""
 
@@ -99,10 +96,11 @@ def _check_point(config: Config) -> None:
     """Raise `ConfigError` for settings that pointing does not support."""
     require_target_symbols(config, "position")
     reject_feature_prefix(config)
-    if config.attention.type in ("none", "monotonic"):
-        raise ConfigError(
-            f"task = 'point' needs attention.type other than 'none' and 'monotonic', got {quote(config.attention.type)}"
-        )
+    if not uses_softmax(config.attention):
+        requirement = "attention.type other than 'none' and 'monotonic'"
+        if is_custom(config.attention):
+            requirement = "an attention whose weights are a softmax"
+        raise ConfigError(f"task = 'point' needs {requirement}, got {quote(config.attention.type)}")
 
 
 TRANSDUCE = TaskSettings(name="transduce", presets={}, check=require_target_symbols, autoregressive=True)
@@ -117,7 +115,23 @@ CLASSIFY = TaskSettings(name="classify", presets={"data": {"target_symbols": "wh
 POINT = TaskSettings(name="point", presets={"data": {"target_symbols": "position"}}, check=_check_point)
 
 BUILT_IN_SETTINGS = {settings.name: settings for settings in (TRANSDUCE, TAG, CLASSIFY, POINT)}
-_registered: dict[str, RegisteredTask] = {}
+
+
+def _is_task(name: str, value: object) -> bool:
+    """Return whether a value is a task of this name."""
+    settings = getattr(value, "settings", None)
+    return isinstance(settings, TaskSettings) and settings.name == name
+
+
+TASKS = ExtensionRegistry[RegisteredTask](
+    key="task",
+    noun="task",
+    group="pellucid.tasks",
+    function="pellucid.register_task(task)",
+    built_in=BUILT_IN_SETTINGS,
+    provides=_is_task,
+)
+"""All values of the setting `task`."""
 
 
 def check_task(config: Config) -> None:
@@ -157,20 +171,6 @@ def check_equal_tasks(runs: Sequence[tuple[str, str]]) -> None:
             )
 
 
-def task_names() -> tuple[str, ...]:
-    """Return the names of all tasks: built-in, registered in this process, and declared by installed packages."""
-    return tuple(dict.fromkeys((*BUILT_IN_SETTINGS, *_registered, *_declared_tasks())))
-
-
-def is_task(name: str) -> bool:
-    """Return whether a task of this name is built in, registered or declared; a declared task is not loaded.
-
-    Args:
-        name: Value of the setting `task`.
-    """
-    return name in BUILT_IN_SETTINGS or name in _registered or name in _declared_tasks()
-
-
 def get_task_settings(name: str) -> TaskSettings:
     """Return the settings of a task.
 
@@ -181,7 +181,7 @@ def get_task_settings(name: str) -> TaskSettings:
         ConfigError: There is no such task, or its entry point does not provide it.
     """
     built_in = BUILT_IN_SETTINGS.get(name)
-    return built_in if built_in is not None else get_registered_task(name).settings
+    return built_in if built_in is not None else TASKS.get(name).settings
 
 
 def uses_pair_ngram(config: Config) -> bool:
@@ -196,43 +196,3 @@ def uses_pair_ngram(config: Config) -> bool:
         and not config.data.features_column
         and not config.decoder.pointer_generator
     )
-
-
-def add_task(task: RegisteredTask) -> None:
-    """Register a task in this process, in place of a registered one of the same name.
-
-    Args:
-        task: Task.
-
-    Raises:
-        ConfigError: A built-in task has this name.
-    """
-    if task.settings.name in BUILT_IN_SETTINGS:
-        raise ConfigError(f"the name {quote(task.settings.name)} belongs to a built-in task")
-    _registered[task.settings.name] = task
-
-
-def get_registered_task(name: str) -> RegisteredTask:
-    """Return a task that is not built in; if an installed package declares it, import and register it first.
-
-    Args:
-        name: Value of the setting `task`.
-
-    Raises:
-        ConfigError: There is no such task, or its entry point does not provide a task of this name.
-    """
-    if name not in _registered:
-        declared = _declared_tasks().get(name)
-        if declared is None:
-            raise ConfigError(f"unknown task {quote(name)}: expected {' or '.join(task_names())}")
-        task = declared.load()
-        if not isinstance(getattr(task, "settings", None), TaskSettings) or task.settings.name != name:
-            raise ConfigError(f"the entry point {quote(declared.value)} does not provide the task {quote(name)}")
-        add_task(task)
-    return _registered[name]
-
-
-@cache
-def _declared_tasks() -> dict[str, EntryPoint]:
-    """Return the entry points of tasks that installed packages declare, without the names of built-in tasks."""
-    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS) if entry.name not in BUILT_IN_SETTINGS}

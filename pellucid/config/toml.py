@@ -21,9 +21,20 @@ from pellucid.argument_checks import (
     convert_setting,
     copy_bounded_mapping,
 )
+from pellucid.config.attention_types import ATTENTION_TYPES
+from pellucid.config.extensions import ExtensionRegistry, is_valid_name
 from pellucid.config.presets import AUTO_SIZE, PRESETS, SHARED_PRESET, default_size
-from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, SizeChoice, TaskName
-from pellucid.config.task_settings import get_task_settings, is_task, task_names
+from pellucid.config.settings import (
+    DEFAULT_TASK,
+    AttentionName,
+    Config,
+    Header,
+    Settings,
+    Size,
+    SizeChoice,
+    TaskName,
+)
+from pellucid.config.task_settings import TASKS, get_task_settings
 from pellucid.config.validation import check_consistency
 from pellucid.error_messages import describe_type, describe_value
 from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
@@ -104,12 +115,14 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
 
     Raises:
         ConfigError: As in `load_config`, or a setting is missing. The message names the file, the setting and the
-            expected value, and says that the file must be restored.
+            expected value, and says that the file must be restored; or that the named task or attention must be
+            installed or registered.
     """
     try:
         settings = read_toml(path)
     except ConfigError as error:
         raise ConfigError(f"{error}; {RESTORE_ADVICE}") from error
+    _require_extensions(path, settings)
     try:
         if base is not None:
             return override_settings(base, settings)
@@ -120,6 +133,15 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
         raise ConfigError(f"{path}: {error}; {RESTORE_ADVICE}") from error
     others = f" and {len(missing) - 1:,} other settings" if len(missing) > 1 else ""
     raise ConfigError(f"{path} lacks {missing[0]}{others}: restore the file, or give the training command again")
+
+
+def _require_extensions(path: str | Path, settings: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if saved settings name an extension that this process does not know."""
+    values = dict(_leaves(settings, ""))
+    for registry in (TASKS, ATTENTION_TYPES):
+        name = values.get(registry.key)
+        if isinstance(name, str) and is_valid_name(name) and name not in registry:
+            raise ConfigError(f"{path}: {registry.missing_message(name)}")
 
 
 @check_arguments
@@ -197,7 +219,7 @@ def _overlay_preset(settings: Mapping[str, Any]) -> Config:
     """Return the preset overlaid by some settings; raise `ConfigError` for an unknown key or an invalid value."""
     nested = _to_dict(settings, Config)
     size: Size = convert_setting("size", nested.get("size", default_size()), Size)
-    task = _convert_task(nested.get("task", DEFAULT_TASK))
+    task: TaskName = convert_value("task", nested.get("task", DEFAULT_TASK), TaskName)
     preset_settings = _merge(_merge(SHARED_PRESET, PRESETS[size]), get_task_settings(task).presets)
     config: Config = _build_struct(_merge(preset_settings, nested), Config)
     return config
@@ -323,16 +345,36 @@ def _build_struct(settings: Mapping[str, Any], struct: type[Settings], prefix: s
         if is_section(kind):
             values[name] = _build_struct(value, kind, f"{key}.")
         else:
-            values[name] = _convert_task(value) if kind == TaskName else convert_setting(key, value, kind)
+            values[name] = convert_value(key, value, kind)
     return struct(**values)
 
 
-def _convert_task(value: object) -> TaskName:
-    """Return the name of a task; raise `ConfigError` if it does not exist."""
-    if type(value) is str and is_task(value):
-        return value
-    name: TaskName = convert_setting("task", value, Literal[task_names()])
-    return name
+def convert_value(key: str, value: object, kind: object) -> Any:  # noqa: ANN401 (a value of the annotated type)
+    """Return the value of a setting as its type, as `convert_setting` does; a name must belong to an extension.
+
+    Args:
+        key: Full key of the setting.
+        value: The value.
+        kind: Type of the setting.
+
+    Raises:
+        ConfigError: The value has another type or is out of range, or there is no task or attention of this name.
+    """
+    registry = extension_registry(kind)
+    if registry is None:
+        return convert_setting(key, value, kind)
+    return value if type(value) is str and value in registry else convert_setting(key, value, Literal[registry.names()])
+
+
+def extension_registry(kind: object) -> ExtensionRegistry[Any] | None:
+    """Return the registry of the names that a setting accepts; None for settings that are no such name.
+
+    Args:
+        kind: Type of the setting.
+    """
+    if kind == TaskName:
+        return TASKS
+    return ATTENTION_TYPES if kind == AttentionName else None
 
 
 def _validated(config: Config) -> Config:
@@ -456,6 +498,7 @@ def setting_choices(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
     """
     if kind == Header:
         return HEADER_CHOICES
-    if kind == TaskName:
-        return task_names()
+    registry = extension_registry(kind)
+    if registry is not None:
+        return registry.names()
     return get_args(kind) if get_origin(kind) is Literal else ()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import check_arguments
+from pellucid.config.attention_types import has_weights, is_custom
 from pellucid.config.columns import check_columns
 from pellucid.config.durations import parse_duration
 from pellucid.config.settings import Config, SearchConfig, memory_size
@@ -57,7 +58,17 @@ class Requirement(NamedTuple):
 
 def _has_attention(config: Config) -> bool:
     """Return whether the model has attention."""
-    return config.attention.type != "none"
+    return has_weights(config.attention)
+
+
+def _may_have_heads(config: Config) -> bool:
+    """Return whether the attention may have several heads; a class of another package may use every setting."""
+    return config.attention.type == "additive" or is_custom(config.attention)
+
+
+def _may_have_filters(config: Config) -> bool:
+    """Return whether the attention may have filters; a class of another package may use every setting."""
+    return config.attention.type == "location" or is_custom(config.attention)
 
 
 def _may_use_gpu(config: Config) -> bool:
@@ -83,8 +94,9 @@ AUTOREGRESSIVE_SETTINGS = (
     ),
 )
 """Settings of autoregressive outputs, which no other task supports."""
+ATTENTION_REQUIREMENT = "attention weights, which attention.type = 'none' does not have"
 REQUIREMENTS: Sequence[Requirement] = (
-    Requirement("attention.num_heads", "attention.type = 'additive'", lambda c: c.attention.type == "additive"),
+    Requirement("attention.num_heads", "attention.type = 'additive'", _may_have_heads),
     Requirement(
         "decoder.input_feeding",
         "decoder.order = 'step-then-attend': in the other order the context is an input anyway",
@@ -95,7 +107,7 @@ REQUIREMENTS: Sequence[Requirement] = (
         "an embedding to share: decoder.embedding = 'learned' or 'frozen'",
         lambda c: c.decoder.embedding in ("learned", "frozen"),
     ),
-    Requirement("decoder.pointer_generator", "attention, but attention.type is 'none'", _has_attention),
+    Requirement("decoder.pointer_generator", ATTENTION_REQUIREMENT, _has_attention),
     Requirement(
         "encoder.pretrained",
         "encoder.embedding = 'learned' or 'frozen'",
@@ -106,7 +118,7 @@ REQUIREMENTS: Sequence[Requirement] = (
         "decoder.embedding = 'learned' or 'frozen'",
         lambda c: c.decoder.embedding in ("learned", "frozen"),
     ),
-    Requirement("training.coverage_loss", "attention, but attention.type is 'none'", _has_attention),
+    Requirement("training.coverage_loss", ATTENTION_REQUIREMENT, _has_attention),
     Requirement(
         "training.batch_type",
         "training.batch_size, the number of tokens per batch",
@@ -150,8 +162,8 @@ USE_CONDITIONS: Sequence[Requirement] = (
         "decoder.recurrent_dropout above 0",
         lambda c: c.decoder.recurrent_dropout > 0,
     ),
-    Requirement("attention.filters", "attention.type = 'location'", lambda c: c.attention.type == "location"),
-    Requirement("attention.filter_radius", "attention.type = 'location'", lambda c: c.attention.type == "location"),
+    Requirement("attention.filters", "attention.type = 'location'", _may_have_filters),
+    Requirement("attention.filter_radius", "attention.type = 'location'", _may_have_filters),
     Requirement(
         "training.sampling_probability",
         "training.scheduled_sampling: linear, exponential or inverse-sigmoid",
@@ -183,7 +195,7 @@ USE_CONDITIONS: Sequence[Requirement] = (
         "search.length_normalization = 'gnmt'",
         lambda c: c.search.length_normalization == "gnmt",
     ),
-    Requirement("search.coverage_penalty", "attention, but attention.type is 'none'", _has_attention),
+    Requirement("search.coverage_penalty", ATTENTION_REQUIREMENT, _has_attention),
 )
 """Conditions without which a setting has no effect."""
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import DEFAULT_TASK, TaskName
-from pellucid.config.task_settings import TaskSettings, get_task_settings, is_task, task_names
+from pellucid.config.task_settings import TASKS, TaskSettings, get_task_settings
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, UNK
 from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace_schema import (
@@ -390,7 +390,7 @@ def _has_output_fields(trace: Trace) -> bool:
         return False
     if type(trace.features) is not int or type(trace.finished) is not bool:
         return False
-    if not (is_task(trace.task) and 0 <= trace.features <= len(source) and len(top) == len(target)):
+    if not (trace.task in TASKS and 0 <= trace.features <= len(source) and len(top) == len(target)):
         return False
     values: Any = trace.log_probabilities
     if type(values) is not np.ndarray or values.dtype.kind != "f" or values.shape != (len(target),):
@@ -404,8 +404,8 @@ def _checked_fields(trace: Trace) -> Trace:
     for name, kind in _PLAIN_FIELDS.items():
         value = getattr(trace, name)
         plain[name] = value if _has_exact_type(value, kind) else convert_argument(name, value, kind)
-    if not is_task(plain["task"]):
-        raise ArgumentError(f"task: {choice_message(task_names(), plain['task'])}")
+    if plain["task"] not in TASKS:
+        raise ArgumentError(f"task: {choice_message(TASKS.names(), plain['task'])}")
     T, S, top = len(plain["target"]), len(plain["source"]), plain["top_symbols"]
     if len(top) != T or len({*map(len, top)}) > 1:
         raise ArgumentError(f"top_symbols: expected as many symbols for each of {T} steps, the length of target")
@@ -579,8 +579,8 @@ def _check_record(record: TraceRecord) -> None:
     """Check the version of a record, and that its fields agree; `DataError` otherwise."""
     if record.version != VERSION:
         raise DataError(f"the trace has version {quote(record.version)} of the schema; expected version {VERSION}")
-    if not is_task(record.task):
-        raise DataError(f"task: {choice_message(task_names(), record.task)}")
+    if record.task not in TASKS:
+        raise DataError(f"task: {choice_message(TASKS.names(), record.task)}")
     steps, positions = len(record.target), len(record.source)
     if not 0 <= record.features <= positions:
         raise DataError(f"features: expected 0 to {positions}, the length of source, got {quote(record.features)}")

@@ -68,7 +68,7 @@ DECODER: SupportedValues = {
     "decoder.pretrained": ANYTHING,
     "decoder.pointer_generator": ANYTHING,  # from the logits and the weights of a step
     "attention.kind": SCORES,
-    "attention.type": SCORES,
+    "attention.type": ANYTHING,  # a name; its class declares the equations by its kind
     "attention.size": ANYTHING,
     "attention.filters": ANYTHING,
     "attention.filter_radius": ANYTHING,

@@ -8,22 +8,28 @@ state at source position s, e_s its score, α_s its weight, and c = Σ_s α_s h_
 Each source of the memory serves K consecutive queries: one in training and in greedy search, one for each
 hypothesis in a beam, so that no search copies a memory.
 
-A new attention is a subclass of `Attention`, or of `ScoredAttention` where it has a score, an entry in `ATTENTIONS`,
-and a name in `AttentionConfig` of config/settings.py. Requirements of its settings are in config/validation.py,
-and what the task "point" excludes is in config/task_settings.py. No other module depends on the kind of attention.
-PyTorch computes it until a kernel supports it (`kernels.types.SCORES`), and only then is `score_params` needed.
+A new attention is a subclass of `Attention`, or of `ScoredAttention` where it has a score. Other packages register it
+with `register_attention` or declare it as an entry point (config/attention_types.py). Here it has an entry in
+`ATTENTIONS` and a name in `BUILT_IN_TYPES` of config/attention_types.py, which also lists its properties; requirements
+of its settings are in config/validation.py. No other module depends on the kind of attention. PyTorch computes it until
+a kernel supports it (`kernels.types.SCORES`), and only then is `score_params` needed.
 """
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from pellucid.argument_checks import argument_error, convert_argument
+from pellucid.config.attention_types import ATTENTION_TYPES, is_custom
+from pellucid.config.extensions import MAX_NAME_LENGTH, is_valid_name
 from pellucid.config.settings import AttentionConfig
+from pellucid.errors import ConfigError, quote
 from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.memory import AttentionOutput, DecoderCache, Memory
@@ -689,7 +695,52 @@ ATTENTIONS: Mapping[str, AttentionBuilder] = {
     "scaled-dot": lambda config, query, memory: ScaledDotAttention(),
     "none": lambda config, query, memory: NoAttention(),
 }
-"""All kinds of attention by their name in the settings, built from the settings and the sizes of query and memory."""
+"""The built-in attentions by their name in the settings, built from the settings and the sizes of query and memory."""
+CLASS_REQUIREMENT = "a subclass of pellucid.Attention that takes config, query_size and memory_size"
+"""Requirement of the classes of other packages, for messages."""
+
+
+def register_attention(name: str, attention_class: type[Attention]) -> None:
+    """Register a class of attention for this process, in place of a registered one of the same name.
+
+    The setting `attention.type` then accepts the name. Networks build the class with three arguments by keyword:
+    `config`, all settings of the section `attention`; `query_size`, the hidden units of the decoder; and
+    `memory_size`, the units of an encoder state.
+
+    Other processes (workers of an ensemble, other commands) find an attention only as an entry point of the group
+    `pellucid.attentions` of an installed package.
+
+    Args:
+        name: Value of the setting `attention.type`.
+        attention_class: The class.
+
+    Raises:
+        ArgumentError: The name is empty, too long or not printable; or the class is not a subclass of `Attention`,
+            lacks a method, or takes other arguments.
+        ConfigError: A built-in type has this name.
+    """
+    name = convert_argument("name", name, str)
+    if not is_valid_name(name):
+        raise argument_error("name", f"printable text of 1 to {MAX_NAME_LENGTH} characters", name)
+    if not _is_buildable(attention_class):
+        raise argument_error("attention_class", CLASS_REQUIREMENT, attention_class)
+    ATTENTION_TYPES.add(name, attention_class)
+
+
+def _is_buildable(value: object) -> bool:
+    """Return whether a value is a class of attention with all methods and the arguments of `register_attention`."""
+    if not issubclass(type(value), type):  # isinstance would read __class__, which may raise anything
+        return False
+    attention_class = cast(type, value)
+    if not issubclass(attention_class, Attention) or inspect.isabstract(attention_class):
+        return False
+    if attention_class.__init__ is nn.Module.__init__:
+        return False  # it takes any arguments, and refuses them
+    try:
+        inspect.signature(attention_class).bind(config=None, query_size=1, memory_size=1)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def build_attention(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
@@ -699,5 +750,13 @@ def build_attention(config: AttentionConfig, query_size: int, memory_size: int) 
         config: Type and sizes of the attention.
         query_size: H; equal to `memory_size` for "dot" and "scaled-dot".
         memory_size: D.
+
+    Raises:
+        ConfigError: There is no such type, or its entry point does not provide a class as `register_attention` accepts.
     """
-    return ATTENTIONS[config.type](config, query_size, memory_size)
+    if not is_custom(config):
+        return ATTENTIONS[config.type](config, query_size, memory_size)
+    attention_class = ATTENTION_TYPES.get(config.type)
+    if not _is_buildable(attention_class):
+        raise ConfigError(f"the class of the attention type {quote(config.type)} is not {CLASS_REQUIREMENT}")
+    return cast(type[Attention], attention_class)(config=config, query_size=query_size, memory_size=memory_size)

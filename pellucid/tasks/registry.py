@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from pellucid.argument_checks import argument_error, convert_argument
-from pellucid.config import task_settings
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import TASKS, TaskSettings
 from pellucid.config.toml import check_settings
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.ensemble import join_members
@@ -41,10 +41,10 @@ def register_task(task: Task) -> None:
     if not _has_name(task):
         raise argument_error("task", "an instance of pellucid.Task with settings and a name", task)
     _check_settings(task.settings)
-    task_settings.add_task(task)
+    TASKS.add(task.settings.name, task)
 
 
-def _check_settings(settings: task_settings.TaskSettings) -> None:
+def _check_settings(settings: TaskSettings) -> None:
     """Raise `ArgumentError` for a field of a wrong type and for wrong presets, which would fail only in a training."""
     if not settings.name.isprintable() or "/" in settings.name:
         raise argument_error("task.settings.name", "printable text without a slash", settings.name)
@@ -63,9 +63,7 @@ def _has_name(task: object) -> bool:
     """Return whether a value is a task with settings and a name."""
     try:
         settings = getattr(task, "settings", None) if isinstance(task, Task) else None
-        return (
-            isinstance(settings, task_settings.TaskSettings) and isinstance(settings.name, str) and settings.name != ""
-        )
+        return isinstance(settings, TaskSettings) and isinstance(settings.name, str) and settings.name != ""
     except Exception:  # methods of the value may raise anything
         return False
 
@@ -81,7 +79,7 @@ def get_task(name: str) -> Task:
     """
     if name in BUILT_IN_TASKS:
         return BUILT_IN_TASKS[name]
-    task = task_settings.get_registered_task(name)
+    task = TASKS.get(name)
     if not isinstance(task, Task):
         raise ConfigError(f"the task {quote(name)} is not an instance of pellucid.Task")
     return task

@@ -10,7 +10,7 @@ import msgspec
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Config, Settings
-from pellucid.config.toml import build_config, flatten_config, read_toml
+from pellucid.config.toml import build_config, convert_value, extension_registry, flatten_config, read_toml
 from pellucid.config.validation import reset_unused
 from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
 
@@ -243,6 +243,12 @@ def _check_value(key: str, value: Value, origin: str) -> None:
     section, _, name = key.partition(".")
     kinds = {field.name: field.type for field in msgspec.structs.fields(Config)}
     kind = {field.name: field.type for field in msgspec.structs.fields(kinds[section])}[name]
+    if extension_registry(kind) is not None:
+        try:
+            convert_value(key, value, kind)
+        except ConfigError as error:
+            raise ConfigError(f"{origin}: {error}") from error
+        return
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

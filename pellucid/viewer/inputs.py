@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from pellucid.config.attention_types import has_weights
 from pellucid.config.settings import DataConfig, Device
 from pellucid.config.task_settings import check_equal_tasks
 from pellucid.config.toml import to_toml
@@ -315,7 +316,7 @@ def model_card(model: ViewedRun) -> ModelCard:
     ]
     if not model.is_ensemble:
         all_facts += [("log", sentence) for sentence in model.log.describe_damage()]
-    attends = config.attention.type != "none" and not task.settings.per_position
+    attends = has_weights(config.attention) and not task.settings.per_position
     return ModelCard(name=model.name, facts=all_facts, config=to_toml(config), has_attention=attends, task=config.task)
 
 

@@ -1,0 +1,120 @@
+"""Extensions by name: built in, registered in this process, or declared as entry points by installed packages.
+
+A configuration and a run folder hold names only. The object of a name comes from this process or from an installed
+package, so no code is read from a run folder.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+from pellucid.error_messages import join_choices, suggest_choice
+from pellucid.errors import ConfigError, abbreviate_reason, quote
+
+ExtensionT = TypeVar("ExtensionT")
+MAX_NAME_LENGTH = 100
+"""Maximum number of characters of a name."""
+
+
+def is_valid_name(name: str) -> bool:
+    """Return whether a name can be that of an extension: it is printable, not empty and not too long.
+
+    Args:
+        name: The name.
+    """
+    return 0 < len(name) <= MAX_NAME_LENGTH and name.isprintable()
+
+
+@dataclass(eq=False)
+class ExtensionRegistry(Generic[ExtensionT]):
+    """All values of a setting that other packages may extend, such as the names of tasks."""
+
+    key: str
+    """Full key of the setting."""
+    noun: str
+    """What a name denotes, in messages: "task"."""
+    group: str
+    """Group of the entry points."""
+    function: str
+    """Public function that registers an extension, with its arguments, in messages."""
+    built_in: Collection[str]
+    """Names that cannot be registered."""
+    provides: Callable[[str, object], bool]
+    """Function that returns whether an object that an entry point of a name provides can be its extension."""
+    registered: dict[str, ExtensionT] = field(default_factory=dict)
+    """Extensions that are registered in this process, by name."""
+
+    @cached_property
+    def declared(self) -> Mapping[str, EntryPoint]:
+        """Entry points of installed packages, by name, without the built-in names."""
+        return {entry.name: entry for entry in entry_points(group=self.group) if entry.name not in self.built_in}
+
+    def names(self) -> tuple[str, ...]:
+        """Return all names: built in, registered in this process, and declared by installed packages."""
+        return tuple(dict.fromkeys((*self.built_in, *self.registered, *self.declared)))
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether a name is built in, registered or declared; a declared extension is not loaded.
+
+        Args:
+            name: Value of the setting.
+        """
+        return name in self.built_in or name in self.registered or name in self.declared
+
+    def add(self, name: str, extension: ExtensionT) -> None:
+        """Register an extension in this process, in place of a registered one of the same name.
+
+        Args:
+            name: Value of the setting.
+            extension: The extension.
+
+        Raises:
+            ConfigError: The name is built in.
+        """
+        if name in self.built_in:
+            raise ConfigError(f"the name {quote(name)} belongs to a built-in {self.noun}")
+        self.registered[name] = extension
+
+    def get(self, name: str) -> ExtensionT:
+        """Return an extension that is not built in; if a package declares it, import and register it first.
+
+        Args:
+            name: Value of the setting.
+
+        Raises:
+            ConfigError: There is no such extension, or its entry point cannot be loaded or does not provide it.
+        """
+        if name not in self.registered:
+            entry = self.declared.get(name)
+            if entry is None:
+                known = self.names()
+                expected = f"expected {join_choices(known)}{suggest_choice(name, known)}"
+                raise ConfigError(f"unknown {self.noun} {quote(name)}: {expected}")
+            self.add(name, self._load(name, entry))
+        return self.registered[name]
+
+    def _load(self, name: str, entry: EntryPoint) -> ExtensionT:
+        """Return the extension of an entry point; raise `ConfigError` if it cannot be loaded or is no extension."""
+        try:
+            extension = entry.load()
+        except (ImportError, AttributeError) as error:
+            origin = f"the entry point {quote(entry.value)} of the {self.noun} {quote(name)}"
+            raise ConfigError(f"{origin} cannot be loaded: {abbreviate_reason(error)}") from error
+        if not self.provides(name, extension):
+            raise ConfigError(f"the entry point {quote(entry.value)} does not provide the {self.noun} {quote(name)}")
+        loaded: ExtensionT = extension
+        return loaded
+
+    def missing_message(self, name: str) -> str:
+        """Return the message for a saved configuration whose extension this process does not know.
+
+        Args:
+            name: Value of the setting.
+        """
+        return (
+            f"{self.key} = {quote(name)} is neither built in nor installed: install the package that declares it in "
+            f"the entry points {quote(self.group)}, or call {self.function} first; known are "
+            f"{join_choices(self.names()).replace(' or ', ' and ')}"
+        )
