@@ -10,7 +10,7 @@ import pytest
 from command_line import run_pellucid
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trained_runs import digits_run, make_copy_examples, make_small_config, train_to_end, write_pairs
+from trained_runs import digits_run, make_copy_examples, make_small_config, train_to_end
 
 from pellucid.cli.csv_output import CsvOutput
 from pellucid.data.examples import Example, InputFormat, parse_sources
