@@ -1,5 +1,6 @@
 """A message about a file of a run names the file and the field, and says what to do."""
 
+import errno
 import json
 import math
 import os
@@ -175,6 +176,8 @@ def test_advice_is_given_once_and_not_about_permissions(tmp_path: Path) -> None:
         read_bytes(tmp_path / "a")
     with pytest.raises(RunError, match=r"^a$"), add_advice("train"):
         raise RunError("a") from PermissionError()
+    with pytest.raises(RunError, match=r"^a; train$"), add_advice("train"):
+        raise RunError("a") from OSError(errno.EIO, "input/output error")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json", "log.jsonl", "ensemble.json", "snapshot"])

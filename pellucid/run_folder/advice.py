@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import ELOOP
+from errno import EIO, ELOOP
 
 from pellucid.errors import RunError
 
@@ -31,7 +31,7 @@ def add_advice(advice: str) -> Iterator[None]:
     except RunError as error:
         cause = error.__cause__
         is_wrong_kind = isinstance(cause, FileNotFoundError | IsADirectoryError | NotADirectoryError)
-        is_refused = isinstance(cause, OSError) and not (is_wrong_kind or cause.errno == ELOOP)
+        is_refused = isinstance(cause, OSError) and not (is_wrong_kind or cause.errno in (EIO, ELOOP))
         last_clause = str(error).rpartition("; ")[2]
         if is_refused or any(word in last_clause for word in ADVICE_WORDS):
             raise
