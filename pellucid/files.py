@@ -9,7 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from errno import EISDIR, ELOOP
+from errno import EISDIR, ELOOP, ENXIO
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar
@@ -242,7 +242,12 @@ def open_regular_file(path: Path, kind: type[InputError] = RunError, mode: str =
         InputError: Of type `kind`; the file is not a regular file, is inaccessible, or is missing for reading.
     """
     with wrap_os_errors("write" if mode == "ab" else "read", path, kind):
-        file: IO[bytes] = open(path, mode, opener=_open_nonblocking)  # noqa: SIM115 (the caller closes it)
+        try:
+            file: IO[bytes] = open(path, mode, opener=_open_nonblocking)  # noqa: SIM115 (the caller closes it)
+        except OSError as error:
+            if error.errno != ENXIO:
+                raise
+            raise kind(f"{path} is a named pipe, a socket or a missing device, not a regular file") from None
         file_type = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
     if file_type != stat.S_IFREG:
         file.close()
@@ -394,6 +399,8 @@ def file_exists(path: Path) -> bool:
     except RunError as error:
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             return False
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == ELOOP:
+            raise RunError(f"{error}; restore the file, or remove the link") from error.__cause__
         raise
     return True
 

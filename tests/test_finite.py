@@ -87,6 +87,7 @@ def test_every_decoding_method_names_the_run_in_its_error(tmp_path: Path, method
         with disable_kernels(), pytest.raises(RunError) as caught:
             DECODING_METHODS[method](load(run))
     assert str(caught.value).startswith(f"{run} gives numbers that are not finite")
+    assert str(caught.value).endswith("; restore the model from a copy of the run, or train it again")
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -1,9 +1,11 @@
 """A message about a file of a run names the file and the field, and says what to do."""
 
+import errno
 import json
 import math
 import os
 import shutil
+import socket
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -174,6 +176,48 @@ def test_advice_is_given_once_and_not_about_permissions(tmp_path: Path) -> None:
         read_bytes(tmp_path / "a")
     with pytest.raises(RunError, match=r"^a$"), add_advice("train"):
         raise RunError("a") from PermissionError()
+    with pytest.raises(RunError, match=r"^a; train$"), add_advice("train"):
+        raise RunError("a") from OSError(errno.EIO, "input/output error")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json", "log.jsonl", "ensemble.json", "snapshot"])
+@pytest.mark.parametrize("kind", ["folder", "socket", "link to itself"])
+def test_another_kind_of_file_is_refused_with_advice(
+    tmp_path: Path, pair_ngram_run: TrainedRun, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copy_run_folder(pair_ngram_run.run, tmp_path / "run")
+    path = run / name if name != "snapshot" else sorted((run / "snapshots").iterdir())[0]
+    path.unlink(missing_ok=True)
+    monkeypatch.chdir(path.parent)  # the path of a socket is short
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "link to itself":
+        path.symlink_to(path.name)
+    else:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)
+    message = error_message(lambda: read_run(run, name, pair_ngram_run))
+    assert str(path) in message and any(advice in message for advice in (*ADVICE, "remove it")), message
+
+
+@pytest.mark.parametrize("name", [".lock", "card.md"])
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_file_of_a_training_of_another_kind_is_refused_with_advice(
+    tmp_path: Path, pair_ngram_run: TrainedRun, name: str, make: Callable[[Path], object]
+) -> None:
+    run = copy_run_folder(pair_ngram_run.run, tmp_path / "run")
+    (run / name).unlink(missing_ok=True)
+    make(run / name)
+    message = error_message(lambda: list(train_run(pair_ngram_run.files, run, pair_ngram_run.config)))
+    assert str(run / name) in message and "; remove it: " in message and "no such device" not in message
+
+
+def test_a_missing_member_is_refused_with_the_list_and_advice(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "ensemble.json").write_text('{"members": ["run", "missing"]}', "utf-8")
+    assert error_message(lambda: load(tmp_path)) == (
+        f"{tmp_path / 'ensemble.json'} lists 'missing', but there is no folder {tmp_path / 'missing'}; restore the "
+        "folder from a copy of the ensemble, or give the training command again, which trains the missing member"
+    )
 
 
 def test_a_vocabulary_of_another_task_is_refused_with_advice(tmp_path: Path) -> None:

@@ -712,7 +712,9 @@ def test_a_damaged_card_is_reported_and_rewritten(run: Path, kind: str) -> None:
     assert card.read_bytes() == original + b"Ours.\n"
     card.unlink()
     os.mkfifo(card)
-    assert error_message(lambda: resume(run)) == f"{card} is a named pipe, not a regular file"
+    assert error_message(lambda: resume(run)) == (
+        f"{card} is a named pipe, not a regular file; remove it: the training command writes it anew"
+    )
 
 
 @pytest.mark.parametrize("card_state", ["unchanged", "removed", "of equal length"])
@@ -769,7 +771,7 @@ def test_a_snapshot_of_another_run_is_refused_and_other_files_are_ignored(run: P
     other = other.replace(former, own)
     (run / "snapshots" / "²-³.safetensors").write_bytes(b"")
     (run / "snapshots" / f"{'9' * 200}-00000001.safetensors").write_bytes(other)
-    assert "it has other sizes" in error_message(lambda: read_snapshots(run))
+    assert "is not a snapshot of this run: source has the shape" in error_message(lambda: read_snapshots(run))
 
 
 def test_snapshots_with_other_tensor_types_are_refused(run: Path) -> None:

@@ -76,6 +76,39 @@ def test_a_file_of_another_run_is_refused(tmp_path: Path, runs: tuple[TrainedRun
     )
 
 
+def test_a_pair_ngram_model_beside_settings_without_one_is_refused(
+    tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]
+) -> None:
+    run = copy_run_folder(runs[0].run, tmp_path / "run")
+    text = (run / "config.toml").read_text("utf-8")
+    before_search, _, search = text.rpartition("[search]")
+    settings = before_search.replace("pair_ngram = true", "pair_ngram = false") + "[search]" + search
+    (run / "config.toml").write_text(settings, "utf-8")
+    with pytest.raises(RunError) as caught:
+        load(run)
+    assert str(caught.value) == (
+        f"{run / 'config.toml'} and {run / 'pair_ngram.safetensors'} are not of the same run: training.pair_ngram is "
+        "false (search.pair_ngram = false decodes without the file); copy all files of the run folder from one run, or "
+        "train the model again"
+    )
+    (run / "pair_ngram.safetensors").unlink()
+    assert getattr(load(run), "pair_ngram", None) is None
+
+
+def test_a_training_without_a_pair_ngram_model_removes_that_of_an_earlier_attempt(
+    tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(runs[0].run / "pair_ngram.safetensors", run)
+    config = override_settings(runs[0].config, {"training": {"pair_ngram": False}})
+    train_to_end(runs[0].files, run, config)
+    train_to_end(runs[0].files, run, config)
+    load(run)
+    with pytest.raises(RunError, match="holds a run with a different configuration"):
+        train_to_end(runs[0].files, run, runs[0].config)
+
+
 @pytest.mark.parametrize("first", MIXED)
 @pytest.mark.parametrize("second", MIXED)
 def test_two_files_of_another_run_are_refused(

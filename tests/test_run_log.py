@@ -14,6 +14,7 @@ from pellucid.run_folder import log as log_module
 from pellucid.run_folder.log import RunLog, load_run_log, read_log
 from pellucid.run_folder.log_records import parse_record
 from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.progress import Progress
 from pellucid.training.session import train_run
 
 
@@ -81,7 +82,7 @@ def make_windows(count: int) -> list[dict[str, Any]]:
 
 
 def test_a_long_log_is_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "MAX_WINDOWS", 8)
+    monkeypatch.setitem(log_module.MAX_REPEATS, "stepped", 8)
     log, held = RunLog(Path("log.jsonl")), list[list[dict[str, Any]]]()
     for record in make_windows(100):
         log.add(record)
@@ -89,7 +90,44 @@ def test_a_long_log_is_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
     later = [*range(8, 16, 2), *range(16, 32, 4), *range(32, 64, 8), *range(64, 100, 16)]
     assert [record["update"] for record in log.records] == [*range(8), *later]
     assert all(log.records[: len(records)] == records for records in held)
+    assert log.describe_omissions() == []
     assert log.last_progress is not None and log.last_progress["update"] == 99
+
+
+def test_repeated_records_are_thinned_and_counted(tmp_path: Path) -> None:
+    validated = {"exact_match": 1.0, "symbol_error_rate": 1.0, "symbol_accuracy": 1.0, "validation": 1}
+    progress = {"update": 1, "samples": 1, "epoch": 0, "seconds": 0.5, "loss": 1.5, **validated}
+    read = {"event": "read", "path": "a", "examples": 1, "blank_lines": 0, "bad_lines": ["b"]}
+    records: list[dict[str, Any]] = [
+        *[{"event": "compiling", "other": ["c"] * 9}] * 50_000,
+        *[read] * 1000,
+        *[{"event": "validated", "best": False, **progress}] * 20_000,
+        *[{"event": "validated", "best": True, **progress}, {"event": "stopped", **progress}],
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+    log = load_run_log(tmp_path)
+    assert len(log.records) < 20_000 and len(log.all("read")) < 40 and len(log.all("compiling")) < 8000
+    assert log.records[0] == {"event": "compiling"} and log.all("read")[0] == read and log.has_stopped
+    assert [record["best"] for record in log.all("validated")[-1:]] == [True] and log.num_damaged == 0
+    omitted = len(records) - len(log.records)
+    assert log.describe_omissions() == [f"{tmp_path / 'log.jsonl'}: {omitted:,} repeated records left out"]
+
+
+def test_the_last_best_validation_is_found_in_a_thinned_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(log_module.MAX_REPEATS, "validated", 2)
+    log = RunLog(Path("log.jsonl"))
+    for update in range(1, 41):
+        log.add({"event": "validated", "update": update, "loss": 0.5, "best": True})
+    assert len(log.records) < 10
+    progress = Progress(update=40, best=(1.0, 1.0, -0.5), best_update=40)
+    best = log.best_validation(progress)
+    assert best is not None and best["update"] == 40 and log.describe_missing_validation(progress) == []
+
+
+def test_a_record_with_very_many_keys_is_damaged() -> None:
+    keys = {f"key {number}": 1 for number in range(200)}
+    assert parse_record(json.dumps({"event": "compiling", **keys})) is None
+    assert parse_record(json.dumps({"event": "compiling", "other": 1})) == {"event": "compiling", "other": 1}
 
 
 def test_a_short_log_is_held_entirely(run: Path) -> None:

@@ -26,11 +26,13 @@ from pellucid.training import snapshots
 from pellucid.training.snapshots import (
     PROBES,
     SnapshotNumber,
+    describe_omitted_snapshots,
     read_snapshots,
     remove_later_snapshots,
     save_snapshot,
     thin_snapshots,
 )
+from pellucid.viewer.inputs import model_card, open_run
 
 
 def list_snapshot_names(folder: Path) -> list[str]:
@@ -161,6 +163,53 @@ def test_a_damaged_snapshot_is_reported(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(RunError, match="is not a whole safetensors file"):
         read_snapshots(folder)
+
+
+@pytest.mark.parametrize("shape", [(3000, 3000), (201, 16), (2, 1 << 20), (5, 17), (16,), (5, 4, 4)])
+def test_tables_larger_than_those_of_a_training_are_refused_before_they_are_read(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    folder = copy_run_folder(digits_run().run, tmp_path / "run")
+    path = folder / SNAPSHOTS / list_snapshot_names(folder)[0]
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["source"]["shape"] = shape  # the size of the file does not matter: it is refused by its header
+    changed = json.dumps(header).encode()
+    path.write_bytes(len(changed).to_bytes(8, "little") + changed + content[8 + length :])
+    expected = (
+        rf"{path.name} is not a snapshot of this run: source has the shape \[.*expected at most \[200, 16\]; remove"
+    )
+    with pytest.raises(RunError, match=expected):
+        read_snapshots(folder)
+
+
+def test_a_snapshot_with_another_tensor_is_refused(tmp_path: Path) -> None:
+    folder = copy_run_folder(digits_run().run, tmp_path / "run")
+    path = folder / SNAPSHOTS / list_snapshot_names(folder)[0]
+    tensors = safetensors.numpy.load_file(path)
+    with safetensors.safe_open(path, "numpy") as stored:
+        metadata = stored.metadata()
+    safetensors.numpy.save_file({**tensors, "other": np.zeros(3, np.float32)}, path, metadata)
+    with pytest.raises(RunError, match=r"is not a snapshot: it holds a tensor 'other'; remove"):
+        read_snapshots(folder)
+
+
+def test_snapshots_beyond_a_number_and_a_size_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = copy_run_folder(digits_run().run, tmp_path / "run")
+    names = list_snapshot_names(folder)
+    assert describe_omitted_snapshots(folder) == []
+    for number in range(1000, 1990):
+        (folder / SNAPSHOTS / f"{number:06}-{number:08}.safetensors").symlink_to(names[-1])
+    result, count = read_snapshots(folder), 990 + len(names)
+    assert 200 < len(result) <= 401 and result[-1].update == 1989
+    (sentence,) = describe_omitted_snapshots(folder)
+    expected = f"{folder / SNAPSHOTS}: {count - len(result)} of {count:,} snapshots left out: they are too many"
+    assert sentence == expected
+    facts = model_card(open_run(folder, "run", "cpu", None)).facts
+    assert ("snapshots", expected) in facts
+    monkeypatch.setattr(snapshots, "MAX_TOTAL_SIZE", 10 * (folder / SNAPSHOTS / names[-1]).stat().st_size)
+    assert 4 <= len(read_snapshots(folder)) <= 12
 
 
 def test_embeddings_beyond_float16_are_clipped(tmp_path: Path) -> None:

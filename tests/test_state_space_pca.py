@@ -34,6 +34,16 @@ def test_signs_do_not_depend_on_the_order() -> None:
     np.testing.assert_allclose(pca(vectors).axes, pca(vectors[::-1]).axes, atol=1e-9)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_few_vectors_of_very_many_columns_need_no_covariance(count: int) -> None:
+    vectors = np.random.default_rng(1).normal(size=(count, 200_000))  # the covariance would have 320 GB
+    result = pca(vectors)
+    centered = vectors - vectors.mean(axis=0)
+    values = np.linalg.svd(centered, compute_uv=False) ** 2
+    np.testing.assert_allclose(result.explained, [*values[:2] / max(values.sum(), 1e-300), 0, 0][:2], atol=1e-9)
+    np.testing.assert_allclose(result.project(vectors), centered @ result.axes.T, atol=1e-9)
+
+
 def test_few_dimensions_and_few_vectors_have_a_plane() -> None:
     line = pca(np.array([[1.0], [3.0]]))
     assert line.explained == (1, 0) and line.project(np.array([[4.0]])).tolist() == [[2, 0]]

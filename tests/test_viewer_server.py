@@ -280,6 +280,27 @@ def test_training_events_are_streamed_once(tmp_path: Path) -> None:
         assert send_request(server_port, "/api/contents").json["training"]["finished"] is True
 
 
+@pytest.mark.parametrize("name", ["snapshot", "log", "model"])
+def test_a_file_damaged_while_the_page_is_open_ends_the_stream_with_its_message(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_interrupted_run(tmp_path / "run")
+    page_data = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
+    snapshot = sorted((folder / "snapshots").iterdir())[0]
+    path = {"snapshot": snapshot, "log": folder / "log.jsonl", "model": folder / "model.safetensors"}[name]
+    path.unlink()
+    path.mkdir()
+    with background_server(create_app(page_data)) as address:
+        server_port = urlsplit(address).port
+        assert server_port
+        for _ in range(2):
+            reply = send_request(server_port, "/api/training?since=0")
+            assert reply.headers["content-type"].startswith("text/event-stream")
+            kind, _, message = parse_events(reply.body)[-1]
+            assert kind == "failed" and str(path) in message and "is a directory" in message
+    assert caplog.records == []
+
+
 def test_reload_loads_the_newest_checkpoint(tmp_path: Path) -> None:
     folder = make_interrupted_run(tmp_path / "run")
 

@@ -68,5 +68,6 @@ def not_finite_error(name: str) -> NotFiniteError:
         name: The run folder of the network; "" if it has none.
     """
     return NotFiniteError(
-        f"{name or 'the model'} gives numbers that are not finite: its parameters are damaged, or too large for float32"
+        f"{name or 'the model'} gives numbers that are not finite: its parameters are damaged, or too large for "
+        "float32; restore the model from a copy of the run, or train it again"
     )

@@ -59,6 +59,10 @@ def _magnitude(values: Float[np.ndarray, "..."]) -> float:
     return float(np.ldexp(1.0, np.frexp(np.abs(values).max(initial=0))[1]))
 
 
+MAX_COVARIANCE = 1024
+"""Number of columns up to which `pca` forms the covariance of fewer vectors."""
+
+
 @check_arguments
 def pca(vectors: Float[np.ndarray, "n D"]) -> PrincipalPlane:
     """Return the first two principal components: eigenvectors of the covariance Σ (v − mean)(v − mean)ᵀ / n.
@@ -79,10 +83,14 @@ def pca(vectors: Float[np.ndarray, "n D"]) -> PrincipalPlane:
     values = vectors.astype(np.float64)
     mean = values.mean(axis=0)
     centered = (values - mean) / _magnitude(values - mean)
-    variances, columns = np.linalg.eigh(centered.T @ centered / len(values))
+    if values.shape[1] <= max(MAX_COVARIANCE, len(values)):
+        variances, columns = np.linalg.eigh(centered.T @ centered / len(values))
+    else:  # the covariance would need much memory
+        singular_values, right = np.linalg.svd(centered, full_matrices=False)[1:]
+        variances, columns = (singular_values**2 / len(values))[::-1], right.T[:, ::-1]
     axes, explained = np.zeros((2, values.shape[1])), [0.0, 0.0]
     total = float(np.maximum(variances, 0).sum())
-    for index in range(min(2, values.shape[1])):
+    for index in range(min(2, len(variances))):
         axis = columns[:, -1 - index]
         axes[index] = axis * np.sign(axis[np.abs(axis).argmax()])
         explained[index] = float(max(variances[-1 - index], 0) / total) if total else 0.0

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EIO, ELOOP
 
 from pellucid.errors import RunError
 
@@ -11,6 +12,8 @@ RESTORE_OR_REPEAT = "restore the file from a copy of the run, or give the traini
 RESTORE_OR_REMOVE_LOG = (
     "restore the file from a copy of the run, or remove it: the model can be used without its history"
 )
+REMOVE_LOCK = "remove it: it is only a lock of trainings in this folder"
+REMOVE_CARD = "remove it: the training command writes it anew"
 REMOVE_SNAPSHOT = "remove this file: only its picture of the training is lost"
 ADVICE_WORDS = ("restore ", "remove ", "train the model again", "training command again", "another run folder")
 """Parts of the last clause of messages that have advice."""
@@ -27,7 +30,8 @@ def add_advice(advice: str) -> Iterator[None]:
         yield
     except RunError as error:
         cause = error.__cause__
-        is_refused = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
+        is_wrong_kind = isinstance(cause, FileNotFoundError | IsADirectoryError | NotADirectoryError)
+        is_refused = isinstance(cause, OSError) and not (is_wrong_kind or cause.errno in (EIO, ELOOP))
         last_clause = str(error).rpartition("; ")[2]
         if is_refused or any(word in last_clause for word in ADVICE_WORDS):
             raise

@@ -84,7 +84,7 @@ class ModelIdentity(NamedTuple):
         for key, value in trained.items():
             if key in current and current[key] != value:
                 difference = f"{key} is {quote(current[key])}, and {quote(value)} in the model"
-                raise _mixed_error(self.folder / CONFIG, model, difference)
+                raise mixed_error(self.folder / CONFIG, model, difference)
 
     def check_vocabularies(self, vocabularies: Vocabularies) -> None:
         """Check that the vocabularies are of the run of the model.
@@ -96,7 +96,7 @@ class ModelIdentity(NamedTuple):
             RunError: They are not those of the training of the model.
         """
         if self.metadata.get(VOCABULARY_DIGEST) not in (None, _digest_vocabularies(vocabularies)):
-            raise _mixed_error(self.folder / VOCABULARY, self.folder / MODEL, "its symbols are not those of the model")
+            raise mixed_error(self.folder / VOCABULARY, self.folder / MODEL, "its symbols are not those of the model")
 
     def check_training(self, path: Path, fingerprint: str) -> None:
         """Check that another file is of the training of the model.
@@ -110,7 +110,7 @@ class ModelIdentity(NamedTuple):
         """
         if self._is_other(fingerprint):
             reason = "their trainings had other data or settings (fingerprint)"
-            raise _mixed_error(path, self.folder / MODEL, reason)
+            raise mixed_error(path, self.folder / MODEL, reason)
 
     def check_log(self, log: RunLog) -> None:
         """Check that the log is of the training of the model.
@@ -162,8 +162,14 @@ def read_identity(folder: Path) -> ModelIdentity:
         return ModelIdentity(folder, stored.metadata)
 
 
-def _mixed_error(path: Path, model: Path, reason: str) -> RunError:
-    """Return the error for two files of different runs."""
+def mixed_error(path: Path, model: Path, reason: str) -> RunError:
+    """Return the error for two files of different runs.
+
+    Args:
+        path: The file that is not of the run of the other one.
+        model: The other file, most often the model.
+        reason: What differs.
+    """
     return RunError(f"{path} and {model} are not of the same run: {reason}; {MIXED_ADVICE}")
 
 

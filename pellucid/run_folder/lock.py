@@ -19,6 +19,7 @@ from pellucid.files import (
     remove_temporaries,
     wrap_os_errors,
 )
+from pellucid.run_folder.advice import REMOVE_LOCK, add_advice
 from pellucid.run_folder.run_files import FILES, LOCK
 
 MOVED_ERRORS = (ENOENT, ENOTDIR, EACCES, EPERM, ELOOP, ESTALE)
@@ -63,7 +64,9 @@ def lock_run_folder(folder: Path, file_names: Container[str] = FILES) -> Iterato
         RunError: Another training holds the lock, or the folder cannot be created or written to.
     """
     new_folders = make_folder(folder)
-    with open_regular_file(folder / LOCK, mode="ab") as file:
+    with add_advice(REMOVE_LOCK):
+        opened = open_regular_file(folder / LOCK, mode="ab")
+    with opened as file:
         # `in_use` holds the lock for a moment, so the lock is tried three times.
         if not any(_try_lock_after(pause, file) for pause in (0.0, 0.05, 0.2)):
             raise RunError(f"{folder} is in use: another training is writing to it")

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,16 +21,21 @@ MAX_LOG_SIZE = 2**27
 MAX_RECORD_SIZE = 2**20
 """Bytes of a line of the log; a longer line is damaged."""
 MAX_WINDOWS = 2**13
-"""Number of training losses up to which a `RunLog` holds all; later ones are thinned (see `RunLog`)."""
+"""Number of training losses, and of validations, up to which a `RunLog` holds all; later ones are thinned."""
+MAX_REPEATS = {"stepped": MAX_WINDOWS, "validated": MAX_WINDOWS, "read": 8}
+"""Number of records of an event up to which a `RunLog` holds all; a training reads two files."""
+MAX_OTHER_REPEATS = 2**10
+"""The same for other events, of which each start of a training writes one at most."""
 
 
 @dataclass
 class RunLog:
     """Log of a run that has been read once; it takes little memory, also if the log is long.
 
-    All records are held, except that training losses (event "stepped") after the first `MAX_WINDOWS` are thinned: each
-    time their number doubles, half as many of the following ones are held. Which ones are held depends only on the
-    records before them, so the records of a growing log begin with those of the shorter log.
+    All records are held, except that those of an event after the first `MAX_REPEATS` are thinned: each time their
+    number doubles, half as many of the following ones are held. The best validations so far are counted apart from the
+    others. Which records are held depends only on the records before them, so the records of a growing log begin with
+    those of the shorter log. Lists are held in records of data files only.
     """
 
     path: Path
@@ -40,8 +46,12 @@ class RunLog:
     """Last record with the numbers of updates, samples and seconds; None if there is none."""
     num_damaged: int = 0
     """Number of damaged lines."""
-    num_windows: int = 0
-    """Number of training losses, including those that are not held."""
+    counts: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    """Number of records by event, including those that are not held; of best validations, with True."""
+    last_best: dict[str, Any] | None = None
+    """Record of the last best validation; None if there is none."""
+    num_omitted: int = 0
+    """Number of records that are not held, except training losses."""
 
     def add(self, record: dict[str, Any]) -> None:
         """Add a record at the end.
@@ -51,12 +61,22 @@ class RunLog:
         """
         if "update" in record:
             self.last_progress = record
-        if record["event"] == "stepped":
-            self.num_windows += 1
-            interval = 1 << ((self.num_windows - 1) // MAX_WINDOWS).bit_length()
-            if (self.num_windows - 1) % interval:
-                return
+        event, is_best = record["event"], record.get("best") is True
+        if is_best:
+            self.last_best = record
+        index = self.counts[event, is_best]
+        self.counts[event, is_best] += 1
+        if index % (1 << (index // MAX_REPEATS.get(event, MAX_OTHER_REPEATS)).bit_length()):
+            self.num_omitted += event != "stepped"
+            return
+        if event != "read" and any(isinstance(value, list) for value in record.values()):
+            record = {key: value for key, value in record.items() if not isinstance(value, list)}
         self.records.append(record)
+
+    @property
+    def num_windows(self) -> int:
+        """Number of training losses, including those that are not held."""
+        return self.counts["stepped", False]
 
     @property
     def fingerprint(self) -> str:
@@ -94,7 +114,8 @@ class RunLog:
         """
         if progress.best is None:
             return None
-        best_records = (record for record in self.all("validated") if record["best"])
+        best_records = [record for record in self.all("validated") if record["best"]]
+        best_records += [] if self.last_best is None else [self.last_best]
         expected = progress.best_update, -progress.best[2]
         return next((record for record in best_records if (record["update"], record["loss"]) == expected), None)
 
@@ -103,6 +124,12 @@ class RunLog:
         if not self.num_damaged:
             return []
         return [f"{self.path}: {self.num_damaged:,} damaged line{'' if self.num_damaged == 1 else 's'} skipped"]
+
+    def describe_omissions(self) -> list[str]:
+        """Return a list of one sentence with the number of records that are not held, or an empty list."""
+        if not self.num_omitted:
+            return []
+        return [f"{self.path}: {self.num_omitted:,} repeated record{'' if self.num_omitted == 1 else 's'} left out"]
 
     def describe_missing_validation(self, progress: Progress) -> list[str]:
         """Return a list of one sentence if the log lacks the best validation of a checkpoint, or an empty list.

@@ -14,6 +14,8 @@ Number = Annotated[int, Meta(ge=-(2**53), le=2**53)] | float
 OptionalFloat = float | UnsetType
 Value = Number | str | bool | None | list[str]
 """Value of a key; records are not nested."""
+MAX_KEYS = 100
+"""Maximum number of keys of a record."""
 
 
 class RecordWithoutProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
@@ -168,8 +170,8 @@ def parse_record(line: str) -> dict[str, Any] | None:
     """Return the record of a line as a dict, or None for a damaged line.
 
     A line is damaged if it is not a JSON object, its "event" is unknown, a field of the event is missing or has another
-    type, a value is nested (other than a list of str), or a number is not finite. Other keys are kept, and keys with
-    the value null are dropped.
+    type, a value is nested (other than a list of str), a number is not finite, or it has more than `MAX_KEYS` keys.
+    Other keys are kept, and keys with the value null are dropped.
 
     Args:
         line: Line of a training log.
@@ -186,6 +188,8 @@ def parse_record(line: str) -> dict[str, Any] | None:
             parse_json(line)
     except ValueError:
         return None
-    if not all([math.isfinite(value) for value in record.values() if isinstance(value, float)]):
+    if len(record) > MAX_KEYS or not all(
+        [math.isfinite(value) for value in record.values() if isinstance(value, float)]
+    ):
         return None
     return {key: value for key, value in record.items() if value is not None} if None in record.values() else record

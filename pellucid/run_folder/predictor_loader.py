@@ -17,11 +17,11 @@ from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.decoding.transducer import Transducer
-from pellucid.errors import ArgumentError, ConfigError, RunError
+from pellucid.errors import ArgumentError, ConfigError, RunError, quote
 from pellucid.files import file_exists
 from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
 from pellucid.model.footprint import check_memory
-from pellucid.run_folder.identity import ModelIdentity, read_identity
+from pellucid.run_folder.identity import ModelIdentity, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.model_file import check_header, load_parameters
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
@@ -29,6 +29,7 @@ from pellucid.run_folder.progress import read_progress
 from pellucid.run_folder.run_files import (
     CHECKPOINT,
     CONFIG,
+    ENSEMBLE,
     LOG,
     MODEL,
     PAIR_NGRAM,
@@ -79,7 +80,7 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     if not paths:
         raise ArgumentError("run: expected a path or a list of one path at least, got []")
     device = convert_argument("device", device, Device)
-    folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in member_folders(path)]
+    folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in _run_folders(path)]
     with _loading_to(device) as torch_device:
         is_single_run = [paths] == folders  # one path, that of a run, not of an ensemble
         if is_single_run:
@@ -102,6 +103,18 @@ def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
     prepare_for_forks()
     with _loading_to(device) as torch_device:
         return _load(run, torch_device, log)
+
+
+def _run_folders(path: Path) -> list[Path]:
+    """Return a run folder, or those of the members of an ensemble; `RunError` if a member is missing."""
+    folders = member_folders(path)
+    missing = next((folder for folder in folders if folders != [path] and not file_exists(folder)), None)
+    if missing is not None:
+        raise RunError(
+            f"{path / ENSEMBLE} lists {quote(missing.name)}, but there is no folder {missing}; restore the folder from "
+            "a copy of the ensemble, or give the training command again, which trains the missing member"
+        )
+    return folders
 
 
 @contextmanager
@@ -154,6 +167,11 @@ def _with_pair_ngram(predictor: Predictor, identity: ModelIdentity, log: RunLog 
     folder, config = identity.folder, predictor.config
     path = folder / PAIR_NGRAM
     if not (isinstance(predictor, Transducer) and uses_pair_ngram(config)):
+        if file_exists(path):
+            reason = "the training of these settings wrote no such file"
+            if not config.training.pair_ngram:
+                reason = "training.pair_ngram is false (search.pair_ngram = false decodes without the file)"
+            raise mixed_error(folder / CONFIG, path, reason)
         return predictor
     if not file_exists(path):
         # A folder without a log is a copy for prediction: a training writes the log before the first model.

@@ -65,11 +65,6 @@ class TensorFile(NamedTuple):
     """All bytes before the tensors."""
     file: IO[bytes]
 
-    @property
-    def num_scalars(self) -> int:
-        """Number of scalars in all tensors, according to the header."""
-        return sum(prod(info.shape) for info in self.tensors.values())
-
     def content(self) -> bytes:
         """Return all bytes of the file, including the header.
 

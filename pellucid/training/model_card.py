@@ -6,6 +6,7 @@ from typing import Any
 from pellucid.errors import quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
+from pellucid.run_folder.advice import REMOVE_CARD, add_advice
 from pellucid.run_folder.log import RunLog
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.tasks.registry import get_task
@@ -60,7 +61,8 @@ def is_damaged_card(path: Path, expected: str) -> bool:
         RunError: The file is missing, not regular, unreadable, or larger than `MAX_SETTINGS_SIZE`.
     """
     try:
-        card = read_bytes(path, limit=MAX_SETTINGS_SIZE).decode("utf-8")
+        with add_advice(REMOVE_CARD):
+            card = read_bytes(path, limit=MAX_SETTINGS_SIZE).decode("utf-8")
     except UnicodeDecodeError:
         return True
     return "\0" in card or (card != expected and (len(card) == len(expected) or expected.startswith(card)))

@@ -6,7 +6,8 @@ N symbols, E embedding, T target positions, S source positions, C candidates per
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -23,15 +24,15 @@ from pellucid.data.vocabulary import NUM_SPECIAL, Vocabulary
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import DECIMALS, TraceRecord, encode_json
-from pellucid.errors import RunError, abbreviate_reason
+from pellucid.errors import RunError, abbreviate_reason, quote
 from pellucid.files import decode_json, file_exists, make_folder, remove_files, remove_temporaries, write_atomic
 from pellucid.inspection.distributions import entropy, step_distributions
 from pellucid.model.embedding import Embedding
 from pellucid.model.network import EncoderDecoder
 from pellucid.run_folder.advice import REMOVE_SNAPSHOT, add_advice
 from pellucid.run_folder.identity import read_identity
-from pellucid.run_folder.run_files import FILES, SNAPSHOTS
-from pellucid.run_folder.tensor_file import open_tensors
+from pellucid.run_folder.run_files import FILES, SNAPSHOTS, load_run_config
+from pellucid.run_folder.tensor_file import TensorFile, open_tensors
 
 FORMAT: Literal[2] = 2
 NAME = re.compile(r"[0-9]+-[0-9]+\.safetensors")
@@ -42,10 +43,10 @@ SYMBOLS = 200
 """Maximum number of embeddings saved for each of source and target, of the most frequent symbols."""
 SIDES = ("source", "target")
 MAX_FLOAT16 = float(np.finfo(np.float16).max)
-MAX_NUMBERS = 2**28
-"""Maximum number of scalars in a snapshot."""
 MAX_SNAPSHOTS = 200
 """Approximate number of snapshots kept; beyond it every second one is removed."""
+MAX_TOTAL_SIZE = 2**27
+"""Maximum bytes of the snapshots that are read together."""
 
 
 class SnapshotMetadata(msgspec.Struct, frozen=True):
@@ -168,6 +169,46 @@ def thin_snapshots(folder: Path, validation: int) -> None:
     remove_files(folder / SNAPSHOTS, [name for name, number in numbered if number % step and number != validation])
 
 
+class TableSizes(NamedTuple):
+    """Maximum sizes of the tables of embeddings in the snapshots of a run, which bound memory and time."""
+
+    source: tuple[int, int]
+    """Number of symbols, and columns."""
+    target: tuple[int, int]
+
+    def check(self, stored: TensorFile, num_steps: Sequence[int]) -> None:
+        """Check the tensors in the header of a snapshot, before one is read.
+
+        Args:
+            stored: Snapshot.
+            num_steps: Length of the output of each of its traces.
+
+        Raises:
+            RunError: A tensor has another type or another shape than a training writes.
+        """
+        path, traces = stored.path, {f"entropy {row}": (length,) for row, length in enumerate(num_steps)}
+        for name, info in stored.tensors.items():
+            if info.dtype not in ("F16", "F32"):
+                raise RunError(f"{path} is not a snapshot: it holds {name} as {info.dtype}; expected F16 or F32")
+            largest = self._asdict().get(name) or traces.get(name)
+            if largest is None:
+                raise RunError(f"{path} is not a snapshot: it holds a tensor {quote(name)}")
+            if len(info.shape) != len(largest) or any(
+                size > limit for size, limit in zip(info.shape, largest, strict=True)
+            ):
+                raise RunError(
+                    f"{path} is not a snapshot of this run: {name} has the shape {list(info.shape)}; expected at most "
+                    f"{list(largest)}"
+                )
+
+
+def _table_sizes(folder: Path) -> TableSizes:
+    """Return the maximum sizes of the tables of a run, by its settings."""
+    config = load_run_config(folder)
+    columns = (0 if side.embedding == "one-hot" else side.embedding_size for side in (config.encoder, config.decoder))
+    return TableSizes(*((SYMBOLS, number) for number in columns))
+
+
 @check_arguments
 def check_snapshots(folder: str | Path, fingerprint: str = "") -> None:
     """Read all snapshots of a run, before it is resumed, to find damaged ones.
@@ -181,9 +222,13 @@ def check_snapshots(folder: str | Path, fingerprint: str = "") -> None:
             snapshots is a file.
     """
     folder = Path(folder)
-    for path in _paths(folder):
+    paths = _paths(folder)
+    if not paths:
+        return
+    sizes = _table_sizes(folder)
+    for path in paths:
         try:
-            _read(path, fingerprint)
+            _read(path, fingerprint, sizes)
         except RunError as error:
             raise RunError(f"{error}; remove this file to resume without it") from error
 
@@ -192,6 +237,9 @@ def check_snapshots(folder: str | Path, fingerprint: str = "") -> None:
 def read_snapshots(folder: str | Path, after_update: int = -1) -> list[TrainingSnapshot]:
     """Return the snapshots of a run in order of their validations; a snapshot removed meanwhile is left out.
 
+    If there are more files than a training keeps, or they have more than `MAX_TOTAL_SIZE` bytes together, evenly spaced
+    ones and the last one are read (see `describe_omitted_snapshots`).
+
     Args:
         folder: Run folder, also of a running training; without snapshots the list is empty.
         after_update: Only snapshots later than this update are read; -1 for all.
@@ -199,14 +247,18 @@ def read_snapshots(folder: str | Path, after_update: int = -1) -> list[TrainingS
     Raises:
         RunError: A snapshot is damaged or of another training than the model, or its embeddings have other shapes than
             those of the first one read; or the folder of snapshots is a file.
+        ConfigError: The saved configuration is not valid.
     """
     folder = Path(folder)
-    result, fingerprint = [], read_identity(folder).fingerprint
-    for path in _paths(folder):
+    result, fingerprint, paths = [], read_identity(folder).fingerprint, _paths_to_read(folder)
+    if not paths:
+        return []
+    sizes = _table_sizes(folder)
+    for path in paths:
         if _snapshot_number(path).update > after_update:
             try:
                 with add_advice(REMOVE_SNAPSHOT):
-                    result.append(_read(path, fingerprint))
+                    result.append(_read(path, fingerprint, sizes))
             except RunError:
                 if file_exists(path):
                     raise
@@ -217,29 +269,67 @@ def read_snapshots(folder: str | Path, after_update: int = -1) -> list[TrainingS
     return result
 
 
-def _read(path: Path, fingerprint: str) -> TrainingSnapshot:
+def describe_omitted_snapshots(folder: Path) -> list[str]:
+    """Return a list of one sentence with the number of snapshots that `read_snapshots` leaves out, or an empty list.
+
+    Args:
+        folder: Run folder.
+
+    Raises:
+        RunError: The folder of snapshots is a file.
+    """
+    num_files, num_read = len(_paths(folder)), len(_paths_to_read(folder))
+    if num_read == num_files:
+        return []
+    return [f"{folder / SNAPSHOTS}: {num_files - num_read:,} of {num_files:,} snapshots left out: they are too many"]
+
+
+def _paths_to_read(folder: Path) -> list[Path]:
+    """Return the snapshot files, but not more than a training keeps, nor more bytes than `MAX_TOTAL_SIZE`."""
+    paths, step = _paths(folder), 1
+    sizes = [_file_size(path) for path in paths]
+    # A training keeps one file more, and has not yet removed the others at the moment of a validation.
+    while len(paths[::step]) > 2 * MAX_SNAPSHOTS or (step < len(paths) and sum(sizes[::step]) > MAX_TOTAL_SIZE):
+        step *= 2
+    kept = paths[::step]
+    return kept if kept[-1:] == paths[-1:] else [*kept, paths[-1]]
+
+
+def _file_size(path: Path) -> int:
+    """Return the size of a file, or of the file to which a link leads; 0 if it is missing, which reading reports."""
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+def _read(path: Path, fingerprint: str, sizes: TableSizes) -> TrainingSnapshot:
     """Read one snapshot file; `fingerprint` is that of the training, or empty for no comparison."""
     with open_tensors(path) as stored:
-        if stored.num_scalars > MAX_NUMBERS:
-            raise RunError(f"{path} is too large: it holds more than {MAX_NUMBERS:,} numbers")
-        for name, info in stored.tensors.items():
-            if info.dtype not in ("F16", "F32"):
-                raise RunError(f"{path} is not a snapshot: it holds {name} as {info.dtype}; expected F16 or F32")
-        content, metadata = stored.content(), stored.metadata
-    try:
-        notes, arrays = decode_json(metadata["snapshot"].encode(), SnapshotMetadata), safetensors.numpy.load(content)
+        with _refuse_invalid(path):
+            notes = decode_json(stored.metadata["snapshot"].encode(), SnapshotMetadata)
+            traces = [Trace.from_record(record) for record in msgspec.json.decode(notes.traces, type=Traces)]
+        sizes.check(stored, [len(trace.target) for trace in traces])
+        content = stored.content()
+    with _refuse_invalid(path):
+        arrays = safetensors.numpy.load(content)
         tensors = {name: _finite(name, values) for name, values in arrays.items()}
-        traces = [Trace.from_record(record) for record in msgspec.json.decode(notes.traces, type=Traces)]
-        sizes = [(f"entropy {row}", (len(trace.target),)) for row, trace in enumerate(traces)]
-        entropies = [_tensor_of_shape(tensors, name, shape) for name, shape in sizes]
+        shapes = [(f"entropy {row}", (len(trace.target),)) for row, trace in enumerate(traces)]
+        entropies = [_tensor_of_shape(tensors, name, shape) for name, shape in shapes]
         source, target = (_tensor_of_shape(tensors, name, (-1, -1)) for name in SIDES)
         if _digest(arrays, bytes(notes.traces)) != notes.sha256:
             raise ValueError("its content does not match its checksum (sha256)")
-    except (safetensors.SafetensorError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
-        raise RunError(f"{path} is not a snapshot of this version of Pellucid: {abbreviate_reason(error)}") from error
     if fingerprint and notes.fingerprint not in ("", fingerprint):
         raise RunError(f"{path} is of a training with other data or settings (fingerprint)")
     return TrainingSnapshot(_snapshot_number(path).update, traces, entropies, source, target)
+
+
+@contextmanager
+def _refuse_invalid(path: Path) -> Iterator[None]:
+    """Convert an error of decoding inside the block to a `RunError`."""
+    try:
+        yield
+    except (safetensors.SafetensorError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
+        raise RunError(f"{path} is not a snapshot of this version of Pellucid: {abbreviate_reason(error)}") from error
 
 
 def _digest(tensors: Mapping[str, np.ndarray], traces: bytes) -> str:

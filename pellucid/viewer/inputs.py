@@ -36,6 +36,7 @@ from pellucid.run_folder.predictor_loader import load, load_logged, missing_mode
 from pellucid.run_folder.run_files import CONFIG, MODEL, VALIDATION, load_run_config, member_folders
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
+from pellucid.training.snapshots import describe_omitted_snapshots
 from pellucid.viewer.examples import SourceMetadata, are_spelled_digits
 from pellucid.viewer.schema import ModelCard
 
@@ -315,7 +316,8 @@ def model_card(model: ViewedRun) -> ModelCard:
         ("seed", f"{config.seed}"),
     ]
     if not model.is_ensemble:
-        all_facts += [("log", sentence) for sentence in model.log.describe_damage()]
+        all_facts += [("log", sentence) for sentence in model.log.describe_damage() + model.log.describe_omissions()]
+        all_facts += [("snapshots", sentence) for sentence in describe_omitted_snapshots(model.folder)]
     attends = has_weights(config.attention) and not task.settings.per_position
     return ModelCard(name=model.name, facts=all_facts, config=to_toml(config), has_attention=attends, task=config.task)
 

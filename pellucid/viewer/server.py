@@ -220,7 +220,7 @@ def create_app(page_data: PageData, reload: Callable[[], PageData] | None = None
         Args:
             request: HTTP request with the first line of the log to send.
         """
-        return _stream_training(service, request)
+        return await _stream_training(service, request)
 
     routes = [
         Route("/", index),
@@ -303,7 +303,7 @@ async def _read_request(request: Request, kind: type[Any]) -> Any:  # noqa: ANN4
         raise HTTPException(400, f"invalid request: {abbreviate_reason(error)}") from error
 
 
-def _stream_training(service: PageService, request: Request) -> Response:
+async def _stream_training(service: PageService, request: Request) -> Response:
     """Return the event stream from a line of the log on; status 204, which ends polling, if no event will follow."""
     history = service.page_data.contents.training
     try:
@@ -314,8 +314,9 @@ def _stream_training(service: PageService, request: Request) -> Response:
     if history is None or since < 0:
         raise HTTPException(400, "since: no such line in the log" if history else "no training log")
     cursor = LogCursor(service.page_data.runs[0], since)
-    if cursor.is_complete():
-        return Response(status_code=204)
+    with suppress(InputError):  # the stream reports it, since a page cannot read a response with another status
+        if await run_in_threadpool(cursor.is_complete):
+            return Response(status_code=204)
 
     async def event_stream() -> AsyncIterator[bytes]:
         """Yield events until training is finished or the page is closed."""

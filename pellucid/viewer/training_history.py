@@ -11,7 +11,8 @@ from jaxtyping import Float
 
 from pellucid.config.settings import Config
 from pellucid.decoding.trace_schema import encode_array, encode_json
-from pellucid.files import file_exists
+from pellucid.errors import InputError
+from pellucid.files import file_exists, wrap_os_errors
 from pellucid.inspection.state_space import pca, procrustes
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import load_run_log
@@ -186,7 +187,8 @@ class LogCursor:
     def _lines(self, running: bool) -> list[bytes]:
         """Return new log lines and frames as events."""
         path = self.model.folder / LOG
-        state = path.stat() if path.exists() else None
+        with wrap_os_errors("read", path):
+            state = path.stat() if path.exists() else None
         now = (state.st_size, state.st_mtime_ns) if state else (-1, -1)
         if now == self.last_stat:
             return []
@@ -222,14 +224,16 @@ async def stream_events(cursor: LogCursor) -> AsyncIterator[bytes]:
         cursor: Position of the page in the log, which is advanced.
 
     Yields:
-        Server-sent events as bytes; a comment after `KEEPALIVE_POLLS` polls without an event.
-
-    Raises:
-        RunError: The log or a snapshot is damaged.
+        Server-sent events as bytes; a comment after `KEEPALIVE_POLLS` polls without an event. If the log or a snapshot
+        is damaged, the last event is "failed", with the message.
     """
     num_quiet_polls = 0
     while True:
-        events = await asyncio.to_thread(cursor.poll_events)
+        try:
+            events = await asyncio.to_thread(cursor.poll_events)
+        except InputError as error:  # the response has begun, so the error is an event too
+            yield _format_event("failed", msgspec.json.encode(str(error)))
+            return
         for event in events:
             yield event
         if cursor.ended:

@@ -300,6 +300,24 @@ def test_running_training_is_followed(open_page: OpenPage, tmp_path: Path) -> No
         expect(state).to_contain_text("Training is finished")
 
 
+def test_a_file_damaged_while_the_page_is_open_is_reported_once(open_page: OpenPage, tmp_path: Path) -> None:
+    folder = make_interrupted_run(tmp_path / "run")
+    page_data = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
+    with background_server(create_app(page_data)) as address:
+        page = open_page(address)
+        open_tab(page, "Training")
+        expect(page.locator(".state")).to_contain_text("interrupted")
+        requested_urls = list[str]()
+        page.on("request", lambda request: requested_urls.append(request.url))
+        (folder / "log.jsonl").unlink()
+        (folder / "log.jsonl").mkdir()
+        expect(page.get_by_role("alert")).to_contain_text("New records are no longer shown")
+        expect(page.get_by_role("alert")).to_contain_text("log.jsonl: is a directory")
+        page.wait_for_timeout(5000)  # a browser requests a stream that ends again after three seconds
+        assert requested_urls == []
+        page.close()  # closed before the server whose stream it reads
+
+
 def test_updates_are_shown_if_the_log_ends_with_the_pair_ngram_model(open_page: OpenPage, tmp_path: Path) -> None:
     contents = digits_page_data(served=False, beam_size=3).contents
     assert contents.training is not None

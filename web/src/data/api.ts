@@ -61,12 +61,13 @@ export function debounceRequest<T>(pause: number, send: (signal: AbortSignal) =>
   };
 }
 
-/** Events of a training: log lines, frames, running state, model card. */
+/** Events of a training: log lines, frames, running state, model card, and the message of an error that ends them. */
 export interface TrainingListeners {
   line: (line: Record<string, unknown>) => void;
   frame: (frame: TrainingFrame) => void;
   running: (running: boolean) => void;
   card: (card: ModelCard) => void;
+  failed: (message: string) => void;
 }
 
 /** Listens to training events from line `since` of the log; returns a function that stops listening. */

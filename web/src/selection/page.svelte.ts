@@ -28,6 +28,8 @@ class Page {
   newFrames = $state.raw<TrainingFrame[]>([]);
   /** Whether the server reports a running training; null: no report. */
   reportedRunning = $state.raw<boolean | null>(null);
+  /** Error that ended the training events; empty: none. */
+  streamError = $state.raw("");
   readonly log = $derived([...(this.contents.training?.log ?? []), ...this.newLogLines]);
   readonly allFrames = $derived([...(this.contents.training?.frames ?? []), ...this.newFrames]);
   readonly isFinished = $derived(this.log.some(({ event }) => event === "stopped"));

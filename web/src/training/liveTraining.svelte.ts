@@ -9,6 +9,7 @@ export function followTraining(): void {
   // Events are drawn at most four times per second.
   $effect(() => {
     if (!page.served || !training || untrack(() => page.isFinished)) return;
+    page.streamError = "";
     let newLines: TrainingHistory["log"] = [];
     let newFrames: TrainingFrame[] = [];
     const timer = setInterval(() => {
@@ -29,6 +30,11 @@ export function followTraining(): void {
       },
       running: (running) => (page.reportedRunning = running),
       card: (card) => (page.contents = { ...page.contents, card }),
+      // Without stop() the browser would request the stream again every few seconds.
+      failed(message) {
+        page.streamError = message;
+        stop();
+      },
     });
     return () => {
       stop();
