@@ -82,7 +82,7 @@ def test_a_bad_line_keeps_its_row(named_run: Path, tmp_path: Path) -> None:
     result = run_pellucid("predict", named_run, tmp_path / "new.csv", "-f", "csv", "--on-bad-line", "skip")
     rows = rows_of(result.out)
     assert [row[0] for row in rows] == ["id", "1", "", "3"] and rows[2] == ["", "2", "", "", ""]
-    assert "new.csv:3: expected 2 columns, got 1" in result.err
+    assert "new.csv:3: expected 2 columns as in line 1, got 1" in result.err
 
 
 def test_score_keeps_the_columns(named_run: Path, tmp_path: Path) -> None:
@@ -98,6 +98,13 @@ def test_other_formats_have_the_source_alone(named_run: Path, tmp_path: Path) ->
     (tmp_path / "new.jsonl").write_text('{"id": 1, "word": "ab"}\n')
     rows = rows_of(run_pellucid("predict", named_run, tmp_path / "new.jsonl", "-f", "csv").out)
     assert rows[0][:2] == ["source", "output"] and rows[1][0] == "ab"
+
+
+def test_the_byte_order_mark_of_a_spreadsheet_is_kept(named_run: Path, tmp_path: Path) -> None:
+    for encoding, mark in (("utf-8-sig", "\ufeff"), ("utf-8", "")):
+        (tmp_path / "new.csv").write_text("id,word\n1,ab\n", encoding)
+        output = run_pellucid("predict", named_run, tmp_path / "new.csv", "-f", "csv").out
+        assert output.startswith(f"{mark}id,word,output,") and output.count("\ufeff") == len(mark)
 
 
 TABLE = st.lists(

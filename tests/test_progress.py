@@ -88,7 +88,7 @@ def test_bad_lines_are_listed_up_to_a_limit() -> None:
     lines = report_to_file(FileRead(Path("a.tsv"), 3, bad, 0, "")).splitlines()
     assert lines[0] == f"a.tsv: 3 examples, {MAX_LISTED_LINES + 3} bad lines skipped"
     assert lines[1:-1] == [f"  {line}" for line in bad[:MAX_LISTED_LINES]]
-    assert lines[-1] == "  … and 3 more"
+    assert lines[-1] == "  … and 3 more, listed in log.jsonl of the run"
 
 
 def test_names_are_not_parsed_as_markup() -> None:

@@ -2,11 +2,25 @@
 
 import csv
 import io
+from codecs import BOM_UTF8
 from collections.abc import Sequence
+from pathlib import Path
 
 from pellucid.cli.sources import InputLine, escape_text
 from pellucid.data.examples import Example
 from pellucid.data.readers import TableCells
+
+
+def starts_with_bom(path: Path) -> bool:
+    """Return whether a regular file begins with the byte order mark of UTF-8, as spreadsheets write it.
+
+    Args:
+        path: The file; other inputs, which can be read only once, count as without.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(BOM_UTF8)) == BOM_UTF8
 
 
 class CsvOutput:
@@ -15,7 +29,9 @@ class CsvOutput:
     The first row names the columns. Those of an input without header are named "source", or by their numbers.
     """
 
-    def __init__(self, cells: TableCells, result_names: Sequence[str], escape: bool = False) -> None:
+    def __init__(
+        self, cells: TableCells, result_names: Sequence[str], escape: bool = False, has_bom: bool = False
+    ) -> None:
         """Set the columns of the results.
 
         Args:
@@ -24,10 +40,12 @@ class CsvOutput:
             result_names: Names of the columns of a result. A name that is a column of the input gets the prefix
                 "predicted_".
             escape: Whether to escape control characters, for a terminal; False by default, which changes no cell.
+            has_bom: Whether to begin with a byte order mark, by which spreadsheets recognize UTF-8; False by default.
         """
         self.cells = cells
         self.result_names = result_names
         self.escape = escape
+        self.bom = "\ufeff" if has_bom else ""
         self.names: list[str] = []
 
     def rows(self, item: InputLine, results: Sequence[Sequence[str]]) -> str:
@@ -41,7 +59,7 @@ class CsvOutput:
         Returns:
             Lines of CSV, each with its line end.
         """
-        header = [] if self.names else [self._header()]
+        bom, header = ("", []) if self.names else (self.bom, [self._header()])
         width = len(self.names)
         cells = list(self.cells.rows.popleft()) if self.cells.rows else []
         if not cells and isinstance(item, Example):
@@ -50,7 +68,7 @@ class CsvOutput:
             cells = [""] * min(self.cells.source_position, width - 1) + cells
         cells = (cells + [""] * width)[: max(width, len(cells))]
         empty = [[""] * len(self.result_names)]
-        return self._format([*header, *([*cells, *result] for result in results or empty)])
+        return bom + self._format([*header, *([*cells, *result] for result in results or empty)])
 
     def _header(self) -> list[str]:
         """Return the names of all columns, and keep those of the input."""

@@ -4,13 +4,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.csv_output import CsvOutput
+from pellucid.cli.csv_output import CsvOutput, starts_with_bom
 from pellucid.cli.messages import print_message
 from pellucid.cli.prefix_file import PrefixFile
 from pellucid.cli.search_flags import (
@@ -129,7 +130,7 @@ def main(arguments: list[str]) -> int:
     num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
     cells = TableCells()
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
-    format_line = _line_formatter(args, has_several, cells)
+    format_line = _line_formatter(args, has_several, cells, file)
     outputs_per_source = num_outputs if has_several or args.lattice else 1
     for chunk in read_chunks(file, data, input_format, read_sources, parse_sources, outputs_per_source):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
@@ -223,15 +224,15 @@ def _check_ranges(args: PredictArguments) -> None:
         raise ConfigError("--prefix and --prefixes exclude each other: one prefix for all sources, or one per source")
 
 
-def _line_formatter(args: PredictArguments, has_several: bool, cells: TableCells) -> LineFormatter:
-    """Return the function that formats the outputs of a line; `cells` are those of the input, for csv."""
+def _line_formatter(args: PredictArguments, has_several: bool, cells: TableCells, file: Path) -> LineFormatter:
+    """Return the function that formats the outputs of a line; `cells` are those of the input file, for csv."""
     if args.output_format == "csv":
         names = (
             ("output", "log_probability", "probability")
             if not has_several
             else ("rank", "output", "log_probability", "probability", *(["share"] if args.sample is None else []))
         )
-        table = CsvOutput(cells, names, escape=sys.stdout.isatty())
+        table = CsvOutput(cells, names, escape=sys.stdout.isatty(), has_bom=starts_with_bom(file))
         return lambda traces, item, _: table.rows(item, [_csv_values(trace, names) for trace in traces])
     if has_several:
         return lambda traces, item, number: _format_outputs(traces, item, args.output_format, number)

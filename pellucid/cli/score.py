@@ -6,7 +6,7 @@ from math import exp
 from typing import Literal, TypeGuard
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.csv_output import CsvOutput
+from pellucid.cli.csv_output import CsvOutput, starts_with_bom
 from pellucid.cli.search_flags import MoreRuns, RunFolder
 from pellucid.cli.sources import DecodingNotes, InputLine, escape_text, first_bad_line, read_chunks, split_paths
 from pellucid.config.settings import Device, Header
@@ -70,7 +70,8 @@ def main(arguments: list[str]) -> int:
     use_threads(predictor.config.threads)
     notes, data = DecodingNotes(), pair_config(predictor.config.data)
     cells = TableCells()
-    table = CsvOutput(cells, ("log_probability", "probability"), escape=sys.stdout.isatty())
+    names = ("log_probability", "probability")
+    table = CsvOutput(cells, names, escape=sys.stdout.isatty(), has_bom=starts_with_bom(file))
     input_format = InputFormat(
         args.input_format,
         args.header,

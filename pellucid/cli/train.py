@@ -110,7 +110,10 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
             if interrupt.requested:
                 events.close()
                 return report_interruption(args.run)
-        progress.print_line(f"{args.run}: an ensemble of {args.ensemble}")
+        mean = (
+            f"; pellucid evaluate {args.run}/seed-* FILE reports the mean over its seeds" if args.ensemble > 1 else ""
+        )
+        progress.print_line(f"{args.run}: an ensemble of {args.ensemble}{mean}")
         if removed_members:
             progress.print_line(
                 f"{', '.join(removed_members)}: no longer members of the ensemble; their folders are kept"

@@ -145,6 +145,7 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
         rows = _keep_cells(rows, columns.cells)
     # Below a header that names another column first, a single cell is not the source.
     single_column = columns.single_column and not (width.columns and positions[0])
+    expected = f"{width.columns} columns as in line {width.line}" if width.columns else f"{needed} columns"
     for row in rows:
         if isinstance(row, BadLine) or not row.fields or (single_column and len(row.fields) == 1):
             yield row
@@ -152,7 +153,7 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
             missing = " or ".join(quote(column) for column in columns.selected.values())
             yield BadLine(name, row.line, f"got {len(row.fields)} columns, but no header names {missing}")
         elif len(row.fields) < needed:
-            message = f"expected {needed} columns, got {len(row.fields)} ({separators} separate columns)"
+            message = f"expected {expected}, got {len(row.fields)} ({separators} separate columns)"
             yield BadLine(name, row.line, message)
         elif columns.max_columns and len(row.fields) > columns.max_columns and columns.header is not True:
             message = (

@@ -335,7 +335,9 @@ class ProgressReporter:
         for line in event.bad_lines[:MAX_LISTED_LINES]:
             self._print_line(f"  {line}")
         if len(event.bad_lines) > MAX_LISTED_LINES:
-            self._print_line(f"  … and {len(event.bad_lines) - MAX_LISTED_LINES:,} more")
+            self._print_line(
+                f"  … and {len(event.bad_lines) - MAX_LISTED_LINES:,} more, listed in log.jsonl of the run"
+            )
         if event.note:
             self._print_line(f"  note: {event.note}")
 
@@ -468,6 +470,7 @@ class MultiProgress:
         self.bars = bars
         self.tasks: dict[str, TaskID] = {}
         self.paces: dict[str, TrainingPace] = {}
+        self.compiles = False
 
     def print_due_lines(self) -> None:
         """Print the state of each training if no line was printed for about `MAX_SILENCE` seconds."""
@@ -477,7 +480,7 @@ class MultiProgress:
             for name, pace in paces.items():
                 self.print_line(f"{name}: {pace.describe(now)}")
             if not paces:
-                self.print_line("still running")
+                self.print_line(f"still running{': compiling kernels' if self.compiles else ''}")
 
     @property
     def is_live(self) -> bool:
@@ -537,6 +540,7 @@ class MultiProgress:
                 for sentence in event.warnings:
                     self.print_line(f"{name}: note: {sentence}")
                 if event.compiles:
+                    self.compiles = True
                     self.print_line(f"{name}: {compilation_note()}")
             case ValidationCompleted() if not self.is_live:
                 best = " · best" if event.best else ""
