@@ -262,7 +262,7 @@ def test_mean_over_seeds_is_reported_for_runs_that_differ_in_nothing_else(tmp_pa
     assert means["exact_match"]["difference"] == 0 == means["exact_match"]["ci95"][0]  # the same weights
     assert "difference of the means, points" in (tmp_path / "page.html").read_text("utf-8")
     tables = evaluate(other, copy, third, write_pairs_file()).out
-    assert "(mean) minus other, copy (mean)" in tables
+    assert "A: run, third" in tables and "B: other, copy" in tables and "rough with so few seeds" in tables
     assert "only the other" in tables and "run correct, third wrong" not in tables
 
 
@@ -279,7 +279,7 @@ def test_what_is_often_misread_is_explained(tmp_path: Path) -> None:
     settings = {"epochs": 20, "learning_rate": 0.02, "label_smoothing": 0.4}
     train_to_end(files, tmp_path / "smoothed", make_small_config(settings))
     result = run_pellucid("evaluate", tmp_path / "smoothed", files.valid)
-    assert "smoothed: probabilities are lower than the accuracy because of training.label_smoothing = 0.4" in result.err
+    assert "smoothed: probabilities are lower than the accuracy because of training.label_smoothing" in result.err
 
 
 def test_html_page_lists_the_errors(tmp_path: Path) -> None:

@@ -292,7 +292,7 @@ def test_a_run_whose_attention_is_not_registered_is_refused(
 @pytest.mark.parametrize(
     "value",
     [None, 5, "cosine", object(), Attention, ScoredAttention, DotProductAttention, pellucid.Task, dict],
-    ids=repr,
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
 def test_other_objects_are_not_registered(value: object) -> None:
     with pytest.raises(ArgumentError, match=r"^attention_class: expected a subclass of pellucid\.Attention that takes"):
@@ -357,3 +357,24 @@ def test_an_installed_package_is_found_by_every_process(tmp_path: Path) -> None:
     assert unknown.code != 0 and "or cosine, got 'cosin'; did you mean 'cosine'?" in " ".join(unknown.err.split())
     page = run_command("train", "--help-all", package=package)
     assert "cosine" in page.out
+
+
+def test_scores_of_a_wrong_shape_are_refused(registered_attention: None, tmp_path: Path) -> None:
+    """The message names the class and the expected shape, where PyTorch would fail later or not at all."""
+
+    class FlatAttention(load_module().CosineAttention):  # type: ignore[misc]  # a class of the page
+        """Scores without the axis of queries."""
+
+        def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+            """Return the scores of the first query."""
+            return keys.new_zeros(keys.shape[:2])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ATTENTION_TYPES, "registered", {})
+        pellucid.register_attention("flat", FlatAttention)
+        config = override_settings(make_small_config({"epochs": 1}), {"attention": {"type": "flat"}})
+        files = write_digit_files(tmp_path)
+        with pytest.raises(
+            ArgumentError, match=r"FlatAttention\.scores returned the shape .*; expected \(B, K, S\) = "
+        ):
+            train_to_end(files, tmp_path / "run", config)

@@ -137,13 +137,17 @@ def _print_notes(results: "AssessmentResults", paths: Sequence[Path]) -> None:
                 f"{path} is an ensemble, whose members decode together; for the mean over its seeds, give the folders "
                 f"of the members, such as {path / 'seed-1'}"
             )
-    for run, config in zip(results.runs, results.configs, strict=True):
-        smoothing, calibration = config.training.label_smoothing, run.calibration
-        if smoothing and calibration.accuracy - calibration.confidence > MAX_UNEXPLAINED_CALIBRATION:
-            print_message(
-                f"{run.name}: probabilities are lower than the accuracy because of training.label_smoothing = "
-                f"{smoothing:g}; their order is not affected, so the thresholds in the table are valid"
-            )
+    too_low = [
+        run.name
+        for run, config in zip(results.runs, results.configs, strict=True)
+        if config.training.label_smoothing
+        and run.calibration.accuracy - run.calibration.confidence > MAX_UNEXPLAINED_CALIBRATION
+    ]
+    if too_low:
+        print_message(
+            f"{', '.join(too_low)}: probabilities are lower than the accuracy because of training.label_smoothing; "
+            "their order is hardly affected, so thresholds for review are valid"
+        )
 
 
 def _paths(args: EvaluateArguments) -> tuple[Path, ...]:

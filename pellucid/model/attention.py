@@ -29,7 +29,7 @@ from pellucid.argument_checks import argument_error, convert_argument
 from pellucid.config.attention_types import ATTENTION_TYPES, is_custom
 from pellucid.config.extensions import MAX_NAME_LENGTH, is_valid_name
 from pellucid.config.settings import AttentionConfig
-from pellucid.errors import ConfigError, quote
+from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.memory import AttentionOutput, DecoderCache, Memory
@@ -176,7 +176,14 @@ class ScoredAttention(Attention):
             attention_state: Not read.
             override: Weights that replace α; None for none.
         """
-        scores = self.scores(group_by_source(query, cache.memory), cache.keys)
+        queries = group_by_source(query, cache.memory)
+        scores = self.scores(queries, cache.keys)
+        if scores.ndim != 3 or len(scores) != len(queries):  # a class of another package
+            expected = f"(B, K, S) = {(*queries.shape[:2], cache.keys.shape[1])}"
+            raise ArgumentError(
+                f"{type(self).__name__}.scores returned the shape {tuple(scores.shape)}; expected {expected}: a "
+                "score of each position for each of K queries per source"
+            )
         return attend(scores.flatten(0, 1), cache.memory, override)
 
 

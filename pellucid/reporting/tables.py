@@ -107,6 +107,8 @@ def label_confusion_table(metrics: LabelMetrics) -> Table | None:
     return table
 
 
+MIN_SEEDS = 5
+"""Number of seeds below which an interval over seeds is called rough."""
 MAX_ACCURACIES = 15
 """Maximum number of rows of accuracies by position or length; the last of more rows holds the rest."""
 MAX_GROUPS = 60
@@ -409,9 +411,10 @@ def group_comparison_table(comparison: GroupComparison) -> Table:
         comparison: Comparison of the groups.
     """
     names = [", ".join(map(visible_text, runs)) for runs in (comparison.a, comparison.b)]
-    headings = ("score", "mean", "mean of the others", "difference", "95 % interval")
-    table = _empty_table(f"{names[0]} (mean) minus {names[1]} (mean)", *headings)
-    table.caption = "interval: bootstrap over examples and seeds"
+    headings = ("score", "mean of A", "mean of B", "A − B", "95 % interval")
+    table = _empty_table(f"A: {names[0]}\nB: {names[1]}", *headings)
+    is_rough = min(len(comparison.a), len(comparison.b)) < MIN_SEEDS
+    table.caption = f"interval: bootstrap over examples and seeds{', rough with so few seeds' if is_rough else ''}"
     table.caption_justify = "left"
     for key, row in comparison.differences.items():
         cells = (f"{row.a:.2f} %", f"{row.b:.2f} %", f"{row.difference:+z.2f}", _format_interval(row.ci95))

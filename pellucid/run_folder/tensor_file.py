@@ -280,7 +280,8 @@ def _check_names(stored: TensorFile, expected: Iterable[str]) -> None:
         raise _mismatch_error(
             stored,
             f"it holds {foreign[0]}, which the network lacks, and lacks {absent[0]}; it may be of another version of "
-            "Pellucid: train the model again, or read it with the version that wrote it",
+            "Pellucid, or of the package of its attention or task: train the model again, or read it with the version "
+            "that wrote it",
         )
     if foreign or absent:
         raise _mismatch_error(
