@@ -78,20 +78,22 @@ def test_several_outputs_have_a_row_each(named_run: Path, tmp_path: Path, flags:
 
 
 def test_a_bad_line_keeps_its_row(named_run: Path, tmp_path: Path) -> None:
-    (tmp_path / "new.csv").write_text("id,word\n1,ab\n2\n3,b\n")
+    (tmp_path / "new.csv").write_text("id,word\n1,ab\n2\n3,b\n4,a,b,c\n")
     result = run_pellucid("predict", named_run, tmp_path / "new.csv", "-f", "csv", "--on-bad-line", "skip")
     rows = rows_of(result.out)
-    assert [row[0] for row in rows] == ["id", "1", "", "3"] and rows[2] == ["", "2", "", "", ""]
+    assert [row[0] for row in rows] == ["id", "1", "2", "3", "4"] and rows[2] == ["2", "", "", "", ""]
+    assert rows[4] == ["4", "a", "", "", ""] and {len(row) for row in rows} == {5}
     assert "new.csv:3: expected 2 columns as in line 1, got 1" in result.err
 
 
 def test_score_keeps_the_columns(named_run: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("id,word,copy\nx,ab,ab\n,,\n")
     rows = rows_of(run_pellucid("score", named_run, tmp_path / "pairs.csv", "-f", "csv", "--on-bad-line", "skip").out)
-    assert rows[0] == ["id", "word", "copy", "log_probability", "probability"]
+    assert rows[0] == ["id", "word", "copy", "log_probability", "probability", "log_probability_per_symbol"]
     score = load(named_run).score_examples([Example("ab", "ab")])[0].score
     assert rows[1][:3] == ["x", "ab", "ab"] and float(rows[1][3]) == pytest.approx(score, abs=1e-4)
-    assert rows[2] == ["", "", "", "", ""]
+    assert float(rows[1][5]) == pytest.approx(score / 3, abs=1e-4)  # two symbols and the end
+    assert rows[2] == [""] * 6
 
 
 def test_other_formats_have_the_source_alone(named_run: Path, tmp_path: Path) -> None:

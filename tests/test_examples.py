@@ -280,7 +280,7 @@ def test_a_line_with_another_number_of_columns_is_bad(write: Write) -> None:
 
 # ---- bad lines
 
-TEXT_HINT = ": is this a binary file, or text in another encoding?"
+TEXT_HINT = ": is this a binary file, or text in another encoding (save it as UTF-8)?"
 
 
 @pytest.mark.parametrize(

@@ -520,3 +520,10 @@ def test_sources_that_do_not_have_the_columns_are_told_how_to_be_read(run: Path,
     renamed = run_pellucid("predict", tmp_path / "run", tmp_path / "new.csv", "--source-column", "title")
     assert renamed.out == run_pellucid("predict", tmp_path / "run", "-i", "text", stdin=b"ab\ncd\n").out
     assert "the names of the columns have no output line; --output-format csv" in renamed.err
+
+
+def test_semicolons_as_separators_are_named(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("id;word;copy\n" + "1;ab;ab\n" * 20, "utf-8")
+    named = ("--source-column", "word", "--target-column", "copy")
+    result = run_training(tmp_path / "train.csv", tmp_path / "train.csv", tmp_path / "run", *named)
+    assert "semicolons do not separate columns; save the file with commas or tabs" in usage_error_message(result)

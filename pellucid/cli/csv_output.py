@@ -57,16 +57,16 @@ class CsvOutput:
                 cells of results are empty.
 
         Returns:
-            Lines of CSV, each with its line end.
+            Lines of CSV, each with its line end. A bad line has its first cells, as many as there are names.
         """
         bom, header = ("", []) if self.names else (self.bom, [self._header()])
         width = len(self.names)
         cells = list(self.cells.rows.popleft()) if self.cells.rows else []
         if not cells and isinstance(item, Example):
             cells = [item.source]
-        if len(cells) == 1:
+        if len(cells) == 1 and isinstance(item, Example):
             cells = [""] * min(self.cells.source_position, width - 1) + cells
-        cells = (cells + [""] * width)[: max(width, len(cells))]
+        cells = (cells + [""] * width)[:width]
         empty = [[""] * len(self.result_names)]
         return bom + self._format([*header, *([*cells, *result] for result in results or empty)])
 

@@ -113,6 +113,8 @@ def main(arguments: list[str]) -> int:
     for line in results.bad_lines:
         print_message(f"skipped {line}")
     max_errors = NUM_PRINTED_ERRORS if args.worst is None else args.worst
+    if args.html is not None:  # before the tables, whose reader may end early
+        _write_page(args, results, comparisons, seed_rates, group_comparisons)
     if args.json:
         values = _json_results(results, seed_rates, group_comparisons, max_errors)
         sys.stdout.write(encode_json(values).decode() + "\n")
@@ -123,8 +125,6 @@ def main(arguments: list[str]) -> int:
         _print_tables(comparison_tables(results.runs, comparisons, results.seconds, max_errors))
     else:
         _print_tables(assessment_tables(results.runs[0], results.counts[0], results.seconds[0], max_errors))
-    if args.html is not None:
-        _write_page(args, results, comparisons, seed_rates, group_comparisons)
     _print_notes(results, paths[:-1])
     return 0
 

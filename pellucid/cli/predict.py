@@ -247,8 +247,8 @@ def _csv_values(trace: Trace, names: Sequence[str]) -> list[str]:
         "rank": str(trace.rank),
         "output": trace.output,
         "log_probability": f"{trace.score:.6f}",
-        "probability": f"{exp(trace.score):.6f}",
-        "share": "" if trace.probability is None else f"{trace.probability:.6f}",
+        "probability": f"{exp(trace.score):.6g}",
+        "share": "" if trace.probability is None else f"{trace.probability:.6g}",
     }
     return [values[name] for name in names]
 

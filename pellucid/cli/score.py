@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
     use_threads(predictor.config.threads)
     notes, data = DecodingNotes(), pair_config(predictor.config.data)
     cells = TableCells()
-    names = ("log_probability", "probability")
+    names = ("log_probability", "probability", "log_probability_per_symbol")
     table = CsvOutput(cells, names, escape=sys.stdout.isatty(), has_bom=starts_with_bom(file))
     input_format = InputFormat(
         args.input_format,
@@ -101,8 +101,8 @@ def _is_pair(item: InputLine) -> TypeGuard[Example]:
 
 
 def _csv_values(trace: Trace) -> list[str]:
-    """Return the log-probability of a target, and its probability."""
-    return [f"{trace.score:.6f}", f"{exp(trace.score):.6f}"]
+    """Return the log-probability of a target, its probability, and the mean of the log-probabilities of its symbols."""
+    return [f"{trace.score:.6f}", f"{exp(trace.score):.6g}", f"{trace.score / max(1, len(trace.target)):.6f}"]
 
 
 def _format_score(trace: Trace | None, item: InputLine, kind: ScoreFormat) -> str:

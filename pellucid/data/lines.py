@@ -303,7 +303,7 @@ def decode_utf8(value: bytes) -> str:
     except UnicodeDecodeError as error:
         location = f"byte {error.start + 1} (0x{value[error.start]:02x})"
         raise RecordError(
-            f"invalid UTF-8 at {location}: is this a binary file, or text in another encoding?"
+            f"invalid UTF-8 at {location}: is this a binary file, or text in another encoding (save it as UTF-8)?"
         ) from error
 
 

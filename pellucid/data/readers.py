@@ -238,8 +238,10 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
         raise RecordError(
             f"{names.count(column)} columns are named {quote(column)} (data.{role}_column): choose one by its number"
         )
+    is_semicolon = len(names) == 1 and ";" in names[0]
+    separator = ": semicolons do not separate columns; save the file with commas or tabs" if is_semicolon else ""
     raise RecordError(
-        f"no column {quote(column)} (data.{role}_column) among {list_names(names)}{suggest(column, names)}"
+        f"no column {quote(column)} (data.{role}_column) among {list_names(names)}{separator or suggest(column, names)}"
     )
 
 
