@@ -58,7 +58,9 @@ def test_the_commands_for_a_dictionary_with_a_header_run(folder: Path) -> None:
 def test_the_shell_commands_train_predict_evaluate_and_look(folder: Path) -> None:
     script, _ = [text for language, text in read_marked_blocks() if language == "sh"]
     printed = run_script(["bash", "-e", "-u", "-o", "pipefail"], script, folder)
-    assert printed.splitlines()[0] == "MCMLXXXIV"
+    first, names, row, *_ = printed.splitlines()
+    assert first == "MCMLXXXIV" and names == "id,number,note,output,log_probability,probability"
+    assert row.startswith('P-17,1984,"a year, and a novel",MCMLXXXIV,-')
     (exact,) = re.findall(r"exact match +(\d+\.\d+) %", printed)
     assert float(exact) > 95
     assert "source" in printed and "output" in printed
