@@ -129,3 +129,13 @@ def test_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(builtins, "__import__", import_without_tokenizers)
     with pytest.raises(ConfigError, match=r"pip install 'pellucid\[subwords\]'"):
         train_subwords(["a"], 5)
+
+
+def test_a_long_chain_of_rare_subwords_is_split() -> None:
+    """Each rare subword is the one before it and a letter; a recursion would be too deep."""
+    length = 3000
+    chain = tuple("a" + "b" * count for count in range(length))
+    model = SubwordModel(
+        alphabet=("a", "b"), merges=tuple((part, "b") for part in chain), rare=(*chain[1:], chain[-1] + "b")
+    )
+    assert model.split("a" + "b" * length) == ["a", *"b" * length]

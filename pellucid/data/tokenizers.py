@@ -81,11 +81,15 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
 
     def _split_rare(self, piece: str) -> Iterator[str]:
         """Yield a subword, or the parts of a rare one."""
-        if piece in self._rare_parts:
-            for part in self._rare_parts[piece]:
-                yield from self._split_rare(part)
-        else:
-            yield piece
+        # A loop, since the model of a stranger may have a chain of rare subwords as long as its list of merges.
+        remaining = [piece]
+        while remaining:
+            part = remaining.pop()
+            parts = self._rare_parts.get(part)
+            if parts is None:
+                yield part
+            else:
+                remaining += reversed(parts)
 
     @cached_property
     def _rare_parts(self) -> dict[str, tuple[str, str]]:
