@@ -209,7 +209,8 @@ def test_copied_symbols_are_fed_back_as_unknown() -> None:
 
 def test_copying_needs_attention() -> None:
     with pytest.raises(
-        ConfigError, match=r"decoder\.pointer_generator = true needs attention, but attention\.type is 'none'"
+        ConfigError,
+        match=r"decoder\.pointer_generator = true needs attention weights, which attention\.type = 'none' does not",
     ):
         build_copy_config("none")
 

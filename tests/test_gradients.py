@@ -161,7 +161,8 @@ def test_the_rdrop_term_is_half_of_that_of_the_paper(copying: bool) -> None:
 
 def test_invalid_combinations_are_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"training\.coverage_loss = .* needs attention, but attention\.type is 'none'"
+        ConfigError,
+        match=r"training\.coverage_loss = .* needs attention weights, which attention\.type = 'none' does not have",
     ):
         make_config({"attention": {"type": "none"}, "training": {"coverage_loss": 1.0}})
     with pytest.raises(ConfigError, match=r"training\.scheduled_sampling = 'linear' needs cuda_graphs = false"):

@@ -41,7 +41,7 @@ from pellucid.errors import ArgumentError, DataError
 from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.schema import PageTrace
 
-GUIDE = Path(__file__).parents[1] / "docs" / "guides" / "decoding.md"
+GUIDE = Path(__file__).parents[1] / "docs" / "trace-json.md"
 SYMBOLS = st.sampled_from(
     ["a", "b", "⟨end⟩", "", "two words", "ü🙂", *(each for each in HOSTILE_SYMBOLS if each != "\ud800")]
 )
@@ -193,7 +193,7 @@ def test_terminal_control_characters_are_escaped_in_json() -> None:
 @pytest.mark.parametrize("compact", [False, True])
 def test_a_lone_surrogate_becomes_a_replacement_character_as_documented(compact: bool) -> None:
     assert Trace.from_json(replace(make_small_trace(), text="a\ud800").to_json(compact)).text == "a\ufffd"
-    guide = (Path(__file__).parents[1] / "docs/guides/decoding.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[1] / "docs/trace-json.md").read_text(encoding="utf-8")
     assert all("A lone surrogate" in text and "becomes U+FFFD" in text for text in (Trace.to_json.__doc__ or "", guide))
 
 
@@ -432,7 +432,7 @@ def test_every_field_is_documented() -> None:
     text = GUIDE.read_text("utf-8")
     for kind in (TraceRecord, LatticeRecord):
         missing = [name for name in kind.__struct_fields__ if f"| `{name}` |" not in text]
-        assert not missing, f"docs/guides/decoding.md has no row for {missing}"
+        assert not missing, f"docs/trace-json.md has no row for {missing}"
 
 
 @given(arrays.arrays(np.float32, arrays.array_shapes(max_dims=3, min_side=0), elements=st.floats(-1e6, 1e6, width=32)))

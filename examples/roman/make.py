@@ -1,4 +1,4 @@
-"""Write the files of this folder: every number from 1 to 3,999 with its Roman numeral, and a CSV file of new numbers."""
+"""Write the files of this folder: the numbers from 1 to 3,999 with their Roman numerals, and a CSV file of new ones."""
 
 import random
 from pathlib import Path
