@@ -33,7 +33,7 @@ from small_networks import (
 from torch import Tensor
 from trained_runs import (
     TrainedRun,
-    assert_runs_identical,
+    assert_training_resumes,
     make_small_config,
     train_to_end,
     write_copy_files,
@@ -53,8 +53,6 @@ from pellucid.model.attention import Attention, DotProductAttention, ScoredAtten
 from pellucid.model.memory import AttentionOutput, DecoderCache, Memory
 from pellucid.model.network import require_encoder_decoder
 from pellucid.tasks.registry import build_network
-from pellucid.training.events import UpdateCompleted
-from pellucid.training.session import train_run
 from pellucid.tuning.space import load_space
 
 PAGE = ROOT / "docs" / "extend" / "attention.md"
@@ -144,14 +142,7 @@ def test_greedy_search_equals_a_beam_of_one_and_a_loaded_run_predicts_the_same(t
 
 def test_training_resumes_bit_for_bit(tmp_path: Path) -> None:
     files, config = write_copy_files(tmp_path), make_cosine_config(decoder={"dropout": 0.3})
-    train_to_end(files, tmp_path / "uninterrupted", config)
-    events = train_run(files, tmp_path / "interrupted", config)
-    for event in events:
-        if isinstance(event, UpdateCompleted) and event.progress.update == 7:
-            break
-    events.close()
-    train_to_end(files, tmp_path / "interrupted", config)
-    assert_runs_identical(tmp_path / "uninterrupted", tmp_path / "interrupted")
+    assert_training_resumes(files, config, tmp_path, update=7)
 
 
 @few_examples

@@ -53,7 +53,7 @@ SETTING_VALUES: dict[str, tuple[Hashable, ...]] = {
     "filters": (2,),
     "filter_radius": (1,),
     "num_heads": (1, 2),
-    "attention.type": BUILT_IN_TYPES,
+    "attention.type": tuple(BUILT_IN_TYPES),
 }
 EXCLUDED_SETTINGS = {
     *("encoder.hidden_size", "decoder.hidden_size"),  # set together below

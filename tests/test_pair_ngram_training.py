@@ -1,6 +1,7 @@
 """training/pair_ngram_training.py: the pair n-gram model of a training, its weight, and lost or foreign files."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from trained_runs import (
@@ -121,7 +122,8 @@ def test_a_time_limit_bounds_the_examples_and_the_sources_that_decide(
     monkeypatch.setattr(pair_ngram_training, "CELLS_PER_SECOND", 20)
     monkeypatch.setattr(pair_ngram_training, "SOURCES_AT_ONCE", 10)
     config = make_small_config({"epochs": 2, "pair_ngram": True, "time_limit": "30s"})
-    monkeypatch.setattr(pair_ngram_training, "_seconds", iter(range(0, 10**6, 20)).__next__)
+    clock = SimpleNamespace(monotonic=iter(range(0, 10**6, 20)).__next__)
+    monkeypatch.setattr(pair_ngram_training, "time", clock)
     events = train_to_end(files, tmp_path / "limited", config)
     (fitted,) = (event for event in events if isinstance(event, PairNgramFitted))
     (weighted,) = (event for event in events if isinstance(event, PairNgramWeighted))

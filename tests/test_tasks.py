@@ -9,7 +9,7 @@ import pytest
 from command_line import output_lines, run_pellucid, usage_error_message
 from report_documents import read_report, select_parts
 from task_cases import CLASSIFICATION_TASKS, make_examples, make_task_config, task_run
-from trained_runs import DataFiles, assert_runs_identical, train_to_end, write_pairs
+from trained_runs import DataFiles, assert_training_resumes, train_to_end, write_pairs
 
 from pellucid.config.settings import TaskName
 from pellucid.config.toml import build_config
@@ -49,14 +49,7 @@ def test_every_task_resumes_bit_for_bit(task: TaskName, tmp_path: Path) -> None:
         encoder=dropout,
         decoder={"dropout": 0.3},
     )
-    train_to_end(files, tmp_path / "uninterrupted", config)
-    events = train_run(files, tmp_path / "interrupted", config)
-    for event in events:
-        if isinstance(event, UpdateCompleted) and event.progress.update == 11:
-            break
-    events.close()
-    train_to_end(files, tmp_path / "interrupted", config)
-    assert_runs_identical(tmp_path / "uninterrupted", tmp_path / "interrupted")
+    assert_training_resumes(files, config, tmp_path, update=11)
 
 
 def test_a_log_without_span_f1_is_continued_with_it(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pellucid.recipes.jobs import progress_callback
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.run_folder.model_file import parameter_file
 from pellucid.run_folder.tensor_file import open_tensors
-from pellucid.training.events import RunEvent
+from pellucid.training.events import RunEvent, UpdateCompleted
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 from pellucid.worker_pool import ProgressCallback
@@ -223,6 +223,18 @@ def assert_runs_identical(actual: Path, expected: Path) -> None:
     assert actual_contents.keys() == expected_contents.keys()
     for name in actual_contents:
         assert actual_contents[name] == expected_contents[name], name
+
+
+def assert_training_resumes(files: TrainingFiles, config: Config, folder: Path, update: int) -> None:
+    """Assert that a training that is interrupted after an update equals an uninterrupted one bit for bit."""
+    train_to_end(files, folder / "uninterrupted", config)
+    events = train_run(files, folder / "interrupted", config)
+    for event in events:
+        if isinstance(event, UpdateCompleted) and event.progress.update == update:
+            break
+    events.close()
+    train_to_end(files, folder / "interrupted", config)
+    assert_runs_identical(folder / "uninterrupted", folder / "interrupted")
 
 
 def read_folder_state(folder: Path) -> dict[str, tuple[bytes, int]]:

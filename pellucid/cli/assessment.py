@@ -36,12 +36,8 @@ from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
 from pellucid.evaluation.assessment import (
     Assessment,
-    ComparedAssessment,
     DecodedExamples,
-    GroupComparison,
     assess_outputs,
-    compare_groups,
-    compare_runs,
     join_assessments,
     merge_references,
 )
@@ -109,7 +105,7 @@ class AssessmentResults(NamedTuple):
     """Configuration of each run."""
 
     def seed_groups(self) -> list[list[Assessment]]:
-        """Return the groups of two runs or more whose settings are equal except for seed and threads."""
+        """Return the groups of runs whose settings are equal except for seed and threads, by their first runs."""
         groups: list[list[tuple[Config, Assessment]]] = []
         for run, config in zip(self.runs, self.configs, strict=True):
             matching = (group for group in groups if all(_differs_in_seed(config, other) for other, _ in group))
@@ -117,33 +113,7 @@ class AssessmentResults(NamedTuple):
             if group is None:
                 groups.append(group := [])
             group.append((config, run))
-        return [[run for _, run in group] for group in groups if len(group) > 1]
-
-
-def _comparable_groups(results: AssessmentResults) -> list[list[Assessment]]:
-    """Return the groups of runs that differ in their seeds only, and single runs, in the order of their first runs."""
-    groups = results.seed_groups()
-    grouped = {id(run) for group in groups for run in group}
-    groups += [[run] for run in results.runs if id(run) not in grouped]
-    positions = {id(run): position for position, run in enumerate(results.runs)}
-    return sorted(groups, key=lambda group: positions[id(group[0])])
-
-
-def compare_with_first(results: AssessmentResults) -> tuple[list[ComparedAssessment], list[GroupComparison]]:
-    """Compare the first run with the others, and its group of seeds with other groups.
-
-    Args:
-        results: Results of at least one run.
-
-    Returns:
-        The comparisons of the first run with the first run of each other group of seeds, and with each other single
-        run; and the comparisons of means, for groups of which one has several seeds.
-    """
-    first, *others = _comparable_groups(results)
-    return (
-        [ComparedAssessment(group[0], compare_runs(first[0], group[0])) for group in others],
-        [compare_groups(first, group) for group in others if len(first) > 1 or len(group) > 1],
-    )
+        return [[run for _, run in group] for group in groups]
 
 
 def _differs_in_seed(one: Config, other: Config) -> bool:

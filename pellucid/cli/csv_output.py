@@ -2,25 +2,28 @@
 
 import csv
 import io
-from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 
 from pellucid.cli.sources import InputLine, escape_text
 from pellucid.data.examples import Example
+from pellucid.data.lines import BYTE_ORDER_MARK, open_data_file
 from pellucid.data.readers import TableCells
 
 
 def starts_with_bom(path: Path) -> bool:
-    """Return whether a regular file begins with the byte order mark of UTF-8, as spreadsheets write it.
+    """Return whether a file begins with the byte order mark of UTF-8, as spreadsheets write it.
 
     Args:
-        path: The file; other inputs, which can be read only once, count as without.
+        path: The file; an input that is no regular file can be read only once, and counts as without.
+
+    Raises:
+        DataError: The file cannot be read.
     """
     if not path.is_file():
         return False
-    with path.open("rb") as file:
-        return file.read(len(BOM_UTF8)) == BOM_UTF8
+    with open_data_file(path) as file:
+        return file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
 
 
 class CsvOutput:

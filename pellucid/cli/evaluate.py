@@ -99,8 +99,8 @@ def main(arguments: list[str]) -> int:
     _check_arguments(args)
     sampling = sampling_config(args)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
-    from pellucid.cli.assessment import AssessmentOptions, assess_runs, compare_with_first
-    from pellucid.evaluation.assessment import rates_over_seeds
+    from pellucid.cli.assessment import AssessmentOptions, assess_runs
+    from pellucid.evaluation.assessment import ComparedAssessment, compare_groups, compare_runs, rates_over_seeds
     from pellucid.reporting.tables import assessment_tables, comparison_tables, group_comparison_table, seed_table
 
     paths = _paths(args)
@@ -108,21 +108,27 @@ def main(arguments: list[str]) -> int:
         args.target, args.multi_reference, args.group, args.texts, args.input_format, args, sampling, args.device
     )
     results = assess_runs(paths[:-1], paths[-1], options)
-    comparisons, group_comparisons = compare_with_first(results)
-    seed_rates = [rates_over_seeds(runs) for runs in results.seed_groups()]
+    first, groups = results.runs[0], results.seed_groups()
+    comparisons = [ComparedAssessment(run, compare_runs(first, run)) for run in results.runs[1:]]
+    # Seeds of one group are not compared with each other: tables and page have the first run of each other group.
+    shown = [each for each in comparisons if any(each.run is group[0] for group in groups[1:])]
+    group_comparisons = [
+        compare_groups(groups[0], group) for group in groups[1:] if len(groups[0]) > 1 or len(group) > 1
+    ]
+    seed_rates = [rates_over_seeds(runs) for runs in groups if len(runs) > 1]
     for line in results.bad_lines:
         print_message(f"skipped {line}")
     max_errors = NUM_PRINTED_ERRORS if args.worst is None else args.worst
     if args.html is not None:  # before the tables, whose reader may end early
-        _write_page(args, results, comparisons, seed_rates, group_comparisons)
+        _write_page(args, results, shown, seed_rates, group_comparisons)
     if args.json:
-        values = _json_results(results, seed_rates, group_comparisons, max_errors)
+        values = _json_results(results, comparisons, seed_rates, group_comparisons, max_errors)
         sys.stdout.write(encode_json(values).decode() + "\n")
     elif len(results.runs) > 1:
         _print_run_names(results)
         _print_tables(map(seed_table, seed_rates))
         _print_tables(map(group_comparison_table, group_comparisons))
-        _print_tables(comparison_tables(results.runs, comparisons, results.seconds, max_errors))
+        _print_tables(comparison_tables(results.runs, shown, results.seconds, max_errors))
     else:
         _print_tables(assessment_tables(results.runs[0], results.counts[0], results.seconds[0], max_errors))
     _print_notes(results, paths[:-1])
@@ -181,6 +187,7 @@ def _check_distinct(runs: Sequence[Path]) -> None:
 
 def _json_results(
     results: "AssessmentResults",
+    comparisons: "Sequence[ComparedAssessment]",
     seed_rates: "Sequence[SeedRates]",
     group_comparisons: "Sequence[GroupComparison]",
     max_errors: int,
@@ -190,7 +197,6 @@ def _json_results(
     "seeds" has the mean and standard deviation of each main rate, for each group of runs that differ in their seeds
     only; "mean_differences" has the differences between the group of the first run and others.
     """
-    from pellucid.evaluation.assessment import compare_runs
     from pellucid.reporting.tables import exclusively_right
 
     reports = [
@@ -202,12 +208,11 @@ def _json_results(
         }
         for assessment, counts, seconds in zip(results.runs, results.counts, results.seconds, strict=True)
     ]
-    first, *others = results.runs
-    if not others:
+    if not comparisons:
         return reports[0]
-    pairs = []
-    for other, name in zip(others, results.names[1:], strict=True):
-        record: dict[str, Any] = {"a": results.names[0], "b": name, **compare_runs(first, other).to_dict()}
+    first, pairs = results.runs[0], []
+    for (other, comparison), name in zip(comparisons, results.names[1:], strict=True):
+        record: dict[str, Any] = {"a": results.names[0], "b": name, **comparison.to_dict()}
         for key, one, opponent in (("a_right_b_wrong", first, other), ("b_right_a_wrong", other, first)):
             rows = exclusively_right(one, opponent)[:max_errors]
             record[key] = [{**opponent.error_record(index), "right_output": one.traces[index].output} for index in rows]

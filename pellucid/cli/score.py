@@ -19,6 +19,8 @@ from pellucid.errors import DataError
 ScoreFormat = Literal["text", "csv", "tsv", "jsonl"]
 PairFormat = Literal["auto", "tsv", "csv", "jsonl", "parquet"]
 """Formats of a file of pairs."""
+CSV_NAMES = ("log_probability", "probability", "log_probability_per_symbol")
+"""Names of the columns of results in CSV."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +71,18 @@ def main(arguments: list[str]) -> int:
     predictor = load(runs[0] if len(runs) == 1 else runs, args.device)
     use_threads(predictor.config.threads)
     notes, data = DecodingNotes(), pair_config(predictor.config.data)
-    cells = TableCells()
-    names = ("log_probability", "probability", "log_probability_per_symbol")
-    table = CsvOutput(cells, names, escape=sys.stdout.isatty(), has_bom=starts_with_bom(file))
-    input_format = InputFormat(
-        args.input_format,
-        args.header,
-        predictor.vocabularies.columns,
-        cells=cells if args.output_format == "csv" else None,
-    )
+    cells = table = None
+    if args.output_format == "csv":
+        cells = TableCells()
+        table = CsvOutput(cells, CSV_NAMES, escape=sys.stdout.isatty(), has_bom=starts_with_bom(file))
+    input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
     for chunk in read_chunks(file, data, input_format, read_pairs, parse_pairs):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
         traces = iter(predictor.score_examples([item for item in chunk[:bad_index] if _is_pair(item)]))
         for item in chunk[:bad_index]:
             trace = next(traces) if _is_pair(item) else None
             notes.count_line(item, trace)
-            if args.output_format == "csv":
+            if table is not None:
                 sys.stdout.write(table.rows(item, [] if trace is None else [_csv_values(trace)]))
             else:
                 sys.stdout.write(_format_score(trace, item, args.output_format) + "\n")

@@ -4,19 +4,34 @@ The classes are in model/attention.py. Types of other packages are classes decla
 `pellucid.attentions`, whose name is that of the type, or registered with `pellucid.register_attention`.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from pellucid.config.extensions import ExtensionRegistry
 from pellucid.config.settings import AttentionConfig
 
-BUILT_IN_TYPES = ("additive", "location", "monotonic", "dot", "general", "scaled-dot", "none")
+
+class AttentionProperties(NamedTuple):
+    """Properties of a built-in attention, as its class has them."""
+
+    has_weights: bool = True
+    """False if the attention has no weights."""
+    uses_softmax: bool = True
+    """True if the weights are a softmax of scores."""
+
+
+BUILT_IN_TYPES = {
+    "additive": AttentionProperties(),
+    "location": AttentionProperties(),
+    "monotonic": AttentionProperties(uses_softmax=False),
+    "dot": AttentionProperties(),
+    "general": AttentionProperties(),
+    "scaled-dot": AttentionProperties(),
+    "none": AttentionProperties(has_weights=False, uses_softmax=False),
+}
 """Types of attention that Pellucid has, by their names in `ATTENTIONS` of model/attention.py."""
-TYPES_WITHOUT_WEIGHTS = ("none",)
-"""Built-in types whose class has no weights."""
-TYPES_WITHOUT_SOFTMAX = ("none", "monotonic")
-"""Built-in types whose weights are not a softmax of scores."""
 
 
+@runtime_checkable
 class RegisteredAttention(Protocol):
     """A class of attention as far as this module needs it, without torch; its base is `Attention`."""
 
@@ -64,9 +79,7 @@ def has_weights(attention: AttentionConfig) -> bool:
     Raises:
         ConfigError: There is no such type, or its entry point does not provide it.
     """
-    if is_custom(attention):
-        return ATTENTION_TYPES.get(attention.type).has_weights
-    return attention.type not in TYPES_WITHOUT_WEIGHTS
+    return _properties(attention).has_weights
 
 
 def uses_softmax(attention: AttentionConfig) -> bool:
@@ -78,6 +91,9 @@ def uses_softmax(attention: AttentionConfig) -> bool:
     Raises:
         ConfigError: There is no such type, or its entry point does not provide it.
     """
-    if is_custom(attention):
-        return ATTENTION_TYPES.get(attention.type).uses_softmax
-    return attention.type not in TYPES_WITHOUT_SOFTMAX
+    return _properties(attention).uses_softmax
+
+
+def _properties(attention: AttentionConfig) -> RegisteredAttention:
+    """Return the properties of a built-in attention, or the class of another one."""
+    return BUILT_IN_TYPES.get(attention.type) or ATTENTION_TYPES.get(attention.type)

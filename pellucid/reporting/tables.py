@@ -311,7 +311,7 @@ def _limit_accuracies(accuracies: Sequence[GroupAccuracy]) -> list[GroupAccuracy
         return list(accuracies)
     shown, rest = accuracies[: MAX_ACCURACIES - 1], accuracies[MAX_ACCURACIES - 1 :]
     right, total = sum(group.right for group in rest), sum(group.total for group in rest)
-    first, last = re.split("[–]", rest[0].label)[0], re.split("[–]", rest[-1].label)[-1]
+    first, last = rest[0].label.partition("–")[0], rest[-1].label.rpartition("–")[2]
     interval = wilson_interval(right, total).percent
     return [*shown, GroupAccuracy(f"{first}–{last}", right, total, interval.low, interval.high)]
 
@@ -378,9 +378,8 @@ def seed_table(group: SeedRates) -> Table:
         group: Rates of the runs.
     """
     headings = ("score", "mean", "standard deviation", "lowest", "highest")
-    table = _empty_table(f"{len(group.runs)} seeds: {', '.join(map(visible_text, group.runs))}", *headings)
-    table.caption = "standard deviation with n − 1 in the denominator"
-    table.caption_justify = "left"
+    title = f"{len(group.runs)} seeds: {', '.join(map(visible_text, group.runs))}"
+    table = _empty_table(title, *headings, caption="standard deviation with n − 1 in the denominator")
     for row in seed_rows(group.rates):
         table.add_row(*row)
     return table
@@ -412,10 +411,9 @@ def group_comparison_table(comparison: GroupComparison) -> Table:
     """
     names = [", ".join(map(visible_text, runs)) for runs in (comparison.a, comparison.b)]
     headings = ("score", "mean of A", "mean of B", "A − B", "95 % interval")
-    table = _empty_table(f"A: {names[0]}\nB: {names[1]}", *headings)
     is_rough = min(len(comparison.a), len(comparison.b)) < MIN_SEEDS
-    table.caption = f"interval: bootstrap over examples and seeds{', rough with so few seeds' if is_rough else ''}"
-    table.caption_justify = "left"
+    caption = f"interval: bootstrap over examples and seeds{', rough with so few seeds' if is_rough else ''}"
+    table = _empty_table(f"A: {names[0]}\nB: {names[1]}", *headings, caption=caption)
     for key, row in comparison.differences.items():
         cells = (f"{row.a:.2f} %", f"{row.b:.2f} %", f"{row.difference:+z.2f}", _format_interval(row.ci95))
         table.add_row(comparison.names[key], *cells)
@@ -426,11 +424,8 @@ def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[Compar
     """Return the table of differences with their significance."""
     scope = "means over groups" if runs[0].mean else "all examples"
     headings = ("compared with", "score", "difference", "95 % interval", "p", "better in")
-    table = _empty_table(f"{_run_name(runs[0])} minus each other run, {scope}", *headings)
-    table.caption = (
-        "interval and “better in”: bootstrap; p: permutation test, which is more reliable if few examples differ"
-    )
-    table.caption_justify = "left"
+    caption = "interval and “better in”: bootstrap; p: permutation test, which is more reliable if few examples differ"
+    table = _empty_table(f"{_run_name(runs[0])} minus each other run, {scope}", *headings, caption=caption)
     for run, comparison in comparisons:
         for name, difference in named_differences(comparison):
             cells = (
@@ -488,9 +483,9 @@ def _run_name(run: Assessment) -> str:
     return markup_escape(visible_text(run.name))
 
 
-def _empty_table(title: str, *headings: str) -> Table:
+def _empty_table(title: str, *headings: str, caption: str = "") -> Table:
     """Return an empty table with right-aligned columns."""
-    table = Table(title=title or None, title_justify="left")
+    table = Table(title=title or None, caption=caption or None, title_justify="left", caption_justify="left")
     for heading in headings:
         table.add_column(heading, justify="right")
     return table

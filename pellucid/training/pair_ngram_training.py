@@ -1,10 +1,10 @@
 """The pair n-gram model of a training: fitted before the first update, weighted after the last one."""
 
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic as _seconds
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -127,8 +127,8 @@ def _decode_in_time(
     sources: Iterable[str], decode: Callable[[list[Example]], list[Decoded]], seconds: float
 ) -> list[Decoded]:
     """Return what `decode` gives for the first sources: for all, if the seconds suffice."""
-    examples, decoded, started_at = [Example(source, "") for source in sources], list[Decoded](), _seconds()
-    while len(decoded) < len(examples) and not (decoded and _seconds() - started_at > seconds):
+    examples, decoded, started_at = [Example(source, "") for source in sources], list[Decoded](), time.monotonic()
+    while len(decoded) < len(examples) and not (decoded and time.monotonic() - started_at > seconds):
         decoded += decode(examples[len(decoded) : len(decoded) + SOURCES_AT_ONCE])
     return decoded
 
