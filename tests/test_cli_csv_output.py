@@ -15,6 +15,7 @@ from trained_runs import DataFiles, digits_run, make_copy_examples, make_small_c
 from pellucid.cli.csv_output import CsvOutput
 from pellucid.data.examples import Example, InputFormat, parse_sources
 from pellucid.data.readers import BadLine, TableCells
+from pellucid.errors import DataError
 from pellucid.run_folder.predictor_loader import load
 
 
@@ -107,6 +108,16 @@ def test_the_byte_order_mark_of_a_spreadsheet_is_kept(named_run: Path, tmp_path:
         (tmp_path / "new.csv").write_text("id,word\n1,ab\n", encoding)
         output = run_pellucid("predict", named_run, tmp_path / "new.csv", "-f", "csv").out
         assert output.startswith(f"{mark}id,word,output,") and output.count("\ufeff") == len(mark)
+
+
+def test_a_wider_line_than_the_first_ones_is_no_silent_loss() -> None:
+    """Without header, the first lines determine the columns; later cells are not cut off."""
+    output = CsvOutput(cells := TableCells(), ["output"])
+    cells.rows.append(["ab"])
+    assert output.rows(Example("ab", ""), [["x"]]) == "source,output\nab,x\n"
+    cells.rows.append(["cd", "note"])
+    with pytest.raises(DataError, match="the line of the source 'cd' has 2 columns, and the first lines have 1"):
+        output.rows(Example("cd", ""), [["y"]])
 
 
 TABLE = st.lists(

@@ -9,18 +9,19 @@ from pellucid.cli.sources import InputLine, escape_text
 from pellucid.data.examples import Example
 from pellucid.data.lines import BYTE_ORDER_MARK, open_data_file
 from pellucid.data.readers import TableCells
+from pellucid.errors import DataError, quote
 
 
 def starts_with_bom(path: Path) -> bool:
     """Return whether a file begins with the byte order mark of UTF-8, as spreadsheets write it.
 
     Args:
-        path: The file; an input that is no regular file can be read only once, and counts as without.
+        path: The file; an input that is no regular file, and "-", can be read only once and count as without.
 
     Raises:
         DataError: The file cannot be read.
     """
-    if not path.is_file():
+    if str(path) == "-" or not path.is_file():
         return False
     with open_data_file(path) as file:
         return file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
@@ -48,7 +49,7 @@ class CsvOutput:
         self.cells = cells
         self.result_names = result_names
         self.escape = escape
-        self.bom = "\ufeff" if has_bom else ""
+        self.bom = BYTE_ORDER_MARK.decode() if has_bom else ""
         self.names: list[str] = []
 
     def rows(self, item: InputLine, results: Sequence[Sequence[str]]) -> str:
@@ -61,6 +62,9 @@ class CsvOutput:
 
         Returns:
             Lines of CSV, each with its line end. A bad line has its first cells, as many as there are names.
+
+        Raises:
+            DataError: Without header, a line has more columns than the first lines, which determined the names.
         """
         bom, header = ("", []) if self.names else (self.bom, [self._header()])
         width = len(self.names)
@@ -69,6 +73,11 @@ class CsvOutput:
             cells = [item.source]
         if len(cells) == 1 and isinstance(item, Example):
             cells = [""] * min(self.cells.source_position, width - 1) + cells
+        if len(cells) > width and isinstance(item, Example):
+            raise DataError(
+                f"the line of the source {quote(item.source)} has {len(cells)} columns, and the first lines have "
+                f"{width}: give a file in which all lines have as many columns, or another --output-format"
+            )
         cells = (cells + [""] * width)[:width]
         empty = [[""] * len(self.result_names)]
         return bom + self._format([*header, *([*cells, *result] for result in results or empty)])

@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> int:
         print_message(f"skipped {line}")
     max_errors = NUM_PRINTED_ERRORS if args.worst is None else args.worst
     if args.html is not None:  # before the tables, whose reader may end early
-        _write_page(args, results, shown, seed_rates, group_comparisons)
+        _write_page(args, paths[-1], results, shown, seed_rates, group_comparisons)
     if args.json:
         values = _json_results(results, comparisons, seed_rates, group_comparisons, max_errors)
         sys.stdout.write(encode_json(values).decode() + "\n")
@@ -246,6 +246,7 @@ def _print_run_names(results: "AssessmentResults") -> None:
 
 def _write_page(
     args: EvaluateArguments,
+    file: Path,
     results: "AssessmentResults",
     comparisons: "Sequence[ComparedAssessment]",
     seed_rates: "Sequence[SeedRates]",
@@ -256,7 +257,6 @@ def _write_page(
 
     assert args.html is not None
     max_errors = NUM_PAGE_ERRORS if args.worst is None else args.worst
-    *_, file = _paths(args)
     if len(results.runs) > 1:
         report = comparison_report(results.runs, comparisons, seed_rates, group_comparisons, str(file), max_errors)
         full_names = [

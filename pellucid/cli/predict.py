@@ -111,6 +111,8 @@ def main(arguments: list[str]) -> int:
         InputError: An argument, a run folder or an input line is invalid. The outputs of earlier lines are written.
     """
     args = parse_arguments(PredictArguments, "predict", arguments)
+    sampling, has_several = sampling_config(args), _has_several_outputs(args)
+    _check_arguments(args, sampling)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.model.device import use_threads
     from pellucid.run_folder.predictor_loader import load
@@ -118,10 +120,10 @@ def main(arguments: list[str]) -> int:
     runs, file = split_paths(args.run, args.more, "predict")
     predictor = _configure_predictor(load(runs[0] if len(runs) == 1 else runs, args.device), args)
     use_threads(predictor.config.threads)
-    sampling, has_several = sampling_config(args), _has_several_outputs(args)
-    _check_arguments(predictor, args, sampling)
     prefixes = None if args.prefixes is None else PrefixFile(args.prefixes, predictor)
     nbest = _list_length(predictor, args) if has_several else 1
+    if args.top_mass is not None and args.nbest is None and nbest == 1:
+        raise ConfigError("--top-mass selects from several outputs: it requires --nbest, or a larger --beam-size")
     check_decoding(predictor, sampling, nbest, prefixes is not None)  # before standard input is read
     notes, data = DecodingNotes(args.require), predictor.config.data
     if args.source_column:
@@ -205,23 +207,15 @@ def _decode(
     return decode_nbest(predictor, examples, _list_length(predictor, args), top_mass, prefixes)
 
 
-def _check_arguments(predictor: "Predictor", args: PredictArguments, sampling: "SamplingConfig | None") -> None:
-    """Raise `ConfigError` for options that contradict each other; `sampling` is None for a search."""
-    _check_ranges(args)
-    if args.lattice and (args.output_format != "jsonl" or sampling is not None):
-        raise ConfigError("--lattice requires --output-format jsonl and cannot be combined with --sample")
-    has_list = sampling is None and _has_several_outputs(args)
-    if has_list and args.nbest is None and _list_length(predictor, args) == 1:
-        raise ConfigError("--top-mass selects from several outputs: it requires --nbest, or a larger --beam-size")
-
-
-def _check_ranges(args: PredictArguments) -> None:
-    """Raise `ConfigError` for numbers out of range and for two kinds of prefix."""
+def _check_arguments(args: PredictArguments, sampling: "SamplingConfig | None") -> None:
+    """Raise `ConfigError` for numbers out of range and contradicting options; `sampling` is None for a search."""
     check_nbest(args)
     if args.top_mass is not None and not 0 < args.top_mass <= 1:
         raise ConfigError(f"--top-mass: expected a probability above 0 and at most 1, got {args.top_mass}")
     if args.prefix and args.prefixes is not None:
         raise ConfigError("--prefix and --prefixes exclude each other: one prefix for all sources, or one per source")
+    if args.lattice and (args.output_format != "jsonl" or sampling is not None):
+        raise ConfigError("--lattice requires --output-format jsonl and cannot be combined with --sample")
 
 
 def _line_formatter(args: PredictArguments, has_several: bool, cells: TableCells, file: Path) -> LineFormatter:

@@ -10,7 +10,7 @@ from pellucid.config.extensions import ExtensionRegistry
 from pellucid.config.settings import AttentionConfig
 
 
-class AttentionProperties(NamedTuple):
+class BuiltInProperties(NamedTuple):
     """Properties of a built-in attention, as its class has them."""
 
     has_weights: bool = True
@@ -20,20 +20,20 @@ class AttentionProperties(NamedTuple):
 
 
 BUILT_IN_TYPES = {
-    "additive": AttentionProperties(),
-    "location": AttentionProperties(),
-    "monotonic": AttentionProperties(uses_softmax=False),
-    "dot": AttentionProperties(),
-    "general": AttentionProperties(),
-    "scaled-dot": AttentionProperties(),
-    "none": AttentionProperties(has_weights=False, uses_softmax=False),
+    "additive": BuiltInProperties(),
+    "location": BuiltInProperties(),
+    "monotonic": BuiltInProperties(uses_softmax=False),
+    "dot": BuiltInProperties(),
+    "general": BuiltInProperties(),
+    "scaled-dot": BuiltInProperties(),
+    "none": BuiltInProperties(has_weights=False, uses_softmax=False),
 }
 """Types of attention that Pellucid has, by their names in `ATTENTIONS` of model/attention.py."""
 
 
 @runtime_checkable
-class RegisteredAttention(Protocol):
-    """A class of attention as far as this module needs it, without torch; its base is `Attention`."""
+class AttentionProperties(Protocol):
+    """Properties of a type of attention: of a built-in one, or of a class derived from `Attention`."""
 
     @property
     def has_weights(self) -> bool:
@@ -50,7 +50,7 @@ def _is_attention(name: str, value: object) -> bool:
     return isinstance(value, type) and all(isinstance(getattr(value, each, None), bool) for each in names)
 
 
-ATTENTION_TYPES = ExtensionRegistry[RegisteredAttention](
+ATTENTION_TYPES = ExtensionRegistry[AttentionProperties](
     key="attention.type",
     noun="attention type",
     group="pellucid.attentions",
@@ -61,7 +61,7 @@ ATTENTION_TYPES = ExtensionRegistry[RegisteredAttention](
 """All values of the setting `attention.type`."""
 
 
-def is_custom(attention: AttentionConfig) -> bool:
+def is_custom_attention(attention: AttentionConfig) -> bool:
     """Return whether the attention is not built in; its class may then use every setting of the section.
 
     Args:
@@ -94,6 +94,6 @@ def uses_softmax(attention: AttentionConfig) -> bool:
     return _properties(attention).uses_softmax
 
 
-def _properties(attention: AttentionConfig) -> RegisteredAttention:
+def _properties(attention: AttentionConfig) -> AttentionProperties:
     """Return the properties of a built-in attention, or the class of another one."""
     return BUILT_IN_TYPES.get(attention.type) or ATTENTION_TYPES.get(attention.type)

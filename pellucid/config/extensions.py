@@ -99,7 +99,7 @@ class ExtensionRegistry(Generic[ExtensionT]):
         """Return the extension of an entry point; raise `ConfigError` if it cannot be loaded or is no extension."""
         try:
             extension = entry.load()
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # the code of another package may raise anything
             origin = f"the entry point {quote(entry.value)} of the {self.noun} {quote(name)}"
             raise ConfigError(f"{origin} cannot be loaded: {abbreviate_reason(error)}") from error
         if not self.provides(name, extension):

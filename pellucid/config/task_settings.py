@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pellucid.config.attention_types import is_custom, uses_softmax
+from pellucid.config.attention_types import is_custom_attention, uses_softmax
 from pellucid.config.extensions import ExtensionRegistry
 from pellucid.config.settings import Config
 from pellucid.errors import ConfigError, InputError, quote
@@ -98,7 +98,7 @@ def _check_point(config: Config) -> None:
     reject_feature_prefix(config)
     if not uses_softmax(config.attention):
         requirement = "attention.type other than 'none' and 'monotonic'"
-        if is_custom(config.attention):
+        if is_custom_attention(config.attention):
             requirement = "an attention whose weights are a softmax"
         raise ConfigError(f"task = 'point' needs {requirement}, got {quote(config.attention.type)}")
 

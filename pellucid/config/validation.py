@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import check_arguments
-from pellucid.config.attention_types import has_weights, is_custom
+from pellucid.config.attention_types import has_weights, is_custom_attention
 from pellucid.config.columns import check_columns
 from pellucid.config.durations import parse_duration
 from pellucid.config.settings import Config, SearchConfig, memory_size
@@ -63,12 +63,12 @@ def _has_attention(config: Config) -> bool:
 
 def _may_have_heads(config: Config) -> bool:
     """Return whether the attention may have several heads; a class of another package may use every setting."""
-    return config.attention.type == "additive" or is_custom(config.attention)
+    return config.attention.type == "additive" or is_custom_attention(config.attention)
 
 
 def _may_have_filters(config: Config) -> bool:
     """Return whether the attention may have filters; a class of another package may use every setting."""
-    return config.attention.type == "location" or is_custom(config.attention)
+    return config.attention.type == "location" or is_custom_attention(config.attention)
 
 
 def _may_use_gpu(config: Config) -> bool:

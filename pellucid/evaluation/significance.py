@@ -130,8 +130,7 @@ def compare_outcomes(a: Sequence[OutcomeTable], b: Sequence[OutcomeTable], seed:
     """
     check_tables("a", a)
     check_tables("b", b)
-    if [len(table) for table in a] != [len(table) for table in b]:
-        raise InputError("runs must be compared on the same examples, but they have different numbers of examples")
+    _check_same_sizes([a, b])
     pairs = [np.hstack(tables) for tables in zip(a, b, strict=True)]
     generator = np.random.default_rng(seed)
     observed = _mean_rates(pairs, lambda pair: pair.sum(axis=0))
@@ -153,10 +152,10 @@ def compare_means(
     """Compare the mean rates of two groups of runs, such as several seeds of two configurations.
 
     Each of `RESAMPLES` resamples draws the examples with replacement, the same for all runs, and the runs of each group
-    with replacement. The deviation of a mean of m drawn runs from the mean of all is multiplied by √(m / (m − 1)),
-    since a bootstrap of m values underestimates their variance by m / (m − 1). The interval is between the 2.5th and
-    the 97.5th percentile of the differences. It is too wide where runs err on different examples, because the choice of
-    examples then counts in the differences between runs as well.
+    with replacement; a single run is not resampled. The deviation of a mean of m drawn runs from the mean of all is
+    multiplied by √(m / (m − 1)), since a bootstrap of m values underestimates their variance by m / (m − 1). The
+    interval is between the 2.5th and the 97.5th percentile of the differences. The interval is too wide where runs err
+    on different examples, because the choice of examples then counts in the differences between runs as well.
 
     Args:
         a: For each run of group A, its outcome tables, one for each group of examples.
@@ -168,7 +167,7 @@ def compare_means(
 
     Raises:
         InputError: The runs have different numbers of groups of examples, or of examples in one.
-        ArgumentError: There is no run, no group of examples, or a value is not an outcome table.
+        ArgumentError: There is no run, no group of examples, an empty group, or a value is not an outcome table.
 
     References:
         B. Efron and R. J. Tibshirani (1993), "An Introduction to the Bootstrap", chapter 6.
@@ -178,9 +177,7 @@ def compare_means(
         for tables in runs:
             check_tables(name, tables)
     runs = [*a, *b]
-    sizes = [[len(table) for table in tables] for tables in runs]
-    if any(size != sizes[0] for size in sizes):
-        raise InputError("runs must be compared on the same examples, but they have different numbers of examples")
+    _check_same_sizes(runs)
     generator = np.random.default_rng(seed)
     stacked = [np.hstack(tables) for tables in zip(*runs, strict=True)]
     observed, resampled = (
@@ -215,8 +212,20 @@ def _resampled_means(rates: Float[np.ndarray, "2 r m"], generator: np.random.Gen
 
 def _mean_difference(a: float, b: float, spread: Float[np.ndarray, " r"]) -> MeanDifference:
     """Return the difference of two means with its interval from resampled differences."""
-    low, high = np.percentile(spread, [2.5, 97.5]).tolist()
-    return MeanDifference(float(a), float(b), float(a - b), ConfidenceInterval(low, high))
+    return MeanDifference(float(a), float(b), float(a - b), _percentile_interval(spread))
+
+
+def _percentile_interval(values: Float[np.ndarray, " r"]) -> ConfidenceInterval:
+    """Return the interval between the 2.5th and the 97.5th percentile."""
+    low, high = np.percentile(values, [2.5, 97.5]).tolist()
+    return ConfidenceInterval(low, high)
+
+
+def _check_same_sizes(runs: Sequence[Sequence[OutcomeTable]]) -> None:
+    """Raise `InputError` if runs differ in the numbers of examples of their groups."""
+    sizes = [[len(table) for table in tables] for tables in runs]
+    if any(size != sizes[0] for size in sizes):
+        raise InputError("runs must be compared on the same examples, but they have different numbers of examples")
 
 
 def _mean_rates(
@@ -263,10 +272,9 @@ def _rate_difference(
     """
     a, b = observed.tolist()
     spread = resamples[0] - resamples[1]
-    low, high = np.percentile(spread, [2.5, 97.5]).tolist()
     # The tolerance counts differences that are equal except for rounding.
     extreme = np.abs(permuted[0] - permuted[1]) >= abs(a - b) - 1e-9
     wins = (sign * spread > 0).mean() + (spread == 0).mean() / 2
     return RateDifference(
-        a, b, a - b, ConfidenceInterval(low, high), float((1 + extreme.sum()) / (1 + extreme.size)), float(wins)
+        a, b, a - b, _percentile_interval(spread), float((1 + extreme.sum()) / (1 + extreme.size)), float(wins)
     )

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from pellucid.argument_checks import argument_error, convert_argument
-from pellucid.config.attention_types import ATTENTION_TYPES, is_custom
+from pellucid.config.attention_types import ATTENTION_TYPES, is_custom_attention
 from pellucid.config.extensions import MAX_NAME_LENGTH, is_valid_name
 from pellucid.config.settings import AttentionConfig
 from pellucid.errors import ArgumentError, ConfigError, quote
@@ -761,7 +761,7 @@ def build_attention(config: AttentionConfig, query_size: int, memory_size: int) 
     Raises:
         ConfigError: There is no such type, or its entry point does not provide a class as `register_attention` accepts.
     """
-    if not is_custom(config):
+    if not is_custom_attention(config):
         return ATTENTIONS[config.type](config, query_size, memory_size)
     attention_class = ATTENTION_TYPES.get(config.type)
     if not _is_buildable(attention_class):

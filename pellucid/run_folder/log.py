@@ -74,11 +74,6 @@ class RunLog:
         self.records.append(record)
 
     @property
-    def num_windows(self) -> int:
-        """Number of training losses, including those that are not held."""
-        return self.counts["stepped", False]
-
-    @property
     def fingerprint(self) -> str:
         """Hash of the settings and the data of the training; empty for a log of an earlier version."""
         return next((record["fingerprint"] for record in self.all("started") if "fingerprint" in record), "")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
+from pellucid.config.attention_types import has_weights
 from pellucid.config.settings import Config
 from pellucid.config.task_settings import TRANSDUCE
 from pellucid.data.batches import Batch
@@ -105,8 +106,8 @@ class TransductionTask(Task):
         Args:
             config: Configuration.
         """
-        decoder, attention_type = config.decoder, config.attention.type
-        attention = "without attention" if attention_type == "none" else f"with {attention_type} attention"
+        decoder = config.decoder
+        attention = f"with {config.attention.type} attention" if has_weights(config.attention) else "without attention"
         return (
             f"A recurrent encoder-decoder {attention}: {describe_encoder(config)}, "
             f"{decoder.cell.upper()} decoder of {decoder.num_layers} layer(s) of {decoder.hidden_size} units"

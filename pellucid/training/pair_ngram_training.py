@@ -104,6 +104,9 @@ def weight_pair_ngram(
 
     Returns:
         The model with its weight; None if the weight has been chosen before, or there is no model.
+
+    Raises:
+        RunError: The model of the best validation cannot be read.
     """
     saved = _read(folder / PAIR_NGRAM, predictor.vocabularies) if uses_pair_ngram(predictor.config) else None
     if saved is None or saved.weight is not None:
@@ -152,9 +155,9 @@ def _read(path: Path, vocabularies: Vocabularies) -> SavedPairNgram | None:
 
 
 def _references(validation: Sequence[Example]) -> dict[str, set[str]]:
-    """Return validation sources, at most `MAX_SOURCES`, with all their targets, in random order.
+    """Return validation sources, at most `MAX_SOURCES`, with all their targets, in a fixed shuffled order.
 
-    Empty sources are left out. The order, always the same, makes the first of them representative.
+    Empty sources are left out. The order makes the first of them representative.
     """
     targets: dict[str, set[str]] = {}
     for example in validation:

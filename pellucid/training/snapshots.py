@@ -184,7 +184,7 @@ class TableSizes(NamedTuple):
             num_steps: Length of the output of each of its traces.
 
         Raises:
-            RunError: A tensor has another type or another shape than a training writes.
+            RunError: A tensor has another type than a training writes, or a larger shape.
         """
         path, traces = stored.path, {f"entropy {row}": (length,) for row, length in enumerate(num_steps)}
         for name, info in stored.tensors.items():
@@ -237,8 +237,8 @@ def check_snapshots(folder: str | Path, fingerprint: str = "") -> None:
 def read_snapshots(folder: str | Path, after_update: int = -1) -> list[TrainingSnapshot]:
     """Return the snapshots of a run in order of their validations; a snapshot removed meanwhile is left out.
 
-    If there are more files than a training keeps, or they have more than `MAX_TOTAL_SIZE` bytes together, evenly spaced
-    ones and the last one are read (see `describe_omitted_snapshots`).
+    If there are more than twice as many files as a training keeps, or they have more than `MAX_TOTAL_SIZE` bytes
+    together, evenly spaced ones and the last one are read (see `describe_omitted_snapshots`).
 
     Args:
         folder: Run folder, also of a running training; without snapshots the list is empty.
@@ -285,7 +285,7 @@ def describe_omitted_snapshots(folder: Path) -> list[str]:
 
 
 def _paths_to_read(folder: Path) -> list[Path]:
-    """Return the snapshot files, but not more than a training keeps, nor more bytes than `MAX_TOTAL_SIZE`."""
+    """Return the snapshot files: at most twice as many as a training keeps, with at most `MAX_TOTAL_SIZE` bytes."""
     paths, step = _paths(folder), 1
     sizes = [_file_size(path) for path in paths]
     # A training keeps one file more, and has not yet removed the others at the moment of a validation.
