@@ -200,6 +200,22 @@ def test_other_schemas_are_refused(tmp_path: Path, fault: str) -> None:
         map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
 
 
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_a_compressed_corpus_is_refused_before_it_is_decompressed(
+    tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small file could hold gigabytes of zeros."""
+    corpus = make_corpus(make_copy_examples(50, seed=1))
+    write_corpus(tmp_path / "plain.arrow", corpus)
+    batch = pyarrow.ipc.open_file(tmp_path / "plain.arrow").get_batch(0)
+    options = pyarrow.ipc.IpcWriteOptions(compression=codec)
+    with pyarrow.ipc.new_file(tmp_path / "corpus.arrow", batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    monkeypatch.delattr(pyarrow.ipc, "read_record_batch")  # which decompresses
+    with pytest.raises(CorpusError, match=r"^it is compressed$"):
+        map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
+
+
 def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     """A limit on the file size simulates the full disk."""
     program = (

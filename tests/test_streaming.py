@@ -4,7 +4,7 @@ import gc
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from test_transducer import PLAIN, TAGGED, assert_same_trace, transducer_of
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import SearchConfig
 from pellucid.data.examples import Example
+from pellucid.decoding import predictor as predictor_module
 from pellucid.decoding import preprocessing, streaming
 from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
@@ -114,12 +115,49 @@ def test_chunks_are_smaller_for_long_sources_and_many_outputs(operation: str, mo
 def test_a_batch_has_fewer_long_sources_than_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths, limits = np.array([5, 1, 20, 3, 300, 5]), ChunkConfig(2, 1, NO_CONSTRAINTS)
     rows = [1, 3, 0, 5, 2, 4]
-    assert [*split_into_batches(rows, lengths, limits, 4)] == [[1, 3, 0, 5], [2, 4]]
+
+    def split(rows: list[int]) -> list[Sequence[int]]:
+        return [*split_into_batches(rows, lengths, limits, 4, lambda _: 30)]
+
+    assert split(rows) == [[1, 3, 0, 5], [2, 4]]
     monkeypatch.setattr(preprocessing, "MAX_BATCH_POSITIONS", 40)
-    assert [*split_into_batches(rows, lengths, limits, 4)] == [[1, 3, 0, 5], [2], [4]]
+    assert split(rows) == [[1, 3, 0, 5], [2], [4]]
     monkeypatch.setattr(preprocessing, "MAX_BATCH_POSITIONS", 1)
-    assert [*split_into_batches(rows, lengths, limits, 4)] == [[row] for row in rows]
-    assert [*split_into_batches([], lengths, limits, 4)] == []
+    assert split(rows) == [[row] for row in rows]
+    assert split([]) == []
+
+
+def test_a_batch_has_fewer_sources_for_a_large_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths, limits = np.array([1, 2, 3, 4, 5, 6]), ChunkConfig(2, 1, NO_CONSTRAINTS)
+    monkeypatch.setattr(preprocessing, "MAX_BATCH_LOGITS", 1000)
+    per_step = split_into_batches(range(6), lengths, limits, 4, lambda _: 200)
+    assert [*map(list, per_step)] == [[0, 1], [2, 3], [4, 5]]
+    per_position = split_into_batches(range(6), lengths, limits, 4, lambda length: 60 * length)
+    assert [*map(list, per_position)] == [[0, 1], [2], [3], [4], [5]]
+
+
+@pytest.mark.parametrize("task", ["sequence", "tag"])
+def test_the_logits_of_a_batch_are_bounded(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vocabulary of a million symbols would otherwise need gigabytes."""
+    tagger = make_untrained_predictor(make_task_config("tag"), [Example("ab", "xy"), Example("ba", "yx")])
+    predictor: Predictor = PLAIN.with_beam(3) if task == "sequence" else tagger
+    sources, sizes = [Example("ab", "")] * 12, list[int]()
+    expected = predictor.predict_examples(sources)
+
+    def split(
+        rows: Sequence[int], lengths: np.ndarray, config: ChunkConfig, size: int, count_logits: Callable[[int], int]
+    ) -> Iterator[Sequence[int]]:
+        for batch in split_into_batches(rows, lengths, config, size, count_logits):
+            sizes.append(len(batch))
+            yield batch
+
+    monkeypatch.setattr(predictor_module, "split_into_batches", split)
+    logits_per_source = len(predictor.vocabularies.target) * (3 if task == "sequence" else len("ab"))
+    monkeypatch.setattr(preprocessing, "MAX_BATCH_LOGITS", 5 * logits_per_source)
+    actual = predictor.predict_examples(sources)
+    assert sizes == [5, 5, 2]
+    for trace, expected_trace in zip(actual, expected, strict=True):
+        assert_same_trace(trace, expected_trace)
 
 
 def test_recorded_steps_take_no_extra_memory() -> None:

@@ -7,6 +7,7 @@ and blank lines, so that a resumed run need not read the training files again.
 import hashlib
 import json
 import mmap
+import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,10 @@ from pellucid.files import open_atomic, open_regular, parse_json
 
 METADATA, DIGEST = b"pellucid", b"sha256"
 """Keys of the metadata in the Arrow schema."""
+MAGIC_SIZE = 8
+"""Bytes before the first message of an Arrow file: ARROW1 and padding."""
+MESSAGE_HEADER, BATCH_COMPRESSION = 2, 3
+"""Fields, counted from 0, of the tables Message and RecordBatch in Arrow's metadata (Message.fbs)."""
 
 
 class CorpusError(Exception):
@@ -99,20 +104,57 @@ def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:
         with open_regular(path) as file:
             # Python's mmap accepts every path; pyarrow's accepts UTF-8 only.
             content = pyarrow.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        reader = pyarrow.ipc.open_file(content)
-        encoded_metadata = reader.schema.metadata[METADATA]
+        if pyarrow.ipc.open_file(content).num_record_batches != 1:
+            raise CorpusError("it is damaged, or not a corpus")
+        messages = pyarrow.ipc.MessageReader.open_stream(content.slice(MAGIC_SIZE))
+        schema = pyarrow.ipc.read_schema(messages.read_next_message())
+        encoded_metadata = schema.metadata[METADATA]
         metadata = msgspec.convert(parse_json(encoded_metadata), _CorpusMetadata)
         if metadata.key != key:  # before any large array is read
             raise CorpusError("it was built from other files or settings")
-        batch = reader.get_batch(0)
+        message = messages.read_next_message()
+        if _is_compressed(message.metadata.to_pybytes()):  # its arrays would need more memory than the file
+            raise CorpusError("it is compressed")
+        batch = pyarrow.ipc.read_record_batch(message, schema)
         batch.validate(full=True)
         encoded = EncodedExamples(*(_column(batch.column(name)) for name in EncodedExamples._fields))
-    except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError, EOFError, struct.error) as error:
         raise CorpusError("it is damaged, or not a corpus") from error
-    is_intact = batch.schema.metadata.get(DIGEST) == _digest(encoded, encoded_metadata)
+    is_intact = schema.metadata.get(DIGEST) == _digest(encoded, encoded_metadata)
     if not is_intact or not _has_valid_ids(encoded, count_ids(metadata.vocabularies, has_features)):
         raise CorpusError("it is damaged")
     return EncodedCorpus(metadata.key, metadata.found, metadata.vocabularies, encoded)
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Return whether an Arrow message has a compressed body; pyarrow tells it only by decompressing the body.
+
+    Args:
+        metadata: Metadata of a record batch: a FlatBuffers table of the type Message.
+    """
+    message = _offset(metadata, 0, "<I")
+    header = _table_field(metadata, message, MESSAGE_HEADER)
+    if header is None:
+        raise ValueError("a message without a header")
+    batch = header + _offset(metadata, header, "<I")
+    return _table_field(metadata, batch, BATCH_COMPRESSION) is not None
+
+
+def _table_field(content: bytes, table: int, field: int) -> int | None:
+    """Return the place of a field of a FlatBuffers table, or None if the table lacks it."""
+    offsets = table - _offset(content, table, "<i")
+    if offsets < 0:
+        raise ValueError("a table without a list of its fields")
+    place = 4 + 2 * field
+    is_listed = place < _offset(content, offsets, "<H")
+    distance = _offset(content, offsets + place, "<H") if is_listed else 0
+    return table + distance if distance else None
+
+
+def _offset(content: bytes, place: int, kind: str) -> int:
+    """Return the number of a given type at a place; raise `struct.error` if the content ends before."""
+    number: int = struct.unpack_from(kind, content, place)[0]
+    return number
 
 
 def _column(lists: Any) -> Ragged:  # noqa: ANN401 (an Arrow array)

@@ -219,6 +219,10 @@ class LabelingPredictor(Predictor):
         """True if each source position has its own label."""
         return get_task_settings(self.config.task).per_position
 
+    def _count_logits(self, length: int) -> int:
+        """Return the number of logits of all labels of a source of a length."""
+        return super()._count_logits(length) * (length if self._per_position else 1)
+
     def _steps(self, batch: SourceBatch, labels: BatchLabels) -> list[int]:
         """Return the number of labels of each source of a batch."""
         positions: list[int] = batch.positions.tolist()

@@ -660,7 +660,7 @@ class Predictor(ABC):
         """Yield the sources to decode in batches, with the length limits of their outputs."""
         chunk_config, device = prepared.config, self._device
         batches = split_into_batches(
-            prepared.order, prepared.sources.lengths, chunk_config, self.config.search.batch_size
+            prepared.order, prepared.sources.lengths, chunk_config, self.config.search.batch_size, self._count_logits
         )
         for batch_rows in batches:
             rows = np.array(batch_rows)
@@ -672,6 +672,10 @@ class Predictor(ABC):
                 check_minimum(batch_sources, limits, rows + prepared.first, self.vocabularies.target, self._copies)
             positions = torch.tensor([len(tokenized.source) for tokenized in batch_sources], device=device)
             yield SourceBatch(rows, source.to(device), lengths.to(device), limits, positions, prepared.first)
+
+    def _count_logits(self, length: int) -> int:
+        """Return the number of logits of a hypothesis that all networks compute together, for a source of a length."""
+        return len(self.networks) * len(self.vocabularies.target)
 
     def _add_traces(self, prepared: PreparedChunk, batch: SourceBatch, hypotheses: Sequence[list[Hypothesis]]) -> None:
         """Add the traces of the outputs of a batch, the best first, after checking that their numbers are finite."""

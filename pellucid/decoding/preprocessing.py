@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import TextIOBase
 from itertools import repeat
 from types import FrameType
@@ -170,6 +170,8 @@ MAX_HYPOTHESES = 2**14
 """Maximum number of hypotheses in a batch; the hypotheses of one source are never split, however many."""
 MAX_BATCH_POSITIONS = 2**17
 """Source positions of these hypotheses, padding included: each step keeps a weight for each of them."""
+MAX_BATCH_LOGITS = 2**24
+"""Logits of these hypotheses that are computed together: those of one decoder step, or of all tags of a source."""
 
 
 class ChunkConfig(NamedTuple):
@@ -195,22 +197,29 @@ class ChunkConfig(NamedTuple):
 
 
 def split_into_batches(
-    rows: Sequence[int], lengths: Int[np.ndarray, " N"], config: ChunkConfig, size: int
+    rows: Sequence[int],
+    lengths: Int[np.ndarray, " N"],
+    config: ChunkConfig,
+    size: int,
+    count_logits: Callable[[int], int],
 ) -> Iterator[Sequence[int]]:
-    """Yield the rows of each batch, in order: at most `config.batch_size(size)`, and fewer for long sources.
+    """Yield the rows of each batch, in order: at most `config.batch_size(size)`, fewer for long sources or many logits.
 
     Args:
         rows: Rows of the sources to decode, shortest first.
         lengths: Length of every source, by its row.
         config: Number of hypotheses per source.
         size: Maximum number of sources in a batch.
+        count_logits: Function from the length of a source to the number of logits of a hypothesis that are computed
+            together.
     """
     start, max_sources = 0, config.batch_size(size)
     while start < len(rows):
         batch = rows[start : start + max_sources]
         # The last source is the longest. The sources of a smaller batch are shorter, so its padded size still fits.
-        positions = config.hypotheses_per_source * int(lengths[batch[-1]])
-        batch = batch[: max(1, MAX_BATCH_POSITIONS // positions)]
+        length = int(lengths[batch[-1]])
+        max_hypotheses = min(MAX_BATCH_POSITIONS // length, MAX_BATCH_LOGITS // count_logits(length))
+        batch = batch[: max(1, max_hypotheses // config.hypotheses_per_source)]
         yield batch
         start += len(batch)
 
