@@ -42,7 +42,16 @@ from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training import session, snapshots
-from pellucid.training.events import FileRead, FileSaved, ModelBuilt, TrainingStarted, TrainingStopped, UpdateCompleted
+from pellucid.training.events import (
+    FileRead,
+    FileSaved,
+    ModelBuilt,
+    PairNgramFitted,
+    RunEvent,
+    TrainingStarted,
+    TrainingStopped,
+    UpdateCompleted,
+)
 from pellucid.training.session import train_run
 
 
@@ -370,6 +379,48 @@ def test_a_training_writes_nothing_after_its_folder_is_removed_or_replaced(tmp_p
     with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
         list(events)
     assert (read_folder_state(folder) if folder.exists() else None) == before
+
+
+def train_until_saved(files: DataFiles, folder: Path) -> Iterator[RunEvent]:
+    """Train until the first checkpoint, and return the remaining events."""
+    events = session.train_run(files, folder, make_small_config({"epochs": 4, "pair_ngram": True}))
+    assert any(isinstance(event, FileSaved) for event in events)
+    return events
+
+
+@pytest.mark.skipif(os.name == "nt", reason="symbolic links require a privilege")
+@pytest.mark.parametrize("name", ["snapshots", "log.jsonl"])
+def test_a_link_made_during_the_training_is_refused(tmp_path: Path, name: str) -> None:
+    """Regression test: snapshots were written through the link."""
+    events = train_until_saved(write_copy_files(tmp_path), tmp_path / "run")
+    (tmp_path / "run" / name).rename(tmp_path / "moved")
+    other = tmp_path / "other"
+    if name == "snapshots":
+        other.mkdir()
+    else:
+        other.touch()
+    (tmp_path / "run" / name).symlink_to(other)
+    with pytest.raises(RunError) as caught:
+        list(events)
+    assert str(tmp_path / "run" / name) in str(caught.value) and "another run folder" in str(caught.value)
+    assert list(other.iterdir()) == [] if name == "snapshots" else other.read_bytes() == b""
+
+
+@pytest.mark.parametrize("damage", ["config.toml", "vocabulary.json", "pair_ngram.safetensors", "damaged pair n-gram"])
+def test_files_lost_during_the_training_are_written_anew(tmp_path: Path, damage: str) -> None:
+    """Regression test: the training ended with an error, or with a damaged run."""
+    files = write_copy_files(tmp_path)
+    list(train_until_saved(files, tmp_path / "expected"))
+    events = train_until_saved(files, tmp_path / "run")
+    if damage == "damaged pair n-gram":
+        (tmp_path / "run" / "pair_ngram.safetensors").write_bytes(b"x")
+    else:
+        (tmp_path / "run" / damage).unlink()
+    remaining = list(events)
+    assert any(isinstance(event, PairNgramFitted) for event in remaining) == ("pair" in damage)
+    assert list_run_files(tmp_path / "run") == list_run_files(tmp_path / "expected")
+    for name in ("config.toml", "vocabulary.json", "pair_ngram.safetensors", "model.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
 
 
 def replace_folder(path: Path, replacement: str) -> None:

@@ -92,6 +92,23 @@ def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabulari
     write_text(folder / CONFIG, to_toml(config))
 
 
+def write_missing_settings(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
+    """Write the settings and the vocabularies of a run again where their files were removed during the training.
+
+    Args:
+        folder: Run folder.
+        config: Configuration of the run.
+        vocabularies: Vocabularies of the run.
+
+    Raises:
+        RunError: A file cannot be written.
+    """
+    if not file_exists(folder / VOCABULARY):
+        vocabularies.save(folder / VOCABULARY)
+    if not file_exists(folder / CONFIG):
+        write_text(folder / CONFIG, to_toml(config))
+
+
 def check_same_config(folder: Path, config: Config) -> None:
     """Check that the run in a folder, if any, has the same settings. Missing ones are ignored: see `repair_config`.
 
@@ -128,4 +145,4 @@ def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: Da
     with add_advice(RESTORE_OR_RENAME):
         saved = load_vocabularies(folder / VOCABULARY, config)
     if saved != vocabularies:
-        raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; name another run folder")
+        raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; {RESTORE_OR_RENAME}")

@@ -36,13 +36,16 @@ from pellucid.model.device import (
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
+from pellucid.run_folder.advice import REMOVE_CORPUS, RESTORE_OR_RENAME, add_advice
 from pellucid.run_folder.identity import describe_run, read_identity
 from pellucid.run_folder.initialization import (
     check_same_config,
     check_same_vocabularies,
     check_training_folder,
     initialize_run_folder,
+    refuse_links,
     repair_config,
+    write_missing_settings,
 )
 from pellucid.run_folder.lock import FolderLock, lock_run_folder
 from pellucid.run_folder.log import RunLog, append_log, cut_log, load_run_log
@@ -199,8 +202,7 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
             # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
             load_kernels()  # before the first update, where the training can be interrupted at once
         if state.progress.finished:
-            yield from _fit_pair_ngram(state, log, fingerprint)
-            yield from _finish_run_folder(state, log)
+            yield from _finish_run_folder(state, log, fingerprint)
             yield TrainingStopped(state.progress)
         else:
             files_read: list[FileRead | DataAugmented] = [*reads, *([augmented] if augmented else [])]
@@ -333,7 +335,7 @@ def _train_and_save(
         for event in fit(state):
             if isinstance(event, TrainingStopped):
                 lock.check()
-                yield from _finish_run_folder(state, log)
+                yield from _finish_run_folder(state, log, writer.fingerprint)
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
             saved = writer.save_files(event)
             yield event
@@ -414,7 +416,8 @@ class RunFolderWriter:
             DivergenceError: A number of the checkpoint is not finite.
         """
         try:
-            return self._save_files(event)
+            with add_advice(RESTORE_OR_RENAME):
+                return self._save_files(event)
         except RunError:
             self.lock.check()  # the folder may have been replaced since the check before: that is the cause to report
             raise
@@ -425,8 +428,10 @@ class RunFolderWriter:
         record = _log_record(event, self.fingerprint)
         if record:
             self.lock.check()
-        if isinstance(event, ValidationCompleted) and self.state.config.training.snapshots:
-            self._save_snapshot(event)
+        if isinstance(event, ValidationCompleted):
+            write_missing_settings(self.folder, self.state.config, self.state.predictor.vocabularies)
+            if self.state.config.training.snapshots:
+                self._save_snapshot(event)
         if record:
             _append(self.log, record)
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
@@ -437,7 +442,8 @@ class RunFolderWriter:
         return saved
 
     def _save_snapshot(self, event: ValidationCompleted) -> None:
-        """Write a snapshot, and thin the earlier ones."""
+        """Write a snapshot, and thin the earlier ones; refuse a folder that was replaced by a link meanwhile."""
+        refuse_links([self.folder / run_files.SNAPSHOTS])
         progress = event.progress
         with averaged_weights(self.state.average):
             number = snapshots.SnapshotNumber(progress.validations, progress.update)
@@ -482,12 +488,17 @@ def _append_once(log: RunLog, record: dict[str, Any]) -> None:
         _append(log, record)
 
 
-def _finish_run_folder(state: TrainingState, log: RunLog) -> Iterator[PairNgramWeighted]:
-    """Write the files of a finished run, unless they exist: the end of the log, pair n-gram weight and card.
+def _finish_run_folder(
+    state: TrainingState, log: RunLog, fingerprint: str
+) -> Iterator[PairNgramFitted | PairNgramWeighted]:
+    """Write the files of a finished run, unless they exist: the end of the log, pair n-gram model, its weight, card.
 
+    Settings, vocabularies and a pair n-gram model that were removed or damaged during the training are written anew.
     The file of the training data is removed.
     """
     folder = log.path.parent
+    write_missing_settings(folder, state.config, state.predictor.vocabularies)
+    yield from _fit_pair_ngram(state, log, fingerprint)
     if not log.has_stopped:
         _append(log, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
     seconds_left = state.time_limit - state.progress.seconds - state.progress.other_seconds
@@ -499,7 +510,8 @@ def _finish_run_folder(state: TrainingState, log: RunLog) -> Iterator[PairNgramW
     if not file_exists(folder / run_files.CARD):
         write_text(folder / run_files.CARD, build_model_card(state, log))
     try:
-        remove_file(folder / run_files.CORPUS)  # needed only to resume, and possibly larger than all other files
+        with add_advice(REMOVE_CORPUS):
+            remove_file(folder / run_files.CORPUS)  # needed only to resume, and possibly larger than all other files
     except RunError as error:
         if not isinstance(error.__cause__, PermissionError):  # Windows removes no file that is mapped into memory
             raise
