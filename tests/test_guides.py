@@ -62,6 +62,24 @@ def test_the_commands_of_the_task_guide_run(tmp_path: Path) -> None:
         assert expected in stdout
 
 
+def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "users" / "practitioners.md").read_text("utf-8")
+    blocks = re.findall(r"<!-- run -->\n```(sh|python)\n(.*?)```", text, re.DOTALL)
+    assert [language for language, _ in blocks] == ["sh", "python", "sh", "python"]
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    printed = list[str]()
+    with fast_command_environment() as environment:
+        for language, script in blocks:
+            command = ["bash", "-e", "-u", "-o", "pipefail"] if language == "sh" else [sys.executable, "-"]
+            printed.append(run_script(command, script, tmp_path, environment))
+    exact = float(re.findall(r"exact match +(\d+\.\d+) %", printed[2])[0])
+    with (tmp_path / "review.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert exact > 90 and len(rows) == 80 and rows[0]["id"].startswith("P-")
+    probabilities = [float(row["probability"]) for row in rows]
+    assert probabilities == sorted(probabilities) and len(printed[3].splitlines()) == 3
+
+
 def test_the_program_that_holds_pairs_out_splits_a_file_with_a_header(tmp_path: Path) -> None:
     """Cells with commas, quotes and line breaks stay whole; no row is lost."""
     (program,) = python_blocks(ROOT / "docs" / "guides" / "data.md")

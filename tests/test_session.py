@@ -33,7 +33,7 @@ from trained_runs import (
 
 import pellucid
 from pellucid.config.settings import Config
-from pellucid.config.toml import load_config
+from pellucid.config.toml import load_config, override_settings
 from pellucid.data.examples import Example
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import DataError, RunError
@@ -268,6 +268,17 @@ def test_a_run_of_another_configuration_is_refused_with_the_differences() -> Non
         "name another run folder",
     ]
     assert read_folder_state(copy_task_run().run) == before
+
+
+def test_a_finished_run_of_another_length_is_refused_with_the_reason() -> None:
+    trained = copy_task_run()
+    longer = override_settings(trained.config, {"training": {"epochs": 9}})
+    assert training_error(trained.files, trained.run, longer).splitlines() == [
+        f"{trained.run} holds a run with a different configuration:",
+        "  training.epochs: 3.0 in the run, 9.0 now",
+        "a run cannot be made longer or shorter, because its learning rate depends on the length from the first update "
+        "on; name another run folder, in which the training begins anew",
+    ]
 
 
 def replace_letters(examples: Sequence[Example]) -> list[Example]:

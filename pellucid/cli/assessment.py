@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from glob import escape, glob
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nbest, decode_samples, read_lexicon
 from pellucid.cli.sources import lexicon_count_message
@@ -29,8 +30,9 @@ from pellucid.data.examples import (
     is_header_unknown,
     read_examples,
     read_grouped_examples,
+    read_row_ids,
 )
-from pellucid.data.headers import header_note, with_header
+from pellucid.data.headers import header_note
 from pellucid.data.readers import BadLine, has_known_suffix
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
@@ -41,7 +43,8 @@ from pellucid.evaluation.assessment import (
     join_assessments,
     merge_references,
 )
-from pellucid.reporting.tables import short_names
+from pellucid.files import digest_file
+from pellucid.reporting.tables import name_width, short_names
 
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
@@ -72,6 +75,8 @@ class AssessmentOptions(NamedTuple):
     """Whether metrics of running text are computed."""
     input_format: Format
     """Format of the file; "auto" uses the file name, else the format of the training file."""
+    reading: PairFileFlags
+    """Columns, header and treatment of bad lines."""
     search: SearchFlags
     sampling: "SamplingConfig | None"
     """Settings of sampling; None for a search."""
@@ -88,6 +93,21 @@ class AssessmentInputs(NamedTuple):
     target: Path | None
 
 
+class EvaluatedFile(NamedTuple):
+    """A file of pairs, or of sources, that was evaluated, for the record of an evaluation."""
+
+    path: str
+    """Path as given, without the placeholder; "-" for standard input."""
+    sha256: str | None
+    """SHA-256 of its bytes in hexadecimal; None for a pipe, which can be read only once."""
+    rows: int
+    """Number of rows, without the header: pairs, bad lines and blank lines."""
+    target: str | None
+    """File of targets; None if `path` holds pairs."""
+    target_sha256: str | None
+    """SHA-256 of the file of targets; None without one, and for a pipe."""
+
+
 class AssessmentResults(NamedTuple):
     """Assessment of each run, with counts of the input and decoding times."""
 
@@ -102,7 +122,11 @@ class AssessmentResults(NamedTuple):
     names: Sequence[str] = ()
     """Full names of the runs; the assessments have abbreviated ones."""
     configs: Sequence[Config] = ()
-    """Configuration of each run."""
+    """Configuration of each run, with the search settings that were used."""
+    files: Sequence[EvaluatedFile] = ()
+    """Files of pairs, or of sources and targets: several with the placeholder."""
+    paths: Sequence[Path] = ()
+    """Folders of the runs, as given."""
 
     def seed_groups(self) -> list[list[Assessment]]:
         """Return the groups of runs whose settings are equal except for seed and threads, by their first runs."""
@@ -145,10 +169,12 @@ def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) ->
     counts = [_sum_counts([result.counts[index] for result in results]) for index in range(len(runs))]
     seconds = [sum(result.seconds[index] for result in results) for index in range(len(runs))]
     assessments = [
-        replace(assessment, name=name) for assessment, name in zip(joined_assessments, short_names(names), strict=True)
+        replace(assessment, name=name)
+        for assessment, name in zip(joined_assessments, short_names(names, name_width(len(names))), strict=True)
     ]
     bad_lines = [line for result in results for line in result.bad_lines]
-    return AssessmentResults(assessments, counts, seconds, bad_lines, names, results[0].configs)
+    files = [file for result in results for file in result.files]
+    return AssessmentResults(assessments, counts, seconds, bad_lines, names, results[0].configs, files, runs)
 
 
 @contextmanager
@@ -219,9 +245,12 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
     check_equal_tasks(list(zip(map(str, inputs.runs), tasks, strict=True)))
     data = _data_config(predictors[0].config.data, inputs.file, options)
     reading, groups = _read_pairs(inputs, data, options)
-    decoded = _group_examples(reading, [" ".join(filter(None, [inputs.group, group])) for group in groups], options)
+    ids = read_row_ids(inputs.file, data) if inputs.target is None else {}
+    names = [" ".join(filter(None, [inputs.group, group])) for group in groups]
+    decoded = _group_examples(reading, names, ids, options)
     configs = [predictor.config for predictor in predictors]
-    results = AssessmentResults([], [], [], reading.bad_lines, configs=configs)
+    file = _describe_file(inputs, reading)
+    results = AssessmentResults([], [], [], reading.bad_lines, configs=configs, files=[file])
     for path, predictor in zip(inputs.runs, predictors, strict=True):
         use_threads(predictor.config.threads)
         start_time = time.perf_counter()
@@ -243,6 +272,17 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
                 f"{predictor.pair_ngram_weight:g}; --no-pair-ngram ranks by the network alone"
             )
     return results
+
+
+def _describe_file(inputs: AssessmentInputs, reading: ExampleFile) -> EvaluatedFile:
+    """Return the record of the file of pairs, or of sources and targets."""
+    checksums = [
+        None if path is None or (digest := digest_file(path)) is None else digest.sha256
+        for path in (inputs.file, inputs.target)
+    ]
+    rows = len(reading.examples) + len(reading.bad_lines) + reading.num_blank_lines
+    path = "-" if inputs.file.name == STANDARD_INPUT else str(inputs.file)
+    return EvaluatedFile(path, checksums[0], rows, str(inputs.target) if inputs.target else None, checksums[1])
 
 
 def _load_predictor(path: Path, options: AssessmentOptions, lexicons: LexiconCache) -> "Predictor":
@@ -282,8 +322,7 @@ def _data_config(trained: DataConfig, file: Path, options: AssessmentOptions) ->
     format = options.input_format
     if format == "auto" and not has_known_suffix(file):
         format = trained.input_format
-    file_config = with_header(trained, options.search.header)
-    return msgspec.structs.replace(file_config, on_bad_line=options.search.on_bad_line, input_format=format)
+    return msgspec.structs.replace(file_data_config(trained, options.reading), input_format=format)
 
 
 def _read_pairs(
@@ -309,24 +348,33 @@ def _read_pairs(
         raise type(error)(*(line.replace("data.group_column", "--group") for line in error.args)) from error
 
 
-def _group_examples(reading: ExampleFile, names: Sequence[str], options: AssessmentOptions) -> DecodedExamples:
-    """Return the examples of one group of files with their references, sorted by group, without outputs."""
-    groups: dict[str, list[Example]] = {}
-    for example, group in zip(reading.examples, names, strict=True):
-        groups.setdefault(group, []).append(example)
+def _group_examples(
+    reading: ExampleFile, names: Sequence[str], ids: Mapping[int, str], options: AssessmentOptions
+) -> DecodedExamples:
+    """Return the examples of one group of files with their references, sorted by group, without outputs.
+
+    Of merged pairs, the line and the id are those of the first.
+    """
+    groups: dict[str, list[tuple[Example, int]]] = {}
+    for example, line, group in zip(reading.examples, reading.line_numbers, names, strict=True):
+        groups.setdefault(group, []).append((example, line))
     if not options.multi_reference:
         _note_several_targets(reading.examples)
-    grouped = DecodedExamples([], [], [], [])
-    for group, examples in groups.items():
-        merged = (
-            merge_references(examples)
-            if options.multi_reference
-            else [(example, (example.target,)) for example in examples]
-        )
+    grouped, lines = DecodedExamples([], [], [], []), list[int]()
+    for group, numbered in groups.items():
+        if options.multi_reference:
+            merged = merge_references([example for example, _ in numbered])
+            first_lines: dict[tuple[str, str], int] = {}
+            for example, line in numbered:
+                first_lines.setdefault((example.source, example.features), line)
+            lines.extend(first_lines.values())
+        else:
+            merged = [(example, (example.target,)) for example, _ in numbered]
+            lines.extend(line for _, line in numbered)
         grouped.examples.extend(example for example, _ in merged)
         grouped.references.extend(references for _, references in merged)
         grouped.groups.extend([group] * len(merged))
-    return grouped
+    return grouped._replace(lines=lines, ids=[ids.get(line, "") for line in lines] if ids else ())
 
 
 def _note_several_targets(examples: Sequence[Example]) -> None:

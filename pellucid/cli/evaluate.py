@@ -3,23 +3,27 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import tyro
 from rich.console import Console
 from tyro.conf import Positional
 
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, check_nbest, sampling_config
 from pellucid.cli.sources import check_path_order, is_run
-from pellucid.config.settings import Device, Format
+from pellucid.config.settings import Config, Device, Format
+from pellucid.config.task_settings import get_task_settings
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, quote
 from pellucid.files import check_writable
 from pellucid.run_folder.run_files import ENSEMBLE
+from pellucid.version import __version__
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,7 +40,7 @@ NUM_PAGE_ERRORS = 100
 
 
 @dataclass(frozen=True)
-class EvaluateArguments(SearchFlags):
+class EvaluateArguments(SearchFlags, PairFileFlags):
     """Evaluate trained models on pairs, with 95 % confidence intervals and significance tests between runs.
 
     {} in the paths of FILE and the runs is a placeholder for a name, such as a language: every matching file is scored
@@ -105,7 +109,7 @@ def main(arguments: list[str]) -> int:
 
     paths = _paths(args)
     options = AssessmentOptions(
-        args.target, args.multi_reference, args.group, args.texts, args.input_format, args, sampling, args.device
+        args.target, args.multi_reference, args.group, args.texts, args.input_format, args, args, sampling, args.device
     )
     results = assess_runs(paths[:-1], paths[-1], options)
     first, groups = results.runs[0], results.seed_groups()
@@ -122,7 +126,7 @@ def main(arguments: list[str]) -> int:
     if args.html is not None:  # before the tables, whose reader may end early
         _write_page(args, paths[-1], results, shown, seed_rates, group_comparisons)
     if args.json:
-        values = _json_results(results, comparisons, seed_rates, group_comparisons, max_errors)
+        values = _json_results(results, args, comparisons, seed_rates, group_comparisons)
         sys.stdout.write(encode_json(values).decode() + "\n")
     elif len(results.runs) > 1:
         _print_run_names(results)
@@ -185,12 +189,29 @@ def _check_distinct(runs: Sequence[Path]) -> None:
             raise InputError(f"{earlier} {reason}: each run is compared with the first one; name another run")
 
 
+def _provenance(run: str, config: Config, results: "AssessmentResults", args: EvaluateArguments) -> dict[str, Any]:
+    """Return what an evaluation was made of: version, run, files, and the settings of the search or of sampling."""
+    search = None
+    if get_task_settings(config.task).autoregressive and args.sample is None:
+        search = {**msgspec.to_builtins(config.search), "nbest": args.nbest}
+    sampling = sampling_config(args)
+    return {
+        "version": __version__,
+        "run": run,
+        "files": [file._asdict() for file in results.files],
+        "search": search,
+        "sampling": None if sampling is None else asdict(sampling),
+        "lexicon": None if args.lexicon is None else str(args.lexicon),
+        "multi_reference": args.multi_reference,
+    }
+
+
 def _json_results(
     results: "AssessmentResults",
+    args: EvaluateArguments,
     comparisons: "Sequence[ComparedAssessment]",
     seed_rates: "Sequence[SeedRates]",
     group_comparisons: "Sequence[GroupComparison]",
-    max_errors: int,
 ) -> dict[str, Any]:
     """Return all results as plain values: the scores of one run, or those of all runs and their comparisons.
 
@@ -199,14 +220,18 @@ def _json_results(
     """
     from pellucid.reporting.tables import exclusively_right
 
+    max_errors = NUM_PRINTED_ERRORS if args.worst is None else args.worst
     reports = [
         {
             **assessment.to_dict(),
             **counts,
             "seconds": seconds,
+            "provenance": _provenance(str(path), config, results, args),
             "worst": [assessment.error_record(index) for index in assessment.worst_examples(max_errors)],
         }
-        for assessment, counts, seconds in zip(results.runs, results.counts, results.seconds, strict=True)
+        for assessment, counts, seconds, path, config in zip(
+            results.runs, results.counts, results.seconds, results.paths, results.configs, strict=True
+        )
     ]
     if not comparisons:
         return reports[0]
@@ -275,6 +300,7 @@ def _check_arguments(args: EvaluateArguments) -> None:
     if args.worst is not None and args.worst < 0:
         raise InputError(f"--worst: expected 0 or more, got {args.worst}")
     check_nbest(args)
+    check_columns_of_pairs(args, args.target)
     if args.html is not None and args.html.suffix != ".html":
         raise InputError(f"--html takes a file that ends with .html, got {quote(args.html)}")
     if args.html is not None:

@@ -7,11 +7,11 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import msgspec
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.csv_output import CsvOutput, starts_with_bom
+from pellucid.cli.input_flags import file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.prefix_file import PrefixFile
 from pellucid.cli.search_flags import (
@@ -80,9 +80,6 @@ class PredictArguments(SearchFlags):
     top_mass: FloatFlag = None
     """Write the fewest best outputs whose probabilities, normalized over the n-best list, sum to at least this value
     (above 0, at most 1). Requires --nbest, or a beam size above 1, which is then the length of the list."""
-    source_column: Annotated[str, tyro.conf.arg(metavar="COLUMN")] = ""
-    """Column of the sources in FILE: its name in the header, or its number from 1. Default: that of the training file.
-    """
     prefix: Annotated[str, tyro.conf.arg(metavar="TEXT")] = ""
     """First symbols of every output, as text; the model decodes the rest. Excludes --prefixes."""
     prefixes: PathFlag = None
@@ -125,9 +122,7 @@ def main(arguments: list[str]) -> int:
     if args.top_mass is not None and args.nbest is None and nbest == 1:
         raise ConfigError("--top-mass selects from several outputs: it requires --nbest, or a larger --beam-size")
     check_decoding(predictor, sampling, nbest, prefixes is not None)  # before standard input is read
-    notes, data = DecodingNotes(args.require), predictor.config.data
-    if args.source_column:
-        data = msgspec.structs.replace(data, source_column=args.source_column)
+    notes, data = DecodingNotes(args.require), file_data_config(predictor.config.data, args)
     line_number = num_decoded = 0  # lines, and the sources among them
     num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
     cells = TableCells()

@@ -40,6 +40,8 @@ class ReadingReport(msgspec.Struct, frozen=True):
     """Number of blank lines of the training file."""
     shared: int
     """Number of validation examples that are training examples as well."""
+    texts: str = ""
+    """Note about repeated examples and about spaces at the ends of texts of the training file; "" without any."""
 
 
 class EncodedCorpus(NamedTuple):

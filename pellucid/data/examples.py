@@ -45,7 +45,7 @@ from pellucid.errors import BadLineError, ConfigError, DataError, parse_whole_nu
 PAIR_ROLES = ("source", "target", "features")
 TWO_COLUMNS = ColumnSelection({"source": "1", "target": "2"})
 """Columns of a lexicon of two columns without header."""
-SKIP_HINT = 'data.on_bad_line = "skip" skips and counts such lines'
+SKIP_HINT = '--on-bad-line skip (data.on_bad_line = "skip") skips and counts such lines'
 STANDARD_INPUT = "standard input"
 """Name of the standard input in messages."""
 Lines = Annotated[Iterable[bytes], UNCHECKED]
@@ -353,6 +353,38 @@ def read_grouped_examples(path: str | Path, config: DataConfig, group: str) -> t
     groups: dict[int, str] = {}
     reading = _read_pairs(path, config, columns, groups)
     return reading, [groups[line] for line in reading.line_numbers]
+
+
+ID_COLUMN = "id"
+"""Name, in any case, of the column that identifies the rows of a file."""
+
+
+@check_arguments
+def read_row_ids(path: str | Path, config: DataConfig) -> dict[int, str]:
+    """Return the cell of the column "id" of each row of a TSV or CSV file with a header, by line number.
+
+    Args:
+        path: The file.
+        config: The data settings.
+
+    Returns:
+        Cell by line number, without the bad lines; empty if the file has no header, no such column or several, if the
+        column is selected as source, target or features, or if the file can be read only once, such as a pipe.
+
+    Raises:
+        DataError: The file cannot be read.
+        ConfigError: A configured column is invalid.
+    """
+    path = Path(path)
+    columns, names = _selected_columns(config, PAIR_ROLES), _first_row(path, config)
+    positions = [index for index, name in enumerate(names) if name.strip().lower() == ID_COLUMN]
+    if columns.header is not True or len(positions) != 1:
+        return {}
+    if positions[0] in find_columns(columns, names, str(path)):
+        return {}
+    selection = ColumnSelection({"id": str(positions[0] + 1)}, header=True)
+    records = read_records(path, resolve_format(path, config), selection)
+    return {record.line: record.fields[0] for record in records if not isinstance(record, BadLine) and record.fields}
 
 
 @check_arguments

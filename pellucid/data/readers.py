@@ -231,18 +231,25 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
     if number is not None:
         if number <= len(names):
             return number - 1
-        raise RecordError(f"no column {number} (data.{role}_column) among {list_names(names)}")
+        raise RecordError(f"no column {number} ({_column_setting(role)}) among {list_names(names)}")
     if names.count(column) == 1:
         return names.index(column)
     if column in names:
         raise RecordError(
-            f"{names.count(column)} columns are named {quote(column)} (data.{role}_column): choose one by its number"
+            f"{names.count(column)} columns are named {quote(column)} ({_column_setting(role)}): choose one by its "
+            "number"
         )
     is_semicolon = len(names) == 1 and ";" in names[0]
     separator = ": semicolons do not separate columns; save the file with commas or tabs" if is_semicolon else ""
     raise RecordError(
-        f"no column {quote(column)} (data.{role}_column) among {list_names(names)}{separator or suggest(column, names)}"
+        f"no column {quote(column)} ({_column_setting(role)}) among "
+        f"{list_names(names)}{separator or suggest(column, names)}"
     )
+
+
+def _column_setting(role: str) -> str:
+    """Return the flag and the setting that select a column, for messages: "--source-column, data.source_column"."""
+    return "--group" if role == "group" else f"--{role}-column, data.{role}_column"
 
 
 def _resolve_columns(rows: Records, columns: ColumnSelection, name: str) -> tuple[list[int], ColumnCount, Records]:
@@ -337,8 +344,8 @@ def _column_positions(columns: ColumnSelection, name: str) -> list[int]:
             return []
         else:
             raise ConfigError(
-                f"data.{role}_column = {quote(column)} is a name, but {name} has no header: give a "
-                f"number from 1, or set data.header = true if the first line names the columns"
+                f"the column {quote(column)} ({_column_setting(role)}) is a name, but {name} has no header: give a "
+                "number from 1, or --header (data.header = true) if the first line names the columns"
             )
     return positions
 

@@ -174,7 +174,10 @@ ERROR_RATE_KEYS = (
 
 
 class DecodedExamples(NamedTuple):
-    """Examples with references, groups and decoded outputs, all lists of the same length."""
+    """Examples with references, groups and decoded outputs, all lists of the same length.
+
+    `lines` and `ids` may be empty instead.
+    """
 
     examples: list[Example]
     references: list[tuple[str, ...]]
@@ -183,6 +186,10 @@ class DecodedExamples(NamedTuple):
     """Group of each example, such as its language; all equal without groups."""
     outputs: list[list[Trace]]
     """Outputs of each example, best first: one, or several for an n-best list."""
+    lines: Sequence[int] = ()
+    """Number of the line, from 1, of each example in its file; empty if they are unknown."""
+    ids: Sequence[str] = ()
+    """Cell of the column "id" of each example; empty if the file has no such column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,17 +304,20 @@ class Assessment:
         return worst_examples(self.scored, count)
 
     def error_record(self, index: int) -> dict[str, Any]:
-        """Return one line of a file of errors as plain values for JSON: source, output, references, errors, score.
+        """Return an output as plain values for JSON: its place in the file, source, output, references, errors, score.
 
         Args:
             index: Index of the example.
 
         Returns:
-            Source, features, output and references as texts, the number of errors (`ScoredExample.errors`), the
-            log-probability of the output (`score`), and the group.
+            Number of the line, or None if it is unknown, and the id if the file has them; source, features, output and
+            references as texts, the number of errors (`ScoredExample.errors`), the log-probability of the output
+            (`score`), and the group.
         """
         trace, example = self.traces[index], self.decoded.examples[index]
         return {
+            "line": self.decoded.lines[index] if self.decoded.lines else None,
+            **({"id": self.decoded.ids[index]} if self.decoded.ids else {}),
             "source": trace.text,
             "features": example.features,
             "output": trace.output,
@@ -377,7 +387,10 @@ def assess_outputs(
         ArgumentError: The lists of `decoded` differ in length, an example has no output, or an argument has the wrong
             type.
     """
-    check_lengths({f"decoded.{field}": values for field, values in decoded._asdict().items()})
+    optional = ("lines", "ids")
+    check_lengths(
+        {f"decoded.{field}": values for field, values in decoded._asdict().items() if values or field not in optional}
+    )
     for index, outputs in enumerate(decoded.outputs):
         check_not_empty(f"decoded.outputs[{index}]", outputs, "output")
     flat = [trace for outputs in decoded.outputs for trace in outputs]
@@ -409,6 +422,12 @@ def join_assessments(parts: Sequence[Assessment]) -> Assessment:
     """
     check_not_empty("parts", parts, "assessment")
     decoded = DecodedExamples(*(list(chain(*lists)) for lists in zip(*(part.decoded for part in parts), strict=True)))
+    decoded = decoded._replace(
+        lines=decoded.lines if all(part.decoded.lines for part in parts) else (),
+        ids=[identifier for part in parts for identifier in part.decoded.ids or [""] * len(part.decoded.examples)]
+        if decoded.ids
+        else (),
+    )
     candidates = [nbest for part in parts for nbest in part.candidates]
     return replace(parts[0], decoded=decoded, candidates=candidates)
 

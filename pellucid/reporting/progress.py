@@ -338,8 +338,8 @@ class ProgressReporter:
             self._print_line(
                 f"  … and {len(event.bad_lines) - MAX_LISTED_LINES:,} more, listed in log.jsonl of the run"
             )
-        if event.note:
-            self._print_line(f"  note: {event.note}")
+        for note in filter(None, [event.texts, event.note]):
+            self._print_line(f"  note: {note}")
 
     def _report_model(self, event: ModelBuilt) -> None:
         """Print the run folder, the number of parameters and the vocabulary sizes."""

@@ -17,13 +17,27 @@ from pellucid.reporting.display_text import visible_symbol, visible_text
 
 MAX_NAME_LENGTH = 20
 """Maximum length of a name in a table, in characters."""
+MAX_LINE_OF_NAMES = 40
+"""Maximum length of the names of all runs in one line of a table of 80 columns, in characters."""
+MIN_NAME_LENGTH = 8
+"""Length up to which a name is never shortened, in characters."""
 WORD_ENDS = re.compile(r"[-_./ ]")
 
 
-def short_names(names: Sequence[str], width: int = MAX_NAME_LENGTH) -> list[str]:
-    """Return short names: the common prefix of all, and the middle of long ones, are replaced by "…".
+def name_width(count: int) -> int:
+    """Return the maximum length of the names of some runs, so that a table of 80 columns has room for all.
 
-    Different names stay different.
+    Args:
+        count: Number of runs, at least one.
+    """
+    return min(MAX_NAME_LENGTH, max(MIN_NAME_LENGTH, MAX_LINE_OF_NAMES // count))
+
+
+def short_names(names: Sequence[str], width: int = MAX_NAME_LENGTH) -> list[str]:
+    """Return short names: the parts that all have in common, and the middle of long names, are replaced by "…".
+
+    The common words at the beginning are replaced first, then those at the end if a name is still too long. Different
+    names stay different.
 
     Args:
         names: The names; returned unchanged if none is longer than `width`.
@@ -33,6 +47,8 @@ def short_names(names: Sequence[str], width: int = MAX_NAME_LENGTH) -> list[str]
         return list(names)
     prefix_length = _common_prefix_length(names)
     suffixes = [f"…{name[prefix_length:]}" if prefix_length else name for name in names]
+    if max(map(len, suffixes)) > width:
+        suffixes = _without_common_suffix(suffixes)
     for max_length in range(width, max(width, *map(len, suffixes)) + 1):
         shortened = [_elide_middle(name, max_length) for name in suffixes]
         if len(set(shortened)) == len(set(names)):
@@ -46,6 +62,14 @@ def _common_prefix_length(names: Sequence[str]) -> int:
     common = "".join(column[0] for column in equal_columns) if len(set(names)) > 1 else ""
     ends = [match.end() for match in WORD_ENDS.finditer(common)]
     return ends[-1] if ends else 0
+
+
+def _without_common_suffix(names: Sequence[str]) -> list[str]:
+    """Return names with "…" in place of their common words at the end; unchanged if a name would have no words left."""
+    length = _common_prefix_length([name[::-1] for name in names])
+    if not length or any(not name[:-length].strip("…") for name in names):
+        return list(names)
+    return [f"{name[:-length]}…" for name in names]
 
 
 def _elide_middle(name: str, width: int) -> str:
@@ -207,7 +231,7 @@ def group_table(runs: Sequence[Assessment]) -> Table:
     first, *others = (f"{SHORT_NAMES.get(name, name)} %" for name in names)
     for run in runs:
         for heading in (first, *([] if several else ["95 % interval"]), *others):
-            table.add_column(f"{_run_name(run)}\n{heading}" if several else heading, justify="right")
+            table.add_column(f"{_run_name(run)}\n{heading}" if several else heading, justify="right", overflow="fold")
     for rows in zip(*(run.groups for run in runs), strict=True):
         cells = [cell for row in rows for cell in rate_cells(rates_of(row), several)]
         table.add_row(Text(visible_text(rows[0].group)), f"{rows[0].examples:,}", *cells)
@@ -352,13 +376,28 @@ def _coverage_table(assessment: Assessment) -> Table:
 
 def _error_table(assessment: Assessment, rows: Sequence[int]) -> Table:
     """Return the table of the worst outputs."""
-    table = Table(
-        "source", "output", "expected", "errors", "log-probability", title="worst examples", title_justify="left"
-    )
-    for row in map(assessment.error_record, rows):
-        cells = [row["source"], row["output"], " | ".join(row["references"])]
+    headings = ("source", "output", "expected", "errors", "log-probability")
+    table = Table(*_place_headings(assessment), *headings, title="worst examples", title_justify="left")
+    for index in rows:
+        row = assessment.error_record(index)
+        cells = [*_place_cells(assessment, index), row["source"], row["output"], " | ".join(row["references"])]
         table.add_row(*(Text(visible_text(cell)) for cell in cells), str(row["errors"]), f"{row['score']:.2f}")
     return table
+
+
+def _place_headings(assessment: Assessment) -> list[str]:
+    """Return the headings of the columns for the line and the id of an example; none if they are unknown."""
+    return [*(["line"] if assessment.decoded.lines else []), *(["id"] if assessment.decoded.ids else [])]
+
+
+def _place_cells(assessment: Assessment, index: int) -> list[str]:
+    """Return the cells below `_place_headings`; with groups of files, the group precedes the line."""
+    decoded = assessment.decoded
+    group = f"{decoded.groups[index]} " if len(assessment.tables) > 1 else ""
+    return [
+        *([f"{group}{decoded.lines[index]}"] if decoded.lines else []),
+        *([decoded.ids[index]] if decoded.ids else []),
+    ]
 
 
 def _run_table(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
@@ -471,9 +510,17 @@ def format_p_value(p: float) -> str:
 def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int], max_listed: int) -> Table:
     """Return the table of examples that are correct in one run and wrong in the other."""
     title = f"{_run_name(one)} correct, {_run_name(other)} wrong: {min(max_listed, len(rows)):,} of {len(rows):,}"
-    table = Table("source", _run_name(one), _run_name(other), title=title, title_justify="left")
+    headings = (*_place_headings(one), "source", _run_name(one), _run_name(other))
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
     for index in rows[:max_listed]:
-        cells = (one.traces[index].text, one.traces[index].output, other.traces[index].output)
+        cells = (
+            *_place_cells(one, index),
+            one.traces[index].text,
+            one.traces[index].output,
+            other.traces[index].output,
+        )
         table.add_row(*(Text(visible_text(cell)) for cell in cells))
     return table
 
@@ -487,7 +534,7 @@ def _empty_table(title: str, *headings: str, caption: str = "") -> Table:
     """Return an empty table with right-aligned columns."""
     table = Table(title=title or None, caption=caption or None, title_justify="left", caption_justify="left")
     for heading in headings:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")  # a name is never cut
     return table
 
 

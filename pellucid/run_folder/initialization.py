@@ -13,6 +13,7 @@ from pellucid.run_folder.run_files import (
     CARD,
     CHECKPOINT,
     CONFIG,
+    ENSEMBLE,
     FILES,
     LOCK,
     LOG,
@@ -22,6 +23,13 @@ from pellucid.run_folder.run_files import (
     VOCABULARY,
     has_run,
     load_run_config,
+)
+
+LENGTH_SETTINGS = ("training.epochs:", "training.time_limit:")
+"""Beginnings of the differences between configurations that train for another time."""
+LENGTH_ADVICE = (
+    "a run cannot be made longer or shorter, because its learning rate depends on the length from the first update on; "
+    "name another run folder, in which the training begins anew"
 )
 
 
@@ -45,10 +53,16 @@ def check_training_folder(folder: Path) -> None:
         folder: Run folder, which need not exist. It may hold a run that can be resumed, or be empty.
 
     Raises:
-        RunError: The lock, the log or the folder of snapshots is a symbolic link; or there is no checkpoint, but a
-            model or a file that no training writes (hidden files are allowed).
+        RunError: The lock, the log or the folder of snapshots is a symbolic link; the folder holds both a checkpoint
+            and the list of an ensemble; or there is no checkpoint, but a model or a file that no training writes
+            (hidden files are allowed).
     """
     refuse_links([folder / name for name in (LOCK, LOG, SNAPSHOTS)])
+    if file_exists(folder / ENSEMBLE) and file_exists(folder / CHECKPOINT):
+        raise RunError(
+            f"{folder / ENSEMBLE} lists the members of an ensemble, but {folder} holds a single run: remove the file, "
+            "or name another run folder"
+        )
     if not folder.is_dir() or file_exists(folder / CHECKPOINT):
         return
     foreign = unexpected_files(folder, FILES)
@@ -128,7 +142,10 @@ def check_same_config(folder: Path, config: Config) -> None:
     differences = config_differences(load_run_config(folder, config), config)
     if differences:
         listed = (f"  {difference}" for difference in differences)
-        raise RunError(f"{folder} holds a run with a different configuration:", *listed, "name another run folder")
+        advice = "name another run folder"
+        if all(difference.startswith(LENGTH_SETTINGS) for difference in differences):
+            advice = LENGTH_ADVICE
+        raise RunError(f"{folder} holds a run with a different configuration:", *listed, advice)
 
 
 def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: DataConfig) -> None:

@@ -111,6 +111,8 @@ class StartedRecord(ProgressRecord, frozen=True, kw_only=True, tag="started"):
     """Local time with its offset from UTC: 2026-01-31T12:00:00+0100."""
     fingerprint: str | UnsetType = UNSET
     """Hash of the settings and the data of the training."""
+    versions: str | UnsetType = UNSET
+    """Versions of Pellucid and of the packages of its extensions: "pellucid 0.1.0, my-attention 1"."""
 
 
 class SteppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stepped"):

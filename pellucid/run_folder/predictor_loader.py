@@ -1,5 +1,6 @@
 """Loading of predictors from run folders."""
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -84,8 +85,15 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     with _loading_to(device) as torch_device:
         is_single_run = [paths] == folders  # one path, that of a run, not of an ensemble
         if is_single_run:
-            return _load(folders[0], torch_device)
-        return build_ensemble([_load(folder, torch_device) for folder in folders], [str(folder) for folder in folders])
+            predictor = _load(folders[0], torch_device)
+            _report_other_versions([(folders[0], predictor)])
+            return predictor
+        # A folder that several links of an ensemble lead to is loaded once; it counts as several members.
+        places = [os.path.realpath(folder) for folder in folders]
+        first = dict(zip(reversed(places), reversed(folders), strict=True))
+        loaded = {place: _load(first[place], torch_device) for place in dict.fromkeys(places)}
+        _report_other_versions([(first[place], predictor) for place, predictor in loaded.items()])
+        return build_ensemble([loaded[place] for place in places], [str(folder) for folder in folders])
 
 
 def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
@@ -102,7 +110,20 @@ def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
     """
     prepare_for_forks()
     with _loading_to(device) as torch_device:
-        return _load(run, torch_device, log)
+        predictor = _load(run, torch_device, log)
+    _report_other_versions([(run, predictor)])
+    return predictor
+
+
+def _report_other_versions(members: Sequence[tuple[Path, Predictor]]) -> None:
+    """Warn, in one line, of the first run that other versions of Pellucid or of an extension trained."""
+    differences = {folder: read_identity(folder).other_versions(member.config) for folder, member in members}
+    differing = {folder: text for folder, text in differences.items() if text}
+    if differing:
+        (folder, text), *others = differing.items()
+        members_text = "member differs" if len(others) == 1 else "members differ"
+        note = f" ({len(others):,} further {members_text}, too)" if others else ""
+        warnings.warn(f"{folder} was trained {text}{note}: outputs may differ", stacklevel=3)
 
 
 def _run_folders(path: Path) -> list[Path]:

@@ -14,7 +14,7 @@ import msgspec
 
 from pellucid.config.settings import Config
 from pellucid.errors import ConfigError, RunError, quote
-from pellucid.files import missing_folders, remove_empty_folders, unexpected_files, write_json
+from pellucid.files import file_exists, missing_folders, read_bytes, remove_empty_folders, unexpected_files, write_json
 from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
 from pellucid.run_folder.initialization import refuse_links
@@ -194,9 +194,12 @@ def shutdown(pool: WorkerPool[TrainingJob]) -> None:
 
 
 def _check_ensemble_folder(folder: Path, members: Sequence[str]) -> None:
-    """Raise `RunError` for a folder with a single run or with foreign files, and for a member that is a link."""
+    """Raise `RunError` for a folder with a single run, with foreign files or an unreadable list, and for a link."""
     refuse_links(folder / name for name in members)
-    if not folder.is_dir() or (folder / ENSEMBLE).exists():
+    if not folder.is_dir():
+        return
+    if file_exists(folder / ENSEMBLE):
+        read_bytes(folder / ENSEMBLE)  # a file that cannot be read is reported before the training, not after it
         return
     if has_run(folder):
         raise RunError(f"{folder} holds a single run; name a new folder for the ensemble")

@@ -30,6 +30,8 @@ class FileRead(NamedTuple):
     """Size and checksum of the file; None if it is no regular file."""
     target_digest: FileDigest | None = None
     """Size and checksum of the separate file of the targets."""
+    texts: str = ""
+    """Note about repeated examples and about spaces at the ends of texts; empty if there is none."""
 
 
 class DataAugmented(NamedTuple):

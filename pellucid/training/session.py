@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from pellucid.model.footprint import check_memory
 from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
 from pellucid.run_folder.advice import REMOVE_CORPUS, RESTORE_OR_RENAME, add_advice
-from pellucid.run_folder.identity import describe_run, read_identity
+from pellucid.run_folder.identity import describe_run, find_versions, format_versions, read_identity
 from pellucid.run_folder.initialization import (
     check_same_config,
     check_same_vocabularies,
@@ -49,7 +49,7 @@ from pellucid.run_folder.initialization import (
 )
 from pellucid.run_folder.lock import FolderLock, lock_run_folder
 from pellucid.run_folder.log import RunLog, append_log, cut_log, load_run_log
-from pellucid.run_folder.model_file import check_network, network_file
+from pellucid.run_folder.model_file import VERSIONS, check_network, network_file
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.tasks.registry import build_meta_network, build_network, get_task
@@ -269,6 +269,7 @@ def _open_training(
         check_same_vocabularies(folder, vocabularies, config.data)
     log, messages = _repair_folder(state, folder, fingerprint)
     damage = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
+    damage += [] if state.progress.finished else _version_note(log, config)
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
     warnings = (*data_warnings(state.predictor, validation_examples), *damage)
     parameters = parameter_count(network)
@@ -284,7 +285,7 @@ def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tupl
     """
     progress, messages = state.progress, repair_config(folder, state.config)
     if progress.best is not None and progress.best_update == progress.update:
-        model = _best_model(state, fingerprint)
+        model = _best_model(state, fingerprint, _recorded_versions(folder))
         if not has_content(folder / run_files.MODEL, model):
             if _is_damaged(folder / run_files.MODEL, state):
                 messages.append(f"{folder / run_files.MODEL} was damaged: it is written anew from the checkpoint")
@@ -313,9 +314,28 @@ def _is_damaged(model: Path, state: TrainingState) -> bool:
     return False
 
 
-def _best_model(state: TrainingState, fingerprint: str) -> bytes:
-    """Return the model file of a training state at its best validation."""
+def _recorded_versions(folder: Path) -> str:
+    """Return the versions in the model file of a run, as they are recorded; "" if there are none."""
+    with suppress(RunError):  # a damaged model is written anew
+        return read_identity(folder).metadata.get(VERSIONS, "")
+    return ""
+
+
+def _version_note(log: RunLog, config: Config) -> list[str]:
+    """Return a list of one sentence if a training continues with other versions than those of its start."""
+    started, now = log.first("started") or {}, format_versions(find_versions(config))
+    if started.get("versions", now) == now:
+        return []
+    return [
+        f"the training began with {quote(started['versions'])}, and continues with {quote(now)}: results may differ"
+    ]
+
+
+def _best_model(state: TrainingState, fingerprint: str, versions: str = "") -> bytes:
+    """Return the model file of a training state at its best validation; without `versions`, of those installed."""
     run = describe_run(state.config, state.predictor.vocabularies, fingerprint, state.progress.best_update)
+    if versions:
+        run[VERSIONS] = versions
     with averaged_weights(state.average):
         return network_file(state.predictor.network, run)
 
@@ -425,7 +445,7 @@ class RunFolderWriter:
     def _save_files(self, event: Event) -> list[FileSaved]:
         """Write the files that an event requires, in order."""
         saved: list[FileSaved] = []
-        record = _log_record(event, self.fingerprint)
+        record = _log_record(event, self.fingerprint, self.state.config)
         if record:
             self.lock.check()
         if isinstance(event, ValidationCompleted):
@@ -517,15 +537,17 @@ def _finish_run_folder(
             raise
 
 
-def _log_record(event: Event, fingerprint: str) -> dict[str, Any] | None:
+def _log_record(event: Event, fingerprint: str, config: Config) -> dict[str, Any] | None:
     """Return the log record of an event; None for the end and for most updates, whose losses are averaged.
 
-    The start of a training records its fingerprint, the hash of settings and data.
+    The start of a training records its fingerprint, the hash of settings and data, and the versions of Pellucid and of
+    the packages of its extensions.
     """
     fields = _progress_fields(event.progress)
     match event:
         case TrainingStarted():
             start = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "fingerprint": fingerprint}
+            start["versions"] = format_versions(find_versions(config))
             return {"event": "started", **fields, "epochs": event.epochs, "updates": event.updates, **start}
         case UpdateCompleted():
             if event.progress.update % LOSS_WINDOW:

@@ -219,11 +219,14 @@ def read_files(
     header = _header_note(training_examples, validation_examples, files, config) if corpus is None else ""
     has_columns = corpus is None and not files.train_target
     ignored = describe_used_columns(files.train, config) if has_columns else ""
+    texts = _text_note(training_examples, config, "trained on") if corpus is None else corpus.report.texts
     train_note = "; ".join(filter(None, [note, header, ignored]))
     train_digest, valid_digest, train_target_digest, valid_target_digest = digests
     num_valid, bad_valid, blank_valid = len(validation_examples), valid_file.bad_lines, valid_file.num_blank_lines
     reads = (
-        FileRead(files.train, count, bad, blank, train_note, files.train_target, train_digest, train_target_digest),
+        FileRead(
+            files.train, count, bad, blank, train_note, files.train_target, train_digest, train_target_digest, texts
+        ),
         FileRead(
             files.valid,
             num_valid,
@@ -233,18 +236,42 @@ def read_files(
             files.valid_target,
             valid_digest,
             valid_target_digest,
+            _text_note(validation_examples, config, "scored"),
         ),
     )
     columns = count_columns(files.train, config) if has_columns else 0
     return TrainingData(
         key,
-        ReadingReport(tuple(bad), blank, num_shared),
+        ReadingReport(tuple(bad), blank, num_shared, texts),
         training_examples,
         corpus,
         validation_examples,
         reads,
         columns,
     )
+
+
+def _text_note(examples: Sequence[Example], config: DataConfig, treatment: str) -> str:
+    """Return a note about exact duplicates, and about spaces at the ends of texts that are symbols; "" without any.
+
+    Args:
+        examples: Examples of a file.
+        config: Data settings.
+        treatment: What happens with each duplicate: "trained on".
+    """
+    notes, tokenizers = list[str](), build_tokenizers(config)
+    num_repeated = len(examples) - len(set(examples))
+    if num_repeated:
+        are = "example repeats" if num_repeated == 1 else "examples repeat"
+        notes.append(f"{num_repeated:,} {are} an earlier one exactly: each is {treatment}")
+    for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
+        spaced = [text for text in (getattr(example, side) for example in examples) if text != text.strip()]
+        # Tokenizers of words ignore such spaces; those of characters do not.
+        count = sum(tokenizer.count(text) != tokenizer.count(text.strip()) for text in spaced)
+        if count:
+            begin = f"{side} begins or ends" if count == 1 else f"{side}s begin or end"
+            notes.append(f"{count:,} {begin} with a space, which is a symbol: remove such spaces if they mean nothing")
+    return "; ".join(notes)
 
 
 def _read_and_split(
@@ -262,15 +289,16 @@ def _read_and_split(
     bad, blank = train_file.bad_lines, train_file.num_blank_lines
     num_sources = len({example.source for example in split.validation_examples})
     note = "; ".join(filter(None, [header, ignored]))
+    texts = _text_note(train_file.examples, config, "used")
     held_out = f"held out of {files.train}: all examples of {num_sources:,} sources chosen at random"
     num_training, path = len(split.training_examples), validation_path or files.train
     reads = (
-        FileRead(files.train, num_training, bad, blank, note, files.train_target, digests[0], digests[2]),
+        FileRead(files.train, num_training, bad, blank, note, files.train_target, digests[0], digests[2], texts),
         FileRead(path, num_held_out, [], 0, held_out, digest=digest_bytes(content)),
     )
     return TrainingData(
         key="",
-        report=ReadingReport(tuple(bad), blank, 0),
+        report=ReadingReport(tuple(bad), blank, 0, texts),
         training_examples=split.training_examples,
         corpus=None,
         validation_examples=split.validation_examples,
