@@ -26,7 +26,7 @@ ORDER = (
 )
 """Order of folders and modules: a file imports only from its own folder and from entries before its own."""
 DATA_ORDER = (
-    *("tokenizers", "lines", "headers", "readers", "examples", "size_choice", "validation_split"),
+    *("tokenizers", "lines", "headers", "readers", "in_memory", "examples", "size_choice", "validation_split"),
     *(
         "vocabulary",
         "vectors",

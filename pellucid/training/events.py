@@ -13,9 +13,10 @@ from pellucid.run_folder.progress import Progress
 
 
 class FileRead(NamedTuple):
-    """The training or the validation file was read."""
+    """The training or the validation set was read."""
 
-    path: Path
+    path: Path | str
+    """The file; the name of a table in memory, such as "the training data frame"."""
     examples: int
     """Number of examples."""
     bad_lines: Sequence[BadLine]
