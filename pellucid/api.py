@@ -1,25 +1,58 @@
-"""Training from Python."""
+"""Functions for programs: train, evaluate, compare, predict and score, with files or with objects in memory."""
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+
+import msgspec
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.presets import gives_size
-from pellucid.config.settings import Config, DataConfig
+from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import build_config, validate_config
 from pellucid.config.validation import reject_unused
-from pellucid.data.examples import training_columns
+from pellucid.data.examples import (
+    Example,
+    ExampleFile,
+    InputFormat,
+    pair_config,
+    parse_table_pairs,
+    parse_table_sources,
+    read_examples,
+    read_pairs,
+    read_sources,
+    read_table_examples,
+    source_columns,
+    training_columns,
+)
+from pellucid.data.headers import with_header
 from pellucid.data.in_memory import InMemoryTable, read_table
+from pellucid.data.readers import BadLine
 from pellucid.data.size_choice import build_sized_config
 from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.trace import Trace
+from pellucid.error_messages import describe_value
+from pellucid.errors import ArgumentError, DataError, InputError
 from pellucid.model.device import check_torch_defaults
 from pellucid.reporting.progress import multi_progress, print_event, training_progress
+from pellucid.run_evaluation import (
+    EvaluationOptions,
+    Report,
+    RunComparisons,
+    RunEvaluation,
+    check_evaluation,
+    compare_evaluations,
+    evaluate_predictors,
+    evaluation_data_config,
+    group_examples,
+    read_evaluation_pairs,
+)
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
+from pellucid.training.events import RunEvent, TrainingCallback, TrainingStopped
 from pellucid.training.session import train_run
 from pellucid.training.size_measurement import config_within_time
 from pellucid.training.training_data import TrainingSets
@@ -41,21 +74,26 @@ PairFiles = str | Path | tuple[str | Path, str | Path]
 """A file of pairs, or a file of sources and a file of targets."""
 Pairs = PairFiles | Iterable[Any] | SupportsArrow
 """Files of pairs; or pairs in memory: a list or iterable, a data frame, an Arrow table, or a dataset."""
+Sources = str | Path | Iterable[Any] | SupportsArrow
+"""A file of sources; or sources in memory: a list or iterable of texts, a column or table of any kind."""
+Model = str | Path | list[str] | list[Path] | tuple[str | Path, ...] | Predictor
+"""A run folder; the folder of an ensemble, or several run folders as one ensemble; or a loaded model."""
 
 
-def train(
+def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     train: Pairs,
     valid: Pairs | None,
     run: str | Path,
     config: Config | Mapping[str, Any] | None = None,
     ensemble: int = 1,
+    progress: bool = True,
+    callbacks: Sequence[TrainingCallback] = (),
 ) -> Predictor:
     """Train a model, save it in a run folder, and return a predictor with the parameters of the best validation.
 
-    An interrupted run is resumed; a finished run of the same settings and data is loaded. Progress is printed on
-    standard error. The members of an ensemble have the seeds `seed`, `seed` + 1, ...; they train in parallel, each in a
-    subfolder of `run` and in a process of its own, so a script must call this function under
-    `if __name__ == "__main__":`.
+    An interrupted run is resumed; a finished run of the same settings and data is loaded. The members of an ensemble
+    have the seeds `seed`, `seed` + 1, ...; they train in parallel, each in a subfolder of `run` and in a process of its
+    own, so a script must call this function under `if __name__ == "__main__":`.
 
     Only one thread of a process may train at a time, because threads share torch's random number generator: start
     parallel trainings in processes. While a training runs, other threads may predict, but must not load models or draw
@@ -74,6 +112,8 @@ def train(
             least 50,000 training pairs, otherwise "base"; with a time limit, a smaller one if that learns more in the
             time.
         ensemble: Number of members, 1 to 1,000. The default, 1, trains a single run without subfolders.
+        progress: Print the progress on standard error; True by default.
+        callbacks: Receivers of the events of the training, such as validations; none by default.
 
     Returns:
         The predictor of the model, or of the ensemble, on the device of the training.
@@ -97,27 +137,221 @@ def train(
     settings = validate_config(given) if isinstance(given, Config) else build_sized_config(given, "config", source)
     reject_unused(settings)
     check_torch_defaults()
+    report = EventReport(progress, tuple(callbacks))
     if settings.training.time_limit and not isinstance(given, Config) and not gives_size(given):
         settings = config_within_time(
-            folder, files, lambda size: build_config({**given, "size": size}, "config"), print_event
+            folder,
+            files,
+            lambda size: build_config({**given, "size": size}, "config"),
+            print_event if progress else lambda event: None,
         )
     if size != 1:
-        _train_ensemble(files, folder, settings, size)
+        _train_ensemble(files, folder, settings, size, report)
         return load(folder, settings.device)
-    with training_progress() as reporter:
-        for event in train_run(files, folder, settings, started_at):
-            reporter.report(event)
+    events = train_run(files, folder, settings, started_at)
+    with training_progress() if progress else nullcontext() as reporter, closing(events):
+        for event in events:
+            if reporter is not None:
+                reporter.report(event)
+            if report.call(folder, event) and not isinstance(event, TrainingStopped):
+                break
     return load(folder, settings.device)
 
 
-def _train_ensemble(files: TrainingSets, folder: Path, config: Config, size: int) -> None:
-    """Train the members of an ensemble in parallel, and print a line for each validation."""
+class EventReport(NamedTuple):
+    """Receivers of the events of a training."""
+
+    progress: bool
+    """Whether the progress is printed on standard error."""
+    callbacks: tuple[TrainingCallback, ...]
+
+    def call(self, folder: Path, event: RunEvent) -> bool:
+        """Call all callbacks with an event, and return whether one of them interrupts the training.
+
+        Args:
+            folder: Run folder of the training.
+            event: The event.
+        """
+        return any([callback.on_event(folder, event) is True for callback in self.callbacks])
+
+
+def evaluate(
+    run: Model, pairs: Pairs, options: EvaluationOptions | None = None, device: Device = "cpu"
+) -> RunEvaluation:
+    """Decode the sources of pairs, and compare the outputs with the targets, as `pellucid evaluate` does.
+
+    Args:
+        run: Run folder, folders of an ensemble, or a loaded model, with its search settings and decoding options.
+        pairs: A file of pairs, two parallel files, or pairs in memory; see `train`.
+        options: Groups, references and metrics; the defaults of `EvaluationOptions` if None.
+        device: Device for decoding, unless the model is loaded.
+
+    Returns:
+        The metrics with their confidence intervals (`assessment`), counts of the input, and the decoding time.
+
+    Raises:
+        ArgumentError: An argument has the wrong type.
+        DataError: The pairs cannot be read, or a row is bad (unless bad rows are skipped).
+        ConfigError: A column is not valid, or the task has no such search or metric.
+        RunError: The run folder is missing, incomplete or damaged.
+    """
+    return _evaluate([run], pairs, options, device)[0]
+
+
+def compare(
+    runs: Sequence[Model], pairs: Pairs, options: EvaluationOptions | None = None, device: Device = "cpu"
+) -> RunComparisons:
+    """Evaluate several runs on the same pairs, and compare the first with each other one by significance tests.
+
+    Args:
+        runs: At least two run folders or loaded models. A list within the list is an ensemble.
+        pairs: The pairs, as in `evaluate`.
+        options: Options, as in `evaluate`.
+        device: Device for decoding, except for loaded models.
+
+    Returns:
+        The evaluation of each run, the comparisons, and means over runs that differ in their seeds only.
+
+    Raises:
+        ArgumentError: There are fewer than two runs, or an argument has the wrong type.
+        DataError: As in `evaluate`.
+        ConfigError: As in `evaluate`.
+        RunError: As in `evaluate`.
+        InputError: The tasks of the runs differ.
+    """
+    if isinstance(runs, str | Path | Predictor) or len(runs) < 2:
+        raise ArgumentError(f"runs: expected two runs or more, got {describe_value(runs)}")
+    return compare_evaluations(_evaluate(runs, pairs, options, device))
+
+
+def predict(run: Model, sources: Sources, device: Device = "cpu") -> list[Trace]:
+    """Decode sources, as `pellucid predict` does.
+
+    Args:
+        run: Run folder, folders of an ensemble, or a loaded model, with its search settings and decoding options.
+        sources: A file of sources; or a list or iterable of texts, or a column, data frame, Arrow table or dataset,
+            whose columns of sources and features are selected as in training.
+        device: Device for decoding, unless the model is loaded.
+
+    Returns:
+        The best output of each row, in order.
+
+    Raises:
+        ArgumentError: An argument has the wrong type.
+        DataError: The sources cannot be read, or a row is bad.
+        ConfigError: A column is not valid.
+        RunError: The run folder is missing, incomplete or damaged.
+    """
+    predictor = _load_model(run, device)
+    data = predictor.config.data
+    if isinstance(sources, str | os.PathLike):
+        path: Path = convert_argument("sources", sources, str | Path)
+        items = read_sources(path, with_header(data), InputFormat(columns=predictor.vocabularies.columns))
+    else:
+        items = parse_table_sources(read_table("sources", sources, "", source_columns(data), "source"), data)
+    return predictor.predict_examples(list(_good_rows(items)))
+
+
+def score(run: Model, pairs: Pairs, device: Device = "cpu") -> list[Trace]:
+    """Compute the log-probability of the target of each pair, given its source, as `pellucid score` does.
+
+    Args:
+        run: Run folder, folders of an ensemble, or a loaded model.
+        pairs: A file of pairs, two parallel files, or pairs in memory; see `train`. Blank lines of files are skipped.
+        device: Device for scoring, unless the model is loaded.
+
+    Returns:
+        The trace of each pair, in order; `score` is the natural log-probability of the target.
+
+    Raises:
+        ArgumentError: An argument has the wrong type.
+        DataError: The pairs cannot be read, or a row is bad.
+        ConfigError: A column is not valid, or the task scores no targets.
+        RunError: The run folder is missing, incomplete or damaged.
+    """
+    predictor = _load_model(run, device)
+    data = msgspec.structs.replace(pair_config(predictor.config.data), group_column="")
+    source, target = _read_argument("pairs", pairs, "", data)
+    if isinstance(source, InMemoryTable):
+        items = parse_table_pairs(source, data)
+    elif target is None:
+        items = read_pairs(source, with_header(data), InputFormat(columns=predictor.vocabularies.columns))
+    else:
+        items = iter(read_examples(source, predictor.config.data, target).examples)
+    return predictor.score_examples([example for example in _good_rows(items) if example.source])
+
+
+def _good_rows(items: Iterable[Example | BadLine]) -> Iterator[Example]:
+    """Yield the examples; raise `DataError` for the first bad row."""
+    for item in items:
+        if isinstance(item, BadLine):
+            raise DataError(str(item))
+        yield item
+
+
+def _load_model(run: Model, device: Device) -> Predictor:
+    """Return a loaded model."""
+    if isinstance(run, Predictor):
+        return run
+    return load(run, device)
+
+
+def _evaluate(
+    runs: Sequence[Model], pairs: Pairs, options: EvaluationOptions | None, device: Device
+) -> list[RunEvaluation]:
+    """Evaluate each run on the pairs, which are read by the settings of the first."""
+    chosen = EvaluationOptions() if options is None else convert_argument("options", options, EvaluationOptions)
+    predictors = [_load_model(run, device) for run in runs]
+    for predictor in predictors:
+        check_evaluation(predictor, chosen.texts, chosen.multi_reference, str)
+    notes = list[str]()
+    reading, groups = _read_evaluated(predictors[0].config.data, pairs, chosen, notes.append)
+    grouped = group_examples(reading, groups, chosen.multi_reference, notes.append, str)
+    names = [predictor.name or f"model {number}" for number, predictor in enumerate(predictors, 1)]
+    names = names if len(set(names)) == len(names) else [f"{name} ({n})" for n, name in enumerate(names, 1)]
+
+    def decode(predictor: Predictor, examples: Sequence[Example]) -> list[list[Trace]]:
+        if chosen.sampling is not None:
+            return predictor.sample_examples(examples, chosen.sampling)
+        if chosen.nbest is not None:
+            return predictor.nbest_examples(examples, chosen.nbest)
+        return [[trace] for trace in predictor.predict_examples(examples)]
+
+    evaluations = evaluate_predictors(list(zip(names, predictors, strict=True)), reading, grouped, decode, chosen.texts)
+    remarks = tuple(note.removeprefix("note: ") for note in notes)
+    return [evaluation._replace(notes=remarks) for evaluation in evaluations]
+
+
+def _read_evaluated(
+    trained: DataConfig, pairs: Pairs, options: EvaluationOptions, report: Report
+) -> tuple[ExampleFile, list[str]]:
+    """Return the pairs of an evaluation, and the group of each."""
+    data = msgspec.structs.replace(trained, group_column=options.group, on_bad_line=options.on_bad_line)
+    source, target = _read_argument("pairs", pairs, "", pair_config(data))
+    try:
+        if isinstance(source, InMemoryTable):
+            reading, groups = read_table_examples(source, pair_config(data))
+            return reading, groups or [""] * len(reading.examples)
+        if options.group and target is not None:
+            raise ArgumentError("options.group: expected pairs with columns, got two parallel files")
+        file_data = evaluation_data_config(trained, source, "auto", "auto", options.on_bad_line)
+        return read_evaluation_pairs(source, target, file_data, options.group, report)
+    except InputError as error:
+        raise type(error)(*(str(line).replace("data.group_column", "group") for line in error.args)) from error
+
+
+def _train_ensemble(files: TrainingSets, folder: Path, config: Config, size: int, report: EventReport) -> None:
+    """Train the members of an ensemble in parallel, and report each validation."""
     training_jobs = plan_ensemble(files, folder, config, size)
     events = train_ensemble(training_jobs, folder, min(size, num_parallel_trainings(0, config)))
-    with multi_progress() as progress, closing(events):
+    with multi_progress() if report.progress else nullcontext() as progress, closing(events):
         for worker_event in events:
-            if worker_event is not None:
+            if worker_event is None:
+                continue
+            if progress is not None:
                 progress.report(worker_event.folder.name, worker_event.event)
+            if report.call(worker_event.folder, worker_event.event):
+                return
 
 
 def _read_argument(name: str, pairs: Pairs, purpose: str, data: DataConfig) -> tuple[Path | InMemoryTable, Path | None]:

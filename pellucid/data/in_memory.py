@@ -158,6 +158,9 @@ def _read_arrow(argument: str, value: object, name: str, columns: ColumnSelectio
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
         if _is_frame(value):
             return _read_frame(value, name, columns)
+        if columns.single_column:  # a column of texts, such as a Series
+            rows: Any = value
+            return InMemoryTable("the list of sources", "source", (), getattr(rows, "to_pylist", lambda: list(rows))())
         raise ArgumentError(
             f"{argument}: expected columns of a source and a target, got {type(value).__name__} "
             f"({abbreviate_reason(error)})"

@@ -101,10 +101,9 @@ def split_by_group(
 
 def _describe_groups(parts: Sequence[Sequence[Example]], sizes: Counter[str], num_held_out: int, column: str) -> str:
     """Return the description of a split by groups, with what makes its scores doubtful."""
-    noun = "group" if num_held_out == 1 else "groups"
     share = len(parts[1]) / sizes.total()
     notes = [
-        f"all examples of {num_held_out:,} of {len(sizes):,} {noun} (column {quote(column)}) chosen at random, "
+        f"all examples of {num_held_out:,} of {len(sizes):,} groups (column {quote(column)}) chosen at random, "
         f"{100 * share:.1f} % of the examples"
     ]
     largest, size = sizes.most_common(1)[0]
