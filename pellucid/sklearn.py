@@ -1,4 +1,4 @@
-"""Estimators that follow the conventions of scikit-learn; they need scikit-learn (`pip install "pellucid[sklearn]"`).
+"""Estimators that follow the conventions of scikit-learn; they need scikit-learn (`pip install scikit-learn`).
 
 `SequenceTransducer`, `SequenceTagger` and `SequenceClassifier` have `fit`, `predict`, `score`, `get_params` and
 `set_params`, and work with `clone`, pipelines, `cross_validate` and `GridSearchCV`.
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pellucid.api import train
+from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import TaskName
 from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
@@ -27,7 +28,7 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils.validation import check_is_fitted
 except ImportError as error:
-    raise ImportError("pellucid.sklearn needs scikit-learn: pip install 'pellucid[sklearn]'") from error
+    raise ImportError("pellucid.sklearn needs scikit-learn: pip install scikit-learn") from error
 
 EstimatorT = TypeVar("EstimatorT", bound="SequenceTransducer")
 
@@ -51,7 +52,7 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         size: str | None = None,
-        epochs: float | None = None,
+        epochs: int | float | None = None,
         settings: Mapping[str, Any] | None = None,
         random_state: int = 1,
         run: str | Path | None = None,
@@ -187,13 +188,16 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
 
     def _all_settings(self, has_features: bool) -> dict[str, Any]:
         """Return the settings of the training."""
-        settings: dict[str, Any] = {"task": self._task, "seed": self.random_state, **(self.settings or {})}
+        given: Mapping[str, Any] | None = convert_argument("settings", self.settings, Mapping[str, Any] | None)
+        settings: dict[str, Any] = {"task": self._task, **(given or {}), "seed": self.random_state}
         if self.size is not None:
             settings["size"] = self.size
-        if self.epochs is not None:
-            settings["training"] = {**settings.get("training", {}), "epochs": self.epochs}
         columns = {"source_column": "1", "target_column": "2", "features_column": "3" if has_features else ""}
-        settings["data"] = {**settings.get("data", {}), **columns}
+        sections = {"data": columns, "training": {} if self.epochs is None else {"epochs": self.epochs}}
+        for name, values in sections.items():
+            section = settings.get(name, {})
+            if isinstance(section, Mapping):  # the check of the settings reports others
+                settings[name] = {**section, **values}
         return settings
 
 

@@ -8,6 +8,8 @@ apply, and run here.
 
 import copy
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from pellucid.errors import ArgumentError, ConfigError, DataError
 
 pytest.importorskip("sklearn")
 
+from command_line import build_environment
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_validate
@@ -54,6 +57,20 @@ def small(**parameters: Any) -> SequenceTransducer:  # noqa: ANN401
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_checks_of_scikit_learn_that_apply(check: Any, estimator: Any) -> None:  # noqa: ANN401
     check(estimator.__name__, estimator())
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_values_of_parameters_are_checked_by_fit_alone(estimator: Any) -> None:  # noqa: ANN401
+    """This check passes wrong types, which the check of annotations of the other tests refuses; so it runs alone."""
+    program = (
+        f"from pellucid.sklearn import {estimator.__name__} as estimator; "
+        "from sklearn.utils.estimator_checks import check_do_not_raise_errors_in_init_or_set_params as check; "
+        "check('estimator', estimator())"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=build_environment(), check=False
+    )
+    assert process.returncode == 0, process.stderr
 
 
 def test_an_estimator_equals_a_training_of_the_same_pairs(tmp_path: Path) -> None:
@@ -132,7 +149,8 @@ def test_wrong_data_and_parameters_are_errors() -> None:
     ):
         with pytest.raises(error, match=message):
             small().fit(x, y)
-    with pytest.raises(ConfigError, match="size"):
-        small(size="huge").fit(X, Y)
+    for parameters in ({"size": "huge"}, {"epochs": -1}, {"settings": {"trainin": {}}}, {"settings": {"data": 5}}):
+        with pytest.raises(ConfigError):
+            small(**parameters).fit(X, Y)
     with pytest.raises(ArgumentError, match=r"source: expected a string, got 5"):
         small().fit(X, Y).predict([5])
