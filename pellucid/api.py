@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import msgspec
 
-from pellucid.argument_checks import convert_argument
+from pellucid.argument_checks import convert_argument, python_scalar
 from pellucid.config.presets import gives_size
 from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import build_config, validate_config
@@ -130,6 +130,8 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     given = convert_argument("config", config, Config | Mapping[str, Any] | None) or {}
     folder: Path = convert_argument("run", run, str | Path)
     size: int = convert_argument("ensemble", ensemble, int)
+    receivers = convert_argument("callbacks", callbacks, Sequence[TrainingCallback])
+    report = EventReport(convert_argument("progress", progress, bool), tuple(receivers))
     data = given.data if isinstance(given, Config) else build_config(given, "config").data
     source, target = _read_argument("train", train, "training", data)
     valid_source, valid_target = (None, None) if valid is None else _read_argument("valid", valid, "validation", data)
@@ -137,24 +139,28 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     settings = validate_config(given) if isinstance(given, Config) else build_sized_config(given, "config", source)
     reject_unused(settings)
     check_torch_defaults()
-    report = EventReport(progress, tuple(callbacks))
     if settings.training.time_limit and not isinstance(given, Config) and not gives_size(given):
         settings = config_within_time(
             folder,
             files,
             lambda size: build_config({**given, "size": size}, "config"),
-            print_event if progress else lambda event: None,
+            print_event if report.progress else lambda event: None,
         )
     if size != 1:
         _train_ensemble(files, folder, settings, size, report)
         return load(folder, settings.device)
     events = train_run(files, folder, settings, started_at)
-    with training_progress() if progress else nullcontext() as reporter, closing(events):
+    with training_progress() if report.progress else nullcontext() as reporter:
         for event in events:
-            if reporter is not None:
-                reporter.report(event)
-            if report.call(folder, event) and not isinstance(event, TrainingStopped):
-                break
+            try:
+                if reporter is not None:
+                    reporter.report(event)
+                interrupted = report.call(folder, event)
+            except BaseException:
+                events.close()
+                raise
+            if interrupted and not isinstance(event, TrainingStopped):
+                events.close()
     return load(folder, settings.device)
 
 
@@ -219,7 +225,7 @@ def compare(
         RunError: As in `evaluate`.
         InputError: The tasks of the runs differ.
     """
-    if isinstance(runs, str | Path | Predictor) or len(runs) < 2:
+    if not isinstance(runs, list | tuple) or len(runs) < 2:
         raise ArgumentError(f"runs: expected two runs or more, got {describe_value(runs)}")
     return compare_evaluations(_evaluate(runs, pairs, options, device))
 
@@ -244,7 +250,7 @@ def predict(run: Model, sources: Sources, device: Device = "cpu") -> list[Trace]
     """
     predictor = _load_model(run, device)
     data = predictor.config.data
-    if isinstance(sources, str | os.PathLike):
+    if not isinstance(sources, tuple | list) and _are_paths(sources):
         path: Path = convert_argument("sources", sources, str | Path)
         items = read_sources(path, with_header(data), InputFormat(columns=predictor.vocabularies.columns))
     else:
@@ -356,13 +362,18 @@ def _train_ensemble(files: TrainingSets, folder: Path, config: Config, size: int
 
 def _read_argument(name: str, pairs: Pairs, purpose: str, data: DataConfig) -> tuple[Path | InMemoryTable, Path | None]:
     """Return the pairs as a file or a table, and the file of targets if the pairs are two parallel files."""
-    if isinstance(pairs, str | os.PathLike) or _are_paths(pairs):
+    if _are_paths(pairs):
         converted: Path | tuple[Path, Path] = convert_argument(name, pairs, PairFiles)
         return (converted, None) if isinstance(converted, Path) else converted
     return read_table(name, pairs, purpose, training_columns(data)), None
 
 
 def _are_paths(pairs: object) -> bool:
-    """Return whether an argument is a tuple or list of two paths, those of parallel files."""
-    is_pair = isinstance(pairs, tuple | list) and len(pairs) == 2
-    return is_pair and all(isinstance(path, str | os.PathLike) for path in cast(Sequence[object], pairs))
+    """Return whether an argument is a path, or a tuple or list of the two paths of parallel files."""
+    try:
+        if isinstance(python_scalar(pairs), str | os.PathLike):
+            return True
+        is_pair = isinstance(pairs, tuple | list) and len(pairs) == 2
+        return is_pair and all(isinstance(path, str | os.PathLike) for path in cast(Sequence[object], pairs))
+    except Exception:  # __class__ of an object may raise anything
+        return False

@@ -23,6 +23,7 @@ from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.predictor_saver import save
+from pellucid.tasks import classify, tag, transduce
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -47,7 +48,7 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
         model_: The fitted predictor, with attention weights and all other methods of `pellucid.Predictor`.
     """
 
-    _task: TaskName = "transduce"
+    _task: TaskName = transduce.TASK.settings.name
 
     def __init__(
         self,
@@ -204,7 +205,7 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
 class SequenceTagger(SequenceTransducer):
     """Model that gives a tag to each symbol of a source (task = "tag"); `y` holds texts with one tag per symbol."""
 
-    _task: TaskName = "tag"
+    _task: TaskName = tag.TASK.settings.name
 
     def score(self, X: Any, y: Any) -> float:  # noqa: ANN401, N803
         """Return the share of correct tags, from 0 to 1.
@@ -233,7 +234,7 @@ class SequenceClassifier(ClassifierMixin, SequenceTransducer):  # type: ignore[m
         classes_: The classes, sorted.
     """
 
-    _task: TaskName = "classify"
+    _task: TaskName = classify.TASK.settings.name
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: ANN401, N803
         """Return the class of each source.

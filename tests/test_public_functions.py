@@ -1,5 +1,6 @@
 """The functions of the package equal the command line: evaluate, compare, predict, score and save; callbacks."""
 
+import inspect
 import json
 import os
 from pathlib import Path
@@ -124,6 +125,9 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path, other_run: Path) -> Non
         assert loaded.config.search.beam_size == 3
         with pytest.raises(RunError, match=r"is not empty \(config.toml"):
             pellucid.save(model, tmp_path / name)
+    for arguments, message in (((None, tmp_path), "predictor: expected a Predictor"), ((model, 5), "folder: exp")):
+        with pytest.raises(ArgumentError, match=message):
+            inspect.unwrap(pellucid.save)(*arguments)
     with pytest.raises(ArgumentError, match="got an ensemble: save its members"):
         pellucid.save(pellucid.load([other_run, other_run]), tmp_path / "ensemble")
 

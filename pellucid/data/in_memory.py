@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -119,28 +119,53 @@ def read_table(
         DataError: A column is missing, or a data frame cannot be converted.
     """
     prefix = f"the {purpose} " if purpose else "the "
-    if hasattr(value, "__arrow_c_stream__"):
-        kind = "Arrow table" if type(value).__module__.startswith("pyarrow") else "data frame"
-        return _read_arrow(argument, value, prefix + kind, columns)
-    if hasattr(value, "with_format") and hasattr(value, "column_names") and not isinstance(value, Mapping):
-        return _read_dataset(value, f"{prefix}dataset", columns)
-    if isinstance(value, Mapping):
-        raise ArgumentError(_mapping_message(argument, value))
-    if _is_frame(value):
-        return _read_frame(value, f"{prefix}data frame", columns)
-    if isinstance(value, str | bytes | bytearray) or not hasattr(value, "__iter__"):
-        expected = "a path, or rows: a list or iterable, a data frame, an Arrow table or a dataset"
-        raise ArgumentError(f"{argument}: expected {expected}, got {describe_value(value)}")
-    rows: Iterable[object] = value
-    return InMemoryTable(f"{prefix}list of {unit}s", unit, (), list(rows))
+    match _recognize(value):
+        case "arrow":
+            kind = "Arrow table" if type(value).__module__.startswith("pyarrow") else "data frame"
+            return _read_arrow(argument, value, prefix + kind, columns)
+        case "dataset":
+            return _read_dataset(value, f"{prefix}dataset", columns)
+        case "frame":
+            return _read_frame(value, f"{prefix}data frame", columns)
+        case "rows":
+            rows: Any = value
+            return InMemoryTable(f"{prefix}list of {unit}s", unit, (), list(rows))
+        case "mapping":
+            raise ArgumentError(_mapping_message(argument, value))
+        case _:
+            expected = "a path, or rows: a list or iterable, a data frame, an Arrow table or a dataset"
+            raise ArgumentError(f"{argument}: expected {expected}, got {describe_value(value)}")
 
 
-def _mapping_message(argument: str, value: Mapping[Any, Any]) -> str:
+def _recognize(value: object) -> Literal["arrow", "dataset", "frame", "mapping", "rows", "other"]:
+    """Return the kind of an object; "other" also for one whose methods raise exceptions."""
+    try:
+        if isinstance(value, Mapping):
+            return "mapping"
+        if hasattr(value, "__arrow_c_stream__"):
+            return "arrow"
+        if hasattr(value, "with_format") and hasattr(value, "column_names"):
+            return "dataset"
+        if _is_frame(value):
+            return "frame"
+        if isinstance(value, str | bytes | bytearray | memoryview | type) or getattr(value, "ndim", 1) == 0:
+            return "other"
+        return "rows" if isinstance(value, Iterable) else "other"
+    except Exception:  # __class__ or an attribute of the object may raise anything
+        return "other"
+
+
+def _mapping_message(argument: str, value: Any) -> str:  # noqa: ANN401 (a mapping)
     """Return the message for a dict of splits, or of columns."""
-    first = next(iter(value), None)
-    if first is not None and hasattr(value[first], "with_format"):
-        splits = ", ".join(quote(name) for name in list(value)[:10])
-        return f"{argument}: expected one dataset, got the splits {splits}: choose one, as in data[{quote(first)}]"
+    try:
+        names = list(value)[:10]
+        if names and hasattr(value[names[0]], "with_format"):
+            splits = ", ".join(map(quote, names))
+            return (
+                f"{argument}: expected one dataset, got the splits {splits}: choose one, as in data[{quote(names[0])}]"
+            )
+    except Exception:  # methods of a mapping may raise anything
+        pass
     return f"{argument}: expected rows, got {describe_value(value)}: give pairs, as in list(zip(sources, targets))"
 
 
