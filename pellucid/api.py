@@ -225,9 +225,10 @@ def compare(
         RunError: As in `evaluate`.
         InputError: The tasks of the runs differ.
     """
-    if not isinstance(runs, list | tuple) or len(runs) < 2:
-        raise ArgumentError(f"runs: expected two runs or more, got {describe_value(runs)}")
-    return compare_evaluations(_evaluate(runs, pairs, options, device))
+    models = convert_argument("runs", runs, Sequence[str | Path | Sequence[str | Path] | Predictor])
+    if len(models) < 2:
+        raise ArgumentError(f"runs: expected two runs or more, got {describe_value(models)}")
+    return compare_evaluations(_evaluate(models, pairs, options, device))
 
 
 def predict(run: Model, sources: Sources, device: Device = "cpu") -> list[Trace]:

@@ -194,7 +194,10 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
         if self.size is not None:
             settings["size"] = self.size
         columns = {"source_column": "1", "target_column": "2", "features_column": "3" if has_features else ""}
-        sections = {"data": columns, "training": {} if self.epochs is None else {"epochs": self.epochs}}
+        sections: dict[str, dict[str, Any]] = {
+            "data": columns,
+            "training": {} if self.epochs is None else {"epochs": self.epochs},
+        }
         for name, values in sections.items():
             section = settings.get(name, {})
             if isinstance(section, Mapping):  # the check of the settings reports others

@@ -149,7 +149,8 @@ def test_wrong_data_and_parameters_are_errors() -> None:
     ):
         with pytest.raises(error, match=message):
             small().fit(x, y)
-    for parameters in ({"size": "huge"}, {"epochs": -1}, {"settings": {"trainin": {}}}, {"settings": {"data": 5}}):
+    wrong: list[dict[str, Any]] = [{"size": "huge"}, {"epochs": -1}, {"settings": {"x": {}}}, {"settings": {"data": 5}}]
+    for parameters in wrong:
         with pytest.raises(ConfigError):
             small(**parameters).fit(X, Y)
     with pytest.raises(ArgumentError, match=r"source: expected a string, got 5"):
