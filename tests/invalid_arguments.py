@@ -194,7 +194,6 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "train.callbacks": lambda v: pellucid.train(pairs, pairs, "run", settings, 1, False, v),
         "evaluate.pairs": lambda v: pellucid.evaluate(model, v),
         "evaluate.options": lambda v: pellucid.evaluate(model, pairs, v),
-        "compare.runs": lambda v: pellucid.compare(v, pairs),
         "predict_function.sources": lambda v: pellucid.predict(model, v),
         "score.pairs": lambda v: pellucid.score(model, v),
         "size_preset.size": pellucid.size_preset,

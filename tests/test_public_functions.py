@@ -56,8 +56,9 @@ def test_compare_returns_what_the_command_prints(tmp_path: Path, other_run: Path
             assert Path(run.pop("name")).name == path.name
         assert [Path(values["comparisons"][0].pop(key)).name for key in "ab"] == [path.name for path in runs]
     assert compared == without_seconds(printed)
-    with pytest.raises(ArgumentError, match="runs: expected two runs or more"):
-        pellucid.compare([other_run], ROWS)
+    for wrong, message in (([other_run], "runs: expected two runs or more"), ([other_run, 5], r"runs\[1\]: expected")):
+        with pytest.raises(ArgumentError, match=message):
+            inspect.unwrap(pellucid.compare)(wrong, ROWS)
 
 
 def test_options_of_an_evaluation(tmp_path: Path) -> None:
