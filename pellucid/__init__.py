@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pellucid.decoding.transducer import Transducer
     from pellucid.errors import InputError
     from pellucid.model.attention import Attention, register_attention
-    from pellucid.run_evaluation import EvaluationOptions
+    from pellucid.run_evaluation import EvaluationOptions, RunComparisons, RunEvaluation
     from pellucid.run_folder.predictor_loader import load
     from pellucid.run_folder.predictor_saver import save
     from pellucid.tasks.registry import register_task
@@ -51,7 +51,7 @@ _HOMES = {
     "register_attention": "pellucid.model.attention",
     "register_task": "pellucid.tasks.registry",
     **dict.fromkeys(["train", "evaluate", "compare", "predict", "score"], "pellucid.api"),
-    "EvaluationOptions": "pellucid.run_evaluation",
+    **dict.fromkeys(["EvaluationOptions", "RunEvaluation", "RunComparisons"], "pellucid.run_evaluation"),
     "TrainingCallback": "pellucid.training.events",
     "save": "pellucid.run_folder.predictor_saver",
 }
@@ -66,6 +66,8 @@ __all__ = [
     "InputError",
     "Lexicon",
     "Predictor",
+    "RunComparisons",
+    "RunEvaluation",
     "SamplingConfig",
     "Task",
     "Trace",

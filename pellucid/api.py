@@ -251,7 +251,7 @@ def predict(run: Model, sources: Sources, device: Device = "cpu") -> list[Trace]
     """
     predictor = _load_model(run, device)
     data = predictor.config.data
-    if not isinstance(sources, tuple | list) and _are_paths(sources):
+    if _is_path(sources):
         path: Path = convert_argument("sources", sources, str | Path)
         items = read_sources(path, with_header(data), InputFormat(columns=predictor.vocabularies.columns))
     else:
@@ -369,12 +369,18 @@ def _read_argument(name: str, pairs: Pairs, purpose: str, data: DataConfig) -> t
     return read_table(name, pairs, purpose, training_columns(data)), None
 
 
+def _is_path(value: object) -> bool:
+    """Return whether an argument is a path."""
+    try:
+        return isinstance(python_scalar(value), str | os.PathLike)
+    except Exception:  # __class__ of an object may raise anything
+        return False
+
+
 def _are_paths(pairs: object) -> bool:
     """Return whether an argument is a path, or a tuple or list of the two paths of parallel files."""
     try:
-        if isinstance(python_scalar(pairs), str | os.PathLike):
-            return True
         is_pair = isinstance(pairs, tuple | list) and len(pairs) == 2
-        return is_pair and all(isinstance(path, str | os.PathLike) for path in cast(Sequence[object], pairs))
     except Exception:  # __class__ of an object may raise anything
         return False
+    return _is_path(pairs) or (is_pair and all(map(_is_path, cast(Sequence[object], pairs))))

@@ -302,7 +302,7 @@ def _row_items(row: object) -> Any:  # noqa: ANN401 (a sequence or a mapping)
 
 
 def _field_names(row: object) -> tuple[str, ...]:
-    """Return the names of the fields of a named tuple; empty for other rows, and for an `Example`."""
+    """Return the names of the fields of a named tuple; empty for other rows."""
     names = getattr(row, "_fields", ())
     return tuple(names) if isinstance(row, tuple) and isinstance(names, tuple) else ()
 
