@@ -307,7 +307,7 @@ def test_a_bad_line_stops_or_is_skipped_with_its_number(write: Write, line: byte
     with pytest.raises(DataError) as caught:
         read_examples(path, CONFIG)
     assert str(caught.value) == f"{path}:3: {reason}{SKIP_HINT}"
-    expected = ([("a", "b", ""), ("c", "d", "")], [1, 4], [(str(path), 3, reason)], 1)
+    expected = ([("a", "b", ""), ("c", "d", "")], [1, 4], [BadLine(str(path), 3, reason)], 1)
     assert read_examples(path, SKIP_CONFIG) == expected
 
 
@@ -787,11 +787,11 @@ def test_bad_parallel_lines_name_their_file(write: Write) -> None:
     reading = read_examples(source, SKIP_CONFIG, target)
     assert reading.examples == [("a", "u", "")]
     assert reading.bad_lines == [
-        (str(source), 2, "the source is empty"),
-        (str(target), 3, "the target is empty"),
-        (str(source), 4, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
-        (str(target), 5, "invalid UTF-8 at byte 2 (0xff)" + TEXT_HINT),
-        (str(source), 6, "the source has 1001 symbols, more than data.max_sequence_length = 1000"),
+        BadLine(str(source), 2, "the source is empty"),
+        BadLine(str(target), 3, "the target is empty"),
+        BadLine(str(source), 4, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
+        BadLine(str(target), 5, "invalid UTF-8 at byte 2 (0xff)" + TEXT_HINT),
+        BadLine(str(source), 6, "the source has 1001 symbols, more than data.max_sequence_length = 1000"),
     ]
 
 
@@ -814,7 +814,7 @@ def test_parallel_features_follow_a_tab(write: Write) -> None:
     source, target = write("go\tV;PST\nbe\n", "train.en"), write("went\nwas\n", "train.de")
     reading = read_examples(source, DataConfig(features_column="3", on_bad_line="skip"), target)
     assert reading.examples == [("go", "went", "V;PST")]
-    assert reading.bad_lines == [(str(source), 2, "expected 2 columns, got 1 (tabs separate columns)")]
+    assert reading.bad_lines == [BadLine(str(source), 2, "expected 2 columns, got 1 (tabs separate columns)")]
 
 
 # ---- headers and names

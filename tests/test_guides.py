@@ -137,3 +137,20 @@ def test_the_cell_class_of_the_guide_computes_a_step(monkeypatch: pytest.MonkeyP
     state = cell.step(cell.project(inputs), cell.initial_state(hidden))
     forget, candidate = spec.gate_values(*cell.preactivations(cell.project(inputs), hidden))
     torch.testing.assert_close(state.hidden, (1 - forget) * hidden + forget * candidate)
+
+
+@pytest.mark.parametrize("package", ["", "pandas", "sklearn"])
+def test_the_examples_of_data_in_python_run(tmp_path: Path, package: str) -> None:
+    """Examples with another package run only if it is installed; those before them run first."""
+    if package:
+        pytest.importorskip(package)
+    page = (ROOT / "docs" / "guides" / "python-data.md").read_text("utf-8")
+    marked = re.findall(r"<!-- run(?: with (\w+))? -->\n```python\n(.*?)```", page, re.DOTALL)
+    assert [name for name, _ in marked] == ["", "pandas", "", "", "sklearn"]
+    program = "\n".join(block for name, block in marked if name in ("", package))
+    (tmp_path / "program.py").write_text(program)
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "runs/watched" in result.stdout and (tmp_path / "runs" / "saved" / "model.safetensors").exists()

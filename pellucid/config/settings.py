@@ -82,6 +82,9 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     features_column: str = ""
     """Column of features, such as morphological tags, which the encoder reads with the source: a name, or a number from
     1; empty for none."""
+    group_column: str = ""
+    """Column of groups, such as speakers or documents, for a validation set that is held out of the training file: all
+    examples of a group are held out, or none; a name, or a number from 1; empty to hold out sources one by one."""
     source_symbols: str = "characters"
     """Symbols of sources: characters (code points), words (between white space), subwords (byte-pair encoding), whole
     (the text is one symbol), or parts between a separator such as "+"."""

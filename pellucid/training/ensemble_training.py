@@ -22,7 +22,7 @@ from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.run_files import ENSEMBLE, MAX_MEMBERS, MEMBER_PREFIX, has_run
 from pellucid.training.events import ModelBuilt, RunEvent, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.session import train_run
-from pellucid.training.training_data import TrainingFiles
+from pellucid.training.training_data import TrainingInputs
 from pellucid.worker_pool import JobFailure, ProgressMessage, WorkerChannel, WorkerPool, available_cores
 
 UPDATE_INTERVAL = 0.25
@@ -32,7 +32,7 @@ UPDATE_INTERVAL = 0.25
 class TrainingJob(NamedTuple):
     """Arguments of `train_run` for one training, which a worker process runs."""
 
-    files: TrainingFiles
+    files: TrainingInputs
     folder: Path
     """Run folder."""
     config: Config
@@ -89,7 +89,7 @@ def throttle(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent | 
         yield event, event._replace(traces=[]) if isinstance(event, ValidationCompleted) else event
 
 
-def plan_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> list[TrainingJob]:
+def plan_ensemble(files: TrainingInputs, folder: Path, config: Config, size: int) -> list[TrainingJob]:
     """Return the trainings of an ensemble, one for each of the seeds `seed` to `seed + size - 1`; nothing is started.
 
     Args:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from pellucid.config.settings import DEFAULT_TASK, Size, TaskName
 from pellucid.data.readers import BadLine
@@ -13,9 +13,10 @@ from pellucid.run_folder.progress import Progress
 
 
 class FileRead(NamedTuple):
-    """The training or the validation file was read."""
+    """The training or the validation set was read."""
 
-    path: Path
+    path: Path | str
+    """The file; the name of a table in memory, such as "the training data frame"."""
     examples: int
     """Number of examples."""
     bad_lines: Sequence[BadLine]
@@ -172,3 +173,25 @@ RunEvent = (
     Event | FileRead | DataAugmented | SizeMeasured | ModelBuilt | FileSaved | PairNgramFitted | PairNgramWeighted
 )
 """Events of a training from files into a run folder (`train_run`), and of the choice of its size."""
+
+
+@runtime_checkable
+class TrainingCallback(Protocol):
+    """Receiver of the events of a training (`pellucid.train(..., callbacks=[...])`).
+
+    Any object with this method is one. It is called in the process of the caller, in the order of the events, after the
+    run folder has been updated. An exception ends the training, whose state is saved.
+    """
+
+    def on_event(self, folder: Path, event: RunEvent) -> bool | None:
+        """Receive an event.
+
+        Args:
+            folder: Run folder of the training; for an ensemble, that of the member, whose updates arrive at most every
+                0.25 seconds and whose validations have no traces.
+            event: The event, one of the classes of this module.
+
+        Returns:
+            True to interrupt the training; its state is saved, and the same call of `pellucid.train` resumes it. Any
+            other value lets it go on.
+        """

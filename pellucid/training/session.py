@@ -74,7 +74,7 @@ from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import averaged_weights, build_optimizer
 from pellucid.training.pair_ngram_training import fit_missing_pair_ngram, weight_pair_ngram
 from pellucid.training.training_data import (
-    TrainingFiles,
+    TrainingInputs,
     augment_data,
     check_vocabularies,
     data_warnings,
@@ -119,7 +119,7 @@ def one_training_thread() -> Iterator[None]:
 
 @check_arguments
 def train_run(
-    files: TrainingFiles, folder: str | Path, config: Config, started_at: float | None = None
+    files: TrainingInputs, folder: str | Path, config: Config, started_at: float | None = None
 ) -> Generator[RunEvent]:
     """Train from files into a run folder, or resume the training in it.
 
@@ -157,7 +157,7 @@ def train_run(
         yield from _yield_events(files, Path(folder), config, time.monotonic() if started_at is None else started_at)
 
 
-def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at: float) -> Iterator[RunEvent]:
+def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_at: float) -> Iterator[RunEvent]:
     """Yield the events of a training, new or resumed."""
     unresolved_data = config.data
     config = msgspec.structs.replace(config, data=resolve_auto_settings(files, unresolved_data))
