@@ -96,7 +96,7 @@ class EvaluatedFile(NamedTuple):
 
 
 class EvaluationProvenance(NamedTuple):
-    """What an evaluation was made of: run, files, and the settings of the search or of sampling."""
+    """Inputs of an evaluation: run, files, and the settings of the search or of sampling."""
 
     run: str
     """Folder or name of the run, as given."""
@@ -135,7 +135,7 @@ class RunEvaluation(NamedTuple):
     notes: tuple[str, ...] = ()
     """Remarks about the pairs, such as columns that are not used."""
     provenance: EvaluationProvenance | None = None
-    """What the evaluation was made of."""
+    """Inputs of the evaluation, for its record."""
 
     def to_dict(self, max_errors: int = NUM_LISTED_ERRORS) -> dict[str, Any]:
         """Return the metrics, counts and worst errors as plain values, as `pellucid evaluate --json` prints them.
@@ -259,7 +259,7 @@ def describe_provenance(  # noqa: PLR0913 (all that determines an evaluation)
     multi_reference: bool,
     lexicon: Path | None = None,
 ) -> EvaluationProvenance:
-    """Return the record of what an evaluation was made of.
+    """Return the record of the inputs of an evaluation.
 
     Args:
         run: Folder or name of the run.

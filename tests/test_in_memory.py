@@ -294,7 +294,7 @@ def test_members_of_an_ensemble_are_trained_from_rows(tmp_path: Path) -> None:
         (("a", "b", "c"), "expected 2 items as in pair 1, got 3"),
         ("ab", "expected a source and a target, got 'ab'"),
         (None, "expected a source and a target, got None"),
-        ({"source": "a"}, r"no column 2 \(data.target_column\) among 'source'"),
+        ({"source": "a"}, r"no column 2 \(--target-column, data.target_column\) among 'source'"),
         (("a", "\ud800"), "has an unpaired surrogate, which UTF-8 cannot encode"),
         (("a", b"\xff"), r"the value of the target invalid UTF-8 at byte 1"),
     ],
@@ -337,7 +337,7 @@ def test_missing_columns_and_other_types_are_errors() -> None:
     for config, message in (
         (NAMED_COLUMNS, "the training Arrow table: no column 'sound' .* did you mean 'sounds'?"),
         (DataConfig(target_column="3"), "column 'number' holds int64, not strings: convert the column to strings"),
-        (DataConfig(target_column="4"), r"no column 4 \(data.target_column\) among 'word', 'sounds', 'number'"),
+        (DataConfig(target_column="4"), r"no column 4 \(--target-column, data.target_column\) among 'word', 'sounds', 'number'"),
     ):
         with pytest.raises(DataError, match=message):
             read_table_examples(read(table, config), config)

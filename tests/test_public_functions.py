@@ -30,9 +30,9 @@ def other_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def without_seconds(values: Any) -> Any:  # noqa: ANN401
-    """Return the results of an evaluation without decoding times."""
+    """Return the results of an evaluation without decoding times and without the record of its files."""
     if isinstance(values, dict):
-        return {key: without_seconds(value) for key, value in values.items() if key != "seconds"}
+        return {key: without_seconds(value) for key, value in values.items() if key not in ("seconds", "provenance")}
     return [without_seconds(value) for value in values] if isinstance(values, list | tuple) else values
 
 
@@ -43,6 +43,8 @@ def test_evaluate_returns_what_the_command_prints(tmp_path: Path) -> None:
         evaluation = pellucid.evaluate(copy_task_run().run, pairs)
         assert without_seconds(json.loads(json.dumps(evaluation.to_dict()))) == without_seconds(printed)
     assert evaluation.assessment.evaluation.exact_match == printed["exact_match"]
+    assert pellucid.evaluate(copy_task_run().run, path).to_dict()["provenance"] == printed["provenance"]
+    assert evaluation.to_dict()["provenance"] == {**printed["provenance"], "files": []}
     loaded = pellucid.load(copy_task_run().run)
     assert without_seconds(pellucid.evaluate(loaded, ROWS).to_dict()) == without_seconds(evaluation.to_dict())
 

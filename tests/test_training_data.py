@@ -179,7 +179,7 @@ def truncate_file(path: Path) -> None:
 
 
 def flip_bit(path: Path) -> None:
-    """Flip one bit in the second copy of the schema, which is the one that is read."""
+    """Flip one bit in the second copy of the schema, which must equal the first."""
     content = bytearray(path.read_bytes())
     content[content.rindex(b"longest_source") - 1] ^= 1
     path.write_bytes(content)
