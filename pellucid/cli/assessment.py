@@ -41,6 +41,7 @@ from pellucid.evaluation.assessment import (
     join_assessments,
     merge_references,
 )
+from pellucid.evaluation.risk_control import MAX_ERRORS, accepted_outputs
 from pellucid.reporting.tables import short_names
 
 if TYPE_CHECKING:
@@ -233,9 +234,10 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
             print_message(f"{path}: {lexicon_count_message(num_found, lexicon, options.search.lexicon)}")
         run_decoded = decoded._replace(outputs=outputs)
         reference_tokenizers, metrics = predictors[0].tokenizers, get_task(predictor.config.task).metrics
-        results.runs.append(
-            assess_outputs(path.name, run_decoded, predictor.tokenizers, reference_tokenizers, metrics, options.texts)
+        assessment = assess_outputs(
+            path.name, run_decoded, predictor.tokenizers, reference_tokenizers, metrics, options.texts
         )
+        results.runs.append(_with_acceptance(assessment, predictor, options))
         results.counts.append(_counts(reading, run_decoded))
         if predictor.pair_ngram_weight and options.sampling is None:
             print_message(
@@ -243,6 +245,22 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
                 f"{predictor.pair_ngram_weight:g}; --no-pair-ngram ranks by the network alone"
             )
     return results
+
+
+def _with_acceptance(assessment: Assessment, predictor: "Predictor", options: AssessmentOptions) -> Assessment:
+    """Return an assessment with the outputs that are accepted by confidence, or with the reason for none."""
+    obstacle = (
+        "samples have no confidence"
+        if options.sampling is not None
+        else predictor.confidence_obstacle(options.search.nbest or 1)
+    )
+    if obstacle or predictor.confidence is None or not assessment.confident:
+        return replace(assessment, confidence_obstacle=obstacle)
+    right = [assessment.scored[index].exact for index in assessment.confident]
+    accepted = [
+        accepted_outputs(predictor.confidence, assessment.confidences, right, max_error) for max_error in MAX_ERRORS
+    ]
+    return replace(assessment, accepted=tuple(accepted))
 
 
 def _load_predictor(path: Path, options: AssessmentOptions, lexicons: LexiconCache) -> "Predictor":

@@ -36,6 +36,7 @@ from pellucid.model.device import (
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
+from pellucid.run_folder.confidence_file import save_confidence
 from pellucid.run_folder.identity import describe_run, read_identity
 from pellucid.run_folder.initialization import (
     check_same_config,
@@ -52,7 +53,9 @@ from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.tasks.registry import build_meta_network, build_network, get_task
 from pellucid.training import snapshots
 from pellucid.training.checkpoint import OtherDataError, restore_training_state, save_training_state
+from pellucid.training.confidence_training import fit_missing_confidence, has_confidence
 from pellucid.training.events import (
+    ConfidenceFitted,
     DataAugmented,
     Event,
     FileRead,
@@ -133,9 +136,9 @@ def train_run(
     Yields:
         One `FileRead` per data file, `DataAugmented` with augmentation, `ModelBuilt`, `PairNgramFitted` if a pair
         n-gram model is fitted, the events of `fit` with `PairNgramWeighted` before `TrainingStopped` if its weight is
-        chosen, and `FileSaved` after each write of checkpoint or model. A training that has ended yields
-        `TrainingStopped` after `ModelBuilt`, and before it the events of a pair n-gram model that was missing or had no
-        weight.
+        chosen, and then `ConfidenceFitted`, and `FileSaved` after each write of checkpoint or model. A training that
+        has ended yields `TrainingStopped` after `ModelBuilt`, and before it the events of a pair n-gram model that was
+        missing or had no weight, and of a confidence that was missing.
 
     Raises:
         DataError: A data file cannot be read or holds no example, a line is bad (unless bad lines are skipped), the
@@ -200,7 +203,7 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
             load_kernels()  # before the first update, where the training can be interrupted at once
         if state.progress.finished:
             yield from _fit_pair_ngram(state, log, fingerprint)
-            yield from _finish_run_folder(state, log)
+            yield from _finish_run_folder(state, log, fingerprint)
             yield TrainingStopped(state.progress)
         else:
             files_read: list[FileRead | DataAugmented] = [*reads, *([augmented] if augmented else [])]
@@ -333,7 +336,7 @@ def _train_and_save(
         for event in fit(state):
             if isinstance(event, TrainingStopped):
                 lock.check()
-                yield from _finish_run_folder(state, log)
+                yield from _finish_run_folder(state, log, writer.fingerprint)
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
             saved = writer.save_files(event)
             yield event
@@ -482,20 +485,32 @@ def _append_once(log: RunLog, record: dict[str, Any]) -> None:
         _append(log, record)
 
 
-def _finish_run_folder(state: TrainingState, log: RunLog) -> Iterator[PairNgramWeighted]:
-    """Write the files of a finished run, unless they exist: the end of the log, pair n-gram weight and card.
+def _finish_run_folder(
+    state: TrainingState, log: RunLog, fingerprint: str
+) -> Iterator[PairNgramWeighted | ConfidenceFitted]:
+    """Write the files of a finished run, unless they exist: the end of the log, pair n-gram weight, confidence, card.
 
     The file of the training data is removed.
     """
     folder = log.path.parent
     if not log.has_stopped:
         _append(log, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
+    if not has_confidence(folder, fingerprint):
+        remove_file(folder / run_files.CONFIDENCE)  # a damaged or foreign file, with which the model cannot be loaded
+    started_at = time.monotonic()
     seconds_left = state.time_limit - state.progress.seconds - state.progress.other_seconds
     weighted = weight_pair_ngram(state.predictor, state.validation_examples, folder, seconds_left)
     if weighted is not None:
         _append_once(log, {"event": "interpolated", **weighted.event._asdict()})
         save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)
         yield weighted.event
+    seconds_left -= time.monotonic() - started_at
+    fitted = fit_missing_confidence(state.validation_examples, folder, fingerprint, state.config.device, seconds_left)
+    if fitted is not None:
+        fields = {key: value for key, value in fitted.event._asdict().items() if key != "seconds"}
+        _append_once(log, {"event": "confidence", **fields})
+        save_confidence(folder / run_files.CONFIDENCE, fitted.saved)
+        yield fitted.event
     if not file_exists(folder / run_files.CARD):
         write_text(folder / run_files.CARD, build_model_card(state, log))
     try:
