@@ -41,6 +41,8 @@ from pellucid.errors import ArgumentError, quote
 
 MAX_MARGIN = 30.0
 """Upper limit of margins, and of their absolute values; also the margin of an output without any alternative."""
+WRONG_DECIMALS = 5
+"""Decimals of the confidences of wrong validation outputs, and of thresholds."""
 MAX_EXAMPLES = 1_000_000
 """Maximum number of outputs to which a confidence is fitted."""
 IGNORED_SETTINGS = ("batch_size", "pair_ngram")
@@ -66,7 +68,7 @@ class ConfidenceModel(CheckedFields):
     examples: Annotated[int, Meta(ge=1, le=MAX_EXAMPLES)]
     """Number n of validation outputs to which it was fitted."""
     wrong: tuple[Unit, ...]
-    """Confidences of the wrong ones among them."""
+    """Confidences of the wrong ones among them, rounded up to `WRONG_DECIMALS`."""
     search: SearchConfig
     """Search settings of these outputs."""
     pair_ngram_weight: Unit = 0.0

@@ -272,7 +272,7 @@ class Assessment:
 
     @cached_property
     def confidence_calibration(self) -> Calibration | None:
-        """Calibration of the confidences of the best outputs that have one, also of whole taggings; None if none has."""
+        """Calibration of the confidences of the best outputs, also of whole taggings; None if none has one."""
         if not self.confident:
             return None
         right = [self.scored[index].exact for index in self.confident]
@@ -291,7 +291,7 @@ class Assessment:
 
     @cached_property
     def calibration_error_by_chance(self) -> float:
-        """Expected calibration error of confidences that are perfectly calibrated, on so many outputs; 0 without any."""
+        """Expected calibration error that perfectly calibrated confidences have by chance; 0 without confidences."""
         return calibration_error_by_chance(self.confidences) if self.confidences else 0.0
 
     @cached_property

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from pellucid.argument_checks import check_lengths, check_not_empty
 from pellucid.config.settings import SearchConfig
-from pellucid.decoding.confidence import MAX_EXAMPLES, ConfidenceModel, output_margins
+from pellucid.decoding.confidence import MAX_EXAMPLES, WRONG_DECIMALS, ConfidenceModel, output_margins
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError
 
@@ -19,6 +19,8 @@ PRIOR_SLOPE = 1.0
 outputs are correct, an output with an unusually small margin still has a lower confidence."""
 PRIOR_PRECISION = 1.0
 """Precision of this prior: that of about four outputs with a confidence of 0.5."""
+DECIMALS = 4
+"""Decimals of intercept and slope."""
 MAX_ITERATIONS = 100
 TOLERANCE = 1e-10
 """Change of both parameters below which the iterations have converged."""
@@ -51,9 +53,11 @@ def fit_confidence(
     if len(traces) > MAX_EXAMPLES:
         raise ArgumentError(f"traces: expected at most {MAX_EXAMPLES:,} outputs, got {len(traces):,}")
     margins, hits = output_margins(traces), np.asarray(right, bool)
-    intercept, slope = fit_platt_scaling(margins, hits)
+    # Rounded, since the last bits of decoded probabilities differ between processes.
+    intercept, slope = (round(parameter, DECIMALS) for parameter in fit_platt_scaling(margins, hits))
     model = ConfidenceModel(intercept, slope, len(hits), (), search, pair_ngram_weight)
-    wrong = sorted(model.confidences(margins[~hits]).tolist(), reverse=True)
+    confidences = np.ceil(model.confidences(margins[~hits]) * 10**WRONG_DECIMALS) / 10**WRONG_DECIMALS
+    wrong = sorted(confidences.tolist(), reverse=True)
     return ConfidenceModel(intercept, slope, len(hits), tuple(wrong), search, pair_ngram_weight)
 
 

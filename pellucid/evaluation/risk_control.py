@@ -26,12 +26,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.argument_checks import check_lengths
-from pellucid.decoding.confidence import ConfidenceModel
+from pellucid.decoding.confidence import WRONG_DECIMALS, ConfidenceModel
 
 MAX_ERRORS = (0.01, 0.02, 0.05)
 """Bounds α that `evaluate` reports."""
-DECIMALS = 6
-"""Decimals of thresholds, which are rounded up: they can be copied from a table without loss of the guarantee."""
 
 
 class AcceptedOutputs(NamedTuple):
@@ -62,7 +60,7 @@ def min_confidence(model: ConfidenceModel, max_error: float) -> float | None:
         max_error: Bound α on the expected share of outputs that are accepted and wrong, 0 to 1.
 
     Returns:
-        The threshold, rounded up to `DECIMALS`; None if no output may be accepted, because there are fewer than
+        The threshold, rounded up to `WRONG_DECIMALS`; None if no output may be accepted, because there are fewer than
         1 / α − 1 validation outputs, or because the most confident of them are wrong.
     """
     num_allowed = math.floor(max_error * (model.examples + 1) + 1e-9) - 1
@@ -71,8 +69,8 @@ def min_confidence(model: ConfidenceModel, max_error: float) -> float | None:
     wrong = sorted(model.wrong, reverse=True)
     if num_allowed >= len(wrong):
         return 0.0
-    # Outputs are accepted strictly above the first wrong output that is not allowed.
-    threshold = (math.floor(wrong[num_allowed] * 10**DECIMALS) + 1) / 10**DECIMALS
+    # Outputs are accepted strictly above the most confident wrong output that is not allowed.
+    threshold = (round(wrong[num_allowed] * 10**WRONG_DECIMALS) + 1) / 10**WRONG_DECIMALS
     return threshold if threshold < 1 - 1 / (model.examples + 2) + 1e-12 else None
 
 

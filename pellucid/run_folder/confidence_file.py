@@ -12,8 +12,6 @@ from pellucid.errors import ArgumentError, RunError, abbreviate_reason
 from pellucid.files import decode_json, read_bytes, write_atomic
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT, add_advice
 
-VERSION = 1
-"""Version of the format."""
 MAX_SIZE = 1 << 20
 """Maximum size of the file that is read, in bytes."""
 
@@ -22,6 +20,7 @@ class _ConfidenceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Content of the file: the fields of `ConfidenceModel`, with the fingerprint of the training."""
 
     version: Literal[1]
+    """Version of the format."""
     fingerprint: str
     intercept: float
     slope: float
@@ -51,7 +50,7 @@ def save_confidence(path: Path, saved: SavedConfidence) -> None:
     """
     model = saved.model
     record = _ConfidenceRecord(
-        version=VERSION,
+        version=1,
         fingerprint=saved.fingerprint,
         intercept=model.intercept,
         slope=model.slope,
