@@ -8,7 +8,8 @@ the output,
 
 where y'_t is the most probable symbol other than y_t at step t. The sum is the odds of the outputs that leave y at one
 step for its best alternative. Label smoothing lowers both probabilities of a fraction, so that their ratio, unlike
-p(y | x), does not fall with the length of the output.
+p(y | x), does not fall with the length of the output. If a pair n-gram model takes part in the ranking, m is the
+difference between the search scores of the best and the second candidate, on which both models agree.
 
 a and b are fitted to the outputs of the validation set at the end of a training, as the search of the run finds them
 (training/confidence_training.py). They hold for such outputs only: outputs of another search, with constraints or by
@@ -87,33 +88,36 @@ class ConfidenceModel(CheckedFields):
         support no more extreme number.
 
         Args:
-            margins: Margin of each output (`output_margins`).
+            margins: Margin of each output (`output_margins`), in nats.
         """
         log_odds = np.clip(self.intercept + self.slope * margins, -50.0, 50.0)
         limit = 1 / (self.examples + 2)
         confidences: Float[np.ndarray, " n"] = np.clip(1 / (1 + np.exp(-log_odds)), limit, 1 - limit)
         return confidences
 
-    def confidence(self, trace: Trace) -> float:
-        """Return the confidence of the best output of a source.
 
-        Args:
-            trace: Output of the search to which this confidence was fitted.
-        """
-        return float(self.confidences(output_margins([trace]))[0])
-
-
-def output_margins(traces: Sequence[Trace]) -> Float[np.ndarray, " n"]:
-    """Return the margin of each output, in nats, from −`MAX_MARGIN` to `MAX_MARGIN`.
+def output_margins(outputs: Sequence[Sequence[Trace]], with_pair_ngram: bool = False) -> Float[np.ndarray, " n"]:
+    """Return the margin of the best output of each source, in nats, from −`MAX_MARGIN` to `MAX_MARGIN`.
 
     Args:
-        traces: Outputs.
+        outputs: Outputs of each source, the best first: at least one, and with a pair n-gram model the second too.
+        with_pair_ngram: True if a pair n-gram model took part in their ranking.
     """
-    return np.array([_margin(trace) for trace in traces], np.float64)
+    margin = _search_margin if with_pair_ngram else _margin
+    return np.array([margin(traces) for traces in outputs], np.float64)
 
 
-def _margin(trace: Trace) -> float:
-    """Return the negative logarithm of the odds of all outputs that differ by the best alternative at one step."""
+def _search_margin(traces: Sequence[Trace]) -> float:
+    """Return the difference between the search scores of the best and the second output."""
+    scores = [trace.score if trace.search_score is None else trace.search_score for trace in traces[:2]]
+    if len(scores) < 2 or np.isneginf(scores[1]):
+        return MAX_MARGIN
+    return float(np.clip(scores[0] - scores[1], -MAX_MARGIN, MAX_MARGIN))
+
+
+def _margin(traces: Sequence[Trace]) -> float:
+    """Return the negative logarithm of the odds of all outputs that leave the best at one step."""
+    trace = traces[0]
     top = trace.top_log_probabilities
     if not len(trace.target) or top.shape[1] < 2:
         return MAX_MARGIN
@@ -133,11 +137,11 @@ def add_confidences(model: ConfidenceModel, outputs: Sequence[Sequence[Trace]]) 
 
     Args:
         model: Fitted confidence.
-        outputs: Outputs of each source, the best first.
+        outputs: Outputs of each source, as for `output_margins`.
     """
     lists = [list(traces) for traces in outputs]
     own = [traces for traces in lists if traces and traces[0].source and traces[0].origin == "search"]
-    confidences = model.confidences(output_margins([traces[0] for traces in own])).tolist()
+    confidences = model.confidences(output_margins(own, model.pair_ngram_weight > 0)).tolist()
     for traces, confidence in zip(own, confidences, strict=True):
         traces[0] = replace(traces[0], confidence=confidence)
     return lists

@@ -595,6 +595,17 @@ class Predictor(ABC):
         """
         return self._check_and_sample("sample_examples", examples, sampling, first, prefixes)
 
+    def outputs_for_confidence(self, examples: Sequence[Example]) -> list[list[Trace]]:
+        """Return the best output of each example, and the outputs that its margin needs (`output_margins`).
+
+        Args:
+            examples: Examples; their targets are ignored.
+
+        Raises:
+            InputError: As in `predict_examples`.
+        """
+        return list(self._check_and_decode(lambda chunk: self._search_for_margins(chunk, 1), list(examples)))
+
     def _check_and_sample(
         self, method: str, examples: Iterable[Example], sampling: SamplingConfig, first: int, prefixes: Prefixes
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
@@ -661,10 +672,14 @@ class Predictor(ABC):
 
     def _search_with_confidence(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example; the first of each has its confidence, if there is one."""
-        outputs = self._search_chunk(chunk, nbest)
         if self.confidence is None or self.confidence_obstacle(nbest, chunk.prefixes is not None):
-            return outputs
-        return add_confidences(self.confidence, outputs)
+            return self._search_chunk(chunk, nbest)
+        outputs = add_confidences(self.confidence, self._search_for_margins(chunk, nbest))
+        return [traces[:nbest] for traces in outputs]
+
+    def _search_for_margins(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
+        """Return the outputs of `_search_chunk`, and those that the margins of the best ones need."""
+        return self._search_chunk(chunk, nbest)
 
     def _encode_chunk(self, chunk: ExampleChunk, config: ChunkConfig) -> PreparedChunk:
         """Tokenize and encode a chunk, and look its sources up in the lexicon.

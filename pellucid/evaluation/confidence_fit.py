@@ -27,7 +27,7 @@ TOLERANCE = 1e-10
 
 
 def fit_confidence(
-    traces: Sequence[Trace], right: Sequence[bool], search: SearchConfig, pair_ngram_weight: float = 0.0
+    outputs: Sequence[Sequence[Trace]], right: Sequence[bool], search: SearchConfig, pair_ngram_weight: float = 0.0
 ) -> ConfidenceModel:
     """Fit the confidence to the best outputs of validation sources.
 
@@ -36,23 +36,23 @@ def fit_confidence(
     and not 1.
 
     Args:
-        traces: Best output of each source. Sources that occur several times count as often.
-        right: Whether each output is correct.
+        outputs: Outputs of each source, as for `output_margins`. Sources that occur several times count as often.
+        right: Whether the best output of each source is correct.
         search: Search settings of the outputs.
         pair_ngram_weight: Weight of the pair n-gram model in their ranking; 0 by default.
 
     Raises:
-        ArgumentError: There is no output, there are more than `MAX_EXAMPLES`, or the arguments differ in length.
+        ArgumentError: There is no source, there are more than `MAX_EXAMPLES`, or the arguments differ in length.
 
     References:
         J. Platt (1999), "Probabilistic outputs for support vector machines and comparisons to regularized likelihood
             methods", section 2.2 (the targets).
     """
-    check_lengths({"traces": traces, "right": right})
-    check_not_empty("traces", traces, "output")
-    if len(traces) > MAX_EXAMPLES:
-        raise ArgumentError(f"traces: expected at most {MAX_EXAMPLES:,} outputs, got {len(traces):,}")
-    margins, hits = output_margins(traces), np.asarray(right, bool)
+    check_lengths({"outputs": outputs, "right": right})
+    check_not_empty("outputs", outputs, "output")
+    if len(outputs) > MAX_EXAMPLES:
+        raise ArgumentError(f"outputs: expected at most {MAX_EXAMPLES:,} sources, got {len(outputs):,}")
+    margins, hits = output_margins(outputs, pair_ngram_weight > 0), np.asarray(right, bool)
     # Rounded, since the last bits of decoded probabilities differ between processes.
     intercept, slope = (round(parameter, DECIMALS) for parameter in fit_platt_scaling(margins, hits))
     model = ConfidenceModel(intercept, slope, len(hits), (), search, pair_ngram_weight)

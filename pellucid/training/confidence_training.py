@@ -77,19 +77,16 @@ def fit_missing_confidence(
         return None
     start_time = time.perf_counter()
     predictor = load(folder, device)
-    examples, traces = _decode_validation(predictor, validation, seconds)
-    if not traces:
+    examples, outputs = _decode_validation(predictor, validation, seconds)
+    if not outputs:
         return None
-    references = [(example.target,) for example in examples]
+    references, traces = [(example.target,) for example in examples], [best for best, *_ in outputs]
     right = [scored.exact for scored in score_traces(traces, references, predictor.tokenizers)]
-    model = fit_confidence(traces, right, predictor.config.search, predictor.pair_ngram_weight)
-    confident = [outputs[0] for outputs in add_confidences(model, [[trace] for trace in traces])]
+    model = fit_confidence(outputs, right, predictor.config.search, predictor.pair_ngram_weight)
+    confidences = [best.confidence for best, *_ in add_confidences(model, outputs) if best.confidence is not None]
     errors = [
         measure_calibration(values, right).expected_error
-        for values in (
-            [trace.score for trace in traces],
-            [math.log(trace.confidence or 1.0) for trace in confident],
-        )
+        for values in ([trace.score for trace in traces], np.log(confidences).tolist())
     ]
     event = ConfidenceFitted(
         len(right), 100 * sum(right) / len(right), 100 * errors[0], 100 * errors[1], time.perf_counter() - start_time
@@ -99,8 +96,8 @@ def fit_missing_confidence(
 
 def _decode_validation(
     predictor: Predictor, validation: Sequence[Example], seconds: float
-) -> tuple[list[Example], list[Trace]]:
-    """Return validation pairs with the best output of each, in a fixed shuffled order.
+) -> tuple[list[Example], list[list[Trace]]]:
+    """Return validation pairs with the outputs of each, in a fixed shuffled order.
 
     Equal sources are decoded once. Empty sources are left out. If the time does not suffice, the first pairs are
     returned; the order makes them representative.
@@ -110,10 +107,10 @@ def _decode_validation(
     numbers = np.random.default_rng(0).permutation(count)
     pairs = [pairs[number * len(pairs) // count] for number in numbers.tolist()]
     sources = list(dict.fromkeys((pair.source, pair.features) for pair in pairs))
-    outputs, started_at = dict[tuple[str, str], Trace](), time.monotonic()
+    outputs, started_at = dict[tuple[str, str], list[Trace]](), time.monotonic()
     while len(outputs) < len(sources) and not (outputs and time.monotonic() - started_at > seconds):
         chunk = sources[len(outputs) : len(outputs) + SOURCES_AT_ONCE]
         examples = [Example(source, "", features) for source, features in chunk]
-        outputs |= zip(chunk, predictor.predict_examples(examples), strict=True)
+        outputs |= zip(chunk, predictor.outputs_for_confidence(examples), strict=True)
     decoded = [pair for pair in pairs if (pair.source, pair.features) in outputs]
     return decoded, [outputs[pair.source, pair.features] for pair in decoded]
