@@ -218,7 +218,7 @@ def test_bad_line_stops_by_default() -> None:
 
 @pytest.mark.parametrize(
     ("output_format", "empty_line"),
-    [("text", ""), ("tsv", "\t\t"), ("jsonl", '{"output":null,"error":"standard input:')],
+    [("text", ""), ("tsv", "\t\t\t"), ("jsonl", '{"output":null,"error":"standard input:')],
 )
 def test_skipped_line_has_an_empty_output(output_format: str, empty_line: str) -> None:
     result = predict("--on-bad-line", "skip", "--output-format", output_format, stdin=TEXT_WITH_BAD_LINES)

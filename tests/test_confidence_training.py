@@ -15,6 +15,7 @@ from trained_runs import (
     write_copy_files,
 )
 
+from pellucid.config.settings import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling import SamplingConfig
@@ -42,7 +43,7 @@ def files() -> DataFiles:
 @pytest.fixture(scope="module", params=CONFIGS)
 def finished(request: pytest.FixtureRequest, files: DataFiles) -> Path:
     """Return the folder of a finished run."""
-    folder = shared_folder() / "with-confidence" / request.param.replace(" ", "-")
+    folder: Path = shared_folder() / "with-confidence" / request.param.replace(" ", "-")
     kinds = [type(event) for event in train_to_end(files, folder, CONFIGS[request.param])]
     assert kinds.count(ConfidenceFitted) == 1 and kinds.index(ConfidenceFitted) < kinds.index(TrainingStopped)
     if PairNgramWeighted in kinds:
@@ -50,8 +51,8 @@ def finished(request: pytest.FixtureRequest, files: DataFiles) -> Path:
     return folder
 
 
-def config_of(folder: Path) -> object:
-    return CONFIGS[folder.name.replace("-", " ", 1) if folder.name.startswith("pair") else folder.name]
+def config_of(folder: Path) -> Config:
+    return CONFIGS[folder.name.replace("-", " ", 1)]
 
 
 def test_best_outputs_have_the_confidence_of_the_file(finished: Path, files: DataFiles) -> None:
@@ -123,7 +124,7 @@ def test_the_training_command_restores_the_file(finished: Path, files: DataFiles
         path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "fingerprint": "other"}), "utf-8")
         with pytest.raises(RunError, match=rf"{CONFIDENCE} and .*model.safetensors are not of the same run"):
             load(folder)
-    train_to_end(files, folder, config_of(finished))  # type: ignore[arg-type]
+    train_to_end(files, folder, config_of(finished))
     assert_runs_identical(folder, finished)
 
 
