@@ -84,7 +84,7 @@ def test_a_bad_line_keeps_its_row(named_run: Path, tmp_path: Path) -> None:
     result = run_pellucid("predict", named_run, tmp_path / "new.csv", "-f", "csv", "--on-bad-line", "skip")
     rows = rows_of(result.out)
     assert [row[0] for row in rows] == ["id", "1", "2", "3", "4"] and rows[2] == ["2", "", "", "", "", ""]
-    assert rows[4] == ["4", "a", "", "", ""] and {len(row) for row in rows} == {5}
+    assert rows[4] == ["4", "a", "", "", "", ""] and {len(row) for row in rows} == {6}
     assert "new.csv:3: expected 2 columns as in line 1, got 1" in result.err
 
 

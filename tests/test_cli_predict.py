@@ -561,7 +561,7 @@ def test_outputs_below_the_confidence_threshold_leave_empty_lines() -> None:
         (("--min-confidence", "0.5", "--nbest", "2"), "--min-confidence accepts or rejects the best output"),
         (("--min-confidence", "0.5", "--sample", "2"), "--min-confidence accepts or rejects the best output"),
         (("--min-confidence", "0.5", "--beam-size", "2"), "--min-confidence: search.beam_size is 2, and was 5"),
-        (("--min-confidence", "0.5", "--prefix", "I"), "--min-confidence: the confidence does not hold for outputs"),
+        (("--min-confidence", "0.5", "--forbid", "1"), "--min-confidence: the confidence does not hold for outputs"),
     ],
 )
 def test_a_threshold_without_confidence_is_refused(arguments: tuple[str, ...], message: str) -> None:

@@ -141,6 +141,7 @@ def test_the_number_of_pairs_and_the_time_are_limited(
     limited = fit_missing_confidence(repeated, folder, "")
     assert limited is not None and limited.saved.model.examples == 4
     monkeypatch.setattr(confidence_training, "MAX_PAIRS", 2000)
+    monkeypatch.setattr(confidence_training, "MIN_SOURCES", 2)
     monkeypatch.setattr(confidence_training, "SOURCES_AT_ONCE", 2)
     in_time = fit_missing_confidence(validation, folder, "", seconds=0.0)
     assert in_time is not None and in_time.saved.model.examples == 2

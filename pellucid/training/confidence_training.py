@@ -25,6 +25,8 @@ from pellucid.training.events import ConfidenceFitted
 
 MAX_PAIRS = 2000
 """Maximum number of validation pairs to which the confidence is fitted; of more, evenly spaced ones are taken."""
+MIN_SOURCES = 500
+"""Number of sources that are decoded even if a time limit has passed."""
 SOURCES_AT_ONCE = 100
 """Number of sources that are decoded before the time is compared with the time limit."""
 
@@ -65,7 +67,7 @@ def fit_missing_confidence(
         fingerprint: Hash of the settings and the data; a file of another training counts as missing.
         device: Device for decoding; the CPU by default.
         seconds: Time after which the pairs whose sources are decoded decide; infinite by default. At least
-            `SOURCES_AT_ONCE` sources are.
+            `MIN_SOURCES` sources are.
 
     Returns:
         The fitted confidence; None if the folder holds one, or all validation sources are empty.
@@ -108,7 +110,7 @@ def _decode_validation(
     pairs = [pairs[number * len(pairs) // count] for number in numbers.tolist()]
     sources = list(dict.fromkeys((pair.source, pair.features) for pair in pairs))
     outputs, started_at = dict[tuple[str, str], list[Trace]](), time.monotonic()
-    while len(outputs) < len(sources) and not (outputs and time.monotonic() - started_at > seconds):
+    while len(outputs) < len(sources) and (len(outputs) < MIN_SOURCES or time.monotonic() - started_at <= seconds):
         chunk = sources[len(outputs) : len(outputs) + SOURCES_AT_ONCE]
         examples = [Example(source, "", features) for source, features in chunk]
         outputs |= zip(chunk, predictor.outputs_for_confidence(examples), strict=True)

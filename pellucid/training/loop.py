@@ -49,8 +49,6 @@ RESERVED_VALIDATIONS = 1.5
 """Time that is kept for the last validation, as a multiple of the time of the validation before it."""
 RESERVED_WEIGHTING = 6.0
 """Time that is kept to weight the pair n-gram model, as a multiple of the time of a validation, which is greedy."""
-RESERVED_CONFIDENCE = 3.0
-"""Time that is kept to fit the confidence, as a multiple of the time of a validation, which is greedy."""
 
 
 @dataclass
@@ -226,8 +224,8 @@ def _epochs_done(progress: Progress, num_batches: int) -> float:
 def time_passed(state: TrainingState, progress: Progress) -> float:
     """Return the fraction of the time limit that has passed; 0 without a limit, 1 or more when the training must end.
 
-    The time for the last validation, for the weight of the pair n-gram model and for the confidence is not part of the
-    limit here. It is estimated from the last validation.
+    The time for the last validation and for the weight of the pair n-gram model is not part of the limit here. It is
+    estimated from the last validation.
 
     Args:
         state: Training state, for its settings.
@@ -255,8 +253,7 @@ def _seconds_for_training(state: TrainingState, progress: Progress) -> float:
     limit = state.time_limit
     if math.isinf(limit):
         return limit
-    weighting = RESERVED_WEIGHTING if uses_pair_ngram(state.config) else 0.0
-    num_reserved = RESERVED_VALIDATIONS + weighting + RESERVED_CONFIDENCE
+    num_reserved = RESERVED_VALIDATIONS + (RESERVED_WEIGHTING if uses_pair_ngram(state.config) else 0.0)
     reserve = num_reserved * progress.validation_seconds if progress.validations else UNKNOWN_RESERVE * limit
     return limit - min(reserve, MAX_RESERVE * limit)
 
