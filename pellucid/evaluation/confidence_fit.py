@@ -87,7 +87,11 @@ def _minimize(values: Float[np.ndarray, " n"], targets: Float[np.ndarray, " n"])
     precision, prior = np.array([0.0, PRIOR_PRECISION]), np.array([0.0, PRIOR_SLOPE])
 
     def loss(parameters: np.ndarray) -> float:
-        """Return the penalized cross-entropy."""
+        """Return the penalized cross-entropy.
+
+        Args:
+            parameters: Intercept and slope.
+        """
         log_odds = design @ parameters
         penalty = 0.5 * (precision * (parameters - prior) ** 2).sum()
         return float((np.logaddexp(0.0, log_odds) - targets * log_odds).sum() + penalty)
