@@ -327,7 +327,9 @@ def _evaluate(
             return predictor.nbest_examples(examples, chosen.nbest)
         return [[trace] for trace in predictor.predict_examples(examples)]
 
-    evaluations = evaluate_predictors(list(zip(names, predictors, strict=True)), reading, grouped, decode, chosen.texts)
+    outputs_per_source = 0 if chosen.sampling is not None else chosen.nbest or 1
+    named = list(zip(names, predictors, strict=True))
+    evaluations = evaluate_predictors(named, reading, grouped, decode, chosen.texts, outputs_per_source)
     remarks = tuple(note.removeprefix("note: ") for note in notes)
     nbest, sampling, merged = chosen.nbest, chosen.sampling, chosen.multi_reference
     return [

@@ -42,6 +42,7 @@ from pellucid.evaluation.assessment import (
     merge_references,
     rates_over_seeds,
 )
+from pellucid.evaluation.risk_control import MAX_ERRORS, accepted_outputs
 from pellucid.files import digest_file
 from pellucid.model.device import use_threads
 from pellucid.reporting.tables import exclusively_right
@@ -414,12 +415,13 @@ def check_evaluation(predictor: Predictor, texts: bool, multi_reference: bool, o
         raise InputError(f"{option('multi_reference')} applies to {several}, but the task is {quote(task)}")
 
 
-def evaluate_predictors(
+def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measured)
     predictors: Sequence[tuple[str, Predictor]],
     reading: ExampleFile,
     grouped: DecodedExamples,
     decode: Decode,
     texts: bool,
+    nbest: int = 1,
     finished: Callable[[str, Predictor, list[list[Trace]]], None] = lambda name, predictor, outputs: None,
 ) -> list[RunEvaluation]:
     """Decode examples with each predictor, and compare the outputs with the references.
@@ -432,6 +434,7 @@ def evaluate_predictors(
         grouped: The examples with their references (`group_examples`).
         decode: Function that decodes.
         texts: Whether metrics of running text are computed.
+        nbest: Number of outputs per source of the search; 0 for samples, which have no confidence.
         finished: Function that is called with the outputs of each predictor.
 
     Raises:
@@ -447,9 +450,22 @@ def evaluate_predictors(
         finished(name, predictor, outputs)
         decoded, metrics = grouped._replace(outputs=outputs), get_task(predictor.config.task).metrics
         assessment = assess_outputs(Path(name).name, decoded, predictor.tokenizers, shared, metrics, texts)
+        assessment = _with_acceptance(assessment, predictor, nbest)
         counts = _counts(reading, outputs)
         evaluations.append(RunEvaluation(name, assessment, counts, seconds, reading.bad_lines, predictor.config))
     return evaluations
+
+
+def _with_acceptance(assessment: Assessment, predictor: Predictor, nbest: int) -> Assessment:
+    """Return an assessment with the outputs that are accepted by confidence, or with the reason for none."""
+    obstacle = predictor.confidence_obstacle(nbest) if nbest else "samples have no confidence"
+    if obstacle or predictor.confidence is None or not assessment.confident:
+        return replace(assessment, confidence_obstacle=obstacle)
+    right = [assessment.scored[index].exact for index in assessment.confident]
+    accepted = [
+        accepted_outputs(predictor.confidence, assessment.confidences, right, max_error) for max_error in MAX_ERRORS
+    ]
+    return replace(assessment, accepted=tuple(accepted))
 
 
 def _counts(reading: ExampleFile, outputs: Sequence[list[Trace]]) -> dict[str, int]:

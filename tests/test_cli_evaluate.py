@@ -450,3 +450,18 @@ def test_outputs_that_a_pair_ngram_model_ranked_are_counted(tmp_path: Path) -> N
         counts.append(json.loads(result.out)["ranked_with_pair_ngram"])
     assert counts[0] == counts[1] > 0 and counts[2] == 0
     assert "ranked with pair ngram" in run_pellucid("evaluate", run, digits_run().files.valid).out
+
+
+def test_the_confidence_is_evaluated_beside_the_probability() -> None:
+    run = digits_run()
+    values = json.loads(run_pellucid("evaluate", run.run, run.files.valid, "--json").out)
+    confidence = values["confidence"]
+    assert values["confidence_missing"] is None and confidence["outputs"] == values["examples"]
+    assert 0 <= confidence["expected_calibration_error"] <= 1 and 0 <= confidence["calibration_error_by_chance"] <= 1
+    assert [row["max_error"] for row in confidence["accepted"]] == [0.01, 0.02, 0.05]
+    assert all(0 <= row["wrong"] <= row["accepted"] <= row["total"] for row in confidence["accepted"])
+    text = run_pellucid("evaluate", run.run, run.files.valid).out
+    assert "automatic acceptance by confidence" in text and "confidence threshold" in text
+    other = json.loads(run_pellucid("evaluate", run.run, run.files.valid, "--beam-size", "2", "--json").out)
+    assert other["confidence"] is None and "search.beam_size is 2" in other["confidence_missing"]
+    assert other["calibration"]["expected_calibration_error"] >= 0

@@ -337,7 +337,10 @@ def test_missing_columns_and_other_types_are_errors() -> None:
     for config, message in (
         (NAMED_COLUMNS, "the training Arrow table: no column 'sound' .* did you mean 'sounds'?"),
         (DataConfig(target_column="3"), "column 'number' holds int64, not strings: convert the column to strings"),
-        (DataConfig(target_column="4"), r"no column 4 \(--target-column, data.target_column\) among 'word', 'sounds', 'number'"),
+        (
+            DataConfig(target_column="4"),
+            r"no column 4 \(--target-column, data.target_column\) among 'word', 'sounds', 'number'",
+        ),
     ):
         with pytest.raises(DataError, match=message):
             read_table_examples(read(table, config), config)

@@ -181,15 +181,18 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
     def report_outputs(name: str, predictor: "Predictor", outputs: list[list[Trace]]) -> None:
         _report_outputs(name, predictor, outputs, options)
 
+    nbest = 0 if options.sampling is not None else options.search.nbest or 1
     evaluations = evaluate_predictors(
-        predictors, reading, grouped, partial(_decode, options=options), options.texts, report_outputs
+        predictors, reading, grouped, partial(_decode, options=options), options.texts, nbest, report_outputs
     )
     name = "-" if inputs.file.name == STANDARD_INPUT else str(inputs.file)
     file = describe_evaluated_file(inputs.file, inputs.target, reading, name)
-    nbest, lexicon, merged = options.search.nbest, options.search.lexicon, options.multi_reference
+    lengths, sampling, merged = options.search.nbest, options.sampling, options.multi_reference
     return [
         each._replace(
-            provenance=describe_provenance(each.name, each.config, (file,), nbest, options.sampling, merged, lexicon)
+            provenance=describe_provenance(
+                each.name, each.config, (file,), lengths, sampling, merged, options.search.lexicon
+            )
         )
         for each in evaluations
     ]

@@ -138,15 +138,19 @@ def _print_notes(runs: "Sequence[RunEvaluation]", paths: Sequence[Path]) -> None
                 f"of the members, such as {path / 'seed-1'}"
             )
     too_low = [
-        run.assessment.name
+        run.assessment
         for run in runs
         if run.config.training.label_smoothing
         and run.assessment.calibration.accuracy - run.assessment.calibration.confidence > MAX_UNEXPLAINED_CALIBRATION
     ]
     if too_low:
+        advice = "the confidence is the estimated probability of being correct: use it in their place"
+        if any(run.confidence_calibration is None for run in too_low):
+            reason = next(run.confidence_obstacle for run in too_low if run.confidence_calibration is None)
+            advice = f"their order is hardly affected, so thresholds for review are valid; no confidence: {reason}"
         print_message(
-            f"{', '.join(too_low)}: probabilities are lower than the accuracy because of training.label_smoothing; "
-            "their order is hardly affected, so thresholds for review are valid"
+            f"{', '.join(run.name for run in too_low)}: probabilities are lower than the accuracy because of "
+            f"training.label_smoothing; {advice}"
         )
 
 

@@ -21,6 +21,7 @@ from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import (
+    ConfidenceFitted,
     DataAugmented,
     FileRead,
     ModelBuilt,
@@ -317,8 +318,8 @@ class ProgressReporter:
                 self._report_step(event)
             case ValidationCompleted():
                 self._report_validation(event)
-            case PairNgramFitted() | PairNgramWeighted():
-                self._print_line(pair_ngram_line(event))
+            case PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted():
+                self._print_line(fit_line(event))
             case TrainingStopped():
                 best = f"best at update {event.progress.best_update:,}"
                 self._print_line(f"stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
@@ -394,6 +395,15 @@ class ProgressReporter:
         )
 
 
+def fit_line(event: PairNgramFitted | PairNgramWeighted | ConfidenceFitted) -> str:
+    """Describe what a training fits beside the network.
+
+    Args:
+        event: Event of the training.
+    """
+    return confidence_line(event) if isinstance(event, ConfidenceFitted) else pair_ngram_line(event)
+
+
 def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
     """Describe a pair n-gram model, or its weight in predictions, with its scores on the validation set.
 
@@ -411,6 +421,18 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         f"pair n-gram: weight {event.weight:g}, chosen on {event.sources:,} different validation sources with the "
         f"search of predict: exact match {event.exact_match:.2f} % with it, {event.network_exact_match:.2f} % by the "
         "network alone"
+    )
+
+
+def confidence_line(event: ConfidenceFitted) -> str:
+    """Describe the fit of a confidence.
+
+    Args:
+        event: Event of the training.
+    """
+    return (
+        f"confidence: fitted to {event.examples:,} validation pairs in {event.seconds:.1f} s: calibration error "
+        f"{event.confidence_error:.1f} % on these pairs; that of the probabilities is {event.probability_error:.1f} %"
     )
 
 
@@ -548,8 +570,8 @@ class MultiProgress:
                     f"{name}: update {event.progress.update:,} · "
                     f"{format_scores(event.task, event.metrics, short=True)}{best}"
                 )
-            case PairNgramWeighted():
-                self.print_line(f"{name}: {pair_ngram_line(event)}")
+            case PairNgramWeighted() | ConfidenceFitted():
+                self.print_line(f"{name}: {fit_line(event)}")
             case TrainingStopped():
                 best = f"best at update {event.progress.best_update:,}"
                 self.print_line(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")

@@ -11,6 +11,7 @@ from rich.text import Text
 from pellucid.evaluation.assessment import Assessment, ComparedAssessment, GroupComparison, RateStatistics, SeedRates
 from pellucid.evaluation.label_metrics import TOP_K, LabelMetrics
 from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, GroupAccuracy, wilson_interval
+from pellucid.evaluation.risk_control import AcceptedOutputs
 from pellucid.evaluation.significance import RateDifference, RunComparison
 from pellucid.evaluation.task_metrics import NamedRate
 from pellucid.reporting.display_text import visible_symbol, visible_text
@@ -174,6 +175,8 @@ def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds
     if assessment.confusions.errors:
         yield _confusion_table(assessment)
     yield _coverage_table(assessment)
+    if assessment.accepted:
+        yield _acceptance_table(assessment.accepted)
     rows = assessment.worst_examples(worst)
     if rows:
         yield _error_table(assessment, rows)
@@ -305,7 +308,22 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     )
     rows.append((f"calibration error{of}", f"{100 * calibration.expected_error:.2f} %", explanation))
     rows.append((f"Brier score{of}", f"{calibration.brier:.4f}", "0 is best"))
-    return rows
+    return [*rows, *_confidence_rows(assessment)]
+
+
+def _confidence_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
+    """Return the calibration of the confidences; without any, the reason."""
+    calibration, name = assessment.confidence_calibration, "calibration error of the confidence"
+    if calibration is None:
+        return [(name, "–", assessment.confidence_obstacle), ("Brier score of the confidence", "–", "")]
+    explanation = (
+        f"mean confidence {100 * calibration.confidence:.1f} %, accuracy {100 * calibration.accuracy:.1f} %; by chance "
+        f"alone {100 * assessment.calibration_error_by_chance:.2f} %"
+    )
+    return [
+        (name, f"{100 * calibration.expected_error:.2f} %", explanation),
+        ("Brier score of the confidence", f"{calibration.brier:.4f}", "0 is best"),
+    ]
 
 
 def _summary_table(assessment: Assessment, counts: Mapping[str, int], seconds: float) -> Table:
@@ -359,18 +377,40 @@ def format_symbol(symbol: str | None) -> str:
 
 
 def _coverage_table(assessment: Assessment) -> Table:
-    """Return the table of selective accuracy by coverage."""
+    """Return the table of selective accuracy by coverage, in the order of the confidences if there are any."""
+    by_confidence = assessment.ranks_by_confidence
+    unit = "outputs" if by_confidence else assessment.unit
     table = _empty_table(
-        f"selective accuracy: the most confident {assessment.unit}",
+        f"selective accuracy: the most {'confident' if by_confidence else 'probable'} {unit}",
         "auto-accepted",
         "accuracy %",
         "errors in the remainder",
-        "confidence threshold",
+        f"{'confidence' if by_confidence else 'probability'} threshold",
     )
-    for point in assessment.calibration.coverage_points:
+    for point in assessment.best_calibration.coverage_points:
         if point.share in REVIEW_COVERAGES:
             cells = (f"{100 * point.accuracy:.1f}", f"{100 * point.caught:.0f} %", f"{point.probability:.3f}")
             table.add_row(f"{100 * point.share:.0f} %", *cells)
+    return table
+
+
+def _acceptance_table(accepted: Sequence[AcceptedOutputs]) -> Table:
+    """Return the table of the outputs that are accepted automatically under each bound."""
+    table = _empty_table(
+        "automatic acceptance by confidence",
+        "bound",
+        "--min-confidence",
+        "accepted",
+        "accepted and wrong",
+        "errors among accepted",
+        caption="bound on the expected share of all outputs that are accepted and wrong, for pairs like those of the "
+        "validation set",
+    )
+    for row in accepted:
+        missing = "one per run" if row.accepted else "none suffices"
+        threshold = missing if row.min_confidence is None else f"{row.min_confidence:g}"
+        cells = (row.accepted / row.total, row.wrong / row.total, row.wrong / max(1, row.accepted))
+        table.add_row(f"{100 * row.max_error:g} %", threshold, *(f"{100 * cell:.1f} %" for cell in cells))
     return table
 
 

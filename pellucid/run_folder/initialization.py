@@ -12,6 +12,7 @@ from pellucid.run_folder.advice import RESTORE_OR_RENAME, add_advice
 from pellucid.run_folder.run_files import (
     CARD,
     CHECKPOINT,
+    CONFIDENCE,
     CONFIG,
     ENSEMBLE,
     FILES,
@@ -100,7 +101,7 @@ def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabulari
     Raises:
         RunError: A file cannot be written or removed.
     """
-    for name in (LOG, CARD, PAIR_NGRAM):
+    for name in (LOG, CARD, PAIR_NGRAM, CONFIDENCE):
         remove_file(folder / name)
     vocabularies.save(folder / VOCABULARY)
     write_text(folder / CONFIG, to_toml(config))

@@ -87,6 +87,19 @@ class InterpolatedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="
     """Number of different validation sources."""
 
 
+class ConfidenceRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="confidence"):
+    """The confidence of outputs was fitted, at the end of the training."""
+
+    examples: Count
+    """Number of validation pairs to which it was fitted."""
+    exact_match: Percentage
+    """Percentage of them whose output is correct."""
+    probability_error: Percentage
+    """Expected calibration error of the probabilities of these outputs, in percent."""
+    confidence_error: Percentage
+    """The same of the confidences, which were fitted to these outputs."""
+
+
 class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     """Base of log records that hold the updates, samples, epochs and seconds so far."""
 
@@ -158,6 +171,7 @@ LogRecord = (
     | AugmentedRecord
     | PairNgramRecord
     | InterpolatedRecord
+    | ConfidenceRecord
     | StartedRecord
     | SteppedRecord
     | ValidatedRecord

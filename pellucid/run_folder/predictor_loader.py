@@ -22,6 +22,7 @@ from pellucid.errors import ArgumentError, ConfigError, RunError, quote
 from pellucid.files import file_exists
 from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
 from pellucid.model.footprint import check_memory
+from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.identity import ModelIdentity, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.model_file import check_header, load_parameters
@@ -29,6 +30,7 @@ from pellucid.run_folder.pair_ngram_file import load_pair_ngram
 from pellucid.run_folder.progress import read_progress
 from pellucid.run_folder.run_files import (
     CHECKPOINT,
+    CONFIDENCE,
     CONFIG,
     ENSEMBLE,
     LOG,
@@ -180,7 +182,20 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Pred
     load_parameters(folder / MODEL, network)
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
-    return _with_pair_ngram(predictor, identity, log)
+    return _with_confidence(_with_pair_ngram(predictor, identity, log), identity)
+
+
+def _with_confidence(predictor: Predictor, identity: ModelIdentity) -> Predictor:
+    """Return the predictor with the fitted confidence of its run; unchanged if the run has none.
+
+    A training writes the file at its end, and trainings of earlier versions wrote none.
+    """
+    path = identity.folder / CONFIDENCE
+    if not file_exists(path):
+        return predictor
+    saved = load_confidence(path)
+    identity.check_training(path, saved.fingerprint)
+    return replace(predictor, confidence=saved.model)
 
 
 def _with_pair_ngram(predictor: Predictor, identity: ModelIdentity, log: RunLog | None) -> Predictor:

@@ -113,6 +113,21 @@ class PairNgramWeighted(NamedTuple):
     """Number of different validation sources."""
 
 
+class ConfidenceFitted(NamedTuple):
+    """The confidence of outputs was fitted to the outputs of the finished model for validation pairs."""
+
+    examples: int
+    """Number of validation pairs."""
+    exact_match: float
+    """Percentage of them whose output is correct."""
+    probability_error: float
+    """Expected calibration error of the probabilities of these outputs, in percent."""
+    confidence_error: float
+    """The same of the confidences, which were fitted to these outputs."""
+    seconds: float
+    """Time of decoding and fitting."""
+
+
 class TrainingStarted(NamedTuple):
     """A training started or resumed."""
 
@@ -170,7 +185,15 @@ class FileSaved(NamedTuple):
 Event = TrainingStarted | UpdateCompleted | ValidationCompleted | TrainingStopped
 """Events of the training loop (`fit`)."""
 RunEvent = (
-    Event | FileRead | DataAugmented | SizeMeasured | ModelBuilt | FileSaved | PairNgramFitted | PairNgramWeighted
+    Event
+    | FileRead
+    | DataAugmented
+    | SizeMeasured
+    | ModelBuilt
+    | FileSaved
+    | PairNgramFitted
+    | PairNgramWeighted
+    | ConfidenceFitted
 )
 """Events of a training from files into a run folder (`train_run`), and of the choice of its size."""
 

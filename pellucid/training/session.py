@@ -37,6 +37,7 @@ from pellucid.model.footprint import check_memory
 from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
 from pellucid.run_folder.advice import REMOVE_CORPUS, RESTORE_OR_RENAME, add_advice
+from pellucid.run_folder.confidence_file import save_confidence
 from pellucid.run_folder.identity import describe_run, find_versions, format_versions, read_identity
 from pellucid.run_folder.initialization import (
     check_same_config,
@@ -55,7 +56,9 @@ from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.tasks.registry import build_meta_network, build_network, get_task
 from pellucid.training import snapshots
 from pellucid.training.checkpoint import OtherDataError, restore_training_state, save_training_state
+from pellucid.training.confidence_training import fit_missing_confidence, has_confidence
 from pellucid.training.events import (
+    ConfidenceFitted,
     DataAugmented,
     Event,
     FileRead,
@@ -136,9 +139,9 @@ def train_run(
     Yields:
         One `FileRead` per data file, `DataAugmented` with augmentation, `ModelBuilt`, `PairNgramFitted` if a pair
         n-gram model is fitted, the events of `fit` with `PairNgramWeighted` before `TrainingStopped` if its weight is
-        chosen, and `FileSaved` after each write of checkpoint or model. A training that has ended yields
-        `TrainingStopped` after `ModelBuilt`, and before it the events of a pair n-gram model that was missing or had no
-        weight.
+        chosen, and then `ConfidenceFitted`, and `FileSaved` after each write of checkpoint or model. A training that
+        has ended yields `TrainingStopped` after `ModelBuilt`, and before it the events of a pair n-gram model that was
+        missing or had no weight, and of a confidence that was missing.
 
     Raises:
         DataError: A data file cannot be read or holds no example, a line is bad (unless bad lines are skipped), the
@@ -510,8 +513,8 @@ def _append_once(log: RunLog, record: dict[str, Any]) -> None:
 
 def _finish_run_folder(
     state: TrainingState, log: RunLog, fingerprint: str
-) -> Iterator[PairNgramFitted | PairNgramWeighted]:
-    """Write the files of a finished run, unless they exist: the end of the log, pair n-gram model, its weight, card.
+) -> Iterator[PairNgramFitted | PairNgramWeighted | ConfidenceFitted]:
+    """Write the files of a finished run, unless they exist: end of the log, pair n-gram model, confidence and card.
 
     Settings, vocabularies and a pair n-gram model that were removed or damaged during the training are written anew.
     The file of the training data is removed.
@@ -521,12 +524,22 @@ def _finish_run_folder(
     yield from _fit_pair_ngram(state, log, fingerprint)
     if not log.has_stopped:
         _append(log, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
+    if not has_confidence(folder, fingerprint):
+        remove_file(folder / run_files.CONFIDENCE)  # a damaged or foreign file, with which the model cannot be loaded
+    started_at = time.monotonic()
     seconds_left = state.time_limit - state.progress.seconds - state.progress.other_seconds
     weighted = weight_pair_ngram(state.predictor, state.validation_examples, folder, seconds_left)
     if weighted is not None:
         _append_once(log, {"event": "interpolated", **weighted.event._asdict()})
         save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)
         yield weighted.event
+    seconds_left -= time.monotonic() - started_at
+    fitted = fit_missing_confidence(state.validation_examples, folder, fingerprint, state.config.device, seconds_left)
+    if fitted is not None:
+        fields = {key: value for key, value in fitted.event._asdict().items() if key != "seconds"}
+        _append_once(log, {"event": "confidence", **fields})
+        save_confidence(folder / run_files.CONFIDENCE, fitted.saved)
+        yield fitted.event
     if not file_exists(folder / run_files.CARD):
         write_text(folder / run_files.CARD, build_model_card(state, log))
     try:
