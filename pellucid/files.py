@@ -52,9 +52,15 @@ def os_error_text(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
+CHANGES = ("write", "create", "remove")
+"""Verbs of messages about changes of the file system."""
+
+
 @contextmanager
 def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -> Iterator[None]:
     """Convert an `OSError` inside the block to an error of ours: "cannot write runs/a: permission denied".
+
+    Where something of another kind is in the way of what is written or removed, the message says what to do.
 
     Args:
         action: Verb of the message, such as "write".
@@ -67,7 +73,9 @@ def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -
     try:
         yield
     except OSError as error:
-        raise kind(f"cannot {action} {path}: {os_error_text(error)}") from error
+        is_in_the_way = isinstance(error, IsADirectoryError | NotADirectoryError | FileExistsError)
+        advice = "; rename or remove what is there" if is_in_the_way and action in CHANGES else ""
+        raise kind(f"cannot {action} {path}: {os_error_text(error)}{advice}") from error
 
 
 def unexpected_files(folder: Path, expected: Container[str]) -> list[str]:

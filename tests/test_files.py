@@ -109,9 +109,9 @@ def test_full_disk_keeps_the_old_file_and_is_reported(tmp_path: Path) -> None:
 
 def test_file_in_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(RunError, match=r"^cannot write .*/file/a\.bin: not a directory$"):
+    with pytest.raises(RunError, match=r"^cannot write .*/file/a\.bin: not a directory; rename or remove what is there$"):
         write_atomic(tmp_path / "file" / "a.bin", b"new")
-    with pytest.raises(RunError, match=r"^cannot create .*/file/runs: not a directory$"):
+    with pytest.raises(RunError, match=r"^cannot create .*/file/runs: not a directory; rename or remove what is there$"):
         make_folder(tmp_path / "file" / "runs")
     with pytest.raises(RunError, match=r"^cannot create .*/file: file exists$"):
         make_folder(tmp_path / "file")
@@ -121,7 +121,7 @@ def test_missing_folder_and_folder_in_the_way_are_errors(tmp_path: Path) -> None
     with pytest.raises(RunError, match=r"^cannot write .*/none/a\.bin: no such file or directory$"):
         write_atomic(tmp_path / "none" / "a.bin", b"new")
     (tmp_path / "a.bin").mkdir()
-    with pytest.raises(RunError, match=r"^cannot write .*/a\.bin: is a directory$"):
+    with pytest.raises(RunError, match=r"^cannot write .*/a\.bin: is a directory; rename or remove what is there$"):
         write_atomic(tmp_path / "a.bin", b"new")
     assert file_names(tmp_path) == ["a.bin"]
 

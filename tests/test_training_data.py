@@ -1,5 +1,6 @@
 """Training data is equal whether it is read from text or from a saved corpus."""
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow
 import pytest
 from trained_runs import (
     DataFiles,
@@ -23,6 +25,8 @@ from trained_runs import (
 )
 
 from pellucid.config.settings import Config, DataConfig
+from pellucid.data.corpus import METADATA, map_corpus, write_corpus
+from pellucid.data.encoding import Ragged
 from pellucid.data.examples import read_examples
 from pellucid.errors import RunError, quote
 from pellucid.reporting.progress import training_progress
@@ -212,6 +216,37 @@ def test_a_corpus_of_another_run_is_not_used(tmp_path: Path) -> None:
     notes = [event.note for event in events if isinstance(event, FileRead)]
     assert notes[0] == f"{tmp_path / 'run' / 'corpus.arrow'} is not used, for it was built from other files or settings"
     assert_runs_identical(uninterrupted, tmp_path / "run")
+
+
+def poison_corpus(path: Path) -> None:
+    """Write a corpus with the same key and other examples, as a stranger with the data files could."""
+    metadata = pyarrow.ipc.open_file(path).schema.metadata[METADATA]
+    corpus = map_corpus(path, json.loads(metadata)["key"], has_features=False)
+    target = corpus.encoded.target
+    encoded = corpus.encoded._replace(target=Ragged(target.values[::-1].copy(), target.offsets))
+    write_corpus(path, corpus._replace(encoded=encoded))
+
+
+def test_a_forged_corpus_is_not_trained_on(tmp_path: Path) -> None:
+    """Regression test: without a checkpoint, its examples were used without a message."""
+    files, uninterrupted, config = copy_task_run()
+    start_training(files, tmp_path / "run", config)
+    poison_corpus(tmp_path / "run" / "corpus.arrow")
+    with pytest.raises(
+        RunError, match=r"corpus\.arrow does not hold the examples of .*training\.safetensors: remove it"
+    ):
+        train_to_end(files, tmp_path / "run", config)
+    (tmp_path / "new").mkdir()
+    shutil.copy(tmp_path / "run" / "corpus.arrow", tmp_path / "new")
+    train_to_end(files, tmp_path / "new", config)
+    assert_runs_identical(uninterrupted, tmp_path / "new")
+
+
+@pytest.mark.parametrize("name", ["corpus.arrow", "card.md", "confidence.json", "pair_ngram.safetensors"])
+def test_a_folder_in_place_of_a_file_is_refused_before_the_training(tmp_path: Path, name: str) -> None:
+    (tmp_path / "run" / name).mkdir(parents=True)
+    with pytest.raises(RunError, match=rf"{name} is a directory, where a training writes a file: rename it"):
+        start_training(write_copy_files(tmp_path), tmp_path / "run")
 
 
 def test_duplicates_and_spaces_at_the_ends_are_told(tmp_path: Path) -> None:

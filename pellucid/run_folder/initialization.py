@@ -54,11 +54,16 @@ def check_training_folder(folder: Path) -> None:
         folder: Run folder, which need not exist. It may hold a run that can be resumed, or be empty.
 
     Raises:
-        RunError: The lock, the log or the folder of snapshots is a symbolic link; the folder holds both a checkpoint
-            and the list of an ensemble; or there is no checkpoint, but a model or a file that no training writes
-            (hidden files are allowed).
+        RunError: The lock, the log or the folder of snapshots is a symbolic link, or another file is a folder; the
+            folder holds both a checkpoint and the list of an ensemble; or there is no checkpoint, but a model or a
+            file that no training writes (hidden files are allowed).
     """
     refuse_links([folder / name for name in (LOCK, LOG, SNAPSHOTS)])
+    for name in FILES:
+        if name != SNAPSHOTS and (folder / name).is_dir():
+            raise RunError(
+                f"{folder / name} is a directory, where a training writes a file: rename it, or name another run folder"
+            )
     if file_exists(folder / ENSEMBLE) and file_exists(folder / CHECKPOINT):
         raise RunError(
             f"{folder / ENSEMBLE} lists the members of an ensemble, but {folder} holds a single run: remove the file, "

@@ -171,7 +171,9 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
     use_threads(config.threads)
     use_determinism(config)
     # With header = "auto" the first lines are checked; the resolved setting would say that there is no header.
-    training_data = read_files(files, unresolved_data, folder / run_files.CORPUS, folder / run_files.VALIDATION)
+    # Without a checkpoint, nothing tells whether a corpus holds the examples of the files.
+    corpus_path = folder / run_files.CORPUS if file_exists(folder / run_files.CHECKPOINT) else None
+    training_data = read_files(files, unresolved_data, corpus_path, folder / run_files.VALIDATION)
     reads, validation_examples, is_mapped = (
         training_data.reads,
         training_data.validation_examples,
@@ -189,6 +191,11 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
         try:
             state, fingerprint, log, model_built = _open_training(folder, config, corpus, validation_examples)
         except OtherDataError as error:
+            if is_mapped:
+                raise RunError(
+                    f"{corpus_path} does not hold the examples of {folder / run_files.CHECKPOINT}: remove it, and give "
+                    "the command again, which reads the training files"
+                ) from error
             changed = "; ".join(["", *_changed_files(load_run_log(folder), reads)])
             raise RunError(f"{error}{changed}") from error
         if validation_file and not has_content(folder / run_files.VALIDATION, validation_file):
