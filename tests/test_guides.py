@@ -76,7 +76,7 @@ def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path) 
     with (tmp_path / "review.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert exact > 90 and len(rows) == 80 and rows[0]["id"].startswith("P-")
-    probabilities = [float(row["probability"]) for row in rows]
+    probabilities = [float(row["confidence"]) for row in rows]
     assert probabilities == sorted(probabilities) and len(printed[3].splitlines()) == 3
 
 
