@@ -59,7 +59,7 @@ def test_the_shell_commands_train_predict_evaluate_and_look(folder: Path) -> Non
     script, _ = [text for language, text in read_marked_blocks() if language == "sh"]
     printed = run_script(["bash", "-e", "-u", "-o", "pipefail"], script, folder)
     first, names, row, *_ = printed.splitlines()
-    assert first == "MCMLXXXIV" and names == "id,number,note,output,log_probability,probability"
+    assert first == "MCMLXXXIV" and names == "id,number,note,output,log_probability,probability,confidence"
     assert row.startswith('P-17,1984,"a year, and a novel",MCMLXXXIV,-')
     (exact,) = re.findall(r"exact match +(\d+\.\d+) %", printed)
     assert float(exact) > 95

@@ -19,7 +19,7 @@ from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
 from pellucid.run_folder.initialization import refuse_links
 from pellucid.run_folder.lock import lock_run_folder
-from pellucid.run_folder.run_files import ENSEMBLE, MAX_MEMBERS, MEMBER_PREFIX, has_run
+from pellucid.run_folder.run_files import ENSEMBLE, LOCK, MAX_MEMBERS, MEMBER_PREFIX, has_run
 from pellucid.training.events import ModelBuilt, RunEvent, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingInputs
@@ -195,7 +195,7 @@ def shutdown(pool: WorkerPool[TrainingJob]) -> None:
 
 def _check_ensemble_folder(folder: Path, members: Sequence[str]) -> None:
     """Raise `RunError` for a folder with a single run, with foreign files or an unreadable list, and for a link."""
-    refuse_links(folder / name for name in members)
+    refuse_links(folder / name for name in (*members, LOCK))
     if not folder.is_dir():
         return
     if file_exists(folder / ENSEMBLE):
