@@ -9,12 +9,13 @@ from typing import Any
 from pellucid.argument_checks import convert_argument
 from pellucid.config.presets import gives_size
 from pellucid.config.settings import Config
-from pellucid.config.toml import build_config, validate_config
+from pellucid.config.toml import build_config, overlay_settings, override_settings, validate_config
 from pellucid.config.validation import reject_unused
 from pellucid.data.size_choice import build_sized_config
 from pellucid.decoding.predictor import Predictor
 from pellucid.model.device import check_torch_defaults
 from pellucid.reporting.progress import multi_progress, print_event, training_progress
+from pellucid.run_folder.initial_run import inherited_settings
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
 from pellucid.training.session import train_run
@@ -31,6 +32,7 @@ def train(
     run: str | Path,
     config: Config | Mapping[str, Any] | None = None,
     ensemble: int = 1,
+    init_from: str | Path | None = None,
 ) -> Predictor:
     """Train a model, save it in a run folder, and return a predictor with the parameters of the best validation.
 
@@ -53,6 +55,9 @@ def train(
             least 50,000 training pairs, otherwise "base"; with a time limit, a smaller one if that learns more in the
             time.
         ensemble: Number of members, 1 to 1,000. The default, 1, trains a single run without subfolders.
+        init_from: Run folder from whose parameters and symbols the training begins (fine-tuning), or folder of an
+            ensemble with as many members. Its task, tokenization and network are the defaults of the settings. None,
+            the default, is `training.initial_run` of the settings, or else a new network.
 
     Returns:
         The predictor of the model, or of the ensemble, on the device of the training.
@@ -72,6 +77,8 @@ def train(
     source, target = _file_pair("train", train)
     valid_source, valid_target = (None, None) if valid is None else _file_pair("valid", valid)
     files = TrainingFiles(source, valid_source, target, valid_target)
+    initial: Path | None = convert_argument("init_from", init_from, str | Path | None)
+    given = _over_initial_run(given, initial, folder)
     settings = validate_config(given) if isinstance(given, Config) else build_sized_config(given, "config", source)
     reject_unused(settings)
     check_torch_defaults()
@@ -86,6 +93,27 @@ def train(
         for event in train_run(files, folder, settings, started_at):
             reporter.report(event)
     return load(folder, settings.device)
+
+
+def _over_initial_run(
+    given: Config | Mapping[str, Any], initial: Path | None, folder: Path
+) -> Config | Mapping[str, Any]:
+    """Return the settings with their initial run, if there is one; settings that are not given are inherited from it.
+
+    A `Config` is complete, so only its initial run is set.
+    """
+    if isinstance(given, Config):
+        if initial is None:
+            return given
+        return override_settings(given, {"training": {"initial_run": str(initial)}})
+    if initial is not None:
+        given = overlay_settings(given, {"training": {"initial_run": str(initial)}})
+    training = given.get("training")
+    named = training.get("initial_run", "") if isinstance(training, Mapping) else ""
+    if not (isinstance(named, str | Path) and str(named)):
+        return given
+    sized = given if gives_size(given) else {key: value for key, value in given.items() if key != "size"}
+    return overlay_settings(inherited_settings(named, folder), sized)
 
 
 def _train_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> None:

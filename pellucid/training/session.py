@@ -8,7 +8,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -37,6 +37,7 @@ from pellucid.model.footprint import check_memory
 from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
 from pellucid.run_folder.identity import describe_run, read_identity
+from pellucid.run_folder.initial_run import InitialRun, load_initial_run, resolve_initial_run
 from pellucid.run_folder.initialization import (
     check_same_config,
     check_same_vocabularies,
@@ -58,21 +59,24 @@ from pellucid.training.events import (
     FileRead,
     FileSaved,
     ModelBuilt,
+    NetworkInitialized,
     PairNgramFitted,
     PairNgramWeighted,
+    PairsMixedIn,
     RunEvent,
     TrainingStarted,
     TrainingStopped,
     UpdateCompleted,
     ValidationCompleted,
 )
+from pellucid.training.fine_tuning import freeze_parts, frozen_part_warnings, initialize_network
 from pellucid.training.loop import TrainingState, fit
 from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import averaged_weights, build_optimizer
 from pellucid.training.pair_ngram_training import fit_missing_pair_ngram, weight_pair_ngram
 from pellucid.training.training_data import (
     TrainingFiles,
-    augment_data,
+    add_pairs,
     check_vocabularies,
     data_warnings,
     encode_training_data,
@@ -84,6 +88,8 @@ from pellucid.training.training_data import (
 
 SAVE_SECONDS = 120.0
 """A checkpoint is written at every validation, and at least this often between validations."""
+LoggedOnce = FileRead | DataAugmented | PairsMixedIn | NetworkInitialized
+"""Events whose records a log has once, before the first update."""
 HASH_BLOCK = 1 << 20
 """Number of ids hashed at a time."""
 
@@ -131,11 +137,11 @@ def train_run(
         started_at: Start of a time limit, as time of `time.monotonic`. The default, None, is the first event.
 
     Yields:
-        One `FileRead` per data file, `DataAugmented` with augmentation, `ModelBuilt`, `PairNgramFitted` if a pair
-        n-gram model is fitted, the events of `fit` with `PairNgramWeighted` before `TrainingStopped` if its weight is
-        chosen, and `FileSaved` after each write of checkpoint or model. A training that has ended yields
-        `TrainingStopped` after `ModelBuilt`, and before it the events of a pair n-gram model that was missing or had no
-        weight.
+        One `FileRead` per data file, `DataAugmented` with augmentation, `PairsMixedIn` with earlier pairs,
+        `ModelBuilt`, `PairNgramFitted` if a pair n-gram model is fitted, the events of `fit` with `PairNgramWeighted`
+        before `TrainingStopped` if its weight is chosen, and `FileSaved` after each write of checkpoint or model. A
+        training that has ended yields `TrainingStopped` after `ModelBuilt`, and before it the events of a pair n-gram
+        model that was missing or had no weight.
 
     Raises:
         DataError: A data file cannot be read or holds no example, a line is bad (unless bad lines are skipped), the
@@ -161,9 +167,11 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
     # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
     check_training_folder(folder)
+    config = resolve_initial_run(config, folder)
     check_same_config(folder, config)  # before the data is read, which may take long
     use_threads(config.threads)
     use_determinism(config)
+    initial = _load_initial_run(config, folder)
     # With header = "auto" the first lines are checked; the resolved setting would say that there is no header.
     training_data = read_files(files, unresolved_data, folder / run_files.CORPUS, folder / run_files.VALIDATION)
     reads, validation_examples, is_mapped = (
@@ -172,22 +180,24 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
         training_data.corpus is not None,
     )
     yield from reads
-    augmented = None
     with lock_run_folder(folder) as lock:
         check_same_config(folder, config)  # again: another training may have started a run here meanwhile
-        if config.training.augmentation != "none":
-            training_data, augmented = augment_data(training_data, config)
-            yield augmented
-        corpus, validation_file = encode_training_data(training_data, config), training_data.validation_file
+        training_data, added = add_pairs(training_data, config, unresolved_data)
+        yield from added
+        initial = None if file_exists(folder / run_files.CHECKPOINT) else initial or _load_initial_run(config, folder)
+        known, num_mixed_in = _known_vocabularies(folder, config, initial), training_data.num_mixed_in
+        corpus, validation_file = encode_training_data(training_data, config, known), training_data.validation_file
         del training_data  # frees the texts of a large file; training needs only the ids
         try:
-            state, fingerprint, log, model_built = _open_training(folder, config, corpus, validation_examples)
+            state, fingerprint, log, model_built = _open_training(
+                folder, config, TrainingContents(corpus, validation_examples, num_mixed_in, initial)
+            )
         except OtherDataError as error:
             changed = "; ".join(["", *_changed_files(load_run_log(folder), reads)])
             raise RunError(f"{error}{changed}") from error
         if validation_file and not has_content(folder / run_files.VALIDATION, validation_file):
             write_atomic(folder / run_files.VALIDATION, validation_file)
-        if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or augmented):
+        if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or added):
             state.encoded_training_examples = save_corpus(
                 folder / run_files.CORPUS, corpus, files, unresolved_data
             ).encoded
@@ -203,8 +213,33 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
             yield from _finish_run_folder(state, log)
             yield TrainingStopped(state.progress)
         else:
-            files_read: list[FileRead | DataAugmented] = [*reads, *([augmented] if augmented else [])]
-            yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), files_read, started_at)
+            yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), [*reads, *added], started_at)
+
+
+class TrainingContents(NamedTuple):
+    """What a training is made of, besides its settings."""
+
+    corpus: EncodedCorpus
+    """Training examples in ids."""
+    validation_examples: Sequence[Example]
+    num_mixed_in: int
+    """Number of the last training examples that are earlier pairs, of which each epoch draws some."""
+    initial: InitialRun | None
+    """Run from which the training begins; None for a random network, and if it is resumed."""
+
+
+def _load_initial_run(config: Config, folder: Path) -> InitialRun | None:
+    """Return the initial run of a new training; None without one, and if the training is resumed."""
+    if not config.training.initial_run or file_exists(folder / run_files.CHECKPOINT):
+        return None
+    return load_initial_run(config)
+
+
+def _known_vocabularies(folder: Path, config: Config, initial: InitialRun | None) -> Vocabularies | None:
+    """Return the vocabularies that those of a fine-tuning extend: of its initial run, or of the run that is resumed."""
+    if initial is not None:
+        return initial.predictor.vocabularies
+    return run_files.load_run_vocabularies(folder, config) if config.training.initial_run else None
 
 
 def build_checked_network(config: Config, vocabularies: Vocabularies) -> Network:
@@ -245,13 +280,14 @@ def build_state(
 
 
 def _open_training(
-    folder: Path, config: Config, corpus: EncodedCorpus, validation_examples: Sequence[Example]
+    folder: Path, config: Config, contents: TrainingContents
 ) -> tuple[TrainingState, str, RunLog, ModelBuilt]:
     """Return the training state of a run: new, or restored from a checkpoint with the same settings and data.
 
     The first files of a new run are written; the folder of a resumed one is repaired (`_repair_folder`). The log is
     read once, and returned with the fingerprint of settings and data.
     """
+    corpus, validation_examples, initial = contents.corpus, contents.validation_examples, contents.initial
     vocabularies = corpus.vocabularies
     check_vocabularies(vocabularies, config)
     max_output_length(config.search, vocabularies)  # checks the limits before the training
@@ -259,18 +295,28 @@ def _open_training(
     resumed = file_exists(folder / run_files.CHECKPOINT)
     network = build_checked_network(config, vocabularies)
     coverage = () if resumed else load_pretrained(network, config, vocabularies)
+    # Symbols of the initial run keep their vectors; pretrained ones are for new symbols.
+    initialized = None if initial is None else initialize_network(network, initial, config, vocabularies)
+    freeze_parts(network, config)
     if not resumed:
         initialize_run_folder(folder, config, vocabularies)
     state = build_state(network, config, vocabularies, corpus.encoded, validation_examples, str(folder))
+    state.num_mixed_in = contents.num_mixed_in
+    if initialized is not None:  # with the checkpoint, the run needs its initial run no longer
+        append_log(folder, _log_record_of_file(initialized))
+        save_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
     if resumed:
         restore_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
         check_same_vocabularies(folder, vocabularies, config.data)
     log, messages = _repair_folder(state, folder, fingerprint)
     damage = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
-    warnings = (*data_warnings(state.predictor, validation_examples), *damage)
+    frozen = () if initialized is None else frozen_part_warnings(config, initialized)
+    warnings = (*data_warnings(state.predictor, validation_examples), *frozen, *damage)
     parameters = parameter_count(network)
-    model_built = ModelBuilt(folder, config.size, parameters, vocabularies, resumed, compiles, coverage, warnings)
+    model_built = ModelBuilt(
+        folder, config.size, parameters, vocabularies, resumed, compiles, coverage, warnings, initialized
+    )
     return state, fingerprint, log, model_built
 
 
@@ -318,9 +364,7 @@ def _best_model(state: TrainingState, fingerprint: str) -> bytes:
         return network_file(state.predictor.network, run)
 
 
-def _train_and_save(
-    writer: "RunFolderWriter", reads: Sequence[FileRead | DataAugmented], started_at: float
-) -> Iterator[RunEvent]:
+def _train_and_save(writer: "RunFolderWriter", reads: Sequence[LoggedOnce], started_at: float) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each; `started_at` is the start of the command."""
     state, lock, log = writer.state, writer.lock, writer.log
     lock.check()
@@ -534,8 +578,15 @@ def _progress_fields(progress: Progress) -> dict[str, Any]:
     return {**fields, "seconds": round(progress.seconds, 3)}
 
 
-def _log_record_of_file(read: FileRead | DataAugmented) -> dict[str, Any]:
-    """Return the log record of a data file with its bad lines, or of augmentation."""
+def _log_record_of_file(read: LoggedOnce) -> dict[str, Any]:
+    """Return the log record of a data file with its bad lines, of augmentation, or of the initial run."""
+    if isinstance(read, NetworkInitialized):
+        counts = {name: len(getattr(read, name)) for name in ("new_source", "new_target", "new_features")}
+        return {"event": "initialized", "run": str(read.run), "sha256": read.digest, **counts}
+    if isinstance(read, PairsMixedIn):
+        counts = {"examples": read.examples, "per_epoch": read.per_epoch, "new_examples": read.new_examples}
+        digest = {} if read.digest is None else {"sha256": read.digest.sha256}
+        return {"event": "mixed_in", "path": str(read.path), **counts, "bad_lines": len(read.bad_lines), **digest}
     if isinstance(read, DataAugmented):
         return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.num_synthetic}
     fields = {
@@ -543,7 +594,7 @@ def _log_record_of_file(read: FileRead | DataAugmented) -> dict[str, Any]:
         "blank_lines": read.num_blank_lines,
         "bad_lines": [str(line) for line in read.bad_lines],
     }
-    digest = {} if read.digest is None else read.digest._asdict()
+    digest = {} if read.digest is None else dict[str, Any](read.digest._asdict())
     if read.target_digest is not None:
         digest |= {f"target_{key}": value for key, value in read.target_digest._asdict().items()}
     target = {"target": str(read.target)} if read.target else {}
