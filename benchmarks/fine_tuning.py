@@ -2,18 +2,17 @@
 
     python benchmarks/fine_tuning.py DATA --run FOLDER
 
-DATA is the folder of SIGMORPHON 2020 task 1 (train/, dev/ and test/ with {language}_{split}.tsv). The training words of
-the language are shuffled by a fixed seed: of the first 2,000 the new words are taken, and the model of the same language
-is trained on the other 1,600. The model of the related language is trained on all 3,600 words of it. All trainings have
-the same validation set, the development words of the language; the scores are those of `pellucid evaluate` on its test
-words. A finished training is not repeated. One line of JSON is printed for each training.
+DATA is the folder of SIGMORPHON 2020 task 1 (train/, dev/ and test/ with {language}_{split}.tsv). The training words
+of the language are shuffled by a fixed seed: the new words are the first of the first 2,000, and the model of the same
+language is trained on the other 1,600. The model of the related language is trained on all 3,600 words of it. All
+trainings have the same validation set, the development words of the language, and are scored on its test words. A
+finished training is not repeated. One line of JSON is printed for each training: the error is the word error rate.
 """
 
 import argparse
 import json
 import random
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pellucid
@@ -22,6 +21,8 @@ from pellucid.config.presets import PRESETS
 NUM_NEW = 2000
 """Number of words from which the new words are taken."""
 SHUFFLE_SEED = 1
+KINDS = ("scratch", "same", "mixed", "related")
+"""Trainings: a new network, fine-tuning of the same language, with its old words mixed in, and of the related one."""
 BASE_TRAINING = {"epochs": 20, "eval_interval": 2.0}
 """Training settings of the models that others begin from; the length is shorter than the default."""
 
@@ -40,7 +41,7 @@ def split_words(data: Path, language: str, folder: Path) -> tuple[list[str], Pat
     return words[:NUM_NEW], others
 
 
-def settings(size: str, seed: int, training: dict[str, object]) -> dict[str, object]:
+def settings(size: str, seed: int, training: Mapping[str, object]) -> dict[str, object]:
     """Return the settings of a training."""
     return {
         "size": size,
@@ -53,8 +54,8 @@ def settings(size: str, seed: int, training: dict[str, object]) -> dict[str, obj
 def error_rate(predictor: pellucid.Predictor, test: Path) -> float:
     """Return the word error rate on a test file, in percent."""
     pairs = [line.rstrip("\n").split("\t") for line in read_lines(test)]
-    outputs = predictor.predict([source for source, _ in pairs])
-    return 100 * sum(output != target for output, (_, target) in zip(outputs, pairs, strict=True)) / len(pairs)
+    traces = predictor.predict([source for source, _ in pairs])
+    return 100 * sum(trace.output != target for trace, (_, target) in zip(traces, pairs, strict=True)) / len(pairs)
 
 
 def trainings(args: argparse.Namespace) -> Iterator[dict[str, object]]:
@@ -64,11 +65,13 @@ def trainings(args: argparse.Namespace) -> Iterator[dict[str, object]]:
     new_words, others = split_words(args.data, args.language, folder)
     valid, test = (args.data / split / f"{args.language}_{split}.tsv" for split in ("dev", "test"))
     related_files = [args.data / split / f"{args.related}_{split}.tsv" for split in ("train", "dev")]
-    bases = {"same": (others, valid), "related": tuple(related_files)}
+    bases = {"same": (others, valid), "related": (related_files[0], related_files[1])}
     runs: dict[str, Path | None] = {"scratch": None}
     for name, (train, base_valid) in bases.items():
-        runs[name] = folder / f"base-{args.language if name == 'same' else args.related}-{name}"
-        predictor = pellucid.train(train, base_valid, runs[name], settings(args.size, 1, BASE_TRAINING))
+        if name not in args.only and not (name == "same" and "mixed" in args.only):
+            continue
+        runs[name] = base = folder / f"base-{args.language if name == 'same' else args.related}-{name}"
+        predictor = pellucid.train(train, base_valid, base, settings(args.size, 1, BASE_TRAINING))
         yield {"training": name, "words": 0, "seed": 1, "error": round(error_rate(predictor, test), 2)}
     rate: float = PRESETS[args.size]["training"]["learning_rate"]
     for count in args.words:
@@ -76,11 +79,13 @@ def trainings(args: argparse.Namespace) -> Iterator[dict[str, object]]:
         train.write_text("".join(new_words[:count]), "utf-8")
         for seed in range(1, args.seeds + 1):
             for name in args.only:
-                for factor in args.factors if runs[name] else [1.0]:
+                initial = runs["same" if name == "mixed" else name]
+                mixing = {"mix_in": str(others)} if name == "mixed" else {}
+                for factor in [1.0] if initial is None else args.factors:
                     run = folder / f"{args.language}-{count}-{name}-{factor:g}-{seed}"
-                    training = {"learning_rate": rate * factor, "eval_interval": 5.0 if count < 1000 else 2.0}
+                    training = {"learning_rate": rate * factor, "eval_interval": 5.0 if count < 1000 else 2.0, **mixing}
                     predictor = pellucid.train(
-                        train, valid, run, settings(args.size, seed, training), init_from=runs[name]
+                        train, valid, run, settings(args.size, seed, training), init_from=initial
                     )
                     error = round(error_rate(predictor, test), 2)
                     yield {"training": name, "words": count, "seed": seed, "factor": factor, "error": error}
@@ -96,11 +101,11 @@ def main() -> None:
     parser.add_argument("--size", default="small")
     parser.add_argument("--words", type=int, nargs="+", default=[50, 100, 200, 500, 1000, 2000])
     parser.add_argument("--factors", type=float, nargs="+", default=[0.5])
-    parser.add_argument("--only", nargs="+", choices=("scratch", "same", "related"), default=["scratch", "same", "related"])
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--seeds", type=int, default=1)
     for result in trainings(parser.parse_args()):
         print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

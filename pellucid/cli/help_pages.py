@@ -104,7 +104,6 @@ HELP_PAGES: dict[str, HelpPage] = {
             "train train.tsv --valid dev.tsv --run runs/a --size tiny --epochs 10",
             "train a.en --train-target a.de -v b.en --valid-target b.de -r runs/b",
             "train train.tsv -v dev.tsv -r runs/c --ensemble 5 --jobs 4",
-            "train new.tsv -r runs/d --from runs/a --mix-in train.tsv",
         ),
     ),
     "tune": HelpPage(

@@ -143,8 +143,9 @@ def _copy_parameter(new: Tensor, old: Tensor, growth: VocabularyGrowth, is_table
         return False
     differing = [i for i, (size, new_size) in enumerate(zip(old.shape, new.shape, strict=True)) if size != new_size]
     if not differing and not (is_table and growth.symbols != growth.new_symbols):
-        # If fewer features make up for new symbols, no shape differs, and other parameters do not tell their ids.
-        is_known = growth.symbols == growth.new_symbols or growth.old_size not in old.shape
+        # If fewer features make up for new symbols, no shape differs, and one-hot inputs cannot be told from others.
+        is_hidden = growth.symbols != growth.new_symbols and growth.old_size == growth.new_size
+        is_known = not (is_hidden and growth.old_size in old.shape)
         if is_known:
             new.copy_(old)
         return is_known

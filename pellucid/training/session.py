@@ -217,7 +217,7 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
 
 
 class TrainingContents(NamedTuple):
-    """What a training is made of, besides its settings."""
+    """Data of a training, and the run from which it begins."""
 
     corpus: EncodedCorpus
     """Training examples in ids."""
