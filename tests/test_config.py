@@ -106,7 +106,7 @@ def consistent_settings(config: Config) -> Config:
 
 
 def consistent_fine_tuning(config: Config) -> Config:
-    """Return the configuration with paths without NUL, and without settings that need an initial run, if it has none."""
+    """Return the configuration with paths without NUL, and without settings that need an initial run if it has none."""
     for name in ("initial_run", "mix_in"):
         config = with_value(config, f"training.{name}", getattr(config.training, name).replace("\0", ""))
     if config.training.initial_run:

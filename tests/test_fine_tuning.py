@@ -28,7 +28,7 @@ from trained_runs import (
 from pellucid.config.settings import Config
 from pellucid.config.toml import override_settings
 from pellucid.data.batches import collate
-from pellucid.data.encoding import EncodedExamples, encode_examples, to_ragged
+from pellucid.data.encoding import EncodedExamples, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
@@ -336,17 +336,6 @@ def test_old_pairs_are_counted_and_reported(tmp_path: Path) -> None:
     assert (record["examples"], record["per_epoch"], record["new_examples"], record["bad_lines"]) == (32, 12, 12, 1)
     assert "q" in load(tmp_path / "run").vocabularies.source.symbols
     assert "on 12 of 32 earlier ones" in (tmp_path / "run" / "card.md").read_text("utf-8")
-
-
-def test_selected_examples_are_those_of_their_rows() -> None:
-    tokenizers = build_tokenizers(make_config({}).data)
-    encoded = encode_examples([Example("ab", "w"), Example("", "xy"), Example("cda", "z")], tokenizers, OLD)
-    rows = np.array([2, 0, 2])
-    chosen = encoded.select(rows)
-    assert [part.tolist() for part in collate(chosen, np.arange(3))] == [
-        part.tolist() for part in collate(encoded, rows)
-    ]
-    assert encoded.select(np.array([], dtype=np.int64)).source.num_sequences == 0
 
 
 def test_the_subword_model_of_the_initial_run_is_kept(tmp_path: Path) -> None:

@@ -62,6 +62,15 @@ def test_the_commands_of_the_task_guide_run(tmp_path: Path) -> None:
         assert expected in stdout
 
 
+def test_the_examples_of_the_fine_tuning_guide_run(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "guides" / "fine-tuning.md"
+    (script,), (program,) = SHELL_BLOCKS.findall(page.read_text("utf-8")), python_blocks(page)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with fast_command_environment() as environment:
+        assert "exact match" in run_script(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path, environment)
+    assert run_script([sys.executable, "-"], program, tmp_path) == "runs/old tiny\n"
+
+
 def test_the_program_that_holds_pairs_out_splits_a_file_with_a_header(tmp_path: Path) -> None:
     """Cells with commas, quotes and line breaks stay whole; no row is lost."""
     (program,) = python_blocks(ROOT / "docs" / "guides" / "data.md")

@@ -32,16 +32,6 @@ class Ragged(NamedTuple):
         """M, the number of sequences."""
         return len(self.offsets) - 1
 
-    def select(self, rows: Int[np.ndarray, " B"]) -> "Ragged":
-        """Return some of the sequences.
-
-        Args:
-            rows: Indices of the sequences, shape (B), in the order of the result.
-        """
-        parts = [self.values[self.offsets[row] : self.offsets[row + 1]] for row in rows.tolist()]
-        values = np.concatenate(parts) if parts else self.values[:0]
-        return Ragged(values, _offsets(self.lengths[rows]))
-
     def pad(self, rows: Int[np.ndarray, " B"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
         """Return the chosen sequences as a padded batch.
 
@@ -66,14 +56,6 @@ class EncodedExamples(NamedTuple):
 
     source: Ragged
     target: Ragged
-
-    def select(self, rows: Int[np.ndarray, " B"]) -> "EncodedExamples":
-        """Return some of the examples.
-
-        Args:
-            rows: Indices of the examples, shape (B), in the order of the result.
-        """
-        return EncodedExamples(self.source.select(rows), self.target.select(rows))
 
 
 def to_ragged(sequences: Iterable[Sequence[int]]) -> Ragged:

@@ -61,9 +61,7 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
     Returns:
         The new model; None if the folder holds one, or no model can be fitted.
     """
-    predictor, training, rows = state.predictor, state.encoded_training_examples, state.rows_of_epoch(0)
-    if rows is not None:  # as many earlier pairs as an epoch has, so that they do not outweigh the new ones
-        training = training.select(rows)
+    predictor, training = state.predictor, state.encoded_training_examples
     vocabularies = predictor.vocabularies
     if not uses_pair_ngram(predictor.config):
         return None
