@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--related", default="dut")
     parser.add_argument("--size", default="small")
     parser.add_argument("--words", type=int, nargs="+", default=[50, 100, 200, 500, 1000, 2000])
-    parser.add_argument("--factors", type=float, nargs="+", default=[0.5])
+    parser.add_argument("--factors", type=float, nargs="+", default=[0.25])
     parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--seeds", type=int, default=1)
     for result in trainings(parser.parse_args()):

@@ -283,7 +283,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Synthetic pairs per training pair (with augmentation)."""
     initial_run: str = ""
     """Run folder whose parameters and symbols the training begins from (fine-tuning); empty for a new network. Its
-    task, tokenization and network are the defaults; the default learning rate is half of that of the size."""
+    task, tokenization and network are the defaults; the default learning rate is a quarter of that of the size."""
     initial_digest: str = ""
     """SHA-256 of the model file of initial_run in hexadecimal, which the training records; if it is given, another
     model is refused. Empty for any."""

@@ -25,7 +25,7 @@ from pellucid.run_folder.predictor_loader import load, missing_model_error
 from pellucid.run_folder.run_files import CHECKPOINT, CONFIG, MODEL, has_run, load_run_config, member_folders
 from pellucid.tasks.registry import build_meta_network
 
-LEARNING_RATE_FACTOR = 0.5
+LEARNING_RATE_FACTOR = 0.25
 """Default learning rate of a fine-tuning, as a multiple of that of the size preset (docs/guides/fine-tuning.md)."""
 SYMBOL_SETTINGS = ("size", *TOKEN_SETTINGS)
 """Settings that a fine-tuning cannot change: with others, the ids of the initial run would mean other symbols."""
