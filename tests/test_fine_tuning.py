@@ -39,7 +39,7 @@ from pellucid.run_folder.initial_run import InitialRun
 from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.registry import build_network, get_task
 from pellucid.training import session as session_module
-from pellucid.training.events import ModelBuilt, PairsMixedIn
+from pellucid.training.events import ModelBuilt, PairsMixedIn, ValidationCompleted
 from pellucid.training.fine_tuning import extend_vocabularies, freeze_parts, initialize_network, part_of
 from pellucid.training.loop import TrainingState, num_drawn
 from pellucid.training.session import build_state
@@ -352,3 +352,14 @@ def test_the_subword_model_of_the_initial_run_is_kept(tmp_path: Path) -> None:
     base, new = (load(run).vocabularies for run in (tmp_path / "base" / "run", tmp_path / "run"))
     assert new.pieces == base.pieces and new.source.symbols[: len(base.source.symbols)] == base.source.symbols
     assert {"x", "y"} <= set(new.source.symbols)
+
+
+def test_the_initial_parameters_are_the_best_model_unless_the_training_improves_them(tmp_path: Path) -> None:
+    files = copy_task_run().files
+    config = fine_tuning_config({"learning_rate": 1e-30, "epochs": 1})
+    events = train_to_end(files, tmp_path / "run", config)
+    validations = [event.progress.update for event in events if isinstance(event, ValidationCompleted)]
+    assert validations == [0, 5]
+    before, after = (load(run).network.state_dict() for run in (copy_task_run().run, tmp_path / "run"))
+    assert all(after[name].equal(value) for name, value in before.items())
+    assert "at update 0" in (tmp_path / "run" / "card.md").read_text("utf-8")

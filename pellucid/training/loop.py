@@ -325,14 +325,18 @@ def is_out_of_time(state: TrainingState, progress: Progress) -> bool:
 def validations_due(state: TrainingState, progress: Progress, num_batches: int) -> int:
     """Return the number of validations due so far, those done included. At the end of the training one more is due.
 
+    A fine-tuning validates its initial parameters too, before the first update, so that the best model is never worse
+    than the initial run on the validation set.
+
     Args:
         state: Training state, for its settings.
         progress: Progress of the training, which may differ from that of the state.
         num_batches: Number of batches in the current epoch.
     """
-    num_due = math.floor(_epochs_done(progress, num_batches) / state.config.training.eval_interval + 1e-9)
+    first = int(bool(state.config.training.initial_run))
+    num_due = first + math.floor(_epochs_done(progress, num_batches) / state.config.training.eval_interval + 1e-9)
     if is_out_of_epochs(state, progress, num_batches):
-        total = math.ceil(state.epochs / state.config.training.eval_interval - 1e-9)
+        total = first + math.ceil(state.epochs / state.config.training.eval_interval - 1e-9)
         return max(total, progress.validations + 1)
     return max(num_due, progress.validations + 1) if is_out_of_time(state, progress) else num_due
 

@@ -565,7 +565,8 @@ def _log_record(event: Event, fingerprint: str) -> dict[str, Any] | None:
             rates = {"learning_rate": event.learning_rate, "gradient_norm": event.gradient_norm}
             return {"event": "stepped", **fields, "loss": event.progress.training_loss, **rates}
         case ValidationCompleted():
-            loss = {"training_loss": event.progress.training_loss}
+            # Before the first update, where a fine-tuning validates, there is no training loss.
+            loss = {"training_loss": event.progress.training_loss} if event.progress.update else {}
             number = {"validation": event.progress.validations}
             return {"event": "validated", **fields, **number, **event.metrics, **loss, "best": event.best}
         case TrainingStopped():
