@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout, suppress
+from html import escape
 from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
@@ -105,7 +106,81 @@ def adapt_links(path: Path, copy: Path, sources: set[Path]) -> str:
         relative = Path(os.path.relpath(PAGES / page, copy.parent)).as_posix()
         return f"{relative}#{anchor}" if anchor else relative
 
-    return LINK.sub(adapt, path.read_text("utf-8"))
+    return render_formulas(LINK.sub(adapt, path.read_text("utf-8")))
+
+
+CODE_OR_FORMULA = re.compile(
+    r"(?P<code>^(```|~~~)[\s\S]*?^\2|`[^`\n]+`)|\$(?P<formula>[^$\s`](?:[^$\n`]*[^$\s`])?)\$", re.MULTILINE
+)
+"""Code, which is left as it is, or a formula between dollar signs on one line."""
+FORMULA_TOKEN = re.compile(r"\\[a-z]+|[a-zA-Z]|\d+(?:\.\d+)?|\S")
+FORMULA_COMMANDS = {
+    **{f"\\{name}": f"<mi>{letter}</mi>" for name, letter in (("alpha", "α"), ("sigma", "σ"), ("top", "⊤"))},
+    **{f"\\{name}": f"<mi>{name}</mi>" for name in ("tanh", "cos", "log", "min", "exp")},
+    "\\sum": "<mo>∑</mo>",
+    "\\odot": "<mo>⊙</mo>",
+}
+"""MathML of the commands of LaTeX that formulas may have, besides `\\operatorname`."""
+
+
+def render_formulas(text: str) -> str:
+    """Return a page with its formulas as MathML, which browsers show without a script or a font of the site.
+
+    Formulas are LaTeX between dollar signs, as GitHub and notebooks show them: letters, numbers, operators,
+    subscripts, superscripts, and the commands of `FORMULA_COMMANDS`.
+
+    Args:
+        text: Markdown of the page.
+
+    Raises:
+        ValueError: A formula has another command, or an unmatched brace.
+    """
+
+    def render(match: re.Match[str]) -> str:
+        if match["code"] is not None:
+            return match[0]
+        tokens = FORMULA_TOKEN.findall(match["formula"])[::-1]
+        parts = list(_formula_parts(tokens))
+        if tokens:
+            raise ValueError(f"formula {match[0]}: unmatched brace")
+        return f'<span class="formula"><math>{"".join(parts)}</math></span>'
+
+    return CODE_OR_FORMULA.sub(render, text)
+
+
+def _formula_parts(tokens: list[str]) -> Iterator[str]:
+    """Yield the MathML of each part of a formula up to a closing brace; `tokens` are removed from the end."""
+    while tokens and tokens[-1] != "}":
+        part = _formula_part(tokens)
+        while tokens and tokens[-1] in ("_", "^", "'"):
+            sign = tokens.pop()
+            tag = {"_": "msub", "^": "msup", "'": "mrow"}[sign]
+            script = "<mo>′</mo>" if sign == "'" else _formula_part(tokens)  # the prime is raised by itself
+            part = f"<{tag}>{part}{script}</{tag}>"
+        yield part
+
+
+def _formula_part(tokens: list[str]) -> str:
+    """Return the MathML of one letter, number, operator, command or group of a formula, without scripts."""
+    if not tokens:
+        raise ValueError("formula: a subscript or superscript is missing")
+    token = tokens.pop()
+    if token == "\\operatorname":
+        return f"<mi>{re.sub('<[^>]*>', '', _formula_part(tokens))}</mi>"
+    if token == "{":
+        parts = "".join(_formula_parts(tokens))
+        if not tokens:
+            raise ValueError("formula: unmatched brace")
+        tokens.pop()
+        return f"<mrow>{parts}</mrow>"
+    if token.startswith("\\"):
+        if token not in FORMULA_COMMANDS:
+            raise ValueError(f"formula: no command {token} ({', '.join(FORMULA_COMMANDS)})")
+        return FORMULA_COMMANDS[token]
+    if token in "()[]":
+        return f'<mo stretchy="false">{token}</mo>'
+    tag = "mi" if token.isalpha() else "mn" if token[0].isdigit() else "mo"
+    return f"<{tag}>{'−' if token == '-' else escape(token)}</{tag}>"
 
 
 def page_of(path: Path) -> str:
@@ -228,6 +303,7 @@ def api_pages() -> None:
         lines.append(
             f"::: {modules[name]}.{name}\n    options:\n      heading_level: 2\n      show_root_full_path: false\n"
         )
+    lines.append("::: pellucid.sklearn\n    options:\n      heading_level: 2\n")
     write_page("reference/api/pellucid.md", lines)
     for package in API_PACKAGES:
         folder = ROOT / "pellucid" / package

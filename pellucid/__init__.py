@@ -10,7 +10,7 @@ from pellucid.version import __version__
 from pellucid.viewer.registration import register_viewer as _register_viewer
 
 if TYPE_CHECKING:
-    from pellucid.api import train
+    from pellucid.api import compare, evaluate, predict, score, train
     from pellucid.config.settings import Config
     from pellucid.config.toml import load_config, size_preset
     from pellucid.decoding.constraints import Lexicon, load_lexicon
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from pellucid.decoding.transducer import Transducer
     from pellucid.errors import InputError
     from pellucid.model.attention import Attention, register_attention
+    from pellucid.run_evaluation import EvaluationOptions, RunComparisons, RunEvaluation
     from pellucid.run_folder.predictor_loader import load
+    from pellucid.run_folder.predictor_saver import save
     from pellucid.tasks.registry import register_task
     from pellucid.tasks.task import Task
+    from pellucid.training.events import TrainingCallback
 
 _register_viewer()
 
@@ -47,7 +50,10 @@ _HOMES = {
     "size_preset": "pellucid.config.toml",
     "register_attention": "pellucid.model.attention",
     "register_task": "pellucid.tasks.registry",
-    "train": "pellucid.api",
+    **dict.fromkeys(["train", "evaluate", "compare", "predict", "score"], "pellucid.api"),
+    **dict.fromkeys(["EvaluationOptions", "RunEvaluation", "RunComparisons"], "pellucid.run_evaluation"),
+    "TrainingCallback": "pellucid.training.events",
+    "save": "pellucid.run_folder.predictor_saver",
 }
 
 __all__ = [
@@ -55,20 +61,29 @@ __all__ = [
     "Config",
     "DecodingOptions",
     "Ensemble",
+    "EvaluationOptions",
     "ForcedAttention",
     "InputError",
     "Lexicon",
     "Predictor",
+    "RunComparisons",
+    "RunEvaluation",
     "SamplingConfig",
     "Task",
     "Trace",
+    "TrainingCallback",
     "Transducer",
     "__version__",
+    "compare",
+    "evaluate",
     "load",
     "load_config",
     "load_lexicon",
+    "predict",
     "register_attention",
     "register_task",
+    "save",
+    "score",
     "size_preset",
     "train",
 ]

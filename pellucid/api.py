@@ -1,60 +1,124 @@
-"""Training from Python."""
+"""Functions for programs: train, evaluate, compare, predict and score, with files or with objects in memory."""
 
+import os
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
-from pellucid.argument_checks import convert_argument
+import msgspec
+
+from pellucid.argument_checks import convert_argument, python_scalar
 from pellucid.config.presets import gives_size
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import build_config, overlay_settings, override_settings, validate_config
 from pellucid.config.validation import reject_unused
+from pellucid.data.examples import (
+    Example,
+    ExampleFile,
+    InputFormat,
+    pair_config,
+    parse_table_pairs,
+    parse_table_sources,
+    read_examples,
+    read_pairs,
+    read_sources,
+    read_table_examples,
+    source_columns,
+    training_columns,
+)
+from pellucid.data.headers import with_header
+from pellucid.data.in_memory import InMemoryTable, read_table
+from pellucid.data.readers import BadLine
 from pellucid.data.size_choice import build_sized_config
 from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.trace import Trace
+from pellucid.error_messages import describe_value
+from pellucid.errors import ArgumentError, DataError, InputError
 from pellucid.model.device import check_torch_defaults
 from pellucid.reporting.progress import multi_progress, print_event, training_progress
+from pellucid.run_evaluation import (
+    EvaluatedFile,
+    EvaluationOptions,
+    Report,
+    RunComparisons,
+    RunEvaluation,
+    check_evaluation,
+    compare_evaluations,
+    describe_evaluated_file,
+    describe_provenance,
+    evaluate_predictors,
+    evaluation_data_config,
+    group_examples,
+    read_evaluation_pairs,
+)
 from pellucid.run_folder.initial_run import inherited_settings
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
+from pellucid.training.events import RunEvent, TrainingCallback, TrainingStopped
 from pellucid.training.session import train_run
 from pellucid.training.size_measurement import config_within_time
-from pellucid.training.training_data import TrainingFiles
+from pellucid.training.training_data import TrainingSets
+
+
+@runtime_checkable
+class SupportsArrow(Protocol):
+    """Object with the Arrow PyCapsule interface, such as a data frame of pandas or polars."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a capsule of an Arrow stream.
+
+        Args:
+            requested_schema: Capsule of the schema that the caller prefers; None for the schema of the object.
+        """
+
 
 PairFiles = str | Path | tuple[str | Path, str | Path]
 """A file of pairs, or a file of sources and a file of targets."""
+Pairs = PairFiles | Iterable[Any] | SupportsArrow
+"""Files of pairs; or pairs in memory: a list or iterable, a data frame, an Arrow table, or a dataset."""
+Sources = str | Path | Iterable[Any] | SupportsArrow
+"""A file of sources; or sources in memory: a list or iterable of texts, a column or table of any kind."""
+Model = str | Path | list[str] | list[Path] | tuple[str | Path, ...] | Predictor
+"""A run folder; the folder of an ensemble, or several run folders as one ensemble; or a loaded model."""
 
 
-def train(
-    train: PairFiles,
-    valid: PairFiles | None,
+def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
+    train: Pairs,
+    valid: Pairs | None,
     run: str | Path,
     config: Config | Mapping[str, Any] | None = None,
     ensemble: int = 1,
+    progress: bool = True,
+    callbacks: Sequence[TrainingCallback] = (),
     init_from: str | Path | None = None,
 ) -> Predictor:
     """Train a model, save it in a run folder, and return a predictor with the parameters of the best validation.
 
-    An interrupted run is resumed; a finished run of the same settings and data is loaded. Progress is printed on
-    standard error. The members of an ensemble have the seeds `seed`, `seed` + 1, ...; they train in parallel, each in a
-    subfolder of `run` and in a process of its own, so a script must call this function under
-    `if __name__ == "__main__":`.
+    An interrupted run is resumed; a finished run of the same settings and data is loaded. The members of an ensemble
+    have the seeds `seed`, `seed` + 1, ...; they train in parallel, each in a subfolder of `run` and in a process of its
+    own, so a script must call this function under `if __name__ == "__main__":`.
 
     Only one thread of a process may train at a time, because threads share torch's random number generator: start
     parallel trainings in processes. While a training runs, other threads may predict, but must not load models or draw
     random numbers from torch.
 
     Args:
-        train: Training set: a file of pairs, or two parallel files of sources and targets.
-        valid: Validation set, in the same form; it selects the best parameters. None holds out a tenth of the sources
-            of the training set, at most 2,000, chosen at random.
+        train: Training set: a file of pairs, or two parallel files of sources and targets; or a list or iterable of
+            pairs or dicts, a data frame of pandas or polars, an Arrow table, or a dataset of Hugging Face. Columns are
+            selected by `data.source_column` and `data.target_column`; by default they are the first two.
+        valid: Validation set, in any of these forms; it selects the best parameters. None holds out a tenth of the
+            sources of the training set, at most 2,000, chosen at random; or groups of `data.group_column`. A validation
+            set in memory, or one that is held out, is stored in the run folder.
         run: Run folder; created, or resumed.
         config: A `Config`, or settings nested as in a TOML file: {"size": "small", "data": {"target_symbols":
             "words"}}. Without a size, or without a configuration, the size is "large" for task "transduce" with at
             least 50,000 training pairs, otherwise "base"; with a time limit, a smaller one if that learns more in the
             time.
         ensemble: Number of members, 1 to 1,000. The default, 1, trains a single run without subfolders.
+        progress: Print the progress on standard error; True by default.
+        callbacks: Receivers of the events of the training, such as validations; none by default.
         init_from: Run folder from whose parameters and symbols the training begins (fine-tuning), or folder of an
             ensemble with as many members. Its task, tokenization and network are the defaults of the settings. None,
             the default, is `training.initial_run` of the settings, or else a new network.
@@ -65,7 +129,7 @@ def train(
     Raises:
         ArgumentError: An argument has the wrong type.
         ConfigError: A setting is invalid or has no effect, or `ensemble` is out of range.
-        DataError: A data file cannot be read.
+        DataError: A data file cannot be read; or a row is bad, unless bad rows are skipped (`data.on_bad_line`).
         RunError: The run folder holds other files or a run with other settings, or is in use; or another thread of
             this process is training; or torch's default type is not float32, its default device is "meta", or it
             computes no gradients; or (`DivergenceError`) a loss, gradient or parameter is not finite.
@@ -74,24 +138,39 @@ def train(
     given = convert_argument("config", config, Config | Mapping[str, Any] | None) or {}
     folder: Path = convert_argument("run", run, str | Path)
     size: int = convert_argument("ensemble", ensemble, int)
-    source, target = _file_pair("train", train)
-    valid_source, valid_target = (None, None) if valid is None else _file_pair("valid", valid)
-    files = TrainingFiles(source, valid_source, target, valid_target)
     initial: Path | None = convert_argument("init_from", init_from, str | Path | None)
     given = _over_initial_run(given, initial, folder)
+    receivers = convert_argument("callbacks", callbacks, Sequence[TrainingCallback])
+    report = EventReport(convert_argument("progress", progress, bool), tuple(receivers))
+    data = given.data if isinstance(given, Config) else build_config(given, "config").data
+    source, target = _read_argument("train", train, "training", data)
+    valid_source, valid_target = (None, None) if valid is None else _read_argument("valid", valid, "validation", data)
+    files = TrainingSets(source, valid_source, target, valid_target)
     settings = validate_config(given) if isinstance(given, Config) else build_sized_config(given, "config", source)
     reject_unused(settings)
     check_torch_defaults()
     if settings.training.time_limit and not isinstance(given, Config) and not gives_size(given):
         settings = config_within_time(
-            folder, files, lambda size: build_config({**given, "size": size}, "config"), print_event
+            folder,
+            files,
+            lambda size: build_config({**given, "size": size}, "config"),
+            print_event if report.progress else lambda event: None,
         )
     if size != 1:
-        _train_ensemble(files, folder, settings, size)
+        _train_ensemble(files, folder, settings, size, report)
         return load(folder, settings.device)
-    with training_progress() as reporter:
-        for event in train_run(files, folder, settings, started_at):
-            reporter.report(event)
+    events = train_run(files, folder, settings, started_at)
+    with training_progress() if report.progress else nullcontext() as reporter:
+        for event in events:
+            try:
+                if reporter is not None:
+                    reporter.report(event)
+                interrupted = report.call(folder, event)
+            except BaseException:
+                events.close()
+                raise
+            if interrupted and not isinstance(event, TrainingStopped):
+                events.close()
     return load(folder, settings.device)
 
 
@@ -116,17 +195,233 @@ def _over_initial_run(
     return overlay_settings(inherited_settings(named, folder), sized)
 
 
-def _train_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> None:
-    """Train the members of an ensemble in parallel, and print a line for each validation."""
+class EventReport(NamedTuple):
+    """Receivers of the events of a training."""
+
+    progress: bool
+    """Whether the progress is printed on standard error."""
+    callbacks: tuple[TrainingCallback, ...]
+
+    def call(self, folder: Path, event: RunEvent) -> bool:
+        """Call all callbacks with an event, and return whether one of them interrupts the training.
+
+        Args:
+            folder: Run folder of the training.
+            event: The event.
+        """
+        return any([callback.on_event(folder, event) is True for callback in self.callbacks])
+
+
+def evaluate(
+    run: Model, pairs: Pairs, options: EvaluationOptions | None = None, device: Device = "cpu"
+) -> RunEvaluation:
+    """Decode the sources of pairs, and compare the outputs with the targets, as `pellucid evaluate` does.
+
+    Args:
+        run: Run folder, folders of an ensemble, or a loaded model, with its search settings and decoding options.
+        pairs: A file of pairs, two parallel files, or pairs in memory; see `train`.
+        options: Groups, references and metrics; the defaults of `EvaluationOptions` if None.
+        device: Device for decoding, unless the model is loaded.
+
+    Returns:
+        The metrics with their confidence intervals (`assessment`), counts of the input, and the decoding time.
+
+    Raises:
+        ArgumentError: An argument has the wrong type.
+        DataError: The pairs cannot be read, or a row is bad (unless bad rows are skipped).
+        ConfigError: A column is not valid, or the task has no such search or metric.
+        RunError: The run folder is missing, incomplete or damaged.
+    """
+    return _evaluate([run], pairs, options, device)[0]
+
+
+def compare(
+    runs: Sequence[Model], pairs: Pairs, options: EvaluationOptions | None = None, device: Device = "cpu"
+) -> RunComparisons:
+    """Evaluate several runs on the same pairs, and compare the first with each other one by significance tests.
+
+    Args:
+        runs: At least two run folders or loaded models. A list within the list is an ensemble.
+        pairs: The pairs, as in `evaluate`.
+        options: Options, as in `evaluate`.
+        device: Device for decoding, except for loaded models.
+
+    Returns:
+        The evaluation of each run, the comparisons, and means over runs that differ in their seeds only.
+
+    Raises:
+        ArgumentError: There are fewer than two runs, or an argument has the wrong type.
+        DataError: As in `evaluate`.
+        ConfigError: As in `evaluate`.
+        RunError: As in `evaluate`.
+        InputError: The tasks of the runs differ.
+    """
+    models = convert_argument("runs", runs, Sequence[str | Path | Sequence[str | Path] | Predictor])
+    if len(models) < 2:
+        raise ArgumentError(f"runs: expected two runs or more, got {describe_value(models)}")
+    return compare_evaluations(_evaluate(models, pairs, options, device))
+
+
+def predict(run: Model, sources: Sources, device: Device = "cpu") -> list[Trace]:
+    """Decode sources, as `pellucid predict` does.
+
+    Args:
+        run: Run folder, folders of an ensemble, or a loaded model, with its search settings and decoding options.
+        sources: A file of sources; or a list or iterable of texts, or a column, data frame, Arrow table or dataset,
+            whose columns of sources and features are selected as in training.
+        device: Device for decoding, unless the model is loaded.
+
+    Returns:
+        The best output of each row, in order.
+
+    Raises:
+        ArgumentError: An argument has the wrong type.
+        DataError: The sources cannot be read, or a row is bad.
+        ConfigError: A column is not valid.
+        RunError: The run folder is missing, incomplete or damaged.
+    """
+    predictor = _load_model(run, device)
+    data = predictor.config.data
+    if _is_path(sources):
+        path: Path = convert_argument("sources", sources, str | Path)
+        items = read_sources(path, with_header(data), InputFormat(columns=predictor.vocabularies.columns))
+    else:
+        items = parse_table_sources(read_table("sources", sources, "", source_columns(data), "source"), data)
+    return predictor.predict_examples(list(_good_rows(items)))
+
+
+def score(run: Model, pairs: Pairs, device: Device = "cpu") -> list[Trace]:
+    """Compute the log-probability of the target of each pair, given its source, as `pellucid score` does.
+
+    Args:
+        run: Run folder, folders of an ensemble, or a loaded model.
+        pairs: A file of pairs, two parallel files, or pairs in memory; see `train`. Blank lines of files are skipped.
+        device: Device for scoring, unless the model is loaded.
+
+    Returns:
+        The trace of each pair, in order; `score` is the natural log-probability of the target.
+
+    Raises:
+        ArgumentError: An argument has the wrong type.
+        DataError: The pairs cannot be read, or a row is bad.
+        ConfigError: A column is not valid, or the task scores no targets.
+        RunError: The run folder is missing, incomplete or damaged.
+    """
+    predictor = _load_model(run, device)
+    data = msgspec.structs.replace(pair_config(predictor.config.data), group_column="")
+    source, target = _read_argument("pairs", pairs, "", data)
+    if isinstance(source, InMemoryTable):
+        items = parse_table_pairs(source, data)
+    elif target is None:
+        items = read_pairs(source, with_header(data), InputFormat(columns=predictor.vocabularies.columns))
+    else:
+        items = iter(read_examples(source, predictor.config.data, target).examples)
+    return predictor.score_examples([example for example in _good_rows(items) if example.source])
+
+
+def _good_rows(items: Iterable[Example | BadLine]) -> Iterator[Example]:
+    """Yield the examples; raise `DataError` for the first bad row."""
+    for item in items:
+        if isinstance(item, BadLine):
+            raise DataError(str(item))
+        yield item
+
+
+def _load_model(run: Model, device: Device) -> Predictor:
+    """Return a loaded model."""
+    if isinstance(run, Predictor):
+        return run
+    return load(run, device)
+
+
+def _evaluate(
+    runs: Sequence[Model], pairs: Pairs, options: EvaluationOptions | None, device: Device
+) -> list[RunEvaluation]:
+    """Evaluate each run on the pairs, which are read by the settings of the first."""
+    chosen = EvaluationOptions() if options is None else convert_argument("options", options, EvaluationOptions)
+    predictors = [_load_model(run, device) for run in runs]
+    for predictor in predictors:
+        check_evaluation(predictor, chosen.texts, chosen.multi_reference, str)
+    notes = list[str]()
+    reading, groups, files = _read_evaluated(predictors[0].config.data, pairs, chosen, notes.append)
+    grouped = group_examples(reading, groups, chosen.multi_reference, notes.append, str)
+    names = [predictor.name or f"model {number}" for number, predictor in enumerate(predictors, 1)]
+    names = names if len(set(names)) == len(names) else [f"{name} ({n})" for n, name in enumerate(names, 1)]
+
+    def decode(predictor: Predictor, examples: Sequence[Example]) -> list[list[Trace]]:
+        if chosen.sampling is not None:
+            return predictor.sample_examples(examples, chosen.sampling)
+        if chosen.nbest is not None:
+            return predictor.nbest_examples(examples, chosen.nbest)
+        return [[trace] for trace in predictor.predict_examples(examples)]
+
+    outputs_per_source = 0 if chosen.sampling is not None else chosen.nbest or 1
+    named = list(zip(names, predictors, strict=True))
+    evaluations = evaluate_predictors(named, reading, grouped, decode, chosen.texts, outputs_per_source)
+    remarks = tuple(note.removeprefix("note: ") for note in notes)
+    nbest, sampling, merged = chosen.nbest, chosen.sampling, chosen.multi_reference
+    return [
+        each._replace(
+            notes=remarks, provenance=describe_provenance(each.name, each.config, files, nbest, sampling, merged)
+        )
+        for each in evaluations
+    ]
+
+
+def _read_evaluated(
+    trained: DataConfig, pairs: Pairs, options: EvaluationOptions, report: Report
+) -> tuple[ExampleFile, list[str], tuple[EvaluatedFile, ...]]:
+    """Return the pairs of an evaluation, the group of each, and the record of their file; no record of a table."""
+    data = msgspec.structs.replace(trained, group_column=options.group, on_bad_line=options.on_bad_line)
+    source, target = _read_argument("pairs", pairs, "", pair_config(data))
+    try:
+        if isinstance(source, InMemoryTable):
+            reading, groups = read_table_examples(source, pair_config(data))
+            return reading, groups or [""] * len(reading.examples), ()
+        if options.group and target is not None:
+            raise ArgumentError("options.group: expected pairs with columns, got two parallel files")
+        file_data = msgspec.structs.replace(trained, on_bad_line=options.on_bad_line)
+        file_data = evaluation_data_config(file_data, source, "auto")
+        reading, groups = read_evaluation_pairs(source, target, file_data, options.group, report)
+        return reading, groups, (describe_evaluated_file(source, target, reading, str(source)),)
+    except InputError as error:
+        raise type(error)(*(str(line).replace("data.group_column", "group") for line in error.args)) from error
+
+
+def _train_ensemble(files: TrainingSets, folder: Path, config: Config, size: int, report: EventReport) -> None:
+    """Train the members of an ensemble in parallel, and report each validation."""
     training_jobs = plan_ensemble(files, folder, config, size)
     events = train_ensemble(training_jobs, folder, min(size, num_parallel_trainings(0, config)))
-    with multi_progress() as progress, closing(events):
+    with multi_progress() if report.progress else nullcontext() as progress, closing(events):
         for worker_event in events:
-            if worker_event is not None:
+            if worker_event is None:
+                continue
+            if progress is not None:
                 progress.report(worker_event.folder.name, worker_event.event)
+            if report.call(worker_event.folder, worker_event.event):
+                return
 
 
-def _file_pair(name: str, paths: PairFiles) -> tuple[Path, Path | None]:
-    """Return the source file and the target file; None for the latter if the pairs are in one file."""
-    converted: Path | tuple[Path, Path] = convert_argument(name, paths, PairFiles)
-    return (converted, None) if isinstance(converted, Path) else converted
+def _read_argument(name: str, pairs: Pairs, purpose: str, data: DataConfig) -> tuple[Path | InMemoryTable, Path | None]:
+    """Return the pairs as a file or a table, and the file of targets if the pairs are two parallel files."""
+    if _are_paths(pairs):
+        converted: Path | tuple[Path, Path] = convert_argument(name, pairs, PairFiles)
+        return (converted, None) if isinstance(converted, Path) else converted
+    return read_table(name, pairs, purpose, training_columns(data)), None
+
+
+def _is_path(value: object) -> bool:
+    """Return whether an argument is a path."""
+    try:
+        return isinstance(python_scalar(value), str | os.PathLike)
+    except Exception:  # __class__ of an object may raise anything
+        return False
+
+
+def _are_paths(pairs: object) -> bool:
+    """Return whether an argument is a path, or a tuple or list of the two paths of parallel files."""
+    try:
+        is_pair = isinstance(pairs, tuple | list) and len(pairs) == 2
+    except Exception:  # __class__ of an object may raise anything
+        return False
+    return _is_path(pairs) or (is_pair and all(map(_is_path, cast(Sequence[object], pairs))))

@@ -13,7 +13,7 @@ import pytest
 from trained_runs import shared_folder
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "call-paths.md").read_text("utf-8")
 TITLES = {"predict": "One prediction", "train": "One update"}
 Backend = Literal["kernel", "PyTorch"]
 PROGRAM = """

@@ -46,11 +46,12 @@ def test_sources_from_standard_input_have_a_column() -> None:
     result = run_pellucid("predict", digits_run().run, "-f", "csv", stdin=b"one\n\nnine two\n")
     trace = load(digits_run().run).predict(["nine two"])[0]
     rows = rows_of(result.out)
-    assert rows[0] == ["source", "output", "log_probability", "probability"]
-    assert rows[2] == ["", "", "", ""]
+    assert rows[0] == ["source", "output", "log_probability", "probability", "confidence"]
+    assert rows[2] == ["", "", "", "", ""]
     assert rows[3][:2] == ["nine two", trace.output] and len(rows) == 4
     assert float(rows[3][2]) == pytest.approx(trace.score, abs=1e-4)
     assert float(rows[3][3]) == pytest.approx(math.exp(trace.score), abs=1e-4)
+    assert trace.confidence is not None and float(rows[3][4]) == pytest.approx(trace.confidence, abs=1e-4)
 
 
 def test_all_columns_of_the_input_are_kept(named_run: Path, tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_all_columns_of_the_input_are_kept(named_run: Path, tmp_path: Path) -> N
         csv.writer(file).writerows([["id", "note", "word"], *cells])
     result = run_pellucid("predict", named_run, tmp_path / "new.csv", "-f", "csv")
     rows = rows_of(result.out)
-    assert rows[0] == ["id", "note", "word", "output", "log_probability", "probability"]
+    assert rows[0] == ["id", "note", "word", "output", "log_probability", "probability", "confidence"]
     assert [row[:3] for row in rows[1:]] == cells
     assert [row[3] for row in rows[1:]] == [trace.output for trace in load(named_run).predict(["ab", "ba", "a", ""])]
 
@@ -82,8 +83,8 @@ def test_a_bad_line_keeps_its_row(named_run: Path, tmp_path: Path) -> None:
     (tmp_path / "new.csv").write_text("id,word\n1,ab\n2\n3,b\n4,a,b,c\n")
     result = run_pellucid("predict", named_run, tmp_path / "new.csv", "-f", "csv", "--on-bad-line", "skip")
     rows = rows_of(result.out)
-    assert [row[0] for row in rows] == ["id", "1", "2", "3", "4"] and rows[2] == ["2", "", "", "", ""]
-    assert rows[4] == ["4", "a", "", "", ""] and {len(row) for row in rows} == {5}
+    assert [row[0] for row in rows] == ["id", "1", "2", "3", "4"] and rows[2] == ["2", "", "", "", "", ""]
+    assert rows[4] == ["4", "a", "", "", "", ""] and {len(row) for row in rows} == {6}
     assert "new.csv:3: expected 2 columns as in line 1, got 1" in result.err
 
 

@@ -1,5 +1,6 @@
 """pellucid evaluate: metrics equal counts on the output of predict."""
 
+import hashlib
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from command_line import CommandResult, output_lines, run_pellucid, usage_error_message
 from report_documents import read_report, section_titles, select_parts
@@ -24,6 +26,7 @@ from trained_runs import (
     write_pairs,
 )
 
+import pellucid
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.synthetic import spelled_digits
 from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
@@ -49,6 +52,11 @@ def evaluate_to_json(*arguments: object) -> dict[str, Any]:
     assert result.code == 0, result
     actual: dict[str, Any] = json.loads(result.out)
     return actual
+
+
+def without_origin(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the results of an evaluation without the time and without the description of run and files."""
+    return {key: value for key, value in report.items() if key not in ("seconds", "provenance")}
 
 
 @cache
@@ -165,6 +173,35 @@ def test_bad_lines_blank_lines_and_unknown_symbols_are_counted(tmp_path: Path) -
     assert result.err.startswith(f"pellucid: skipped {tmp_path / 'a.tsv'}:3: ")
 
 
+def test_the_origin_of_the_results_is_recorded(tmp_path: Path) -> None:
+    content = b"one\t1\n\nbad\nnine two\t92\n"
+    (tmp_path / "a.tsv").write_bytes(content)
+    flags = ("--on-bad-line", "skip", "--nbest", 7, "--beam-size", 3)
+    actual = evaluate_to_json(tmp_path / "a.tsv", *flags)["provenance"]
+    file = {"path": str(tmp_path / "a.tsv"), "sha256": hashlib.sha256(content).hexdigest(), "rows": 4}
+    assert actual["files"] == [{**file, "target": None, "target_sha256": None}]
+    assert (actual["version"], actual["run"]) == (pellucid.__version__, str(digits_run().run))
+    search = msgspec.to_builtins(digits_run().config.search)
+    assert actual["search"] == {**search, "beam_size": 3, "nbest": 7} and actual["sampling"] is None
+    sampled = evaluate_to_json(tmp_path / "a.tsv", "--on-bad-line", "skip", "--sample", 2, "--top-k", 3)["provenance"]
+    assert sampled["search"] is None and (sampled["sampling"]["samples"], sampled["sampling"]["top_k"]) == (2, 3)
+
+
+def test_worst_examples_have_their_line_and_id(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('ID,words,digits\nA-1,one,1\n\nA-2,"two\nsix",x\nA-3,nine,9x9x9\nA-4,nine,y\n', "utf-8")
+    flags = ("--source-column", "words", "--target-column", "digits")
+    worst = evaluate_to_json(path, *flags)["worst"]
+    assert {(row["line"], row["id"]) for row in worst} == {(4, "A-2"), (6, "A-3"), (7, "A-4")}
+    merged = evaluate_to_json(path, *flags, "--multi-reference")["worst"]
+    assert {(row["line"], row["id"]) for row in merged} == {(4, "A-2"), (6, "A-3")}
+    table = evaluate(path, *flags).out.partition("worst examples")[2]
+    assert re.search(r"line\s*[┃|]\s*id\s*[┃|]\s*source", table) and re.search(r"6\s*[│|]\s*A-3", table)
+    without_ids = evaluate_to_json(write_pairs_file())["worst"]
+    lines = write_pairs_file().read_text("utf-8").splitlines()
+    assert all(lines[row["line"] - 1].startswith(row["source"]) and "id" not in row for row in without_ids)
+
+
 def test_targets_are_read_from_a_parallel_file(tmp_path: Path) -> None:
     for name in ("source", "target"):
         (tmp_path / name).write_text("".join(f"{getattr(example, name)}\n" for example in PAIRS))
@@ -172,7 +209,8 @@ def test_targets_are_read_from_a_parallel_file(tmp_path: Path) -> None:
         evaluate_to_json(tmp_path / "source", "--target", tmp_path / "target"),
         evaluate_to_json(write_pairs_file()),
     )
-    assert {**actual, "seconds": 0} == {**expected, "seconds": 0}
+    assert without_origin(actual) == without_origin(expected)
+    assert actual["provenance"]["files"][0]["target"] == str(tmp_path / "target")
     (tmp_path / "target").write_text("1\n")
     assert "has 60 lines, but" in usage_error_message(evaluate(tmp_path / "source", "--target", tmp_path / "target"))
 
@@ -180,10 +218,8 @@ def test_targets_are_read_from_a_parallel_file(tmp_path: Path) -> None:
 def test_format_follows_the_file_name(tmp_path: Path) -> None:
     lines = (json.dumps({"s": example.source, "t": example.target}) for example in PAIRS)
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    assert {**evaluate_to_json(tmp_path / "a.jsonl"), "seconds": 0} == {
-        **evaluate_to_json(write_pairs_file()),
-        "seconds": 0,
-    }
+    expected = without_origin(evaluate_to_json(write_pairs_file()))
+    assert without_origin(evaluate_to_json(tmp_path / "a.jsonl")) == expected
     (tmp_path / "a.txt").write_bytes((tmp_path / "a.jsonl").read_bytes())
     assert (
         evaluate_to_json(tmp_path / "a.txt", "--input-format", "jsonl")["errors"]
@@ -193,10 +229,10 @@ def test_format_follows_the_file_name(tmp_path: Path) -> None:
 
 def test_standard_input_gives_the_same_results(tmp_path: Path) -> None:
     result = run_pellucid("evaluate", digits_run().run, "-", "--json", stdin=write_pairs_file().read_bytes())
-    assert result.code == 0 and {**json.loads(result.out), "seconds": 0} == {
-        **evaluate_to_json(write_pairs_file()),
-        "seconds": 0,
-    }
+    expected = evaluate_to_json(write_pairs_file())
+    assert result.code == 0 and without_origin(json.loads(result.out)) == without_origin(expected)
+    (file,) = json.loads(result.out)["provenance"]["files"]
+    assert {**file, "path": str(write_pairs_file())} == expected["provenance"]["files"][0] and file["path"] == "-"
     assert "standard input:1: expected 2 columns" in usage_error_message(
         run_pellucid("evaluate", digits_run().run, "-", stdin=b"bad\n")
     )
@@ -221,7 +257,8 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
     assert result.code == 0 and result.err == f"pellucid: wrote {tmp_path / 'page.html'}\n"
     assert [run["name"] for run in actual["runs"]] == ["run", "same"]
     single_run = evaluate_to_json(write_pairs_file())
-    assert {**actual["runs"][0], "seconds": 0} == {**single_run, "seconds": 0, "name": "run"}
+    assert without_origin(actual["runs"][0]) == {**without_origin(single_run), "name": "run"}
+    assert actual["runs"][1]["provenance"]["run"] == str(copy)
     (comparison,) = actual["comparisons"]
     assert (comparison["a"], comparison["b"]) == ("run", "same")
     for score in ("exact_match", "symbol_error_rate"):
@@ -413,3 +450,18 @@ def test_outputs_that_a_pair_ngram_model_ranked_are_counted(tmp_path: Path) -> N
         counts.append(json.loads(result.out)["ranked_with_pair_ngram"])
     assert counts[0] == counts[1] > 0 and counts[2] == 0
     assert "ranked with pair ngram" in run_pellucid("evaluate", run, digits_run().files.valid).out
+
+
+def test_the_confidence_is_evaluated_beside_the_probability() -> None:
+    run = digits_run()
+    values = json.loads(run_pellucid("evaluate", run.run, run.files.valid, "--json").out)
+    confidence = values["confidence"]
+    assert values["confidence_missing"] is None and confidence["outputs"] == values["examples"]
+    assert 0 <= confidence["expected_calibration_error"] <= 1 and 0 <= confidence["calibration_error_by_chance"] <= 1
+    assert [row["max_error"] for row in confidence["accepted"]] == [0.01, 0.02, 0.05]
+    assert all(0 <= row["wrong"] <= row["accepted"] <= row["total"] for row in confidence["accepted"])
+    text = run_pellucid("evaluate", run.run, run.files.valid).out
+    assert "automatic acceptance by confidence" in text and "confidence threshold" in text
+    other = json.loads(run_pellucid("evaluate", run.run, run.files.valid, "--beam-size", "2", "--json").out)
+    assert other["confidence"] is None and "search.beam_size is 2" in other["confidence_missing"]
+    assert other["calibration"]["expected_calibration_error"] >= 0

@@ -224,7 +224,9 @@ def test_file_of_neither_pairs_nor_sources_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "mixed.tsv").write_text("one\t1\ntwo\n")
     message = usage_error_message(look(tmp_path / "mixed.tsv", "--export", tmp_path / "a.html"))
     assert "mixed.tsv:2: expected 2 columns, got 1" in message and not (tmp_path / "a.html").exists()
-    assert "--on-bad-line" not in message and "look requires a file without bad lines" in message
+    assert message.endswith('; --on-bad-line skip (data.on_bad_line = "skip") skips and counts such lines')
+    result = look(tmp_path / "mixed.tsv", "--export", tmp_path / "a.html", "--on-bad-line", "skip")
+    assert result.code == 0 and "1 bad line skipped, the first: line 2" in result.err
 
 
 def test_invalid_file_is_an_error_before_the_first_checkpoint(tmp_path: Path) -> None:

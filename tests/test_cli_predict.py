@@ -33,6 +33,7 @@ from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
 from pellucid.data.synthetic import spelled_digits
 from pellucid.decoding.streaming import MAX_OUTPUTS
+from pellucid.decoding.trace import Trace
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.training_data import TrainingFiles
 
@@ -218,7 +219,7 @@ def test_bad_line_stops_by_default() -> None:
 
 @pytest.mark.parametrize(
     ("output_format", "empty_line"),
-    [("text", ""), ("tsv", "\t\t"), ("jsonl", '{"output":null,"error":"standard input:')],
+    [("text", ""), ("tsv", "\t\t\t"), ("jsonl", '{"output":null,"error":"standard input:')],
 )
 def test_skipped_line_has_an_empty_output(output_format: str, empty_line: str) -> None:
     result = predict("--on-bad-line", "skip", "--output-format", output_format, stdin=TEXT_WITH_BAD_LINES)
@@ -528,3 +529,40 @@ def test_the_pair_ngram_switch_has_a_negation_and_defaults_to_the_run(flags: lis
         assert parse_arguments(kind, name, ["run", "file", *flags]).pair_ngram is expected
     assert predict(*flags, stdin="one\n").code == 0
     assert "takes no value" in usage_error_message(predict("--pair-ngram=False", stdin="one\n"))
+
+
+def test_outputs_below_the_confidence_threshold_leave_empty_lines() -> None:
+    """Every input line keeps its output line; the other formats keep all outputs and say which are accepted."""
+    stdin = "one\n\nnine two\nfour\n"
+    rows = [line.split("\t") for line in output_lines(predict("--output-format", "tsv", stdin=stdin).out)]
+    confidences = [float(row[3]) for row in rows if row[3]]
+    assert len(confidences) == 3 and rows[1] == ["", "", "0.000000", ""]
+    threshold = max(confidences)
+    expected = [not row[3] or float(row[3]) >= threshold for row in rows]
+    flags = ("--min-confidence", threshold - 1e-6)
+    plain, text = (output_lines(predict(*given, stdin=stdin).out) for given in ((), flags))
+    assert text == [line if accepted else "" for line, accepted in zip(plain, expected, strict=True)]
+    tsv = [line.split("\t") for line in output_lines(predict(*flags, "-f", "tsv", stdin=stdin).out)]
+    assert [row[:4] for row in tsv] == rows
+    assert [row[4] for row in tsv] == ["true" if accepted else "false" for accepted in expected]
+    lines = output_lines(predict(*flags, "-f", "jsonl", stdin=stdin).out)
+    assert [json.loads(line)["accepted"] for line in lines] == expected
+    assert [Trace.from_json(line).output for line in lines] == plain
+    result = predict(*flags, stdin=stdin)
+    assert f"{sum(expected)} of 4 outputs are accepted, with a confidence of at least" in result.err
+    assert f"the lines of the other {4 - sum(expected)} are empty" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--min-confidence", "1.5"), "--min-confidence: expected a number from 0 to 1, got 1.5"),
+        (("--min-confidence", "nan"), "--min-confidence: expected a number from 0 to 1, got nan"),
+        (("--min-confidence", "0.5", "--nbest", "2"), "--min-confidence accepts or rejects the best output"),
+        (("--min-confidence", "0.5", "--sample", "2"), "--min-confidence accepts or rejects the best output"),
+        (("--min-confidence", "0.5", "--beam-size", "2"), "--min-confidence: search.beam_size is 2, and was 5"),
+        (("--min-confidence", "0.5", "--forbid", "1"), "--min-confidence: the confidence does not hold for outputs"),
+    ],
+)
+def test_a_threshold_without_confidence_is_refused(arguments: tuple[str, ...], message: str) -> None:
+    assert usage_error_message(predict(*arguments, stdin="one\n")).startswith(message)

@@ -294,7 +294,7 @@ def test_built_in_names_and_invalid_names_are_refused() -> None:
     for name in BUILT_IN_TYPES:
         with pytest.raises(ConfigError, match=f"the name '{name}' belongs to a built-in attention type"):
             register(name, QueryKeyAttention)
-    for invalid in ("", "\ud800", "a\nb", "x" * 101, None, 1):
+    for invalid in ("", "\ud800", "a\nb", "a/b", "x" * 101, None, 1):
         with pytest.raises(ArgumentError, match=r"^name: expected"):
             register(invalid, QueryKeyAttention)
 
@@ -341,6 +341,14 @@ def test_an_installed_package_is_found_by_every_process(tmp_path: Path) -> None:
     results = [run_command(*each, package=package) for each in ((*train, *ensemble), predict, score, evaluate, look)]
     assert [result.code for result in results] == [0] * 5, [result.err for result in results]
     assert len(results[1].out.splitlines()) == 10 and "sequence_error_rate" in json.loads(results[3].out)
+    assert json.loads((run / "seed-1" / "log.jsonl").read_text("utf-8").splitlines()[2])["versions"] == (
+        f"pellucid {pellucid.__version__}, my-attention 1"
+    )
+    metadata = package / "my_attention-1.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text("utf-8").replace("Version: 1", "Version: 2"), "utf-8")
+    updated = run_command(*predict, package=package)
+    assert updated.out == results[1].out and updated.err.count("my-attention") == 2
+    assert "my-attention 1', and is used with" in updated.err and "my-attention 2' (1 further member" in updated.err
     refused = run_command(*predict)
     assert refused.code != 0 and refused.out == ""
     assert refused.err.count("attention.type = 'cosine' is neither built in nor installed") == 1

@@ -383,7 +383,15 @@ def test_wrong_presets_are_refused_when_a_task_is_registered(
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("check", None), ("presets", None), ("presets", {"encoder": 1}), ("name", "\ud800"), ("autoregressive", 1)],
+    [
+        ("check", None),
+        ("presets", None),
+        ("presets", {"encoder": 1}),
+        ("name", "\ud800"),
+        ("name", "a/b"),
+        ("name", "x" * 101),
+        ("autoregressive", 1),
+    ],
 )
 def test_settings_of_wrong_types_are_refused_when_a_task_is_registered(field: str, value: object) -> None:
     task = SpanTask()

@@ -1,5 +1,6 @@
 """Training of ensembles: runs of one configuration with several seeds, in parallel."""
 
+import json
 import os
 import re
 import shutil
@@ -7,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 from command_line import run_pellucid, send_interrupt, start_command, usage_error_message, wait_for_exit, wait_until
 from trained_runs import (
     assert_runs_identical,
@@ -21,12 +23,16 @@ from trained_runs import (
     write_copy_files,
 )
 
+from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ConfigError, RunError
+from pellucid.run_folder import predictor_loader
 from pellucid.run_folder.lock import lock_run_folder
+from pellucid.run_folder.log import RunLog
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import ENSEMBLE, member_folders
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
 from pellucid.training.events import ModelBuilt
+from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 
 
@@ -210,6 +216,49 @@ def test_an_invalid_member_list_is_refused(tmp_path: Path, content: str) -> None
     (tmp_path / ENSEMBLE).write_text(content)
     with pytest.raises(RunError, match="does not list the members"):
         member_folders(tmp_path)
+
+
+def test_a_list_that_cannot_be_read_is_reported_before_a_training(ensemble: tuple[Path, str], tmp_path: Path) -> None:
+    """A damaged list is written anew."""
+    folder = copy_run_folder(ensemble[0], tmp_path / "run")
+    (folder / ENSEMBLE).write_text('{"members": [')
+    assert run_pellucid(*train_arguments(folder, 3)).code == 0 and len(member_folders(folder)) == 3
+    (folder / ENSEMBLE).unlink()
+    (folder / ENSEMBLE).mkdir()
+    result = run_pellucid(*train_arguments(folder, 4))
+    assert str(folder / ENSEMBLE) in result.err and "update" not in result.err and not (folder / "seed-4").exists()
+    assert result.code == 2
+
+
+def test_a_single_run_with_a_list_of_members_is_refused_before_its_training(tmp_path: Path) -> None:
+    """Loading the folder would load the members, not the run that was trained."""
+    trained = copy_task_run()
+    run = copy_run_folder(trained.run, tmp_path / "run")
+    for content in ("", '{"members": ["seed-1"]}'):
+        (run / ENSEMBLE).write_text(content)
+        with pytest.raises(
+            RunError, match=r"ensemble\.json lists .*holds a single run: remove the file, or name another"
+        ):
+            next(train_run(trained.files, run, trained.config))
+
+
+def test_a_member_that_several_links_lead_to_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"link-{number}" for number in range(50)]
+    for name in names:
+        (tmp_path / name).symlink_to(copy_task_run().run)
+    (tmp_path / ENSEMBLE).write_text(json.dumps({"members": names}))
+    loaded, load_one = list[Path](), predictor_loader._load
+
+    def count(folder: Path, device: torch.device, log: RunLog | None = None) -> Predictor:
+        """Load a run, and record that."""
+        loaded.append(folder)
+        return load_one(folder, device, log)
+
+    monkeypatch.setattr(predictor_loader, "_load", count)
+    predictor = load(tmp_path)
+    assert loaded == [tmp_path / "link-0"] and len(predictor.networks) == 50
+    one, all_links = load(copy_task_run().run).predict(["abc"])[0], predictor.predict(["abc"])[0]
+    assert all_links.output == one.output and all_links.score == pytest.approx(one.score, abs=1e-4)
 
 
 def test_seeds_beyond_the_maximum_are_refused(tmp_path: Path) -> None:

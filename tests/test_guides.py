@@ -71,6 +71,24 @@ def test_the_examples_of_the_fine_tuning_guide_run(tmp_path: Path) -> None:
     assert run_script([sys.executable, "-"], program, tmp_path) == "runs/old tiny\n"
 
 
+def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "users" / "practitioners.md").read_text("utf-8")
+    blocks = re.findall(r"<!-- run -->\n```(sh|python)\n(.*?)```", text, re.DOTALL)
+    assert [language for language, _ in blocks] == ["sh", "python", "sh", "python"]
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    printed = list[str]()
+    with fast_command_environment() as environment:
+        for language, script in blocks:
+            command = ["bash", "-e", "-u", "-o", "pipefail"] if language == "sh" else [sys.executable, "-"]
+            printed.append(run_script(command, script, tmp_path, environment))
+    exact = float(re.findall(r"exact match +(\d+\.\d+) %", printed[2])[0])
+    with (tmp_path / "review.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert exact > 90 and len(rows) == 80 and rows[0]["id"].startswith("P-")
+    probabilities = [float(row["probability"]) for row in rows]
+    assert probabilities == sorted(probabilities) and len(printed[3].splitlines()) == 3
+
+
 def test_the_program_that_holds_pairs_out_splits_a_file_with_a_header(tmp_path: Path) -> None:
     """Cells with commas, quotes and line breaks stay whole; no row is lost."""
     (program,) = python_blocks(ROOT / "docs" / "guides" / "data.md")
@@ -128,3 +146,20 @@ def test_the_cell_class_of_the_guide_computes_a_step(monkeypatch: pytest.MonkeyP
     state = cell.step(cell.project(inputs), cell.initial_state(hidden))
     forget, candidate = spec.gate_values(*cell.preactivations(cell.project(inputs), hidden))
     torch.testing.assert_close(state.hidden, (1 - forget) * hidden + forget * candidate)
+
+
+@pytest.mark.parametrize("package", ["", "pandas", "sklearn"])
+def test_the_examples_of_data_in_python_run(tmp_path: Path, package: str) -> None:
+    """Examples with another package run only if it is installed; those before them run first."""
+    if package:
+        pytest.importorskip(package)
+    page = (ROOT / "docs" / "guides" / "python-data.md").read_text("utf-8")
+    marked = re.findall(r"<!-- run(?: with (\w+))? -->\n```python\n(.*?)```", page, re.DOTALL)
+    assert [name for name, _ in marked] == ["", "pandas", "", "", "sklearn"]
+    program = "\n".join(block for name, block in marked if name in ("", package))
+    (tmp_path / "program.py").write_text(program)
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "runs/watched" in result.stdout and (tmp_path / "runs" / "saved" / "model.safetensors").exists()

@@ -522,6 +522,44 @@ def test_sources_that_do_not_have_the_columns_are_told_how_to_be_read(run: Path,
     assert "the names of the columns have no output line; --output-format csv" in renamed.err
 
 
+def test_a_file_with_other_columns_is_read_as_the_flags_say(run: Path, tmp_path: Path) -> None:
+    """score, evaluate and look select the columns of FILE as predict does."""
+    pairs = make_copy_examples(8, seed=3)
+    pairs_file, other_file = tmp_path / "pairs.tsv", tmp_path / "other.csv"
+    lines = "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs)
+    pairs_file.write_text(f"source\ttarget\n{lines}", "utf-8")
+    rows = "".join(f"{number},{pair.target},{pair.source}\n" for number, pair in enumerate(pairs))
+    other_file.write_text(f"id,goal,title\n{rows}", "utf-8")
+    columns = ("--source-column", "title", "--target-column", 2)
+    scores = [run_pellucid("score", run, *arguments) for arguments in ([pairs_file], [other_file, *columns])]
+    assert scores[0].code == 0 and scores[0].out == scores[1].out and len(output_lines(scores[0].out)) == 8
+    reports = [
+        json.loads(run_pellucid("evaluate", run, *arguments, "--json").out)
+        for arguments in ([pairs_file], [other_file, *columns])
+    ]
+    assert reports[0]["errors"] == reports[1]["errors"] and reports[0]["examples"] == reports[1]["examples"] == 8
+    pages = [
+        run_pellucid("look", run, *arguments, "--terminal") for arguments in ([pairs_file], [other_file, *columns])
+    ]
+    assert pages[0].code == 0 and pages[0].out == pages[1].out
+    assert "the file has 3 columns; used are 'title' as source, 'goal' as target" in pages[1].err
+    for subcommand in ("score", "evaluate"):
+        message = usage_error_message(run_pellucid(subcommand, run, other_file, "--source-column", "titel"))
+        assert "no column 'titel' (--source-column, data.source_column) among 'id', 'goal', 'title'" in message
+
+
+@pytest.mark.parametrize("subcommand", ["evaluate", "look"])
+def test_columns_are_not_selected_in_a_file_of_sources(run: Path, tmp_path: Path, subcommand: str) -> None:
+    flags = ("--target", tmp_path / "targets", "--target-column", "word")
+    message = usage_error_message(run_pellucid(subcommand, run, tmp_path / "sources", *flags))
+    assert message.startswith("--target-column selects a column of a file of pairs; with --target, FILE has one source")
+
+
+def test_columns_of_look_are_those_of_its_file(run: Path) -> None:
+    message = usage_error_message(run_pellucid("look", run, "--source-column", "word", "--terminal"))
+    assert message == "--source-column and --target-column select columns of FILE: pellucid look RUN FILE"
+
+
 def test_semicolons_as_separators_are_named(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("id;word;copy\n" + "1;ab;ab\n" * 20, "utf-8")
     named = ("--source-column", "word", "--target-column", "copy")

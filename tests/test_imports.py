@@ -22,11 +22,11 @@ ORDER = (
     *("config.settings", "config.presets", "config.extensions", "config.attention_types"),
     *("config.task_settings", "config"),
     *("data", "kernels", "pair_ngram", "model", "decoding", "evaluation", "tasks", "run_folder", "inspection"),
-    *("training", "reporting", "viewer", "api", "tuning", "recipes", "bench", "cli"),
+    *("training", "reporting", "viewer", "run_evaluation", "api", "sklearn", "tuning", "recipes", "bench", "cli"),
 )
 """Order of folders and modules: a file imports only from its own folder and from entries before its own."""
 DATA_ORDER = (
-    *("tokenizers", "lines", "headers", "readers", "examples", "size_choice", "validation_split"),
+    *("tokenizers", "lines", "headers", "readers", "in_memory", "examples", "size_choice", "validation_split"),
     *(
         "vocabulary",
         "vectors",
@@ -42,6 +42,7 @@ DATA_ORDER = (
 """Order of the files of data/."""
 EXTRAS = {
     "pellucid.kernels.triton_attention": "triton",
+    "pellucid.sklearn": "sklearn",
     "pellucid.tuning.study": "optuna",
     "pellucid.tuning.search": "optuna",
 }

@@ -14,7 +14,7 @@ from test_pair_ngram_alignment import key_of, list_alignments, to_pairs
 from test_pair_ngram_model import probability
 
 from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
-from pellucid.pair_ngram.search import search_outputs
+from pellucid.pair_ngram.search import MAX_EXTENSIONS, search_outputs
 from pellucid.pair_ngram.types import SearchSettings
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
@@ -107,6 +107,17 @@ def test_symbols_without_a_graphone_are_skipped() -> None:
 
 def test_the_output_of_an_empty_source_is_empty() -> None:
     assert [output.target for output in fit([((4,), (4,))]).nbest((), 2)] == [()]
+
+
+def test_the_beam_is_smaller_for_thousands_of_graphones_of_one_source_symbol() -> None:
+    """Regression test: a forged file of a few megabytes made each source take seconds."""
+    targets = [(first, second) for first in range(4, 64) for second in range(4, 64)]
+    model = fit_pair_ngram(to_pairs([((4,), target) for target in targets]), 5, 64, 2)
+    assert model is not None and len(model.graphones) >= len(targets)
+    beam_size = MAX_EXTENSIONS // (len(model.graphones) + model.table.target.shape[1] + 2)
+    assert 10 < beam_size < 64
+    outputs = model.nbest((4, 4), count=500, beam_size=64)
+    assert len(outputs) == 500 and len({output.target[:2] for output in outputs}) <= beam_size
 
 
 SIGNAL_PROGRAM = """

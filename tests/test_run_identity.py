@@ -20,13 +20,15 @@ from trained_runs import (
 
 from pellucid.config.toml import override_settings
 from pellucid.errors import RunError
+from pellucid.run_folder import identity
 from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.predictor_loader import load, load_logged
 from pellucid.run_folder.tensor_file import open_tensors
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
-from pellucid.training.events import FileSaved, ValidationCompleted
+from pellucid.training.events import FileSaved, ModelBuilt, ValidationCompleted
 from pellucid.training.session import train_run
 from pellucid.training.snapshots import read_snapshots
+from pellucid.version import __version__
 
 TRAINING = {"epochs": 3, "learning_rate": 0.3, "pair_ngram": True, "eval_interval": 0.5, "snapshots": True}
 OTHER_LETTERS = str.maketrans("abcd", "efgh")
@@ -288,3 +290,50 @@ def test_members_of_an_ensemble_are_checked_one_by_one(tmp_path: Path, runs: tup
     shutil.copy(runs[1].run / "vocabulary.json", moved / "seed-2")
     with pytest.raises(RunError, match=r"seed-2.vocabulary\.json and .*seed-2.model\.safetensors are not of the same "):
         load(moved)
+
+
+def test_a_run_of_another_version_is_loaded_with_one_warning(
+    runs: tuple[TrainedRun, TrainedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runs[0].run
+    with open_tensors(run / "model.safetensors") as stored:
+        assert json.loads(stored.metadata["versions"]) == {"pellucid": __version__}
+    load(run)  # of the same version: warnings are errors
+    monkeypatch.setattr(identity, "__version__", "9.8")
+    both = f"with 'pellucid {__version__}', and is used with 'pellucid 9.8'"
+    for path, note in ((run, ""), ([run, run, run], "")):
+        with pytest.warns(UserWarning) as caught:
+            load(path)
+        assert [str(warning.message) for warning in caught] == [f"{run} was trained {both}{note}: outputs may differ"]
+    with pytest.warns(UserWarning, match="was trained"):
+        load_logged(run, "cpu", load_run_log(run))
+
+
+def test_members_of_another_version_are_named_in_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, config = write_copy_files(tmp_path), make_small_config({"epochs": 1})
+    for seed in (1, 2):
+        train_to_end(files, tmp_path / str(seed), override_settings(config, {"seed": seed}))
+    monkeypatch.setattr(identity, "__version__", "9.8")
+    with pytest.warns(UserWarning) as caught:
+        load([tmp_path / "1", tmp_path / "2"])
+    (message,) = [str(warning.message) for warning in caught]
+    assert message.startswith(f"{tmp_path / '1'} was trained with") and "(1 further member differs, too)" in message
+
+
+def test_a_training_tells_the_version_with_which_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log records the version; a finished run keeps that of its model when the command is given again."""
+    files, config = write_copy_files(tmp_path), make_small_config({"epochs": 2})
+    events = train_run(files, tmp_path / "run", config)
+    for event in events:
+        if isinstance(event, ValidationCompleted):
+            break
+    events.close()
+    assert load_run_log(tmp_path / "run").all("started")[0]["versions"] == f"pellucid {__version__}"
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "__version__", "9.8")
+        built = [event for event in train_to_end(files, tmp_path / "run", config) if isinstance(event, ModelBuilt)]
+    note = f"the training began with 'pellucid {__version__}', and continues with 'pellucid 9.8': results may differ"
+    assert note in built[0].warnings
+    model = (tmp_path / "run" / "model.safetensors").read_bytes()
+    built = [event for event in train_to_end(files, tmp_path / "run", config) if isinstance(event, ModelBuilt)]
+    assert note not in built[0].warnings and (tmp_path / "run" / "model.safetensors").read_bytes() == model

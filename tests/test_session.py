@@ -33,7 +33,7 @@ from trained_runs import (
 
 import pellucid
 from pellucid.config.settings import Config
-from pellucid.config.toml import load_config
+from pellucid.config.toml import load_config, override_settings
 from pellucid.data.examples import Example
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import DataError, RunError
@@ -42,7 +42,16 @@ from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training import session, snapshots
-from pellucid.training.events import FileRead, FileSaved, ModelBuilt, TrainingStarted, TrainingStopped, UpdateCompleted
+from pellucid.training.events import (
+    FileRead,
+    FileSaved,
+    ModelBuilt,
+    PairNgramFitted,
+    RunEvent,
+    TrainingStarted,
+    TrainingStopped,
+    UpdateCompleted,
+)
 from pellucid.training.session import train_run
 
 
@@ -261,6 +270,17 @@ def test_a_run_of_another_configuration_is_refused_with_the_differences() -> Non
     assert read_folder_state(copy_task_run().run) == before
 
 
+def test_a_finished_run_of_another_length_is_refused_with_the_reason() -> None:
+    trained = copy_task_run()
+    longer = override_settings(trained.config, {"training": {"epochs": 9}})
+    assert training_error(trained.files, trained.run, longer).splitlines() == [
+        f"{trained.run} holds a run with a different configuration:",
+        "  training.epochs: 3.0 in the run, 9.0 now",
+        "a run cannot be made longer or shorter, because its learning rate depends on the length from the first update "
+        "on; name another run folder, in which the training begins anew",
+    ]
+
+
 def replace_letters(examples: Sequence[Example]) -> list[Example]:
     """Replace every letter of the targets by the next, which gives other symbols with nearly the same ids."""
     return [Example(e.source, e.target.translate(str.maketrans("abcd", "bcda"))) for e in examples]
@@ -370,6 +390,48 @@ def test_a_training_writes_nothing_after_its_folder_is_removed_or_replaced(tmp_p
     with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
         list(events)
     assert (read_folder_state(folder) if folder.exists() else None) == before
+
+
+def train_until_saved(files: DataFiles, folder: Path) -> Iterator[RunEvent]:
+    """Train until the first checkpoint, and return the remaining events."""
+    events = session.train_run(files, folder, make_small_config({"epochs": 4, "pair_ngram": True}))
+    assert any(isinstance(event, FileSaved) for event in events)
+    return events
+
+
+@pytest.mark.skipif(os.name == "nt", reason="symbolic links require a privilege")
+@pytest.mark.parametrize("name", ["snapshots", "log.jsonl"])
+def test_a_link_made_during_the_training_is_refused(tmp_path: Path, name: str) -> None:
+    """Regression test: snapshots were written through the link."""
+    events = train_until_saved(write_copy_files(tmp_path), tmp_path / "run")
+    (tmp_path / "run" / name).rename(tmp_path / "moved")
+    other = tmp_path / "other"
+    if name == "snapshots":
+        other.mkdir()
+    else:
+        other.touch()
+    (tmp_path / "run" / name).symlink_to(other)
+    with pytest.raises(RunError) as caught:
+        list(events)
+    assert str(tmp_path / "run" / name) in str(caught.value) and "another run folder" in str(caught.value)
+    assert list(other.iterdir()) == [] if name == "snapshots" else other.read_bytes() == b""
+
+
+@pytest.mark.parametrize("damage", ["config.toml", "vocabulary.json", "pair_ngram.safetensors", "damaged pair n-gram"])
+def test_files_lost_during_the_training_are_written_anew(tmp_path: Path, damage: str) -> None:
+    """Regression test: the training ended with an error, or with a damaged run."""
+    files = write_copy_files(tmp_path)
+    list(train_until_saved(files, tmp_path / "expected"))
+    events = train_until_saved(files, tmp_path / "run")
+    if damage == "damaged pair n-gram":
+        (tmp_path / "run" / "pair_ngram.safetensors").write_bytes(b"x")
+    else:
+        (tmp_path / "run" / damage).unlink()
+    remaining = list(events)
+    assert any(isinstance(event, PairNgramFitted) for event in remaining) == ("pair" in damage)
+    assert list_run_files(tmp_path / "run") == list_run_files(tmp_path / "expected")
+    for name in ("config.toml", "vocabulary.json", "pair_ngram.safetensors", "model.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
 
 
 def replace_folder(path: Path, replacement: str) -> None:

@@ -75,6 +75,35 @@ def test_markdown_makes_no_emphasis_of_a_formula_on_a_page(page: Path) -> None:
     assert [text for _, text, _ in emphasized if f"*{html.unescape(text)}*" not in source] == []
 
 
+def test_formulas_of_pages_are_mathml() -> None:
+    """A page shows them without a script; code with dollar signs is left as it is."""
+    shown = build_site.render_formulas(
+        r"weights $\alpha_{ts} = \operatorname{softmax}(e_t)$, `a$b$c`, v' costs 5 $ or 6 $"
+    )
+    assert shown == (
+        'weights <span class="formula"><math><msub><mi>α</mi><mrow><mi>t</mi><mi>s</mi></mrow></msub><mo>=</mo>'
+        '<mi>softmax</mi><mo stretchy="false">(</mo><msub><mi>e</mi><mi>t</mi></msub><mo stretchy="false">)</mo></math>'
+        "</span>, `a$b$c`, "
+        "v' costs 5 $ or 6 $"
+    )
+    code = "```sh\necho $HOME$USER\n```\n"
+    assert build_site.render_formulas(code) == code
+    for formula in (r"$\frac{1}{2}$", "$a_{t$", "$a}$", "$a_$"):
+        with pytest.raises(ValueError, match="formula"):
+            build_site.render_formulas(formula)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_formulas_of_every_page_are_rendered(page: Path) -> None:
+    shown = re.sub(
+        r"^(```|~~~).*?^\1|`[^`]*`",
+        "",
+        build_site.render_formulas(page.read_text("utf-8")),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    assert not re.search(r"\\[a-z]{2,}", shown), "LaTeX outside a formula"
+
+
 def test_links_of_all_copied_pages_lead_to_pages_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_site, "PAGES", tmp_path)
     copy_pages()
@@ -133,6 +162,24 @@ def navigation_pages(entries: list[Any]) -> Iterator[str]:
             for title, content in entry.items():
                 assert isinstance(content, list) or title == "Home", "a page has the title of its heading"
                 yield from navigation_pages(content if isinstance(content, list) else [content])
+
+
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        ("batch size", "training"),
+        ("dropout", "training"),
+        ("confidence", "decoding"),
+        ("export", "viewing"),
+        ("LSTM", "choosing-a-model"),
+    ],
+)
+def test_a_heading_has_the_word_by_which_a_guide_is_searched(query: str, page: str) -> None:
+    """The search of the site ranks a title that begins with the word above names of the API, and other titles below."""
+    text = (ROOT / "docs" / "guides" / f"{page}.md").read_text("utf-8")
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    begins = " " not in query
+    assert [each for each in headings if (each.lower().startswith if begins else each.lower().count)(query.lower())]
 
 
 def test_the_navigation_has_every_page_once() -> None:

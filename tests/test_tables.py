@@ -1,10 +1,19 @@
 """Tables abbreviate long names, and end with the rest of many rows."""
 
+from io import StringIO
+
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from test_assessment import build_assessment
 
-from pellucid.reporting.tables import MAX_NAME_LENGTH, assessment_tables, short_names
+from pellucid.reporting.tables import (
+    MAX_NAME_LENGTH,
+    assessment_tables,
+    comparison_tables,
+    name_width,
+    short_names,
+)
 
 
 def test_long_names_lose_their_common_prefix_then_their_middle() -> None:
@@ -19,6 +28,27 @@ def test_long_names_lose_their_common_prefix_then_their_middle() -> None:
     assert (
         short_names(["runs/here/and/there/a", "runs/here/and/there/a"])[0] == short_names(["runs/here/and/there/a"])[0]
     )
+
+
+def test_names_of_many_runs_are_short_enough_for_80_columns() -> None:
+    seeds = [f"gru-large-dropout-{seed:02}" for seed in range(1, 5)]
+    assert short_names(seeds) == seeds and short_names(seeds, name_width(4)) == ["…01", "…02", "…03", "…04"]
+    cells = [f"experiment-{cell}-additive-attention" for cell in ("gru", "lstm")]
+    assert short_names(cells, name_width(2)) == ["…gru…", "…lstm…"]
+    assert [name_width(count) for count in (1, 2, 4, 9)] == [20, 20, 10, 8]
+
+
+def test_names_are_folded_and_never_cut_in_a_narrow_table() -> None:
+    """Each name can be read in full from the lines of its column."""
+    names = ["m" * 40 + "x" + "m" * 40, "m" * 40 + "y" + "m" * 40]
+    runs = [build_assessment([("a", "a"), ("b", "c")], name) for name in names]
+    output = StringIO()
+    console = Console(width=80, file=output, highlight=False)
+    table = next(comparison_tables(runs, [], [1.0, 1.0], 0))
+    console.print(table)
+    heading = output.getvalue().partition("┡")[0]
+    columns = zip(*(line.split("┃")[2:4] for line in heading.splitlines()[1:]), strict=True)
+    assert ["".join(cell.strip() for cell in column) for column in columns] == names
 
 
 @given(st.lists(st.text("ab-/", min_size=1, max_size=60), min_size=1, max_size=4, unique=True))

@@ -9,12 +9,12 @@ import pytest
 from command_line import output_lines, run_pellucid, usage_error_message
 from report_documents import read_report, select_parts
 from task_cases import CLASSIFICATION_TASKS, make_examples, make_task_config, task_run
-from trained_runs import DataFiles, assert_training_resumes, train_to_end, write_pairs
+from trained_runs import DataFiles, assert_training_resumes, copy_run_folder, train_to_end, write_pairs
 
 from pellucid.config.settings import TaskName
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
-from pellucid.errors import ConfigError
+from pellucid.errors import ConfigError, RunError
 from pellucid.evaluation.assessment import ERROR_RATE_KEYS
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
@@ -36,6 +36,18 @@ def build_page_data(task: TaskName, served: bool = True) -> PageData:
         10,
         served,
     )
+
+
+@pytest.mark.parametrize(("task", "label"), [("tag", "tag"), ("classify", "class")])
+def test_an_empty_list_of_labels_is_reported_as_such(task: TaskName, label: str, tmp_path: Path) -> None:
+    run = copy_run_folder(task_run(task).run, tmp_path / "run")
+    content = json.loads((run / "vocabulary.json").read_text("utf-8"))
+    content["target"] = {**content["target"], "symbols": [], "counts": []}
+    (run / "vocabulary.json").write_text(json.dumps(content), "utf-8")
+    with pytest.raises(
+        RunError, match=rf"vocabulary\.json: target\.symbols: expected one {label} or more, got an empty"
+    ):
+        load(run)
 
 
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)

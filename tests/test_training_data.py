@@ -22,7 +22,7 @@ from trained_runs import (
     write_copy_files,
 )
 
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, DataConfig
 from pellucid.data.examples import read_examples
 from pellucid.errors import RunError, quote
 from pellucid.reporting.progress import training_progress
@@ -30,7 +30,7 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.training import training_data as reading
 from pellucid.training.events import FileRead, RunEvent, TrainingStarted, UpdateCompleted
 from pellucid.training.session import train_run
-from pellucid.training.training_data import encode_training_data, read_files, save_corpus
+from pellucid.training.training_data import TrainingFiles, encode_training_data, read_files, save_corpus
 
 CONFIG = make_small_config({"epochs": 2}, data={"on_bad_line": "skip"})
 DATA = CONFIG.data
@@ -179,7 +179,7 @@ def truncate_file(path: Path) -> None:
 
 
 def flip_bit(path: Path) -> None:
-    """Flip one bit in the second copy of the schema, which is the one that is read."""
+    """Flip one bit in the second copy of the schema, which must equal the first."""
     content = bytearray(path.read_bytes())
     content[content.rindex(b"longest_source") - 1] ^= 1
     path.write_bytes(content)
@@ -212,6 +212,24 @@ def test_a_corpus_of_another_run_is_not_used(tmp_path: Path) -> None:
     notes = [event.note for event in events if isinstance(event, FileRead)]
     assert notes[0] == f"{tmp_path / 'run' / 'corpus.arrow'} is not used, for it was built from other files or settings"
     assert_runs_identical(uninterrupted, tmp_path / "run")
+
+
+def test_duplicates_and_spaces_at_the_ends_are_told(tmp_path: Path) -> None:
+    """One note for each file says how many there are, and what happens with them."""
+    train, valid = tmp_path / "train.tsv", tmp_path / "valid.tsv"
+    train.write_text("ab\tx\nab\tx\nab\tx\nab\ty\ncd \tx\n ef\ty \n", "utf-8")
+    valid.write_text("gh\tx\ngh\tx\n", "utf-8")
+    first, second = reading.read_files(TrainingFiles(train, valid), DataConfig(), None).reads
+    assert first.texts == (
+        "2 examples repeat an earlier one exactly: each is trained on; 2 sources begin or end with a space, which is a "
+        "symbol: remove such spaces if they mean nothing; 1 target begins or ends with a space, which is a symbol: "
+        "remove such spaces if they mean nothing"
+    )
+    assert second.texts == "1 example repeats an earlier one exactly: each is scored"
+    words = DataConfig(source_symbols="words", target_symbols="words")
+    assert "space" not in reading.read_files(TrainingFiles(train, valid), words, None).reads[0].texts
+    split = reading.read_files(TrainingFiles(train, None), DataConfig(), None).reads
+    assert split[0].texts.startswith("2 examples repeat an earlier one exactly: each is used; 2 sources begin or end")
 
 
 def test_the_corpus_key_depends_on_settings_and_file_names(tmp_path: Path) -> None:

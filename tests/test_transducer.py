@@ -15,6 +15,8 @@ from small_networks import few_examples, make_config, make_vocabularies, output_
 from torch import Tensor
 
 import pellucid.decoding.transducer as module
+from pellucid.config.settings import MAX_SEQUENCE_LENGTH, SearchConfig
+from pellucid.config.toml import build_config
 from pellucid.data.encoding import encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, learn_vocabularies
@@ -24,7 +26,7 @@ from pellucid.decoding.derived_traces import outputs_to_top_mass
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
-from pellucid.decoding.preprocessing import ChunkConfig
+from pellucid.decoding.preprocessing import ChunkConfig, max_output_length
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.transducer import Transducer
@@ -399,3 +401,12 @@ def test_the_warning_about_length_limits_names_the_line_of_the_caller() -> None:
     with pytest.warns(UserWarning, match="^the minimum output length of some sources exceeds the maximum") as caught:
         model.predict(["abca"])
     assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_an_output_has_a_maximum_length_whatever_the_vocabulary_says() -> None:
+    """Regression test: a vocabulary from a stranger made the search of one source take hours."""
+    vocabularies = msgspec.structs.replace(PLAIN.vocabularies, longest_target=MAX_SEQUENCE_LENGTH)
+    assert max_output_length(SearchConfig(), vocabularies) == MAX_SEQUENCE_LENGTH
+    assert max_output_length(SearchConfig(max_length=20), vocabularies) == 20
+    with pytest.raises(ConfigError, match=r"search\.max_length"):
+        build_config({"search": {"max_length": MAX_SEQUENCE_LENGTH + 1}}, "test")

@@ -16,6 +16,7 @@ from pellucid.data.examples import Example, read_examples
 from pellucid.data.validation_split import (
     MAX_VALIDATION_SOURCES,
     format_validation_file,
+    split_by_group,
     split_by_source,
     validation_file_config,
 )
@@ -143,3 +144,82 @@ def test_events_count_the_examples_of_both_parts(tmp_path: Path) -> None:
     ]
     assert [len(read.bad_lines) for read in reads] == [1, 0] and [read.num_blank_lines for read in reads] == [1, 0]
     assert sum(read.examples for read in reads) == 21 and reads[1].path == tmp_path / "run" / VALIDATION
+
+
+@given(st.lists(st.tuples(st.builds(Example, WORD, WORD), st.sampled_from("abcdefghij")), min_size=1, max_size=80))
+def test_every_example_of_a_group_is_in_one_part(rows: list[tuple[Example, str]]) -> None:
+    examples, groups = [example for example, _ in rows], [group for _, group in rows]
+    if len(set(groups)) == 1:
+        with pytest.raises(DataError, match=r"^a has a single group, '[a-j]', in column 'speaker' \(data.group_co"):
+            split_by_group(examples, groups, "speaker", "a")
+        return
+    (training, validation), description = split_by_group(examples, groups, "speaker", "a")
+    sizes = {group: groups.count(group) for group in groups}
+    numbered = [(group, example) for example, group in rows]
+    held_out = [group for group in sizes if any((group, example) in numbered for example in validation)]
+    assert sorted([*training, *validation]) == sorted(examples) and training and validation and held_out
+    assert len(validation) <= len(examples) / 10 or len(validation) == min(sizes.values())
+    count = int(description.split("all examples of ")[1].split()[0])
+    assert 1 <= count < len(sizes) and f"of {len(sizes)} group" in description
+    shared = {example.source for example in validation} & {example.source for example in training}
+    assert (f"{len(shared)} of its sources are also in other groups" in description) is bool(shared)
+
+
+def test_groups_that_make_a_split_doubtful_are_reported() -> None:
+    examples = [Example(str(number), "a") for number in range(100)]
+    _, description = split_by_group(examples, ["a"] * 95 + ["b"] * 5, "2", "x")
+    assert "1 of 2 groups (column '2')" in description and "5.0 % of the examples" in description
+    assert "the group 'a' holds 95.0 % of the examples, so the validation set does not represent" in description
+    (training, validation), description = split_by_group(examples, ["a"] * 60 + ["b"] * 40, "2", "x")
+    assert (len(training), len(validation)) == (60, 40) and "no group is smaller" in description
+
+
+def grouped_rows() -> list[dict[str, str]]:
+    """Return 60 rows of 20 speakers; each word occurs once."""
+    examples = list({each.source: each for each in make_copy_examples(300, seed=1)}.values())[:60]
+    return [
+        {"speaker": f"speaker {index % 20}", "word": each.source, "copy": each.target}
+        for index, each in enumerate(examples)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "list"])
+def test_a_split_by_groups_is_reported_and_stored(tmp_path: Path, kind: str) -> None:
+    rows, run = grouped_rows(), tmp_path / "run"
+    config = make_small_config({"epochs": 1})
+    columns = {"source_column": "word", "target_column": "copy", "group_column": "speaker"}
+    if kind == "list":
+        settings = msgspec.structs.replace(config, data=msgspec.structs.replace(config.data, **columns))
+        pellucid.train(rows, None, run, settings)
+    else:
+        (path := tmp_path / f"train.{kind}").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows)
+            if kind == "jsonl"
+            else "speaker,word,copy\n" + "".join(",".join(row.values()) + "\n" for row in rows)
+        )
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in columns.items()]
+        result = run_pellucid("train", path, "--run", run, *training_flags(config), *flags)
+        assert result.code == 0 and "of 20 groups (column 'speaker') chosen at random" in result.err, result.err
+    held_out = [json.loads(line)["source"] for line in (run / VALIDATION).read_text().splitlines()]
+    groups = {row["word"]: row["speaker"] for row in rows}
+    assert len({groups[word] for word in held_out}) == 2 and len(held_out) == 6
+    assert 'group_column = "speaker"' in (run / "config.toml").read_text()
+    # Files of later commands need no column of groups.
+    (path := tmp_path / "sources.csv").write_text("word\nab\n")
+    assert run_pellucid("predict", run, path).code == 0
+    (path := tmp_path / "pairs.csv").write_text("word,copy\nab,ab\n")
+    assert run_pellucid("evaluate", run, path).code == 0
+    assert run_pellucid("look", run, "--terminal").code == 0
+
+
+def test_groups_need_a_column_and_no_validation_set(tmp_path: Path) -> None:
+    (path := tmp_path / "train.tsv").write_text("a\tb\tx\nc\td\ty\n")
+    base = ["train", path, "--run", tmp_path / "run", "--size", "tiny", "--group-column"]
+    given = run_pellucid(*base, "3", "--valid", path)
+    assert given.code == 2 and "data.group_column (--group-column) divides the training set, but a" in given.err
+    missing = run_pellucid(*base, "4")
+    assert missing.code == 2 and "expected 4 columns, got 3" in missing.err
+    parallel = run_pellucid(*base, "3", "--train-target", path)
+    assert parallel.code == 2 and "parallel files of text have none" in parallel.err
+    named = run_pellucid(*base, "speaker")
+    assert named.code == 2 and "no column 'speaker' (data.group_column) among 'a', 'b', 'x'" in named.err

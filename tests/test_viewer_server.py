@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -278,6 +279,19 @@ def test_training_events_are_streamed_once(tmp_path: Path) -> None:
         again = send_request(server_port, "/api/training?since=0", Last_Event_ID=str(len(log) - 2))
         assert [number for name, number, _ in parse_events(again.body) if name == "line"] == [len(log) - 1]
         assert send_request(server_port, "/api/contents").json["training"]["finished"] is True
+
+
+def test_a_run_folder_removed_while_the_page_is_open_ends_the_stream_with_a_message(tmp_path: Path) -> None:
+    folder = make_interrupted_run(tmp_path / "run")
+    page_data = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
+    shutil.rmtree(folder)
+    with background_server(create_app(page_data)) as address:
+        server_port = urlsplit(address).port
+        assert server_port
+        reply = send_request(server_port, "/api/training?since=0")
+        assert parse_events(reply.body) == [
+            ("failed", None, f"{folder} was removed or renamed: open the page of the new folder")
+        ]
 
 
 @pytest.mark.parametrize("name", ["snapshot", "log", "model"])

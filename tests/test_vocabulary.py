@@ -253,6 +253,7 @@ def test_a_valid_file_is_loaded(tmp_path: Path) -> None:
         VALID_CONTENT.replace(b'"a"', b"7", 1),
         VALID_CONTENT.replace(b"[2,1]", b'["2",1]'),
         VALID_CONTENT.replace(b'"longest_target"', b'"longest"'),
+        VALID_CONTENT.replace(b'"longest_target":3', b'"longest_target":32769'),
     ],
 )
 def test_an_invalid_file_is_refused_with_its_name(tmp_path: Path, content: bytes) -> None:

@@ -35,7 +35,10 @@ SMALL_SIZES: Mapping[str, Mapping[str, Any]] = {
 }
 """Sizes with which an update takes a few milliseconds."""
 SNAPSHOTS_FOLDER = "snapshots/"
-RUN_FILES = ["card.md", "config.toml", "log.jsonl", "model.safetensors", "training.safetensors", "vocabulary.json"]
+RUN_FILES = [
+    *("card.md", "confidence.json", "config.toml", "log.jsonl", "model.safetensors", "training.safetensors"),
+    "vocabulary.json",
+]
 """Files of a finished run, without its snapshots."""
 
 
@@ -214,6 +217,7 @@ def comparable_run_contents(run: Path) -> dict[str, Any]:
     files |= {path.name: read_snapshot(path) for path in sorted((run / SNAPSHOTS_FOLDER).glob("*"))}
     pair_ngram = run / "pair_ngram.safetensors"
     files |= {pair_ngram.name: pair_ngram.read_bytes()} if pair_ngram.exists() else {}
+    files["confidence.json"] = (run / "confidence.json").read_bytes()
     return {**files, "moments": moments, "progress": progress, "log": comparable_log_records(run), "card": card}
 
 

@@ -1,7 +1,7 @@
 """The command line: one module per subcommand.
 
 Imports: bench, config, data, decoding, error_messages, errors, evaluation, files, kernels, model, recipes, reporting,
-    run_folder, tasks, training, tuning, version, viewer.
+    run_evaluation, run_folder, training, tuning, version, viewer.
 Start with: __init__.py.
 
 Exit codes: 0 success, 1 no result (every trial of tune failed), 2 user error (one message, no traceback), 130
@@ -19,7 +19,7 @@ from typing import TextIO, cast
 from pellucid.cli.flag_suggestions import UnknownFlagError
 from pellucid.cli.messages import BestEffortStream, format_warnings_as_messages, print_message, redirect_to_devnull
 from pellucid.cli.subcommands import SUBCOMMANDS
-from pellucid.errors import BadLineError, InputError, quote, suggest
+from pellucid.errors import InputError, quote, suggest
 from pellucid.files import os_error_text
 from pellucid.version import __version__
 
@@ -99,8 +99,6 @@ def _run_with_exit_code(command_line: list[str]) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
-    except BadLineError as error:
-        return _report_error(*map(str, error.args), "the flag of this setting is --on-bad-line skip")
     except InputError as error:
         return _report_error(*map(str, error.args))
     except KeyboardInterrupt:

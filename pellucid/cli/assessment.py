@@ -5,43 +5,35 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
+from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nbest, decode_samples, read_lexicon
 from pellucid.cli.sources import lexicon_count_message
 from pellucid.config.columns import column_number
-from pellucid.config.settings import Config, DataConfig, Device, Format
-from pellucid.config.task_settings import check_equal_tasks, get_task_settings
-from pellucid.data.examples import (
-    STANDARD_INPUT,
-    Example,
-    ExampleFile,
-    describe_used_columns,
-    is_header_unknown,
-    read_examples,
-    read_grouped_examples,
-)
-from pellucid.data.headers import header_note, with_header
-from pellucid.data.readers import BadLine, has_known_suffix
+from pellucid.config.settings import DataConfig, Device, Format
+from pellucid.config.task_settings import check_equal_tasks
+from pellucid.data.examples import STANDARD_INPUT, Example, ExampleFile, read_row_ids
 from pellucid.decoding.trace import Trace
-from pellucid.errors import DataError, InputError, quote
-from pellucid.evaluation.assessment import (
-    Assessment,
-    DecodedExamples,
-    assess_outputs,
-    join_assessments,
-    merge_references,
+from pellucid.errors import DataError, InputError
+from pellucid.reporting.tables import name_width, short_names
+from pellucid.run_evaluation import (
+    RunEvaluation,
+    check_evaluation,
+    describe_evaluated_file,
+    describe_provenance,
+    evaluate_predictors,
+    evaluation_data_config,
+    group_examples,
+    join_evaluations,
+    read_evaluation_pairs,
 )
-from pellucid.reporting.tables import short_names
 
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
@@ -72,6 +64,8 @@ class AssessmentOptions(NamedTuple):
     """Whether metrics of running text are computed."""
     input_format: Format
     """Format of the file; "auto" uses the file name, else the format of the training file."""
+    reading: PairFileFlags
+    """Columns, header and treatment of bad lines."""
     search: SearchFlags
     sampling: "SamplingConfig | None"
     """Settings of sampling; None for a search."""
@@ -88,40 +82,7 @@ class AssessmentInputs(NamedTuple):
     target: Path | None
 
 
-class AssessmentResults(NamedTuple):
-    """Assessment of each run, with counts of the input and decoding times."""
-
-    runs: list[Assessment]
-    counts: list[dict[str, int]]
-    """For each run: lines, bad lines, blank lines, unknown source symbols, outputs truncated at the maximum length, and
-    outputs that were ranked with the pair n-gram model."""
-    seconds: list[float]
-    """Wall-clock time of decoding of each run."""
-    bad_lines: list[BadLine]
-    """Lines that were skipped."""
-    names: Sequence[str] = ()
-    """Full names of the runs; the assessments have abbreviated ones."""
-    configs: Sequence[Config] = ()
-    """Configuration of each run."""
-
-    def seed_groups(self) -> list[list[Assessment]]:
-        """Return the groups of runs whose settings are equal except for seed and threads, by their first runs."""
-        groups: list[list[tuple[Config, Assessment]]] = []
-        for run, config in zip(self.runs, self.configs, strict=True):
-            matching = (group for group in groups if all(_differs_in_seed(config, other) for other, _ in group))
-            group = next(matching, None)
-            if group is None:
-                groups.append(group := [])
-            group.append((config, run))
-        return [[run for _, run in group] for group in groups]
-
-
-def _differs_in_seed(one: Config, other: Config) -> bool:
-    """Return whether the seeds of two configurations differ, and all settings but seed and threads are equal."""
-    return one.seed != other.seed and msgspec.structs.replace(one, seed=other.seed, threads=other.threads) == other
-
-
-def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) -> AssessmentResults:
+def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) -> list[RunEvaluation]:
     """Decode and score pairs with every run.
 
     Args:
@@ -131,7 +92,7 @@ def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) ->
         options: Options for reading and decoding.
 
     Returns:
-        One assessment per run, over all groups.
+        One evaluation per run, over all groups.
 
     Raises:
         InputError: A run or a file cannot be read, the runs have different tasks, the task does not support an option,
@@ -141,14 +102,11 @@ def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) ->
         groups, lexicons = list(_inputs_by_group(runs, stored, options.target)), LexiconCache()
         results = [_assess_group(inputs, options, lexicons) for inputs in groups]
     names = _run_names(runs)
-    joined_assessments = [join_assessments([result.runs[index] for result in results]) for index in range(len(runs))]
-    counts = [_sum_counts([result.counts[index] for result in results]) for index in range(len(runs))]
-    seconds = [sum(result.seconds[index] for result in results) for index in range(len(runs))]
-    assessments = [
-        replace(assessment, name=name) for assessment, name in zip(joined_assessments, short_names(names), strict=True)
+    abbreviated = short_names(names, name_width(len(names)))
+    return [
+        join_evaluations([result[index] for result in results], name, short_name, str(path))
+        for index, (name, short_name, path) in enumerate(zip(names, abbreviated, runs, strict=True))
     ]
-    bad_lines = [line for result in results for line in result.bad_lines]
-    return AssessmentResults(assessments, counts, seconds, bad_lines, names, results[0].configs)
 
 
 @contextmanager
@@ -209,40 +167,59 @@ def _fill_placeholder(path: Path, name: str) -> Path:
     return Path(str(path).replace(PLACEHOLDER, name))
 
 
-def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons: LexiconCache) -> AssessmentResults:
+def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons: LexiconCache) -> list[RunEvaluation]:
     """Assess all runs on one group; the settings of the first run determine how the file is read and tokenized."""
-    from pellucid.model.device import use_threads
-    from pellucid.tasks.registry import get_task
-
-    predictors = [_load_predictor(path, options, lexicons) for path in inputs.runs]
-    tasks = (predictor.config.task for predictor in predictors)
-    check_equal_tasks(list(zip(map(str, inputs.runs), tasks, strict=True)))
-    data = _data_config(predictors[0].config.data, inputs.file, options)
+    predictors = [(str(path), _load_predictor(path, options, lexicons)) for path in inputs.runs]
+    check_equal_tasks([(name, predictor.config.task) for name, predictor in predictors])
+    data = file_data_config(predictors[0][1].config.data, options.reading)
+    data = evaluation_data_config(data, inputs.file, options.input_format)
     reading, groups = _read_pairs(inputs, data, options)
-    decoded = _group_examples(reading, [" ".join(filter(None, [inputs.group, group])) for group in groups], options)
-    configs = [predictor.config for predictor in predictors]
-    results = AssessmentResults([], [], [], reading.bad_lines, configs=configs)
-    for path, predictor in zip(inputs.runs, predictors, strict=True):
-        use_threads(predictor.config.threads)
-        start_time = time.perf_counter()
-        outputs = _decode(predictor, decoded.examples, options)
-        results.seconds.append(time.perf_counter() - start_time)
-        lexicon = predictor.options.lexicon
-        if lexicon is not None:
-            num_found = sum(traces[0].origin == "lexicon" for traces in outputs)
-            print_message(f"{path}: {lexicon_count_message(num_found, lexicon, options.search.lexicon)}")
-        run_decoded = decoded._replace(outputs=outputs)
-        reference_tokenizers, metrics = predictors[0].tokenizers, get_task(predictor.config.task).metrics
-        results.runs.append(
-            assess_outputs(path.name, run_decoded, predictor.tokenizers, reference_tokenizers, metrics, options.texts)
-        )
-        results.counts.append(_counts(reading, run_decoded))
-        if predictor.pair_ngram_weight and options.sampling is None:
-            print_message(
-                f"{path}: outputs are ranked by the network and by the pair n-gram model, whose weight is "
-                f"{predictor.pair_ngram_weight:g}; --no-pair-ngram ranks by the network alone"
+    ids = read_row_ids(inputs.file, data) if inputs.target is None else {}
+    names = [" ".join(filter(None, [inputs.group, group])) for group in groups]
+    grouped = group_examples(reading, names, options.multi_reference, print_message, option_flag, ids)
+
+    def report_outputs(name: str, predictor: "Predictor", outputs: list[list[Trace]]) -> None:
+        _report_outputs(name, predictor, outputs, options)
+
+    nbest = 0 if options.sampling is not None else options.search.nbest or 1
+    evaluations = evaluate_predictors(
+        predictors, reading, grouped, partial(_decode, options=options), options.texts, nbest, report_outputs
+    )
+    name = "-" if inputs.file.name == STANDARD_INPUT else str(inputs.file)
+    file = describe_evaluated_file(inputs.file, inputs.target, reading, name)
+    lengths, sampling, merged = options.search.nbest, options.sampling, options.multi_reference
+    return [
+        each._replace(
+            provenance=describe_provenance(
+                each.name, each.config, (file,), lengths, sampling, merged, options.search.lexicon
             )
-    return results
+        )
+        for each in evaluations
+    ]
+
+
+def _report_outputs(
+    name: str, predictor: "Predictor", outputs: Sequence[list[Trace]], options: AssessmentOptions
+) -> None:
+    """Print how many outputs the lexicon gave, and which models ranked them."""
+    lexicon = predictor.options.lexicon
+    if lexicon is not None:
+        num_found = sum(traces[0].origin == "lexicon" for traces in outputs)
+        print_message(f"{name}: {lexicon_count_message(num_found, lexicon, options.search.lexicon)}")
+    if predictor.pair_ngram_weight and options.sampling is None:
+        print_message(
+            f"{name}: outputs are ranked by the network and by the pair n-gram model, whose weight is "
+            f"{predictor.pair_ngram_weight:g}; --no-pair-ngram ranks by the network alone"
+        )
+
+
+def option_flag(name: str) -> str:
+    """Return the flag of an option: "--multi-reference" for "multi_reference".
+
+    Args:
+        name: Name of the option in Python.
+    """
+    return f"--{name.replace('_', '-')}"
 
 
 def _load_predictor(path: Path, options: AssessmentOptions, lexicons: LexiconCache) -> "Predictor":
@@ -254,18 +231,8 @@ def _load_predictor(path: Path, options: AssessmentOptions, lexicons: LexiconCac
     key = predictor.config.data, predictor.vocabularies.columns
     if key not in lexicons:
         lexicons[key] = read_lexicon(predictor, options.search)
-    _check_options(predictor, options)
+    check_evaluation(predictor, options.texts, options.multi_reference, option_flag)
     return predictor.with_options(DecodingOptions(lexicon=lexicons[key]))
-
-
-def _check_options(predictor: "Predictor", options: AssessmentOptions) -> None:
-    """Raise `InputError` for options that the task of a model does not support."""
-    task = predictor.config.task
-    if options.texts and not predictor.autoregressive:
-        raise InputError(f"--texts scores generated text, but the task of the model is {quote(task)}")
-    if options.multi_reference and get_task_settings(task).per_position:
-        several = "tasks with several correct outputs"
-        raise InputError(f"--multi-reference applies to {several}, but the task is {quote(task)}")
 
 
 def _decode(predictor: "Predictor", examples: Sequence[Example], options: AssessmentOptions) -> list[list[Trace]]:
@@ -277,85 +244,21 @@ def _decode(predictor: "Predictor", examples: Sequence[Example], options: Assess
     return decode_nbest(predictor, examples, options.search.nbest)
 
 
-def _data_config(trained: DataConfig, file: Path, options: AssessmentOptions) -> DataConfig:
-    """Return the data configuration of the file: format by option, else by file name, else as in training."""
-    format = options.input_format
-    if format == "auto" and not has_known_suffix(file):
-        format = trained.input_format
-    file_config = with_header(trained, options.search.header)
-    return msgspec.structs.replace(file_config, on_bad_line=options.search.on_bad_line, input_format=format)
-
-
 def _read_pairs(
     inputs: AssessmentInputs, data: DataConfig, options: AssessmentOptions
 ) -> tuple[ExampleFile, list[str]]:
     """Read the pairs of one group of files, with the group of each."""
-    if not options.group:
-        reading = read_examples(inputs.file, data, inputs.target)
-        note = header_note(reading.examples) if is_header_unknown(inputs.file, data, inputs.target) else ""
-        display_name = STANDARD_INPUT if inputs.file.name == STANDARD_INPUT else inputs.file
-        if note:
-            print_message(f"note: {display_name}: {note}")
-        if inputs.target is None and (ignored := describe_used_columns(inputs.file, data)):
-            print_message(f"note: {display_name}: {ignored}")
-        return reading, [""] * len(reading.examples)
-    if inputs.target is not None:
+    if options.group and inputs.target is not None:
         raise InputError("--group requires columns in FILE; with --target, FILE has none")
+    name = STANDARD_INPUT if inputs.file.name == STANDARD_INPUT else str(inputs.file)
     try:
-        return read_grouped_examples(inputs.file, data, options.group)
+        return read_evaluation_pairs(inputs.file, inputs.target, data, options.group, print_message, name)
     except InputError as error:
+        if not options.group:
+            raise
         if f"expected {column_number(options.group)} columns" in str(error):
             raise DataError(f"--group {options.group}: no such column ({str(error).splitlines()[0]})") from error
         raise type(error)(*(line.replace("data.group_column", "--group") for line in error.args)) from error
-
-
-def _group_examples(reading: ExampleFile, names: Sequence[str], options: AssessmentOptions) -> DecodedExamples:
-    """Return the examples of one group of files with their references, sorted by group, without outputs."""
-    groups: dict[str, list[Example]] = {}
-    for example, group in zip(reading.examples, names, strict=True):
-        groups.setdefault(group, []).append(example)
-    if not options.multi_reference:
-        _note_several_targets(reading.examples)
-    grouped = DecodedExamples([], [], [], [])
-    for group, examples in groups.items():
-        merged = (
-            merge_references(examples)
-            if options.multi_reference
-            else [(example, (example.target,)) for example in examples]
-        )
-        grouped.examples.extend(example for example, _ in merged)
-        grouped.references.extend(references for _, references in merged)
-        grouped.groups.extend([group] * len(merged))
-    return grouped
-
-
-def _note_several_targets(examples: Sequence[Example]) -> None:
-    """Report sources that occur with several targets; each pair is an example of its own."""
-    distinct = {(example.source, example.features, example.target) for example in examples}
-    several = len(distinct) - len({(source, features) for source, features, _ in distinct})
-    if several:
-        print_message(
-            f"note: {several:,} further targets repeat the source of an earlier pair; each pair is scored against its "
-            "own target (--multi-reference accepts any of them)"
-        )
-
-
-def _counts(reading: ExampleFile, decoded: DecodedExamples) -> dict[str, int]:
-    """Return counts of the input and of the outputs of a run."""
-    best = [outputs[0] for outputs in decoded.outputs]
-    return {
-        "lines": len(reading.examples),
-        "bad_lines": len(reading.bad_lines),
-        "blank_lines": reading.num_blank_lines,
-        "unknown_symbols": sum(len(trace.unknown) for trace in best),
-        "cut_outputs": sum(not trace.finished for trace in best),
-        "ranked_with_pair_ngram": sum(trace.pair_ngram_score is not None for trace in best),
-    }
-
-
-def _sum_counts(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-    """Return the sums of the counts of several parts."""
-    return {name: sum(part_counts[name] for part_counts in counts) for name in counts[0]}
 
 
 def _run_names(runs: Sequence[Path]) -> list[str]:

@@ -5,13 +5,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
 from tyro.conf import Positional
 
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, check_nbest, sampling_config
 from pellucid.cli.sources import check_path_order, is_run
@@ -24,8 +25,7 @@ from pellucid.run_folder.run_files import ENSEMBLE
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from pellucid.cli.assessment import AssessmentResults
-    from pellucid.evaluation.assessment import ComparedAssessment, GroupComparison, SeedRates
+    from pellucid.run_evaluation import RunComparisons, RunEvaluation
 
 NUM_PRINTED_ERRORS = 10
 """Number of listed errors in tables and JSON if --worst is not given."""
@@ -36,7 +36,7 @@ NUM_PAGE_ERRORS = 100
 
 
 @dataclass(frozen=True)
-class EvaluateArguments(SearchFlags):
+class EvaluateArguments(SearchFlags, PairFileFlags):
     """Evaluate trained models on pairs, with 95 % confidence intervals and significance tests between runs.
 
     {} in the paths of FILE and the runs is a placeholder for a name, such as a language: every matching file is scored
@@ -100,42 +100,36 @@ def main(arguments: list[str]) -> int:
     sampling = sampling_config(args)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.cli.assessment import AssessmentOptions, assess_runs
-    from pellucid.evaluation.assessment import ComparedAssessment, compare_groups, compare_runs, rates_over_seeds
     from pellucid.reporting.tables import assessment_tables, comparison_tables, group_comparison_table, seed_table
+    from pellucid.run_evaluation import compare_evaluations
 
     paths = _paths(args)
     options = AssessmentOptions(
-        args.target, args.multi_reference, args.group, args.texts, args.input_format, args, sampling, args.device
+        args.target, args.multi_reference, args.group, args.texts, args.input_format, args, args, sampling, args.device
     )
-    results = assess_runs(paths[:-1], paths[-1], options)
-    first, groups = results.runs[0], results.seed_groups()
-    comparisons = [ComparedAssessment(run, compare_runs(first, run)) for run in results.runs[1:]]
-    # Seeds of one group are not compared with each other: tables and page have the first run of each other group.
-    shown = [each for each in comparisons if any(each.run is group[0] for group in groups[1:])]
-    group_comparisons = [
-        compare_groups(groups[0], group) for group in groups[1:] if len(groups[0]) > 1 or len(group) > 1
-    ]
-    seed_rates = [rates_over_seeds(runs) for runs in groups if len(runs) > 1]
-    for line in results.bad_lines:
+    runs = assess_runs(paths[:-1], paths[-1], options)
+    results = compare_evaluations(runs)
+    for line in runs[0].bad_lines:
         print_message(f"skipped {line}")
     max_errors = NUM_PRINTED_ERRORS if args.worst is None else args.worst
     if args.html is not None:  # before the tables, whose reader may end early
-        _write_page(args, paths[-1], results, shown, seed_rates, group_comparisons)
+        _write_page(args, paths[-1], results)
     if args.json:
-        values = _json_results(results, comparisons, seed_rates, group_comparisons, max_errors)
+        values = results.to_dict(max_errors) if len(runs) > 1 else runs[0].to_dict(max_errors)
         sys.stdout.write(encode_json(values).decode() + "\n")
-    elif len(results.runs) > 1:
-        _print_run_names(results)
-        _print_tables(map(seed_table, seed_rates))
-        _print_tables(map(group_comparison_table, group_comparisons))
-        _print_tables(comparison_tables(results.runs, shown, results.seconds, max_errors))
+    elif len(runs) > 1:
+        _print_run_names(runs)
+        _print_tables(map(seed_table, results.seeds))
+        _print_tables(map(group_comparison_table, results.mean_differences))
+        assessments, seconds = [run.assessment for run in runs], [run.seconds for run in runs]
+        _print_tables(comparison_tables(assessments, results.distinct, seconds, max_errors))
     else:
-        _print_tables(assessment_tables(results.runs[0], results.counts[0], results.seconds[0], max_errors))
-    _print_notes(results, paths[:-1])
+        _print_tables(assessment_tables(runs[0].assessment, runs[0].counts, runs[0].seconds, max_errors))
+    _print_notes(runs, paths[:-1])
     return 0
 
 
-def _print_notes(results: "AssessmentResults", paths: Sequence[Path]) -> None:
+def _print_notes(runs: "Sequence[RunEvaluation]", paths: Sequence[Path]) -> None:
     """Explain on standard error what is often misread: ensembles, and the probabilities of label smoothing."""
     for path in paths:
         if (path / ENSEMBLE).is_file():
@@ -144,15 +138,19 @@ def _print_notes(results: "AssessmentResults", paths: Sequence[Path]) -> None:
                 f"of the members, such as {path / 'seed-1'}"
             )
     too_low = [
-        run.name
-        for run, config in zip(results.runs, results.configs, strict=True)
-        if config.training.label_smoothing
-        and run.calibration.accuracy - run.calibration.confidence > MAX_UNEXPLAINED_CALIBRATION
+        run.assessment
+        for run in runs
+        if run.config.training.label_smoothing
+        and run.assessment.calibration.accuracy - run.assessment.calibration.confidence > MAX_UNEXPLAINED_CALIBRATION
     ]
     if too_low:
+        advice = "the confidence is the estimated probability of being correct: use it in their place"
+        if any(run.confidence_calibration is None for run in too_low):
+            reason = next(run.confidence_obstacle for run in too_low if run.confidence_calibration is None)
+            advice = f"their order is hardly affected, so thresholds for review are valid; no confidence: {reason}"
         print_message(
-            f"{', '.join(too_low)}: probabilities are lower than the accuracy because of training.label_smoothing; "
-            "their order is hardly affected, so thresholds for review are valid"
+            f"{', '.join(run.name for run in too_low)}: probabilities are lower than the accuracy because of "
+            f"training.label_smoothing; {advice}"
         )
 
 
@@ -185,51 +183,6 @@ def _check_distinct(runs: Sequence[Path]) -> None:
             raise InputError(f"{earlier} {reason}: each run is compared with the first one; name another run")
 
 
-def _json_results(
-    results: "AssessmentResults",
-    comparisons: "Sequence[ComparedAssessment]",
-    seed_rates: "Sequence[SeedRates]",
-    group_comparisons: "Sequence[GroupComparison]",
-    max_errors: int,
-) -> dict[str, Any]:
-    """Return all results as plain values: the scores of one run, or those of all runs and their comparisons.
-
-    "seeds" has the mean and standard deviation of each main rate, for each group of runs that differ in their seeds
-    only; "mean_differences" has the differences between the group of the first run and others.
-    """
-    from pellucid.reporting.tables import exclusively_right
-
-    reports = [
-        {
-            **assessment.to_dict(),
-            **counts,
-            "seconds": seconds,
-            "worst": [assessment.error_record(index) for index in assessment.worst_examples(max_errors)],
-        }
-        for assessment, counts, seconds in zip(results.runs, results.counts, results.seconds, strict=True)
-    ]
-    if not comparisons:
-        return reports[0]
-    first, pairs = results.runs[0], []
-    for (other, comparison), name in zip(comparisons, results.names[1:], strict=True):
-        record: dict[str, Any] = {"a": results.names[0], "b": name, **comparison.to_dict()}
-        for key, one, opponent in (("a_right_b_wrong", first, other), ("b_right_a_wrong", other, first)):
-            rows = exclusively_right(one, opponent)[:max_errors]
-            record[key] = [{**opponent.error_record(index), "right_output": one.traces[index].output} for index in rows]
-        pairs.append(record)
-    named_reports = [{"name": name, **report} for name, report in zip(results.names, reports, strict=True)]
-    full_names = dict(zip((run.name for run in results.runs), results.names, strict=True))
-    seeds = [
-        {"runs": [full_names[name] for name in group.runs], **{rate.key: rate.to_dict() for rate in group.rates}}
-        for group in seed_rates
-    ]
-    means = [
-        {**group.to_dict(), "a": [full_names[name] for name in group.a], "b": [full_names[name] for name in group.b]}
-        for group in group_comparisons
-    ]
-    return {"runs": named_reports, "comparisons": pairs, "seeds": seeds, "mean_differences": means}
-
-
 def _print_tables(tables: "Iterable[Table]") -> None:
     """Print tables."""
     console = TableConsole(highlight=False)
@@ -237,35 +190,36 @@ def _print_tables(tables: "Iterable[Table]") -> None:
         console.print(table)
 
 
-def _print_run_names(results: "AssessmentResults") -> None:
+def _print_run_names(runs: "Sequence[RunEvaluation]") -> None:
     """Print the full names of abbreviated runs."""
-    for run, name in zip(results.runs, results.names, strict=True):
-        if run.name != name:
-            print_message(f"{run.name} is {name}")
+    for text in _full_names(runs):
+        print_message(text)
 
 
-def _write_page(
-    args: EvaluateArguments,
-    file: Path,
-    results: "AssessmentResults",
-    comparisons: "Sequence[ComparedAssessment]",
-    seed_rates: "Sequence[SeedRates]",
-    group_comparisons: "Sequence[GroupComparison]",
-) -> None:
+def _full_names(runs: "Sequence[RunEvaluation]") -> list[str]:
+    """Return "NAME is FULL NAME" for each abbreviated run."""
+    return [f"{run.assessment.name} is {run.name}" for run in runs if run.assessment.name != run.name]
+
+
+def _write_page(args: EvaluateArguments, file: Path, results: "RunComparisons") -> None:
     """Write the HTML report and print its path."""
     from pellucid.viewer.reports import comparison_report, evaluation_report, write_report
 
     assert args.html is not None
-    max_errors = NUM_PAGE_ERRORS if args.worst is None else args.worst
-    if len(results.runs) > 1:
-        report = comparison_report(results.runs, comparisons, seed_rates, group_comparisons, str(file), max_errors)
-        full_names = [
-            f"{run.name} is {name}" for run, name in zip(results.runs, results.names, strict=True) if run.name != name
-        ]
-        if full_names:
+    max_errors, runs = NUM_PAGE_ERRORS if args.worst is None else args.worst, results.evaluations
+    if len(runs) > 1:
+        report = comparison_report(
+            [run.assessment for run in runs],
+            results.distinct,
+            results.seeds,
+            results.mean_differences,
+            str(file),
+            max_errors,
+        )
+        if full_names := _full_names(runs):
             report = replace(report, introduction=f"{report.introduction} {', '.join(full_names)}.")
     else:
-        report = evaluation_report(results.runs[0], str(file), results.counts[0], max_errors)
+        report = evaluation_report(runs[0].assessment, str(file), runs[0].counts, max_errors)
     write_report(args.html, report)
     print_message(f"wrote {args.html}")
 
@@ -275,6 +229,7 @@ def _check_arguments(args: EvaluateArguments) -> None:
     if args.worst is not None and args.worst < 0:
         raise InputError(f"--worst: expected 0 or more, got {args.worst}")
     check_nbest(args)
+    check_columns_of_pairs(args, args.target)
     if args.html is not None and args.html.suffix != ".html":
         raise InputError(f"--html takes a file that ends with .html, got {quote(args.html)}")
     if args.html is not None:

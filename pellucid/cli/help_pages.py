@@ -66,6 +66,9 @@ _NBEST = OptionHelp("--nbest", "N", "write the N best outputs of each source")
 _INPUT = OptionHelp("--input-format", "FORMAT", "tsv, csv, jsonl, parquet, text (by the file name)")
 _DEVICE = OptionHelp("--device", "DEVICE", "cpu, cuda (one GPU) or auto (cpu by default)")
 _HEADER = OptionHelp("--header, --no-header", "", "whether the first line of FILE names columns")
+_SOURCE_COLUMN = OptionHelp("--source-column", "NAME", "column of the sources (that of the training file)")
+_COLUMNS = OptionHelp("--source-column", "NAME", "column of the sources; also --target-column")
+_BAD_LINE = OptionHelp("--on-bad-line", "ACTION", "stop or skip (stop by default)")
 _SETTINGS = (
     OptionHelp("--size", "SIZE", "tiny, small, base, large; auto: by number of pairs"),
     OptionHelp("--task", "TASK", "transduce (default), tag, classify or point"),
@@ -135,7 +138,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             _RUN_ARGUMENT,
             OptionHelp("FILE", "", "sources; - is standard input (default)"),
             OptionHelp("--output-format", "FORMAT", "text (default), csv (all columns), tsv or jsonl"),
-            OptionHelp("--source-column", "NAME", "column of the sources (that of the training file)"),
+            _SOURCE_COLUMN,
             _INPUT,
             _HEADER,
             _BEAM,
@@ -146,7 +149,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--prefix", "TEXT", "beginning of every output; also --prefixes FILE"),
             OptionHelp("--forbid", "SYMBOL", "symbol in no output; --require: in every output"),
             OptionHelp("--lexicon", "FILE", "pairs that take precedence over the model"),
-            OptionHelp("--on-bad-line", "ACTION", "stop or skip (stop by default)"),
+            _BAD_LINE,
             _DEVICE,
         ),
         (
@@ -163,9 +166,10 @@ HELP_PAGES: dict[str, HelpPage] = {
             _RUN_ARGUMENT,
             OptionHelp("FILE", "", "pairs; - is standard input (default)"),
             OptionHelp("--output-format", "FORMAT", "text (default), csv (all columns), tsv or jsonl"),
+            _COLUMNS,
             _INPUT,
             _HEADER,
-            OptionHelp("--on-bad-line", "ACTION", "stop or skip (stop by default)"),
+            _BAD_LINE,
             _DEVICE,
         ),
         ("score runs/a test.tsv", "score runs/a test.tsv --output-format tsv"),
@@ -176,6 +180,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         (
             OptionHelp("RUN", "", "folder of a run; others are compared with it"),
             OptionHelp("FILE", "", "pairs with the columns of the training file"),
+            _COLUMNS,
             OptionHelp("--target", "FILE", "targets, one per line, if FILE has sources only"),
             OptionHelp("--group", "COLUMN", "scores by this column, such as a language"),
             OptionHelp("--texts", "", "also word error rate, BLEU and chrF"),
@@ -187,6 +192,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--nbest", "N", "also accuracy at 1, 2, ... N outputs"),
             _INPUT,
             _HEADER,
+            _BAD_LINE,
             _DEVICE,
         ),
         (
@@ -205,7 +211,9 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--terminal", "", "show the outputs in the terminal"),
             OptionHelp("--max-examples", "N", "number of examples (page: 200, terminal: 10)"),
             OptionHelp("--target", "FILE", "targets, one per line, if FILE has sources only"),
+            _COLUMNS,
             _HEADER,
+            _BAD_LINE,
             _BEAM,
             OptionHelp("--port", "N", "port of the local server; 0 (default): any"),
             OptionHelp("--no-open", "", "do not open the page in the browser"),
@@ -242,6 +250,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--seeds", "N", "number of random seeds (1 by default)"),
             OptionHelp("--max-train-samples", "N", "shorten the recipe to N training samples"),
             OptionHelp("--only", "NAMES", "experiments to run, separated by commas"),
+            OptionHelp("--set", "KEY=VALUE", "another setting, such as attention.type=dot"),
             OptionHelp("--data", "DIR", "folder of published data sets"),
             OptionHelp("--words", "FILE", "list of words, for the typo recipes"),
         ),

@@ -9,15 +9,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import msgspec
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import check_path_order, standard_input
-from pellucid.config.settings import DataConfig, Device, Header, Limit
-from pellucid.data.examples import STANDARD_INPUT, Example, InputFormat, parse_sources, read_sources
-from pellucid.data.headers import with_header
-from pellucid.data.readers import BadLine
+from pellucid.config.settings import DataConfig, Device, Limit
+from pellucid.data.examples import SKIP_HINT, STANDARD_INPUT, Example, InputFormat, parse_sources, read_sources
+from pellucid.data.readers import BadLine, has_known_suffix
 from pellucid.error_messages import describe_suffix
 from pellucid.errors import DataError, InputError
 from pellucid.files import check_writable, write_text
@@ -39,7 +40,7 @@ EXPORT_SUFFIXES = (".html", ".png", ".svg", ".json", ".tex")
 
 
 @dataclass(frozen=True)
-class LookArguments:
+class LookArguments(PairFileFlags):
     """Show the outputs and attention weights of a model: in the browser, in a file, or in the terminal.
 
     The browser and an .html file show the page, which can compare several runs; the terminal and other files show one
@@ -56,10 +57,6 @@ class LookArguments:
     """Show outputs in the terminal; of pairs, the wrong ones first, with the expected output. Excludes --export."""
     target: Path | None = None
     """File of targets, one per line, if FILE holds sources only."""
-    header: Header = "auto"
-    """Whether the first line of a TSV or CSV file names the columns (--header, --no-header). auto: it does if that of
-    the training file does (never on standard input in TSV); otherwise it is read as an example, and one that looks like
-    column names is an error."""
     max_examples: int | None = None
     """Maximum number of examples, 1 or more. Default: 200 on the page, whose scores and statistics are computed on all
     examples of FILE; 10 in the terminal."""
@@ -116,6 +113,9 @@ def _check_arguments(args: LookArguments) -> None:
     if not args.paths:
         raise InputError("the folder of a run is required: pellucid look RUN [FILE]")
     check_path_order(args.paths, "look")
+    check_columns_of_pairs(args, args.target)
+    if args.file is None and (args.source_column or args.target_column):
+        raise InputError("--source-column and --target-column select columns of FILE: pellucid look RUN FILE")
     if args.export is not None and args.terminal:
         raise InputError("--terminal and --export exclude each other")
     if args.max_examples is not None and args.max_examples < 1:
@@ -229,8 +229,15 @@ def _read_examples(args: LookArguments, model: "ViewedRun", served: bool) -> "li
 
 
 def _data_config(args: LookArguments, trained: DataConfig) -> DataConfig:
-    """Return the data configuration of FILE; without FILE, that of training."""
-    return trained if args.file is None else with_header(trained, args.header)
+    """Return the data configuration of FILE; without FILE, that of training. Either can skip bad lines.
+
+    The format of FILE is that of its name, else that of the training file.
+    """
+    data = trained if args.file is None else file_data_config(trained, args)
+    if args.file is not None and has_known_suffix(args.file):
+        data = msgspec.structs.replace(data, input_format="auto")
+    skips = "skip" in (trained.on_bad_line, args.on_bad_line)
+    return msgspec.structs.replace(data, on_bad_line="skip" if skips else "stop")
 
 
 def _print_traces(args: LookArguments) -> None:
@@ -357,7 +364,7 @@ def _readable_examples(lines: Iterable[Example | BadLine], data: DataConfig, bad
         if isinstance(line, Example):
             yield line
         elif data.on_bad_line == "stop":
-            raise DataError(str(line))
+            raise DataError(f"{line}; {SKIP_HINT}")
         else:
             bad.append(line)
 

@@ -12,6 +12,7 @@ import tyro
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.csv_output import CsvOutput, starts_with_bom
+from pellucid.cli.input_flags import file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.prefix_file import PrefixFile
 from pellucid.cli.search_flags import (
@@ -71,18 +72,16 @@ class PredictArguments(SearchFlags):
     """Folders of further members of an ensemble, then the sources: a file with the columns of the training file, or
     with the source alone, or - for standard input (default)."""
     output_format: OutputFormat = "text"
-    """Output format. text: output only; csv: the columns of the input, then output, log-probability and
-    probability, under a row of names; tsv: source, output and natural log-probability; jsonl: trace, with attention
-    weights and the log-probability of each symbol."""
+    """Output format. text: output only; csv: the columns of the input, then output, log-probability,
+    probability and confidence, under a row of names; tsv: source, output, natural log-probability and confidence;
+    jsonl: trace, with attention weights and the log-probability of each symbol. The confidence is the estimated
+    probability that the output is correct; it is empty where the run has none for it."""
     input_format: Format = "auto"
     """Format of the input. auto: by the file name; for an unknown ending and for standard input, the format of the
     training file."""
     top_mass: FloatFlag = None
     """Write the fewest best outputs whose probabilities, normalized over the n-best list, sum to at least this value
     (above 0, at most 1). Requires --nbest, or a beam size above 1, which is then the length of the list."""
-    source_column: Annotated[str, tyro.conf.arg(metavar="COLUMN")] = ""
-    """Column of the sources in FILE: its name in the header, or its number from 1. Default: that of the training file.
-    """
     prefix: Annotated[str, tyro.conf.arg(metavar="TEXT")] = ""
     """First symbols of every output, as text; the model decodes the rest. Excludes --prefixes."""
     prefixes: PathFlag = None
@@ -94,8 +93,54 @@ class PredictArguments(SearchFlags):
     allocation (Post and Vilar 2018)."""
     lattice: bool = False
     """Write all hypotheses of the beam search to each trace. Requires --output-format jsonl; excludes --sample."""
+    min_confidence: FloatFlag = None
+    """Accept outputs whose confidence, the estimated probability of being correct, is at least this number, 0 to 1. In
+    text, other outputs are an empty line; the other formats get the column or field accepted. Excludes --nbest,
+    --top-mass and --sample, and options with which outputs have no confidence. evaluate prints thresholds."""
     device: Device = "cpu"
     """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
+
+
+class Acceptance:
+    """Threshold of --min-confidence, with the number of outputs that it accepted."""
+
+    def __init__(self, min_confidence: float) -> None:
+        """Set the threshold.
+
+        Args:
+            min_confidence: Lowest confidence of an accepted output, 0 to 1.
+        """
+        self.min_confidence = min_confidence
+        self.total = 0
+        self.accepted = 0
+
+    def accepts(self, trace: Trace) -> bool:
+        """Return whether an output is accepted, and count it; to be called once per output.
+
+        Entries of a lexicon and the outputs of empty sources, which no model wrote, are accepted.
+
+        Args:
+            trace: Best output of a source.
+        """
+        is_accepted = trace.confidence is None or trace.confidence >= self.min_confidence
+        self.total += 1
+        self.accepted += is_accepted
+        return is_accepted
+
+    def describe(self, leaves_lines_empty: bool) -> str:
+        """Return a message with the number of accepted outputs.
+
+        Args:
+            leaves_lines_empty: Whether other outputs are empty lines.
+        """
+        rest = self.total - self.accepted
+        other = ""
+        if rest:
+            other = f"; the lines of the other {rest:,} are empty" if leaves_lines_empty else f"; {rest:,} are not"
+        return (
+            f"{self.accepted:,} of {self.total:,} outputs are accepted, with a confidence of at least "
+            f"{self.min_confidence:g}{other}"
+        )
 
 
 def main(arguments: list[str]) -> int:
@@ -125,14 +170,13 @@ def main(arguments: list[str]) -> int:
     if args.top_mass is not None and args.nbest is None and nbest == 1:
         raise ConfigError("--top-mass selects from several outputs: it requires --nbest, or a larger --beam-size")
     check_decoding(predictor, sampling, nbest, prefixes is not None)  # before standard input is read
-    notes, data = DecodingNotes(args.require), predictor.config.data
-    if args.source_column:
-        data = msgspec.structs.replace(data, source_column=args.source_column)
+    acceptance = _acceptance(predictor, args)
+    notes, data = DecodingNotes(args.require), file_data_config(predictor.config.data, args)
     line_number = num_decoded = 0  # lines, and the sources among them
     num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
     cells = TableCells()
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
-    format_line = _line_formatter(args, has_several, cells, file)
+    format_line = _line_formatter(args, has_several, cells, file, acceptance)
     outputs_per_source = num_outputs if has_several or args.lattice else 1
     for chunk in read_chunks(file, data, input_format, read_sources, parse_sources, outputs_per_source):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
@@ -153,6 +197,8 @@ def main(arguments: list[str]) -> int:
     if lexicon is not None:
         print_message(lexicon_count_message(notes.num_from_lexicon, lexicon, args.lexicon))
     notes.report(bool(data.features_column))
+    if acceptance is not None:
+        print_message(acceptance.describe(args.output_format == "text"))
     if len(cells.names) > 1 and args.header == "auto" and args.output_format in ("text", "tsv"):
         print_message("the names of the columns have no output line; --output-format csv writes all columns with names")
     if prefixes is not None:
@@ -214,51 +260,95 @@ def _check_arguments(args: PredictArguments, sampling: "SamplingConfig | None") 
         raise ConfigError(f"--top-mass: expected a probability above 0 and at most 1, got {args.top_mass}")
     if args.prefix and args.prefixes is not None:
         raise ConfigError("--prefix and --prefixes exclude each other: one prefix for all sources, or one per source")
+    if args.min_confidence is not None and not 0 <= args.min_confidence <= 1:
+        raise ConfigError(f"--min-confidence: expected a number from 0 to 1, got {args.min_confidence}")
+    if args.min_confidence is not None and _has_several_outputs(args):
+        raise ConfigError(
+            "--min-confidence accepts or rejects the best output, and cannot be combined with --nbest, --top-mass or "
+            "--sample"
+        )
     if args.lattice and (args.output_format != "jsonl" or sampling is not None):
         raise ConfigError("--lattice requires --output-format jsonl and cannot be combined with --sample")
 
 
-def _line_formatter(args: PredictArguments, has_several: bool, cells: TableCells, file: Path) -> LineFormatter:
+def _acceptance(predictor: "Predictor", args: PredictArguments) -> Acceptance | None:
+    """Return the counts of accepted outputs; None without --min-confidence.
+
+    `ConfigError` if the outputs have no confidence.
+    """
+    if args.min_confidence is None:
+        return None
+    obstacle = predictor.confidence_obstacle(own_prefixes=args.prefixes is not None)
+    if obstacle:
+        raise ConfigError(f"--min-confidence: {obstacle}")
+    return Acceptance(args.min_confidence)
+
+
+def _line_formatter(
+    args: PredictArguments, has_several: bool, cells: TableCells, file: Path, acceptance: Acceptance | None
+) -> LineFormatter:
     """Return the function that formats the outputs of a line; `cells` are those of the input file, for csv."""
     if args.output_format == "csv":
+        accepted = [] if acceptance is None else ["accepted"]
         names = (
-            ("output", "log_probability", "probability")
+            ("output", "log_probability", "probability", "confidence", *accepted)
             if not has_several
             else ("rank", "output", "log_probability", "probability", *(["share"] if args.sample is None else []))
         )
         table = CsvOutput(cells, names, escape=sys.stdout.isatty(), has_bom=starts_with_bom(file))
-        return lambda traces, item, _: table.rows(item, [_csv_values(trace, names) for trace in traces])
+        return lambda traces, item, _: table.rows(item, [_csv_values(trace, names, acceptance) for trace in traces])
     if has_several:
         return lambda traces, item, number: _format_outputs(traces, item, args.output_format, number)
-    return lambda traces, item, _: _format_output(traces, item, args.output_format) + "\n"
+    return lambda traces, item, _: _format_output(traces, item, args.output_format, acceptance) + "\n"
 
 
-def _csv_values(trace: Trace, names: Sequence[str]) -> list[str]:
+def _csv_values(trace: Trace, names: Sequence[str], acceptance: Acceptance | None) -> list[str]:
     """Return the cells of an output under these names; an empty source has no numbers, as nothing was decoded."""
+    accepted = "" if acceptance is None else encode_json(acceptance.accepts(trace)).decode()
     if not trace.source:
-        return [str(trace.rank) if name == "rank" else "" for name in names]
+        return [str(trace.rank) if name == "rank" else accepted if name == "accepted" else "" for name in names]
     values = {
         "rank": str(trace.rank),
         "output": trace.output,
         "log_probability": f"{trace.score:.6f}",
         "probability": f"{exp(trace.score):.6g}",
+        "confidence": _format_confidence(trace),
         "share": "" if trace.probability is None else f"{trace.probability:.6g}",
+        "accepted": accepted,
     }
     return [values[name] for name in names]
 
 
-def _format_output(traces: Sequence[Trace], item: InputLine, kind: OutputFormat) -> str:
+def _format_confidence(trace: Trace) -> str:
+    """Return the confidence of an output; "" if it has none."""
+    return "" if trace.confidence is None else f"{trace.confidence:.6f}"
+
+
+def _format_output(
+    traces: Sequence[Trace], item: InputLine, kind: OutputFormat, acceptance: Acceptance | None = None
+) -> str:
     """Return the output line of one input line; for a bad line it is empty, or its error as JSON."""
     if not traces:
-        return _format_error(item) if kind == "jsonl" else "" if kind == "text" else "\t\t"
+        empty_row = "\t" * (3 if acceptance is None else 4)
+        return _format_error(item) if kind == "jsonl" else "" if kind == "text" else empty_row
     trace = traces[0]
+    is_accepted = acceptance is None or acceptance.accepts(trace)
     match kind:
         case "text":
-            return escape_text(trace.output, tabs=False)
+            return escape_text(trace.output, tabs=False) if is_accepted else ""
         case "tsv":
-            return "\t".join([escape_text(trace.text), escape_text(trace.output), f"{trace.score:.6f}"])
+            cells = [
+                escape_text(trace.text),
+                escape_text(trace.output),
+                f"{trace.score:.6f}",
+                _format_confidence(trace),
+            ]
+            return "\t".join([*cells, *([] if acceptance is None else [encode_json(is_accepted).decode()])])
         case _:
-            return trace.to_json()
+            if acceptance is None:
+                return trace.to_json()
+            record: dict[str, object] = msgspec.to_builtins(trace.to_record())
+            return encode_json({**record, "accepted": is_accepted}).decode()
 
 
 def _format_outputs(traces: Sequence[Trace], item: InputLine, kind: OutputFormat, number: int) -> str:

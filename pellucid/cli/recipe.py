@@ -2,16 +2,19 @@
 pellucid recipe NAME --run DIR [--seeds N] [--max-train-samples N] [--data DIR] [--only A,B] [--words FILE]
 """
 
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
-from pellucid.errors import InputError
-from pellucid.recipes.catalog import RECIPES, RECIPES_WITH_EXPERIMENTS, find_recipe
+from pellucid.config.toml import check_settings
+from pellucid.errors import ConfigError, InputError, quote
+from pellucid.recipes.catalog import RECIPES, RECIPES_WITH_EXPERIMENTS, RECIPES_WITH_SETTINGS, find_recipe
 from pellucid.recipes.recipe import RecipeRequest, ReproductionError, data_folder
 
 
@@ -36,6 +39,9 @@ class RecipeArguments:
     only: str = ""
     """Names of the experiments to run, separated by commas, such as arm,bul; for recipes with several. Default: all of
     the recipe."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY=VALUE")] = ()
+    """Setting that replaces that of the recipe in all its experiments, such as attention.type=dot; the report names it.
+    Can be repeated. For the recipes on published data sets."""
     words: Path | None = None
     """File with one word per line, for the typo recipes. Default: /usr/share/dict/words."""
 
@@ -59,22 +65,14 @@ def main(arguments: list[str]) -> int:
     if args.name == "list":
         raise InputError("recipe list takes no options: pellucid recipe list")
     run_recipe, only = find_recipe(args.name), [name for name in args.only.split(",") if name]
-    if only and args.name not in RECIPES_WITH_EXPERIMENTS:
-        raise InputError(
-            f"{args.name} has only one experiment: --only applies to {', '.join(RECIPES_WITH_EXPERIMENTS)}"
-        )
-    if args.seeds < 1:
-        raise InputError(f"--seeds: expected 1 or more, got {args.seeds}")
-    if args.max_train_samples < 0:
-        raise InputError(
-            f"--max-train-samples: expected 1 or more, or 0 for the recipe's own number, got {args.max_train_samples}"
-        )
+    settings = _parse_settings(args.set)
+    _check_arguments(args, only, settings)
     from pellucid.reporting.progress import multi_progress
 
-    request = RecipeRequest(args.run, args.seeds, args.max_train_samples, args.data or data_folder(), only)
+    request = RecipeRequest(
+        args.run, args.seeds, args.max_train_samples, args.data or data_folder(), only, settings=settings
+    )
     if args.words is not None:
-        if not args.name.startswith("typo-"):
-            raise InputError(f"{args.name} uses no list of words: --words applies to the typo recipes")
         request = request._replace(words=args.words)
     try:
         with multi_progress() as progress:
@@ -84,3 +82,44 @@ def main(arguments: list[str]) -> int:
         print_message(str(error))
         return 1
     return 0
+
+
+def _check_arguments(args: RecipeArguments, only: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """Raise `InputError` for counts out of range, and for arguments that the recipe does not read."""
+    if only and args.name not in RECIPES_WITH_EXPERIMENTS:
+        raise InputError(
+            f"{args.name} has only one experiment: --only applies to {', '.join(RECIPES_WITH_EXPERIMENTS)}"
+        )
+    if settings and args.name not in RECIPES_WITH_SETTINGS:
+        raise InputError(f"{args.name} compares fixed settings: --set applies to {', '.join(RECIPES_WITH_SETTINGS)}")
+    if args.seeds < 1:
+        raise InputError(f"--seeds: expected 1 or more, got {args.seeds}")
+    if args.max_train_samples < 0:
+        raise InputError(
+            f"--max-train-samples: expected 1 or more, or 0 for the recipe's own number, got {args.max_train_samples}"
+        )
+    if args.words is not None and not args.name.startswith("typo-"):
+        raise InputError(f"{args.name} uses no list of words: --words applies to the typo recipes")
+
+
+def _parse_settings(changes: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of --set as nested tables; `ConfigError` for an unknown key or a wrong value."""
+    settings: dict[str, Any] = {}
+    for change in changes:
+        key, equals, text = change.partition("=")
+        if not equals or not key:
+            raise InputError(f"--set: expected KEY=VALUE, such as attention.type=dot, got {quote(change)}")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text  # texts need no quotes
+        section, _, name = key.rpartition(".")
+        if key == "seed":
+            raise InputError("--set: the seeds of a recipe are set by --seeds")
+        try:
+            check_settings({section: {name: value}} if section else {name: value})
+        except ConfigError as error:
+            raise ConfigError(f"--set: {error}") from error
+        table = settings.setdefault(section, {}) if section else settings
+        table[name] = value
+    return settings

@@ -7,9 +7,10 @@ from typing import Literal, TypeGuard
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.csv_output import CsvOutput, starts_with_bom
+from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.search_flags import MoreRuns, RunFolder
 from pellucid.cli.sources import DecodingNotes, InputLine, escape_text, first_bad_line, read_chunks, split_paths
-from pellucid.config.settings import Device, Header
+from pellucid.config.settings import Device
 from pellucid.data.examples import Example, InputFormat, pair_config, parse_pairs, read_pairs
 from pellucid.data.readers import TableCells
 from pellucid.decoding.trace import Trace
@@ -24,7 +25,7 @@ CSV_NAMES = ("log_probability", "probability", "log_probability_per_symbol")
 
 
 @dataclass(frozen=True)
-class ScoreArguments:
+class ScoreArguments(PairFileFlags):
     """Compute the natural log-probabilities of given targets (forced decoding). Each input line has exactly one output
     line, blank lines included."""
 
@@ -40,12 +41,6 @@ class ScoreArguments:
     input_format: PairFormat = "auto"
     """Format of the input; auto: from the file name, else the format of the training file, else TSV (also of a run that
     was trained on two parallel files)."""
-    on_bad_line: Literal["stop", "skip"] = "stop"
-    """At a line that cannot be read: stop with an error, or write an empty output and report it."""
-    header: Header = "auto"
-    """Whether the first line of a TSV or CSV file names the columns (--header, --no-header). auto: it does if that of
-    the training file does (never on standard input in TSV); otherwise it is read as an example, and one that looks like
-    column names is an error."""
     device: Device = "cpu"
     """Device for scoring: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
 
@@ -70,7 +65,7 @@ def main(arguments: list[str]) -> int:
     runs, file = split_paths(args.run, args.more, "score")
     predictor = load(runs[0] if len(runs) == 1 else runs, args.device)
     use_threads(predictor.config.threads)
-    notes, data = DecodingNotes(), pair_config(predictor.config.data)
+    notes, data = DecodingNotes(), file_data_config(pair_config(predictor.config.data), args)
     cells = table = None
     if args.output_format == "csv":
         cells = TableCells()

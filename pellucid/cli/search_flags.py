@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from tyro.conf import Positional, arg
 
+from pellucid.cli.input_flags import FileFlags
 from pellucid.cli.messages import print_message
-from pellucid.config.settings import MAX_BEAM_SIZE, Header, SearchConfig
+from pellucid.config.settings import MAX_BEAM_SIZE, SearchConfig
 from pellucid.errors import ArgumentError, ConfigError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ SEARCH_ONLY_FLAGS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchFlags:
+class SearchFlags(FileFlags):
     """Flags that override the search settings of a run, sampling flags, and flags for reading FILE."""
 
     beam_size: IntegerFlag = None
@@ -97,12 +98,6 @@ class SearchFlags:
     min_length_offset: IntegerFlag = None
     """Number of symbols added to the minimum of --min-length-ratio; may be negative. Default: search.min_length_offset
     of the run."""
-    on_bad_line: Literal["stop", "skip"] = "stop"
-    """At a line that cannot be read: stop with an error, or skip it and report it (predict writes an empty output)."""
-    header: Header = "auto"
-    """Whether the first line of a TSV or CSV file names the columns (--header, --no-header). auto: it does if that of
-    the training file does (in predict never on standard input in TSV); otherwise it is read as an example, and one that
-    looks like column names is an error."""
 
 
 def apply_search_flags(predictor: "Predictor", flags: SearchFlags) -> "Predictor":

@@ -1,6 +1,7 @@
 """Subcommand train: pellucid train TRAIN [--valid VALID] --run DIR [--config FILE] [--ensemble N] [flags]"""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from pellucid.cli.arguments import TrainingFlagParser, TrainingFlags, config_fro
 from pellucid.cli.messages import handle_sigint, print_message
 from pellucid.config.settings import Config, Limit
 from pellucid.config.validation import reject_unused
-from pellucid.errors import ConfigError
+from pellucid.errors import ConfigError, RunError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,9 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
 
     training_jobs = plan_ensemble(args.training_files(), args.run, config, args.ensemble)
     folders = {args.run, *(job.folder for job in training_jobs)}
-    removed_members = [folder.name for folder in member_folders(args.run) if folder not in folders]
+    removed_members = list[str]()
+    with suppress(RunError):  # a damaged list is written anew, and one that cannot be read is reported below
+        removed_members = [folder.name for folder in member_folders(args.run) if folder not in folders]
     num_parallel = min(args.ensemble, num_parallel_trainings(args.jobs, config))
     with handle_sigint() as interrupt, multi_progress() as progress:
         last_seed = training_jobs[-1].config.seed

@@ -51,3 +51,4 @@ def check_columns(data: DataConfig) -> None:
             raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got ''")
         check_column(role, column)
     check_column("features", data.features_column)
+    check_column("group", data.group_column)

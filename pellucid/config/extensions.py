@@ -6,10 +6,11 @@ package, so no code is read from a run folder.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from functools import cache, cached_property
+from importlib.metadata import Distribution, EntryPoint, entry_points, packages_distributions
+from typing import Generic, NamedTuple, TypeVar
 
+from pellucid.argument_checks import argument_error
 from pellucid.error_messages import join_choices, suggest_choice
 from pellucid.errors import ConfigError, abbreviate_reason, quote
 
@@ -19,12 +20,37 @@ MAX_NAME_LENGTH = 100
 
 
 def is_valid_name(name: str) -> bool:
-    """Return whether a name can be that of an extension: it is printable, not empty and not too long.
+    """Return whether a name can be that of an extension: it is printable, not empty, not too long, and has no slash.
 
     Args:
         name: The name.
     """
-    return 0 < len(name) <= MAX_NAME_LENGTH and name.isprintable()
+    return 0 < len(name) <= MAX_NAME_LENGTH and name.isprintable() and "/" not in name
+
+
+def check_name(argument: str, name: str) -> None:
+    """Check that a name can be that of an extension; `register_task` and `register_attention` call it.
+
+    Args:
+        argument: Argument of the public function that holds the name, for the message.
+        name: The name.
+
+    Raises:
+        ArgumentError: The name is not valid.
+    """
+    if not is_valid_name(name):
+        raise argument_error(argument, f"printable text of 1 to {MAX_NAME_LENGTH} characters without a slash", name)
+
+
+class PackageVersion(NamedTuple):
+    """An installed package and its version."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        """Return both: "my-attention 1.2"."""
+        return f"{self.name} {self.version}"
 
 
 @dataclass(eq=False)
@@ -95,6 +121,26 @@ class ExtensionRegistry(Generic[ExtensionT]):
             self.add(name, self._load(name, entry))
         return self.registered[name]
 
+    def package(self, name: str) -> PackageVersion | None:
+        """Return the installed package that provides an extension.
+
+        Args:
+            name: Value of the setting.
+
+        Returns:
+            The package and its version; None for a built-in name, and for an extension that no installed package
+            provides, such as a class of a script.
+        """
+        if name in self.built_in:
+            return None
+        module = _module_name(self.registered[name]) if name in self.registered else ""
+        entry = self.declared.get(name)
+        if entry is not None and entry.dist is not None and module in ("", entry.module):
+            return PackageVersion(entry.dist.name, entry.dist.version)
+        top_level = module.partition(".")[0]
+        names = _packages_by_module().get(top_level, []) if top_level else []
+        return PackageVersion(names[0], Distribution.from_name(names[0]).version) if names else None
+
     def _load(self, name: str, entry: EntryPoint) -> ExtensionT:
         """Return the extension of an entry point; raise `ConfigError` if it cannot be loaded or is no extension."""
         try:
@@ -118,3 +164,18 @@ class ExtensionRegistry(Generic[ExtensionT]):
             f"the entry points {quote(self.group)}, or call {self.function} first; known are "
             f"{join_choices(self.names()).replace(' or ', ' and ')}"
         )
+
+
+@cache
+def _packages_by_module() -> Mapping[str, list[str]]:
+    """Return the names of the installed packages that hold each top-level module; found once, which takes a while."""
+    return packages_distributions()
+
+
+def _module_name(extension: object) -> str:
+    """Return the name of the module of a class, or of the class of an object; "" if it has none."""
+    try:
+        module = (extension if isinstance(extension, type) else type(extension)).__module__
+    except Exception:  # the class of another package may raise anything
+        return ""
+    return module if isinstance(module, str) else ""

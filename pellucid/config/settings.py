@@ -39,12 +39,16 @@ NetworkPart = Literal["encoder", "attention", "decoder", "embeddings", "output"]
 Metric = Literal["exact_match", "symbol_error_rate", "symbol_accuracy", "loss"]
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 Layers = Annotated[int, Meta(ge=1, le=100)]
+MAX_SEQUENCE_LENGTH = 2**15
+"""Maximum number of symbols of a source or a target: each step of a decoder attends to all positions of the source."""
+SequenceLength = Annotated[int, Meta(ge=1, le=MAX_SEQUENCE_LENGTH)]
+OutputLength = Annotated[int, Meta(ge=0, le=MAX_SEQUENCE_LENGTH)]
 Limit = Annotated[int, Meta(ge=0, le=2**20)]
 Amount = Annotated[float, Meta(ge=0.0, le=1e6)]
 LearningRate = Annotated[float, Meta(gt=0.0, le=3.4e38)]
 """The maximum is about that of float32."""
 Exponent = Annotated[float, Meta(ge=0.0, le=5.0)]
-"""Exponent of the length penalty. float32 holds the fifth power of 2^20, the maximum length."""
+"""Exponent of the length penalty. float32 holds the fifth power of 2^15, the maximum length."""
 AugmentationRatio = Annotated[float, Meta(gt=0.0, le=1000.0)]
 Epochs = Annotated[float, Meta(ge=0.0, le=1e6)]
 Interval = Annotated[float, Meta(ge=1e-6)]
@@ -80,6 +84,9 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     features_column: str = ""
     """Column of features, such as morphological tags, which the encoder reads with the source: a name, or a number from
     1; empty for none."""
+    group_column: str = ""
+    """Column of groups, such as speakers or documents, for a validation set that is held out of the training file: all
+    examples of a group are held out, or none; a name, or a number from 1; empty to hold out sources one by one."""
     source_symbols: str = "characters"
     """Symbols of sources: characters (code points), words (between white space), subwords (byte-pair encoding), whole
     (the text is one symbol), or parts between a separator such as "+"."""
@@ -99,9 +106,9 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     min_count: Count = 1
     """Minimum number of occurrences of a symbol in the training file. Rarer symbols are encoded as unknown; rarer
     subwords are split. Tags, classes and positions of targets are always kept."""
-    max_sequence_length: Count = 1000
+    max_sequence_length: SequenceLength = 1000
     """Maximum number of symbols of a source, of a target, and of features, in training and in later inputs. A longer
-    line is a bad line."""
+    line is a bad line. At most 32,768."""
     aligned: bool = False
     """Require that each target has as many symbols as its source; other pairs are bad lines. task = "tag" sets it."""
     ignored_tag: str = ""
@@ -319,10 +326,10 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     """Beam search or greedy search: the defaults of later commands with the run. Validation during training is greedy,
     whatever the beam size, with the same length limits."""
 
-    max_length: Limit = 0
+    max_length: OutputLength = 0
     """Maximum output length, in symbols; 0: 1.5 times the longest training target plus 10. At most 1,000, or 10 times
-    the longest training target if that is more."""
-    min_length: Limit = 0
+    the longest training target if that is more, and never more than 32,768."""
+    min_length: OutputLength = 0
     """Minimum output length, in symbols; 0 is no minimum."""
     max_length_ratio: Ratio = 0.0
     """Maximum output length as a multiple of the source length; the smaller of this and max_length applies; 0 is off.

@@ -1,5 +1,5 @@
-"""Readers, tokenizers, vocabularies, batches, Arrow corpora, synthetic data.
+"""Readers, tables in memory, tokenizers, vocabularies, batches, Arrow corpora, synthetic data.
 
-Imports: argument_checks, config, errors, files.
+Imports: argument_checks, config, error_messages, errors, files.
 Start with: examples.py.
 """

@@ -40,6 +40,8 @@ class ReadingReport(msgspec.Struct, frozen=True):
     """Number of blank lines of the training file."""
     shared: int
     """Number of validation examples that are training examples as well."""
+    texts: str = ""
+    """Note about repeated examples and about spaces at the ends of texts of the training file; "" without any."""
 
 
 class EncodedCorpus(NamedTuple):
@@ -104,10 +106,11 @@ def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:
         with open_regular(path) as file:
             # Python's mmap accepts every path; pyarrow's accepts UTF-8 only.
             content = pyarrow.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        if pyarrow.ipc.open_file(content).num_record_batches != 1:
-            raise CorpusError("it is damaged, or not a corpus")
+        reader = pyarrow.ipc.open_file(content)
         messages = pyarrow.ipc.MessageReader.open_stream(content.slice(MAGIC_SIZE))
         schema = pyarrow.ipc.read_schema(messages.read_next_message())
+        if reader.num_record_batches != 1 or not reader.schema.equals(schema, check_metadata=True):
+            raise CorpusError("it is damaged, or not a corpus")
         encoded_metadata = schema.metadata[METADATA]
         metadata = msgspec.convert(parse_json(encoded_metadata), _CorpusMetadata)
         if metadata.key != key:  # before any large array is read

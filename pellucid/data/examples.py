@@ -15,11 +15,13 @@ from pellucid.argument_checks import UNCHECKED, argument_error, check_arguments
 from pellucid.config.columns import check_column, check_columns, column_number
 from pellucid.config.settings import DataConfig, Format, Header
 from pellucid.data.headers import check_header_cells, header_note, is_column_name, list_names
+from pellucid.data.in_memory import InMemoryTable
 from pellucid.data.lines import count_lines, open_data_file, read_lines
 from pellucid.data.readers import (
     TABLE_FORMATS,
     BadLine,
     ColumnSelection,
+    Record,
     Records,
     TableCells,
     count_parquet_rows,
@@ -45,7 +47,7 @@ from pellucid.errors import BadLineError, ConfigError, DataError, parse_whole_nu
 PAIR_ROLES = ("source", "target", "features")
 TWO_COLUMNS = ColumnSelection({"source": "1", "target": "2"})
 """Columns of a lexicon of two columns without header."""
-SKIP_HINT = 'data.on_bad_line = "skip" skips and counts such lines'
+SKIP_HINT = '--on-bad-line skip (data.on_bad_line = "skip") skips and counts such lines'
 STANDARD_INPUT = "standard input"
 """Name of the standard input in messages."""
 Lines = Annotated[Iterable[bytes], UNCHECKED]
@@ -119,8 +121,104 @@ def read_examples(path: str | Path, config: DataConfig, target_path: str | Path 
     if target_path is not None:
         records = read_parallel_records(path, target_path, columns)
         description = f"the pair {path} and {target_path}"
-        return _collect_examples(records, config, str(path), description, target_name=str(target_path))
+        return _collect_examples(records, config, InputNames(str(path), description, target=str(target_path)))
     return _read_pairs(path, config, columns)
+
+
+def training_columns(config: DataConfig) -> ColumnSelection:
+    """Return the columns that a training reads, with that of the groups if it is configured.
+
+    Args:
+        config: The data settings.
+
+    Raises:
+        ConfigError: A configured column is invalid.
+    """
+    return _selected_columns(config, (*PAIR_ROLES, "group"), config.group_column)
+
+
+def read_table_examples(table: InMemoryTable, config: DataConfig) -> tuple[ExampleFile, list[str]]:
+    """Read the pairs of a table in memory, under the conditions for a file.
+
+    Args:
+        table: The table.
+        config: The data settings; the format and the header of files have no effect.
+
+    Returns:
+        The examples (at least one) with the numbers of their rows, and the group of each; no groups without
+        `config.group_column`.
+
+    Raises:
+        DataError: The table contains no example, or lacks a configured column.
+        BadLineError: A row is bad, and `config.on_bad_line` is "stop".
+        ConfigError: A configured column is invalid, or a column is selected by name but the rows have no names.
+    """
+    groups: dict[int, str] = {}
+    records = table.records(training_columns(config))
+    if config.group_column:
+        records = split_last_field(records, groups)
+    reading = _collect_examples(records, config, InputNames(table.name, table.name, unit=table.unit))
+    return reading, [groups[row] for row in reading.line_numbers] if config.group_column else []
+
+
+def describe_table_columns(table: InMemoryTable, config: DataConfig) -> str:
+    """Describe which columns of a table are used: "it has 3 columns; used are 'word' as source, ..."; "" if all are.
+
+    A first pair that looks like the names of columns is described, too.
+
+    Args:
+        table: The table.
+        config: The data settings.
+
+    Raises:
+        DataError: The table lacks a configured column.
+        ConfigError: A configured column is invalid.
+    """
+    columns, num_columns = training_columns(config), len(table.column_names) or table.num_columns
+    notes = []
+    if num_columns > len(set(columns.selected.values())):
+        if table.column_names:
+            positions = find_columns(columns, table.column_names, table.name)
+            names = [quote(table.column_names[position]) for position in positions]
+        else:
+            names = list(columns.selected.values())
+        used = ", ".join(f"{name} as {role}" for role, name in zip(columns.selected, names, strict=True))
+        notes.append(f"it has {num_columns} columns; used are {used}")
+    first = None if table.column_names else next(table.records(columns), None)
+    if isinstance(first, Record) and table.num_columns and all(map(is_column_name, first.fields[:2])):
+        cells = " and ".join(map(quote, first.fields[:2]))
+        notes.append(f"{table.unit} 1 holds {cells}, which may be names of columns; it is read as an example")
+    return "; ".join(notes)
+
+
+def parse_table_sources(table: InMemoryTable, config: DataConfig) -> Iterator[Example | BadLine]:
+    """Yield the source and features of each row of a table, for prediction, or why they are invalid.
+
+    Args:
+        table: The table.
+        config: The data settings of the run.
+
+    Raises:
+        DataError: The table lacks a configured column; during iteration.
+        ConfigError: A configured column is invalid.
+    """
+    yield from _checked_sources(table.records(source_columns(config)), config, table.name, table.unit)
+
+
+def parse_table_pairs(table: InMemoryTable, config: DataConfig) -> Iterator[Example | BadLine]:
+    """Yield the pair of each row of a table, for scoring, or why it is invalid.
+
+    Args:
+        table: The table.
+        config: The data settings of the run; see `pair_config`.
+
+    Raises:
+        DataError: The table lacks a configured column; during iteration.
+        ConfigError: A configured column is invalid.
+    """
+    config = pair_config(config)
+    records = table.records(_selected_columns(config, PAIR_ROLES))
+    yield from _checked_pairs(records, config, table.name, table.unit)
 
 
 @check_arguments
@@ -158,7 +256,7 @@ def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int
     if format == "parquet":
         names = parquet_column_names(path)
         selected = _lexicon_columns(names, columns, num_columns, name) if names else columns
-        return _collect_examples(parquet_records(path, selected), config, name, name)
+        return _collect_examples(parquet_records(path, selected), config, InputNames(name, name))
     lines, first_lines = read_lines(path), list[bytes]()
     copied_lines = _copy_lines(lines, first_lines)
     first = (
@@ -169,7 +267,8 @@ def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int
     selected = _lexicon_columns(first, columns, num_columns, name)
     read_all = {"csv": csv_records, "jsonl": json_records}.get(format, tsv_records)
     location = " below the header" if format in TABLE_FORMATS and selected.header is True else ""
-    return _collect_examples(read_all(chain(first_lines, lines), selected, name), config, name, name, location)
+    records = read_all(chain(first_lines, lines), selected, name)
+    return _collect_examples(records, config, InputNames(name, name, location))
 
 
 def _copy_lines(lines: Iterable[bytes], copies: list[bytes]) -> Iterator[bytes]:
@@ -265,7 +364,7 @@ def is_header_unknown(path: str | Path, config: DataConfig, target_path: str | P
     path = Path(path)
     target_path = None if target_path is None else Path(target_path)
     format = "text" if target_path is not None else resolve_format(path, config)
-    return format in TABLE_FORMATS and _selected_columns(config, PAIR_ROLES).header == "auto"
+    return format in TABLE_FORMATS and training_columns(config).header == "auto"
 
 
 @check_arguments
@@ -278,7 +377,7 @@ def has_header(config: DataConfig) -> bool:
     Raises:
         ConfigError: A configured column is invalid.
     """
-    return _selected_columns(config, PAIR_ROLES).header is True
+    return training_columns(config).header is True
 
 
 @check_arguments
@@ -355,6 +454,38 @@ def read_grouped_examples(path: str | Path, config: DataConfig, group: str) -> t
     return reading, [groups[line] for line in reading.line_numbers]
 
 
+ID_COLUMN = "id"
+"""Name, in any case, of the column that identifies the rows of a file."""
+
+
+@check_arguments
+def read_row_ids(path: str | Path, config: DataConfig) -> dict[int, str]:
+    """Return the cell of the column "id" of each row of a TSV or CSV file with a header, by line number.
+
+    Args:
+        path: The file.
+        config: The data settings.
+
+    Returns:
+        Cell by line number, without the bad lines; empty if the file has no header, no such column or several, if the
+        column is selected as source, target or features, or if the file can be read only once, such as a pipe.
+
+    Raises:
+        DataError: The file cannot be read.
+        ConfigError: A configured column is invalid.
+    """
+    path = Path(path)
+    columns, names = _selected_columns(config, PAIR_ROLES), _first_row(path, config)
+    positions = [index for index, name in enumerate(names) if name.strip().lower() == ID_COLUMN]
+    if columns.header is not True or len(positions) != 1:
+        return {}
+    if positions[0] in find_columns(columns, names, str(path)):
+        return {}
+    selection = ColumnSelection({"id": str(positions[0] + 1)}, header=True)
+    records = read_records(path, resolve_format(path, config), selection)
+    return {record.line: record.fields[0] for record in records if not isinstance(record, BadLine) and record.fields}
+
+
 @check_arguments
 def read_sources(
     path: str | Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT
@@ -378,7 +509,7 @@ def read_sources(
         ConfigError: A configured column or tokenizer is invalid.
     """
     path = Path(path)
-    yield from _checked_sources(_file_records(path, config, input_format, _source_columns(config)), config, str(path))
+    yield from _checked_sources(_file_records(path, config, input_format, source_columns(config)), config, str(path))
 
 
 @check_arguments
@@ -405,7 +536,7 @@ def parse_sources(
         HeaderError: The header is "auto", and the first line consists of usual column names.
         ConfigError: A configured column or tokenizer is invalid.
     """
-    yield from _checked_sources(_parse_lines(lines, name, config, input_format, _source_columns(config)), config, name)
+    yield from _checked_sources(_parse_lines(lines, name, config, input_format, source_columns(config)), config, name)
 
 
 @check_arguments
@@ -568,8 +699,15 @@ def _selected_columns(config: DataConfig, roles: tuple[str, ...], group: str = "
     )
 
 
-def _source_columns(config: DataConfig) -> ColumnSelection:
-    """Return the columns that prediction reads."""
+def source_columns(config: DataConfig) -> ColumnSelection:
+    """Return the columns that prediction reads.
+
+    Args:
+        config: The data settings.
+
+    Raises:
+        ConfigError: A configured column is invalid.
+    """
     return _selected_columns(config, ("source", "features"))._replace(single_column=True)
 
 
@@ -585,24 +723,34 @@ def _read_pairs(
     records = read_records(path, format, columns)
     records = records if last_fields is None else split_last_field(records, last_fields)
     location = " below the header" if format in TABLE_FORMATS and columns.header is True else ""
-    reading = _collect_examples(records, config, str(path), str(path), location)
+    reading = _collect_examples(records, config, InputNames(str(path), str(path), location))
     if format in TABLE_FORMATS and columns.header == "auto":
         check_header_cells(reading.examples, f"{path}:{reading.line_numbers[0]}", _first_row(path, config))
     return reading
 
 
-def _collect_examples(
-    records: Records, config: DataConfig, name: str, description: str, location: str = "", target_name: str = ""
-) -> ExampleFile:
+class InputNames(NamedTuple):
+    """Names of the parts of an input, for messages."""
+
+    name: str
+    """Name of the file, of the file of sources, or of the table, for bad lines."""
+    description: str
+    """Name of the file or the pair of files, for the error that there is no example."""
+    location: str = ""
+    """" below the header" where the file has one, for that error."""
+    target: str = ""
+    """Name of the file of targets, if the files are parallel: for lines whose source is valid."""
+    unit: str = ""
+    """Noun of a row of a table in memory; empty for a file."""
+
+
+def _collect_examples(records: Records, config: DataConfig, names: InputNames) -> ExampleFile:
     """Sort records into examples, bad lines and blank lines.
 
     Args:
         records: The records.
         config: The data settings; the first bad line raises an error unless they are skipped.
-        name: Name of the file, or of the file of sources, for bad lines.
-        description: Name of the file or the pair of files, for the error that there is no example.
-        location: " below the header" where the file has one, for that error.
-        target_name: Name of the file of targets, if the files are parallel: for lines whose source is valid.
+        names: Names of the parts of the input.
     """
     tokenizers = build_tokenizers(config)
     reading = ExampleFile([], [], [], 0)
@@ -621,17 +769,18 @@ def _collect_examples(
                 reading.line_numbers.append(record.line)
                 continue
             source_reason = length_error("source", example.source, tokenizers.source, config.max_sequence_length)
-            bad = BadLine(name if source_reason or not target_name else target_name, record.line, reason)
+            name = names.name if source_reason or not names.target else names.target
+            bad = BadLine(name, record.line, reason, names.unit)
         if config.on_bad_line == "stop":
             raise BadLineError(f"{bad}; {SKIP_HINT}")
         reading.bad_lines.append(bad)
     reading = reading._replace(num_blank_lines=blank)
     if not reading.examples:
-        raise DataError(_no_example_message(reading, description, location))
+        raise DataError(_no_example_message(reading, names.description, names.location))
     return reading
 
 
-def _checked_sources(records: Records, config: DataConfig, name: str) -> Iterator[Example | BadLine]:
+def _checked_sources(records: Records, config: DataConfig, name: str, unit: str = "") -> Iterator[Example | BadLine]:
     """Yield the source and features of each record, or why they are invalid."""
     tokenizers, limit = build_tokenizers(config), config.max_sequence_length
     for record in records:
@@ -641,10 +790,10 @@ def _checked_sources(records: Records, config: DataConfig, name: str) -> Iterato
         source, features, *_ = *record.fields, "", ""
         reason = length_error("source", source, tokenizers.source, limit, min_length=0)
         reason = reason or length_error("features", features, tokenizers.features, limit, min_length=0)
-        yield BadLine(name, record.line, reason) if reason else Example(source, "", features)
+        yield BadLine(name, record.line, reason, unit) if reason else Example(source, "", features)
 
 
-def _checked_pairs(records: Records, config: DataConfig, name: str) -> Iterator[Example | BadLine]:
+def _checked_pairs(records: Records, config: DataConfig, name: str, unit: str = "") -> Iterator[Example | BadLine]:
     """Yield the pair of each record, or why it is invalid."""
     tokenizers = build_tokenizers(config)
     for record in records:
@@ -653,7 +802,7 @@ def _checked_pairs(records: Records, config: DataConfig, name: str) -> Iterator[
             continue
         example = Example(*record.fields)
         reason = _example_error(example, tokenizers, config)
-        yield BadLine(name, record.line, reason) if reason else example
+        yield BadLine(name, record.line, reason, unit) if reason else example
 
 
 def _no_example_message(reading: ExampleFile, name: str, location: str) -> str:

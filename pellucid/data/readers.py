@@ -34,17 +34,20 @@ from pellucid.files import repeated_key
 class BadLine(NamedTuple):
     """A line that cannot be used, with the reason.
 
-    `path` is the name of the file or stream. `line` counts from 1: the line, or the row of a Parquet file; for a CSV
-    record of several lines, the first of them.
+    `path` is the name of the file, the stream or the table in memory. `line` counts from 1: the line, or the row of a
+    Parquet file or a table; for a CSV record of several lines, the first of them. `unit` is the noun of a row of a
+    table in memory, and empty for files.
     """
 
     path: str
     line: int
     reason: str
+    unit: str = ""
 
     def __str__(self) -> str:
-        """Return the location and reason in the format of compilers: "train.tsv:17: the target is empty"."""
-        return f"{self.path}:{self.line}: {self.reason}"
+        """Return the location and reason: "train.tsv:17: the target is empty", "row 17 of the data frame: ..."."""
+        location = f"{self.unit} {self.line} of {self.path}" if self.unit else f"{self.path}:{self.line}"
+        return f"{location}: {self.reason}"
 
 
 class Record(NamedTuple):
@@ -231,18 +234,25 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
     if number is not None:
         if number <= len(names):
             return number - 1
-        raise RecordError(f"no column {number} (data.{role}_column) among {list_names(names)}")
+        raise RecordError(f"no column {number} ({_column_setting(role)}) among {list_names(names)}")
     if names.count(column) == 1:
         return names.index(column)
     if column in names:
         raise RecordError(
-            f"{names.count(column)} columns are named {quote(column)} (data.{role}_column): choose one by its number"
+            f"{names.count(column)} columns are named {quote(column)} ({_column_setting(role)}): choose one by its "
+            "number"
         )
     is_semicolon = len(names) == 1 and ";" in names[0]
     separator = ": semicolons do not separate columns; save the file with commas or tabs" if is_semicolon else ""
     raise RecordError(
-        f"no column {quote(column)} (data.{role}_column) among {list_names(names)}{separator or suggest(column, names)}"
+        f"no column {quote(column)} ({_column_setting(role)}) among "
+        f"{list_names(names)}{separator or suggest(column, names)}"
     )
+
+
+def _column_setting(role: str) -> str:
+    """Return the flag and the setting that select a column, for messages: "--source-column, data.source_column"."""
+    return "--group" if role == "group" else f"--{role}-column, data.{role}_column"
 
 
 def _resolve_columns(rows: Records, columns: ColumnSelection, name: str) -> tuple[list[int], ColumnCount, Records]:
@@ -337,8 +347,8 @@ def _column_positions(columns: ColumnSelection, name: str) -> list[int]:
             return []
         else:
             raise ConfigError(
-                f"data.{role}_column = {quote(column)} is a name, but {name} has no header: give a "
-                f"number from 1, or set data.header = true if the first line names the columns"
+                f"the column {quote(column)} ({_column_setting(role)}) is a name, but {name} has no header: give a "
+                "number from 1, or --header (data.header = true) if the first line names the columns"
             )
     return positions
 
@@ -508,7 +518,7 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
                 content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
             )
             for batch in _parquet_batches(table, unexpanded, chunks, names, str(path)):
-                yield from _batch_records([batch.column(name) for name in names], names, first, str(path))
+                yield from arrow_records([batch.column(name) for name in names], names, first, str(path))
                 first += batch.num_rows
             if first - 1 != table.metadata.num_rows:
                 raise DataError(
@@ -799,8 +809,20 @@ def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection,
     return selected
 
 
-def _batch_records(arrays: list[Any], names: list[str], first: int, name: str) -> Records:
-    """Yield the records of a Parquet batch. Values are decoded one by one: invalid UTF-8 affects its own row only."""
+def arrow_records(arrays: list[Any], names: list[str], first: int, name: str) -> Records:
+    """Yield the records of a batch of Arrow columns.
+
+    Values are decoded one by one: invalid UTF-8 affects its own row only.
+
+    Args:
+        arrays: A column of texts for each field.
+        names: Names of the columns.
+        first: Number of the first row.
+        name: Name of the file or table, for messages.
+
+    Raises:
+        DataError: A value has more than `MAX_LINE_BYTES` bytes, or refers beyond the dictionary of its column.
+    """
     columns = [_cell_values(array, column, first, name) for array, column in zip(arrays, names, strict=True)]
     for number, row in enumerate(zip(*columns, strict=True), first):
         if None in row:

@@ -8,27 +8,31 @@ from pellucid.config.presets import LARGE_DATA, default_size, gives_size
 from pellucid.config.settings import Config, DataConfig, Size, TaskName
 from pellucid.config.toml import build_config
 from pellucid.data.examples import count_examples
+from pellucid.data.in_memory import InMemoryTable
 
 
-def size_for_file(train: Path, config: DataConfig, task: TaskName) -> Size:
-    """Return the default size for a training file (`default_size`).
+def size_for_file(train: Path | InMemoryTable, config: DataConfig, task: TaskName) -> Size:
+    """Return the default size for a training file or table (`default_size`).
 
     Args:
-        train: File of training pairs, or of training sources. If it cannot be read twice, such as a pipe, the number of
-            pairs is not known.
+        train: File or table of training pairs, or file of training sources. If it cannot be read twice, such as a pipe,
+            the number of pairs is not known.
         config: Data settings.
         task: Name of the task.
     """
-    return default_size(count_examples(train, config, LARGE_DATA), task)
+    if isinstance(train, InMemoryTable):
+        return default_size(min(train.num_rows, LARGE_DATA), task)
+    count = count_examples(train, config, LARGE_DATA)
+    return default_size(count, task)
 
 
-def build_sized_config(settings: Mapping[str, Any], origin: str, train: Path) -> Config:
+def build_sized_config(settings: Mapping[str, Any], origin: str, train: Path | InMemoryTable) -> Config:
     """Return the complete configuration of some settings; without a size, the training file determines it.
 
     Args:
         settings: Settings, nested like a configuration.
         origin: Origin of the settings, with which messages begin.
-        train: File of training pairs, or of training sources.
+        train: File or table of training pairs, or file of training sources.
 
     Raises:
         ConfigError: A key is unknown, a value is invalid, or settings contradict each other.

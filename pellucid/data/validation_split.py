@@ -1,10 +1,11 @@
-"""Validation split: a part of the sources of a training file, held out if no validation file is given.
+"""Validation split: a part of the sources or groups of a training set, held out if no validation set is given.
 
-The split depends on the set and the order of the sources only. All members of an ensemble and all trials of a search
-have the same one.
+The split depends on the set and the order of the sources, or on the groups and their sizes, only. All members of an
+ensemble and all trials of a search have the same one.
 """
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import msgspec
 
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
-from pellucid.errors import DataError
+from pellucid.errors import DataError, quote
 
 VALIDATION_SHARE = 0.1
 """Share of the different sources that are held out."""
@@ -22,8 +23,12 @@ SPLIT_SEED = 1
 """Random seed of the choice."""
 
 
+MAX_GROUP_SHARE = 0.9
+"""Share of the examples in one group from which a split by groups is reported."""
+
+
 class ValidationSplit(NamedTuple):
-    """Examples of a training file in two parts, both in the order of the file. No source is in both parts."""
+    """Examples of a training set in two parts, both in its order. No source, or no group, is in both parts."""
 
     training_examples: list[Example]
     validation_examples: list[Example]
@@ -33,8 +38,8 @@ def split_by_source(examples: Sequence[Example], location: str) -> ValidationSpl
     """Hold out a tenth of the different sources, at least one and at most 2,000, with all their examples.
 
     Args:
-        examples: Examples of the training file.
-        location: Name of the file, for errors.
+        examples: Examples of the training set.
+        location: Name of the file or table, for errors.
 
     Returns:
         The examples of the other sources, and of the sources that are held out.
@@ -53,6 +58,67 @@ def split_by_source(examples: Sequence[Example], location: str) -> ValidationSpl
         [example for example in examples if example.source not in held_out],
         [example for example in examples if example.source in held_out],
     )
+
+
+def split_by_group(
+    examples: Sequence[Example], groups: Sequence[str], column: str, location: str
+) -> tuple[ValidationSplit, str]:
+    """Hold out groups chosen at random, at most a tenth of the examples and at most 2,000, with all their examples.
+
+    The groups are taken in a random order; one that exceeds the limit is left out. If each group exceeds it, the
+    smallest group is held out. A source may occur in groups of both parts, which the description reports.
+
+    Args:
+        examples: Examples of the training set.
+        groups: Group of each example.
+        column: Column of the groups, for messages.
+        location: Name of the file or table, for errors.
+
+    Returns:
+        The examples of the other groups and of the groups that are held out, and a description of the latter.
+
+    Raises:
+        DataError: All examples have the same group.
+    """
+    sizes = Counter(groups)
+    if len(sizes) < 2:
+        raise DataError(
+            f"{location} has a single group, {quote(groups[0])}, in column {quote(column)} (data.group_column): none "
+            "can be held out as validation set; name a validation set, or leave out the column"
+        )
+    limit, held_out, num_examples = min(MAX_VALIDATION_SOURCES, VALIDATION_SHARE * len(examples)), set[str](), 0
+    for group in random.Random(SPLIT_SEED).sample(list(sizes), len(sizes)):
+        if num_examples + sizes[group] <= limit:
+            held_out.add(group)
+            num_examples += sizes[group]
+    if not held_out:
+        held_out.add(min(sizes, key=lambda group: sizes[group]))
+    parts: tuple[list[Example], list[Example]] = [], []
+    for example, group in zip(examples, groups, strict=True):
+        parts[group in held_out].append(example)
+    return ValidationSplit(*parts), _describe_groups(parts, sizes, len(held_out), column)
+
+
+def _describe_groups(parts: Sequence[Sequence[Example]], sizes: Counter[str], num_held_out: int, column: str) -> str:
+    """Return the description of a split by groups, with what makes its scores doubtful."""
+    share = len(parts[1]) / sizes.total()
+    notes = [
+        f"all examples of {num_held_out:,} of {len(sizes):,} groups (column {quote(column)}) chosen at random, "
+        f"{100 * share:.1f} % of the examples"
+    ]
+    largest, size = sizes.most_common(1)[0]
+    if size >= MAX_GROUP_SHARE * sizes.total():
+        notes.append(
+            f"the group {quote(largest)} holds {100 * size / sizes.total():.1f} % of the examples, so the validation "
+            "set does not represent the data: name a validation set, or choose another column"
+        )
+    elif share > 2 * VALIDATION_SHARE:
+        notes.append("no group is smaller, so many examples are not trained on")
+    trained = {example.source for example in parts[0]}
+    num_shared = len({example.source for example in parts[1]} & trained)
+    if num_shared:
+        notes.append(f"{num_shared:,} of its sources are also in other groups, which are trained on")
+    return "; ".join(notes)
 
 
 def format_validation_file(examples: Sequence[Example]) -> bytes:
@@ -78,4 +144,5 @@ def validation_file_config(config: DataConfig) -> DataConfig:
         source_column="source",
         target_column="target",
         features_column=features,
+        group_column="",
     )

@@ -20,7 +20,7 @@ from pellucid.argument_checks import (
     convert_argument,
     convert_struct_fields,
 )
-from pellucid.config.settings import Count, DataConfig
+from pellucid.config.settings import MAX_SEQUENCE_LENGTH, Count, DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import (
     NO_SUBWORDS,
@@ -46,7 +46,7 @@ TEXTS_PER_BLOCK = 1 << 13
 SYMBOLS_PER_BLOCK = 1 << 16
 """Number of symbols of an iterator that are held at once."""
 
-Length = Annotated[int, Meta(ge=0, le=2**20)]
+Length = Annotated[int, Meta(ge=0, le=MAX_SEQUENCE_LENGTH)]
 """Length in symbols."""
 
 Occurrences = Annotated[int, Meta(ge=0, le=2**53)]

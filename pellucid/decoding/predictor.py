@@ -34,6 +34,7 @@ from pellucid.data.encoding import Ragged
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import SPECIAL_NAMES, Vocabularies
+from pellucid.decoding.confidence import ConfidenceModel, add_confidences, describe_search_difference
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.derived_traces import lexicon_traces, outputs_to_top_mass
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
@@ -113,6 +114,9 @@ class Predictor(ABC):
     """Name in error messages: the run folder, or "" for none."""
     members: EnsembleMembers = NO_MEMBERS
     """Members of an ensemble; empty for one network."""
+    confidence: ConfidenceModel | None = None
+    """Fitted confidence of the run, from which best outputs get their `Trace.confidence`; None without one, as of an
+    ensemble."""
 
     decodes_by_symbol: ClassVar[bool] = False
     """True for predictors that decode symbol by symbol, with an encoder-decoder."""
@@ -125,6 +129,7 @@ class Predictor(ABC):
             "network": Network,
             "options": DecodingOptions,
             "name": str,
+            "confidence": ConfidenceModel | None,
         }
         for name, kind in kinds.items():
             convert_argument(name, getattr(self, name), kind)
@@ -257,6 +262,40 @@ class Predictor(ABC):
     def _check_scoring(self) -> None:
         """Check the options of forced decoding before the first source is read; see `check_search`."""
         max_output_length(self.config.search, self.vocabularies)  # checks the limits
+
+    def confidence_obstacle(self, nbest: int = 1, own_prefixes: bool = False) -> str:
+        """Return why the outputs of a search have no confidence; "" if the best output of each source has one.
+
+        The fitted confidence holds for outputs of the search to which it was fitted. Constraints and options that
+        change attention make other outputs, as do another beam size and other scores.
+
+        Args:
+            nbest: Maximum number of outputs per source. Lists that enlarge the beam have no confidence.
+            own_prefixes: True if each output has its own prefix.
+        """
+        fitted, options = self.confidence, self.options
+        if fitted is None:
+            return (
+                "no confidence is fitted to the outputs of an ensemble"
+                if self.is_ensemble
+                else "the run has no fitted confidence; the training command, given again, fits it"
+            )
+        changed = {
+            "a prefix": bool(options.prefix) or own_prefixes,
+            "forbidden symbols": bool(options.forbidden),
+            "required symbols": bool(options.required),
+            "attention that is forced or masked": options.attention_options != NO_OPTIONS,
+        }
+        for name, is_given in changed.items():
+            if is_given:
+                return f"the confidence does not hold for outputs with {name}"
+        difference = describe_search_difference(fitted.search, self.config.search, nbest, self.autoregressive)
+        if not difference and self.pair_ngram_weight != fitted.pair_ngram_weight:
+            difference = (
+                f"the pair n-gram model has the weight {self.pair_ngram_weight:g}, and had "
+                f"{fitted.pair_ngram_weight:g} when the confidence was fitted"
+            )
+        return difference
 
     def unsupported_error(self, argument: str) -> ConfigError:
         """Return the error for an operation that only autoregressive tasks support; the caller raises it.
@@ -453,7 +492,7 @@ class Predictor(ABC):
         """
         self.check_search(1, prefixes is not None)
         return self._check_and_decode(
-            lambda chunk: [traces[0] for traces in self._search_chunk(chunk, 1)], examples, prefixes
+            lambda chunk: [traces[0] for traces in self._search_with_confidence(chunk, 1)], examples, prefixes
         )
 
     @overload
@@ -508,7 +547,7 @@ class Predictor(ABC):
             Args:
                 chunk: Examples.
             """
-            return [outputs_to_top_mass(traces, mass) for traces in self._search_chunk(chunk, nbest)]
+            return [outputs_to_top_mass(traces, mass) for traces in self._search_with_confidence(chunk, nbest)]
 
         return self._check_and_decode(decode_chunk, examples, prefixes, nbest)
 
@@ -555,6 +594,17 @@ class Predictor(ABC):
                 tree (`ConfigError`).
         """
         return self._check_and_sample("sample_examples", examples, sampling, first, prefixes)
+
+    def outputs_for_confidence(self, examples: Sequence[Example]) -> list[list[Trace]]:
+        """Return the best output of each example, and the outputs that its margin needs (`output_margins`).
+
+        Args:
+            examples: Examples; their targets are ignored.
+
+        Raises:
+            InputError: As in `predict_examples`.
+        """
+        return list(self._check_and_decode(lambda chunk: self._search_for_margins(chunk, 1), list(examples)))
 
     def _check_and_sample(
         self, method: str, examples: Iterable[Example], sampling: SamplingConfig, first: int, prefixes: Prefixes
@@ -619,6 +669,17 @@ class Predictor(ABC):
         if self.options.lattice:  # a search tree holds every hypothesis of the beam
             outputs = max(outputs, self.config.search.beam_size)
         return decode_chunks(decode_chunk, converted, convert_argument("prefixes", prefixes, Prefixes), outputs, first)
+
+    def _search_with_confidence(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
+        """Return the best outputs of each example; the first of each has its confidence, if there is one."""
+        if self.confidence is None or self.confidence_obstacle(nbest, chunk.prefixes is not None):
+            return self._search_chunk(chunk, nbest)
+        outputs = add_confidences(self.confidence, self._search_for_margins(chunk, nbest))
+        return [traces[:nbest] for traces in outputs]
+
+    def _search_for_margins(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
+        """Return the outputs of `_search_chunk`, and those that the margins of the best ones need."""
+        return self._search_chunk(chunk, nbest)
 
     def _encode_chunk(self, chunk: ExampleChunk, config: ChunkConfig) -> PreparedChunk:
         """Tokenize and encode a chunk, and look its sources up in the lexicon.

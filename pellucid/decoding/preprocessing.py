@@ -19,7 +19,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
-from pellucid.config.settings import Config, DataConfig, SearchConfig
+from pellucid.config.settings import MAX_SEQUENCE_LENGTH, Config, DataConfig, SearchConfig
 from pellucid.config.validation import output_length_range
 from pellucid.data.encoding import Ragged, encode_sources
 from pellucid.data.examples import Example
@@ -300,7 +300,7 @@ ALWAYS_ALLOWED = 1000
 def max_output_length(search: SearchConfig, vocabularies: Vocabularies) -> int:
     """Return the maximum output length in symbols without EOS: search.max_length, or if that is 0 a derived length.
 
-    The derived length is 1.5 times the longest training target, rounded up, plus 10.
+    The derived length is 1.5 times the longest training target, rounded up, plus 10, and at most `MAX_SEQUENCE_LENGTH`.
 
     Args:
         search: Search settings.
@@ -310,7 +310,7 @@ def max_output_length(search: SearchConfig, vocabularies: Vocabularies) -> int:
         ConfigError: search.max_length is 0, and search.min_length exceeds the derived length; or search.min_length or
             search.max_length exceeds both `ALWAYS_ALLOWED` and `MAX_LENGTH_FACTOR` times the longest training target.
     """
-    derived = math.ceil(1.5 * vocabularies.longest_target) + 10
+    derived = min(math.ceil(1.5 * vocabularies.longest_target) + 10, MAX_SEQUENCE_LENGTH)
     if not search.max_length and search.min_length > derived:
         raise ConfigError(
             f"search.min_length = {search.min_length} exceeds the maximum length, {derived} (1.5 times the longest "

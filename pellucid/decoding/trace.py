@@ -127,6 +127,9 @@ class Trace:
     pair_ngram_score: float | None = None
     """Joint log-probability of source and output by the pair n-gram model; None if none took part, or if it has no
     alignment of them."""
+    confidence: float | None = None
+    """Estimated probability that the output is correct, fitted on the validation set (`ConfidenceModel`): of the best
+    output of a search like that of the fit; else None (`Predictor.confidence_obstacle`)."""
     unknown_target: tuple[int, ...] = ()
     """Positions in a scored `target` whose symbol is not in the vocabulary."""
     forced: tuple[int, ...] = ()
@@ -240,6 +243,7 @@ class Trace:
             probability=None if self.probability is None else _json_number(self.probability, compact),
             search_score=None if self.search_score is None else _json_number(self.search_score, compact),
             pair_ngram_score=None if self.pair_ngram_score is None else _json_number(self.pair_ngram_score, compact),
+            confidence=None if self.confidence is None else _json_number(self.confidence, compact),
             task=sys.intern(self.task),
             heads=None if self.heads is None else encode(self.heads),
             hop_weights=None if self.hop_weights is None else encode(self.hop_weights),
@@ -290,6 +294,7 @@ class Trace:
             probability=record.probability,
             search_score=record.search_score,
             pair_ngram_score=record.pair_ngram_score,
+            confidence=record.confidence,
             unknown_target=tuple(record.unknown_target),
             forced=tuple(record.forced),
             forced_attention=tuple(record.forced_attention),
@@ -436,16 +441,16 @@ def _check_numbers(plain: dict[str, Any]) -> None:
     for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("forced_attention", T)):
         if error := _index_error(name, plain[name], count):
             raise ArgumentError(error)
-    probability = plain["probability"]
-    if probability is not None and not 0 <= probability <= 1 + ROUNDING:
-        raise ArgumentError(f"probability: expected a number from 0 to 1, got {probability}")
+    for name in ("probability", "confidence"):
+        if plain[name] is not None and not 0 <= plain[name] <= 1 + ROUNDING:
+            raise ArgumentError(f"{name}: expected a number from 0 to 1, got {plain[name]}")
 
 
 _PLAIN_FIELDS: dict[str, Any] = {
     **{"text": str, "source": tuple[str, ...], "features": int, "unknown": tuple[int, ...]},
     **{"target": tuple[str, ...], "output": str, "finished": bool, "top_symbols": tuple[tuple[str, ...], ...]},
     **{"origin": Origin, "rank": int, "probability": float | None, "search_score": float | None},
-    "pair_ngram_score": float | None,
+    **{"pair_ngram_score": float | None, "confidence": float | None},
     **{"unknown_target": tuple[int, ...], "forced": tuple[int, ...], "forced_attention": tuple[int, ...]},
     **{"lattice": SearchTree | None, "added": tuple[str, ...], "task": str},
 }
@@ -613,8 +618,9 @@ def _check_scores(record: TraceRecord) -> None:
     """Check the scores of a record; `DataError` for the first that is not finite or out of range."""
     if not -math.inf < record.score <= ROUNDING * max(1, len(record.target)):  # false for NaN
         raise DataError(f"score: expected the sum of the log-probabilities, which is at most 0, got {record.score}")
-    if record.probability is not None and not 0 <= record.probability <= 1 + ROUNDING:
-        raise DataError(f"probability: expected a number from 0 to 1, got {record.probability}")
+    for name, value in (("probability", record.probability), ("confidence", record.confidence)):
+        if value is not None and not 0 <= value <= 1 + ROUNDING:
+            raise DataError(f"{name}: expected a number from 0 to 1, got {value}")
     for name, score in (("search_score", record.search_score), ("pair_ngram_score", record.pair_ngram_score)):
         if not math.isfinite(score or 0.0):
             raise DataError(f"{name}: expected a finite number, got {score}")

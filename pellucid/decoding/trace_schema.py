@@ -94,6 +94,7 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     probability: float | None = None
     search_score: float | None = None
     pair_ngram_score: float | None = None
+    confidence: float | None = None
     task: TaskName = DEFAULT_TASK
     heads: Matrices | None = None
     """N × T × S."""

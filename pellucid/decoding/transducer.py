@@ -182,6 +182,11 @@ class Transducer(Predictor):
         """Return the best outputs of each example."""
         return self._search(chunk, max(nbest, self.config.search.beam_size), nbest)
 
+    def _search_for_margins(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
+        """Return the best outputs of each example; at least two if a pair n-gram model ranks them."""
+        beam_size = max(nbest, self.config.search.beam_size)
+        return self._search(chunk, beam_size, max(nbest, 2) if self._ranks_by_both else nbest)
+
     def candidates(self, examples: Sequence[Example]) -> list[list[Trace]]:
         """Return all outputs of the search and of the pair n-gram model, if there is one, ranked by their scores.
 

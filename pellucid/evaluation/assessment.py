@@ -1,5 +1,6 @@
 """Assessment: the outputs of a run on some examples, with all their metrics."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.decoding.trace import Trace, checked_outputs
 from pellucid.errors import ArgumentError, InputError
-from pellucid.evaluation.calibration import Calibration, measure_calibration
+from pellucid.evaluation.calibration import Calibration, calibration_error_by_chance, measure_calibration
 from pellucid.evaluation.confusion import SymbolConfusions, count_confusions
 from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import (
@@ -32,6 +33,7 @@ from pellucid.evaluation.metrics import (
     worst_examples,
 )
 from pellucid.evaluation.outcomes import MeanRates, OutcomeTable, macro_average, outcome_table, rates_from_sums
+from pellucid.evaluation.risk_control import AcceptedOutputs, join_accepted_outputs
 from pellucid.evaluation.significance import MeanDifference, RunComparison, compare_means, compare_outcomes
 from pellucid.evaluation.task_metrics import GroupScores, TaskMetrics
 
@@ -174,7 +176,10 @@ ERROR_RATE_KEYS = (
 
 
 class DecodedExamples(NamedTuple):
-    """Examples with references, groups and decoded outputs, all lists of the same length."""
+    """Examples with references, groups and decoded outputs, all lists of the same length.
+
+    `lines` and `ids` may be empty instead.
+    """
 
     examples: list[Example]
     references: list[tuple[str, ...]]
@@ -183,6 +188,10 @@ class DecodedExamples(NamedTuple):
     """Group of each example, such as its language; all equal without groups."""
     outputs: list[list[Trace]]
     """Outputs of each example, best first: one, or several for an n-best list."""
+    lines: Sequence[int] = ()
+    """Number of the line, from 1, of each example in its file; empty if they are unknown."""
+    ids: Sequence[str] = ()
+    """Cell of the column "id" of each example; empty if the file has no such column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +216,10 @@ class Assessment:
     """True if symbols are characters."""
     ignored_tag: str = ""
     """Tag at positions that are not scored; empty if all are scored."""
+    accepted: tuple[AcceptedOutputs, ...] = ()
+    """Outputs that are accepted automatically under each bound; empty if the outputs have no confidence."""
+    confidence_obstacle: str = ""
+    """Why the outputs have no confidence; empty if they have one."""
 
     @cached_property
     def scored(self) -> list[ScoredExample]:
@@ -255,6 +268,40 @@ class Assessment:
         return measure_calibration([log_probability for log_probability, _ in tags], [right for _, right in tags])
 
     @cached_property
+    def confident(self) -> list[int]:
+        """Indices of the examples whose best output has a confidence."""
+        return [index for index, trace in enumerate(self.traces) if trace.confidence is not None]
+
+    @cached_property
+    def confidences(self) -> list[float]:
+        """Confidence of the best output of each example in `confident`."""
+        return [trace.confidence for trace in self.traces if trace.confidence is not None]
+
+    @cached_property
+    def confidence_calibration(self) -> Calibration | None:
+        """Calibration of the confidences of the best outputs, also of whole taggings; None if none has one."""
+        if not self.confident:
+            return None
+        right = [self.scored[index].exact for index in self.confident]
+        return measure_calibration([math.log(confidence) for confidence in self.confidences], right)
+
+    @property
+    def best_calibration(self) -> Calibration:
+        """Calibration of the confidences if all best outputs have one, else that of the probabilities."""
+        confidence = self.confidence_calibration
+        return confidence if confidence is not None and len(self.confident) == len(self.traces) else self.calibration
+
+    @property
+    def ranks_by_confidence(self) -> bool:
+        """True if `best_calibration` is that of the confidences."""
+        return self.best_calibration is not self.calibration
+
+    @cached_property
+    def calibration_error_by_chance(self) -> float:
+        """Expected calibration error that perfectly calibrated confidences have by chance; 0 without confidences."""
+        return calibration_error_by_chance(self.confidences) if self.confidences else 0.0
+
+    @cached_property
     def text_scores(self) -> TextScores | None:
         """Metrics of running texts (edits over words, BLEU, chrF); None unless requested."""
         outputs = [trace.output for trace in self.traces]
@@ -297,23 +344,27 @@ class Assessment:
         return worst_examples(self.scored, count)
 
     def error_record(self, index: int) -> dict[str, Any]:
-        """Return one line of a file of errors as plain values for JSON: source, output, references, errors, score.
+        """Return an output as plain values for JSON: its place in the file, source, output, references, errors, score.
 
         Args:
             index: Index of the example.
 
         Returns:
-            Source, features, output and references as texts, the number of errors (`ScoredExample.errors`), the
-            log-probability of the output (`score`), and the group.
+            Number of the line, or None if it is unknown, and the id if the file has them; source, features, output and
+            references as texts, the number of errors (`ScoredExample.errors`), the log-probability of the output
+            (`score`), its confidence (null for none), and the group.
         """
         trace, example = self.traces[index], self.decoded.examples[index]
         return {
+            "line": self.decoded.lines[index] if self.decoded.lines else None,
+            **({"id": self.decoded.ids[index]} if self.decoded.ids else {}),
             "source": trace.text,
             "features": example.features,
             "output": trace.output,
             "references": list(self.decoded.references[index]),
             "errors": self.scored[index].errors,
             "score": trace.score,
+            "confidence": trace.confidence,
             "group": self.decoded.groups[index],
         }
 
@@ -329,6 +380,19 @@ class Assessment:
             "macro": self._rates(mean) if mean else None,
             "confusions": self.confusions.to_dict(),
             "calibration": {"of": self.unit, **self.calibration.to_dict()},
+            "confidence": self._confidence_record(),
+            "confidence_missing": self.confidence_obstacle or None,
+        }
+
+    def _confidence_record(self) -> dict[str, Any] | None:
+        """Return the calibration of the confidences, and the outputs that are accepted by them, as plain values."""
+        if self.confidence_calibration is None:
+            return None
+        return {
+            "outputs": len(self.confident),
+            **self.confidence_calibration.to_dict(),
+            "calibration_error_by_chance": self.calibration_error_by_chance,
+            "accepted": [accepted.to_dict() for accepted in self.accepted],
         }
 
     def main_rates(self) -> dict[str, float]:
@@ -377,7 +441,10 @@ def assess_outputs(
         ArgumentError: The lists of `decoded` differ in length, an example has no output, or an argument has the wrong
             type.
     """
-    check_lengths({f"decoded.{field}": values for field, values in decoded._asdict().items()})
+    optional = ("lines", "ids")
+    check_lengths(
+        {f"decoded.{field}": values for field, values in decoded._asdict().items() if values or field not in optional}
+    )
     for index, outputs in enumerate(decoded.outputs):
         check_not_empty(f"decoded.outputs[{index}]", outputs, "output")
     flat = [trace for outputs in decoded.outputs for trace in outputs]
@@ -409,8 +476,17 @@ def join_assessments(parts: Sequence[Assessment]) -> Assessment:
     """
     check_not_empty("parts", parts, "assessment")
     decoded = DecodedExamples(*(list(chain(*lists)) for lists in zip(*(part.decoded for part in parts), strict=True)))
+    decoded = decoded._replace(
+        lines=decoded.lines if all(part.decoded.lines for part in parts) else (),
+        ids=[identifier for part in parts for identifier in part.decoded.ids or [""] * len(part.decoded.examples)]
+        if decoded.ids
+        else (),
+    )
     candidates = [nbest for part in parts for nbest in part.candidates]
-    return replace(parts[0], decoded=decoded, candidates=candidates)
+    with_confidence = [part.accepted for part in parts if part.accepted]
+    accepted = tuple(map(join_accepted_outputs, zip(*with_confidence, strict=True)))
+    obstacle = next((part.confidence_obstacle for part in parts if part.confidence_obstacle), "")
+    return replace(parts[0], decoded=decoded, candidates=candidates, accepted=accepted, confidence_obstacle=obstacle)
 
 
 @check_arguments

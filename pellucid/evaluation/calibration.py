@@ -2,16 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
+from msgspec import Meta
 
 from pellucid.argument_checks import LogProbability, check_arguments, check_lengths, check_not_empty
 from pellucid.evaluation.metrics import ConfidenceInterval, wilson_interval
 
+Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 NUM_BINS = 10
 """Number of probability bins of equal width."""
+NUM_DRAWS = 200
+"""Number of simulated sets of outcomes for the calibration error by chance."""
 COVERAGES = tuple(share / 100 for share in (10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 100))
 """Coverages at which selective accuracy is reported."""
 
@@ -121,6 +125,27 @@ def measure_calibration(log_probabilities: Sequence[LogProbability], right: Sequ
         coverage_points=[_coverage_point(share, accuracies, probabilities) for share in COVERAGES],
         risk_area=float(1 - accuracies.mean()),
     )
+
+
+@check_arguments
+def calibration_error_by_chance(confidences: Sequence[Probability]) -> float:
+    """Return the expected calibration error that perfectly calibrated confidences have by chance, a fraction of 1.
+
+    It is not 0, since the accuracy of the few outputs in a bin deviates from its mean. It is the mean over
+    `NUM_DRAWS` draws of outcomes, in which each output is correct with the probability that is its confidence.
+
+    Args:
+        confidences: Confidence of each output; at least one.
+
+    Raises:
+        ArgumentError: There is no output, or a value is not a probability.
+    """
+    check_not_empty("confidences", confidences, "output")
+    values = np.sort(np.asarray(confidences, np.float64))
+    bins = np.clip(np.ceil(values * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
+    in_bin = (bins[:, None] == np.arange(NUM_BINS)).astype(np.float64)
+    outcomes = np.random.default_rng(0).random((NUM_DRAWS, len(values))) < values
+    return float(np.abs((outcomes - values) @ in_bin).sum(axis=1).mean() / len(values))
 
 
 def _calibration_bins(probabilities: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " n"]) -> list[CalibrationBin]:

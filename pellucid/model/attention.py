@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from pellucid.argument_checks import argument_error, convert_argument
 from pellucid.config.attention_types import ATTENTION_TYPES, is_custom_attention
-from pellucid.config.extensions import MAX_NAME_LENGTH, is_valid_name
+from pellucid.config.extensions import check_name
 from pellucid.config.settings import AttentionConfig
 from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.kernels.backend import ComputationRequest, present_fields
@@ -727,8 +727,7 @@ def register_attention(name: str, attention_class: type[Attention]) -> None:
         ConfigError: A built-in type has this name.
     """
     name = convert_argument("name", name, str)
-    if not is_valid_name(name):
-        raise argument_error("name", f"printable text of 1 to {MAX_NAME_LENGTH} characters", name)
+    check_name("name", name)
     if not _is_buildable(attention_class):
         raise argument_error("attention_class", CLASS_REQUIREMENT, attention_class)
     ATTENTION_TYPES.add(name, attention_class)

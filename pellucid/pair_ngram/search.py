@@ -3,6 +3,7 @@
 A hypothesis has read the first source positions and written the beginning of an output. Hypotheses at one source
 position that have the same node of the n-gram model and the same output are one: their probabilities are added. So
 the score of an output is the logarithm of its joint probability with the source, over the alignments in the beam.
+The beam has the requested size, or a smaller one where a source chunk has thousands of graphones (`MAX_EXTENSIONS`).
 
 S source positions, T target positions, G graphones, M maximum number of target symbols of a graphone, K outputs.
 """
@@ -19,6 +20,8 @@ from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSetting
 
 MULTIPLIER, INCREMENT = np.int64(6364136223846793005), np.int64(1442695040888963407)
 """Constants of the linear congruential generator by which outputs are hashed (Knuth's MMIX)."""
+MAX_EXTENSIONS = 2**17
+"""Maximum number of extensions by the graphones of one source chunk; the beam is smaller where they would be more."""
 SKIP = -1
 """In place of a graphone that is not in the table."""
 
@@ -221,16 +224,15 @@ def _find_chunk(table: GraphoneTable, symbols: Int[np.ndarray, " n"]) -> int:
 
 
 @njit
-def _capacity(table: GraphoneTable, source: Int[np.ndarray, " S"], beam_size: int) -> int:
-    """Return the maximum number of hypotheses at a source position before they are merged."""
+def _max_extensions(table: GraphoneTable, source: Int[np.ndarray, " S"]) -> int:
+    """Return the maximum number of extensions of a hypothesis by one source chunk."""
     most: int = 1
     for position in range(source.shape[0]):
         for size in range(1, SOURCE_CHUNK + 1):
             chunk = _find_chunk(table, source[position : position + size])
             if chunk >= 0:
                 most = max(most, int(table.first[chunk + 1] - table.first[chunk]))
-    capacity: int = SOURCE_CHUNK * beam_size * (most + table.target.shape[1] + 2)
-    return capacity
+    return most + int(table.target.shape[1]) + 2
 
 
 @njit
@@ -255,7 +257,10 @@ def search_outputs(
     Returns:
         The graphones of the most probable alignment of each output, the last first, then −1; and the scores.
     """
-    length, capacity = source.shape[0], _capacity(table, source, settings.beam_size)
+    length, extensions = source.shape[0], _max_extensions(table, source)
+    beam_size = max(1, min(settings.beam_size, MAX_EXTENSIONS // extensions))
+    settings = SearchSettings(beam_size, settings.margin, settings.num_outputs)
+    capacity = SOURCE_CHUNK * beam_size * extensions
     search = _Search(
         model, table, source, target, is_free, settings, np.zeros(table.target_length.shape[0] + 1, np.int64)
     )

@@ -142,6 +142,8 @@ RECIPES_WITH_EXPERIMENTS = (
     *("g2p-cmudict", "g2p-sigmorphon2021", "inflection-sigmorphon2022", "spanish-tatoeba", "protein-localization"),
 )
 """Recipes whose experiments can be selected by name (`--only`)."""
+RECIPES_WITH_SETTINGS = (*RECIPES_WITH_EXPERIMENTS, "snips", "protein-structure")
+"""Recipes whose settings can be changed (`--set`)."""
 
 
 def find_recipe(name: str) -> Callable[[RecipeRequest], Iterator[str]]:

@@ -116,6 +116,45 @@ class ExperimentTraining(NamedTuple):
         return f"{self.experiment}, seed {self.config.seed}"
 
 
+def change_settings(suite: ExperimentSuite, request: RecipeRequest) -> ExperimentSuite:
+    """Return the suite with the settings of a request, which its introduction then names.
+
+    Args:
+        suite: The suite of experiments.
+        request: The recipe's request; without settings, the suite is returned unchanged.
+    """
+    if not request.settings:
+        return suite
+    experiments = [
+        experiment._replace(settings=_merge_settings(experiment.settings, request.settings))
+        for experiment in suite.experiments
+    ]
+    changes = ", ".join(f"{key} = {quote(value)}" for key, value in list_settings(request.settings))
+    introduction = f"{suite.introduction}\n\nThese settings are not those of the recipe: {changes}."
+    return suite._replace(experiments=experiments, introduction=introduction)
+
+
+def list_settings(tables: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the full keys and the values of nested settings.
+
+    Args:
+        tables: Settings, nested like a configuration.
+    """
+    return [
+        (f"{name}.{key}" if key else name, each)
+        for name, value in tables.items()
+        for key, each in (value.items() if isinstance(value, Mapping) else [("", value)])
+    ]
+
+
+def _merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with changes."""
+    merged = dict(settings)
+    for name, value in changes.items():
+        merged[name] = {**merged.get(name, {}), **value} if isinstance(value, Mapping) else value
+    return merged
+
+
 def plan_trainings(suite: ExperimentSuite, request: RecipeRequest) -> list[list[ExperimentTraining]]:
     """Write the data files and return the planned trainings, a list per seed with one training per experiment.
 

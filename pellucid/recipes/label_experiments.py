@@ -19,7 +19,14 @@ from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, Valid
 from pellucid.files import write_json, write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.recipes.experiments import ExperimentSuite, ExperimentTraining, ensemble_name, plan_trainings, read_pairs
+from pellucid.recipes.experiments import (
+    ExperimentSuite,
+    ExperimentTraining,
+    change_settings,
+    ensemble_name,
+    plan_trainings,
+    read_pairs,
+)
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.run_folder.log import read_log
@@ -280,6 +287,7 @@ def run_label_suite(suite: LabelSuite, request: RecipeRequest) -> Iterator[str]:
         RunError: The report cannot be written.
     """
     runs = list[LabelRun]()
+    suite = suite._replace(experiments=change_settings(suite.experiments, request))
     for run in run_experiments(suite, request):
         yield format_run(suite, run)
         runs.append(run)

@@ -34,6 +34,9 @@ class RecipeRequest(NamedTuple):
     """Names of the experiments to run; empty runs all. Only the recipes in `RECIPES_WITH_EXPERIMENTS` read it."""
     words: Path = WORD_LIST
     """Word list from which the typo recipes make typos, one word per line."""
+    settings: Mapping[str, Any] = {}
+    """Settings that replace those of the recipe and of its experiments, as nested tables. Only the recipes in
+    `RECIPES_WITH_SETTINGS` read it."""
     progress: "MultiProgress | None" = None
     """Progress display; None shows nothing."""
 

@@ -28,6 +28,7 @@ from pellucid.recipes.experiments import (
     ExperimentSuite,
     ExperimentTraining,
     MetricName,
+    change_settings,
     ensemble_name,
     plan_trainings,
     read_pairs,
@@ -676,6 +677,7 @@ def run_suite(suite: ExperimentSuite, request: RecipeRequest) -> Iterator[str]:
         InputError: As in `plan_trainings` and `run_jobs`.
         RunError: The report cannot be written.
     """
+    suite = change_settings(suite, request)
     jobs_by_seed = [[_plan_job(suite, training) for training in group] for group in plan_trainings(suite, request)]
     named_jobs = [(job.training.name, job) for jobs in jobs_by_seed for job in jobs]
     runs, ensembles = [], []

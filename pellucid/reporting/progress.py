@@ -22,6 +22,7 @@ from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import (
+    ConfidenceFitted,
     DataAugmented,
     FileRead,
     ModelBuilt,
@@ -319,8 +320,8 @@ class ProgressReporter:
                 self._report_step(event)
             case ValidationCompleted():
                 self._report_validation(event)
-            case PairNgramFitted() | PairNgramWeighted():
-                self._print_line(pair_ngram_line(event))
+            case PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted():
+                self._print_line(fit_line(event))
             case TrainingStopped():
                 best = f"best at update {event.progress.best_update:,}"
                 self._print_line(f"stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
@@ -340,8 +341,8 @@ class ProgressReporter:
             self._print_line(
                 f"  … and {len(event.bad_lines) - MAX_LISTED_LINES:,} more, listed in log.jsonl of the run"
             )
-        if event.note:
-            self._print_line(f"  note: {event.note}")
+        for note in filter(None, [event.texts, event.note]):
+            self._print_line(f"  note: {note}")
 
     def _report_added_pairs(self, event: DataAugmented | PairsMixedIn) -> None:
         """Print the number of synthetic or earlier pairs; of the latter, how many each epoch has, and the bad lines."""
@@ -412,6 +413,15 @@ class ProgressReporter:
         )
 
 
+def fit_line(event: PairNgramFitted | PairNgramWeighted | ConfidenceFitted) -> str:
+    """Describe what a training fits beside the network.
+
+    Args:
+        event: Event of the training.
+    """
+    return confidence_line(event) if isinstance(event, ConfidenceFitted) else pair_ngram_line(event)
+
+
 def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
     """Describe a pair n-gram model, or its weight in predictions, with its scores on the validation set.
 
@@ -450,6 +460,18 @@ def initialization_text(event: NetworkInitialized) -> str:
         if symbols
     ]
     return f"{event.run}: initial parameters and symbols; {', '.join(counts) or 'no new symbols'}"
+
+
+def confidence_line(event: ConfidenceFitted) -> str:
+    """Describe the fit of a confidence.
+
+    Args:
+        event: Event of the training.
+    """
+    return (
+        f"confidence: fitted to {event.examples:,} validation pairs in {event.seconds:.1f} s: calibration error "
+        f"{event.confidence_error:.1f} % on these pairs; that of the probabilities is {event.probability_error:.1f} %"
+    )
 
 
 def compilation_note() -> str:
@@ -588,8 +610,8 @@ class MultiProgress:
                     f"{name}: update {event.progress.update:,} · "
                     f"{format_scores(event.task, event.metrics, short=True)}{best}"
                 )
-            case PairNgramWeighted():
-                self.print_line(f"{name}: {pair_ngram_line(event)}")
+            case PairNgramWeighted() | ConfidenceFitted():
+                self.print_line(f"{name}: {fit_line(event)}")
             case TrainingStopped():
                 best = f"best at update {event.progress.best_update:,}"
                 self.print_line(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")

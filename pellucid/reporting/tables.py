@@ -11,19 +11,34 @@ from rich.text import Text
 from pellucid.evaluation.assessment import Assessment, ComparedAssessment, GroupComparison, RateStatistics, SeedRates
 from pellucid.evaluation.label_metrics import TOP_K, LabelMetrics
 from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, GroupAccuracy, wilson_interval
+from pellucid.evaluation.risk_control import AcceptedOutputs
 from pellucid.evaluation.significance import RateDifference, RunComparison
 from pellucid.evaluation.task_metrics import NamedRate
 from pellucid.reporting.display_text import visible_symbol, visible_text
 
 MAX_NAME_LENGTH = 20
 """Maximum length of a name in a table, in characters."""
+MAX_LINE_OF_NAMES = 40
+"""Maximum length of the names of all runs in one line of a table of 80 columns, in characters."""
+MIN_NAME_LENGTH = 8
+"""Length up to which a name is never shortened, in characters."""
 WORD_ENDS = re.compile(r"[-_./ ]")
 
 
-def short_names(names: Sequence[str], width: int = MAX_NAME_LENGTH) -> list[str]:
-    """Return short names: the common prefix of all, and the middle of long ones, are replaced by "…".
+def name_width(count: int) -> int:
+    """Return the maximum length of the names of some runs, so that a table of 80 columns has room for all.
 
-    Different names stay different.
+    Args:
+        count: Number of runs, at least one.
+    """
+    return min(MAX_NAME_LENGTH, max(MIN_NAME_LENGTH, MAX_LINE_OF_NAMES // count))
+
+
+def short_names(names: Sequence[str], width: int = MAX_NAME_LENGTH) -> list[str]:
+    """Return short names: the parts that all have in common, and the middle of long names, are replaced by "…".
+
+    The common words at the beginning are replaced first, then those at the end if a name is still too long. Different
+    names stay different.
 
     Args:
         names: The names; returned unchanged if none is longer than `width`.
@@ -33,6 +48,8 @@ def short_names(names: Sequence[str], width: int = MAX_NAME_LENGTH) -> list[str]
         return list(names)
     prefix_length = _common_prefix_length(names)
     suffixes = [f"…{name[prefix_length:]}" if prefix_length else name for name in names]
+    if max(map(len, suffixes)) > width:
+        suffixes = _without_common_suffix(suffixes)
     for max_length in range(width, max(width, *map(len, suffixes)) + 1):
         shortened = [_elide_middle(name, max_length) for name in suffixes]
         if len(set(shortened)) == len(set(names)):
@@ -46,6 +63,14 @@ def _common_prefix_length(names: Sequence[str]) -> int:
     common = "".join(column[0] for column in equal_columns) if len(set(names)) > 1 else ""
     ends = [match.end() for match in WORD_ENDS.finditer(common)]
     return ends[-1] if ends else 0
+
+
+def _without_common_suffix(names: Sequence[str]) -> list[str]:
+    """Return names with "…" in place of their common words at the end; unchanged if a name would have no words left."""
+    length = _common_prefix_length([name[::-1] for name in names])
+    if not length or any(not name[:-length].strip("…") for name in names):
+        return list(names)
+    return [f"{name[:-length]}…" for name in names]
 
 
 def _elide_middle(name: str, width: int) -> str:
@@ -150,6 +175,8 @@ def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds
     if assessment.confusions.errors:
         yield _confusion_table(assessment)
     yield _coverage_table(assessment)
+    if assessment.accepted:
+        yield _acceptance_table(assessment.accepted)
     rows = assessment.worst_examples(worst)
     if rows:
         yield _error_table(assessment, rows)
@@ -207,7 +234,7 @@ def group_table(runs: Sequence[Assessment]) -> Table:
     first, *others = (f"{SHORT_NAMES.get(name, name)} %" for name in names)
     for run in runs:
         for heading in (first, *([] if several else ["95 % interval"]), *others):
-            table.add_column(f"{_run_name(run)}\n{heading}" if several else heading, justify="right")
+            table.add_column(f"{_run_name(run)}\n{heading}" if several else heading, justify="right", overflow="fold")
     for rows in zip(*(run.groups for run in runs), strict=True):
         cells = [cell for row in rows for cell in rate_cells(rates_of(row), several)]
         table.add_row(Text(visible_text(rows[0].group)), f"{rows[0].examples:,}", *cells)
@@ -281,7 +308,22 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     )
     rows.append((f"calibration error{of}", f"{100 * calibration.expected_error:.2f} %", explanation))
     rows.append((f"Brier score{of}", f"{calibration.brier:.4f}", "0 is best"))
-    return rows
+    return [*rows, *_confidence_rows(assessment)]
+
+
+def _confidence_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
+    """Return the calibration of the confidences; without any, the reason."""
+    calibration, name = assessment.confidence_calibration, "calibration error of the confidence"
+    if calibration is None:
+        return [(name, "–", assessment.confidence_obstacle), ("Brier score of the confidence", "–", "")]
+    explanation = (
+        f"mean confidence {100 * calibration.confidence:.1f} %, accuracy {100 * calibration.accuracy:.1f} %; by chance "
+        f"alone {100 * assessment.calibration_error_by_chance:.2f} %"
+    )
+    return [
+        (name, f"{100 * calibration.expected_error:.2f} %", explanation),
+        ("Brier score of the confidence", f"{calibration.brier:.4f}", "0 is best"),
+    ]
 
 
 def _summary_table(assessment: Assessment, counts: Mapping[str, int], seconds: float) -> Table:
@@ -335,30 +377,67 @@ def format_symbol(symbol: str | None) -> str:
 
 
 def _coverage_table(assessment: Assessment) -> Table:
-    """Return the table of selective accuracy by coverage."""
+    """Return the table of selective accuracy by coverage, in the order of the confidences if there are any."""
+    by_confidence = assessment.ranks_by_confidence
+    unit = "outputs" if by_confidence else assessment.unit
     table = _empty_table(
-        f"selective accuracy: the most confident {assessment.unit}",
+        f"selective accuracy: the most {'confident' if by_confidence else 'probable'} {unit}",
         "auto-accepted",
         "accuracy %",
         "errors in the remainder",
-        "confidence threshold",
+        f"{'confidence' if by_confidence else 'probability'} threshold",
     )
-    for point in assessment.calibration.coverage_points:
+    for point in assessment.best_calibration.coverage_points:
         if point.share in REVIEW_COVERAGES:
             cells = (f"{100 * point.accuracy:.1f}", f"{100 * point.caught:.0f} %", f"{point.probability:.3f}")
             table.add_row(f"{100 * point.share:.0f} %", *cells)
     return table
 
 
+def _acceptance_table(accepted: Sequence[AcceptedOutputs]) -> Table:
+    """Return the table of the outputs that are accepted automatically under each bound."""
+    table = _empty_table(
+        "automatic acceptance by confidence",
+        "bound",
+        "--min-confidence",
+        "accepted",
+        "accepted and wrong",
+        "errors among accepted",
+        caption="bound on the expected share of all outputs that are accepted and wrong, for pairs like those of the "
+        "validation set",
+    )
+    for row in accepted:
+        missing = "one per run" if row.accepted else "none suffices"
+        threshold = missing if row.min_confidence is None else f"{row.min_confidence:g}"
+        cells = (row.accepted / row.total, row.wrong / row.total, row.wrong / max(1, row.accepted))
+        table.add_row(f"{100 * row.max_error:g} %", threshold, *(f"{100 * cell:.1f} %" for cell in cells))
+    return table
+
+
 def _error_table(assessment: Assessment, rows: Sequence[int]) -> Table:
     """Return the table of the worst outputs."""
-    table = Table(
-        "source", "output", "expected", "errors", "log-probability", title="worst examples", title_justify="left"
-    )
-    for row in map(assessment.error_record, rows):
-        cells = [row["source"], row["output"], " | ".join(row["references"])]
+    headings = ("source", "output", "expected", "errors", "log-probability")
+    table = Table(*_place_headings(assessment), *headings, title="worst examples", title_justify="left")
+    for index in rows:
+        row = assessment.error_record(index)
+        cells = [*_place_cells(assessment, index), row["source"], row["output"], " | ".join(row["references"])]
         table.add_row(*(Text(visible_text(cell)) for cell in cells), str(row["errors"]), f"{row['score']:.2f}")
     return table
+
+
+def _place_headings(assessment: Assessment) -> list[str]:
+    """Return the headings of the columns for the line and the id of an example; none if they are unknown."""
+    return [*(["line"] if assessment.decoded.lines else []), *(["id"] if assessment.decoded.ids else [])]
+
+
+def _place_cells(assessment: Assessment, index: int) -> list[str]:
+    """Return the cells below `_place_headings`; with groups of files, the group precedes the line."""
+    decoded = assessment.decoded
+    group = f"{decoded.groups[index]} " if len(assessment.tables) > 1 else ""
+    return [
+        *([f"{group}{decoded.lines[index]}"] if decoded.lines else []),
+        *([decoded.ids[index]] if decoded.ids else []),
+    ]
 
 
 def _run_table(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
@@ -471,9 +550,17 @@ def format_p_value(p: float) -> str:
 def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int], max_listed: int) -> Table:
     """Return the table of examples that are correct in one run and wrong in the other."""
     title = f"{_run_name(one)} correct, {_run_name(other)} wrong: {min(max_listed, len(rows)):,} of {len(rows):,}"
-    table = Table("source", _run_name(one), _run_name(other), title=title, title_justify="left")
+    headings = (*_place_headings(one), "source", _run_name(one), _run_name(other))
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
     for index in rows[:max_listed]:
-        cells = (one.traces[index].text, one.traces[index].output, other.traces[index].output)
+        cells = (
+            *_place_cells(one, index),
+            one.traces[index].text,
+            one.traces[index].output,
+            other.traces[index].output,
+        )
         table.add_row(*(Text(visible_text(cell)) for cell in cells))
     return table
 
@@ -487,7 +574,7 @@ def _empty_table(title: str, *headings: str, caption: str = "") -> Table:
     """Return an empty table with right-aligned columns."""
     table = Table(title=title or None, caption=caption or None, title_justify="left", caption_justify="left")
     for heading in headings:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")  # a name is never cut
     return table
 
 

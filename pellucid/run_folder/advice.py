@@ -12,6 +12,7 @@ RESTORE_OR_REPEAT = "restore the file from a copy of the run, or give the traini
 RESTORE_OR_REMOVE_LOG = (
     "restore the file from a copy of the run, or remove it: the model can be used without its history"
 )
+REMOVE_CORPUS = "remove it by hand: a finished training needs it no longer"
 REMOVE_LOCK = "remove it: it is only a lock of trainings in this folder"
 REMOVE_CARD = "remove it: the training command writes it anew"
 REMOVE_SNAPSHOT = "remove this file: only its picture of the training is lost"

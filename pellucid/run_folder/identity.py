@@ -6,27 +6,33 @@ the snapshots hold too. Files of earlier versions record nothing, and are not co
 """
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from pellucid.config.attention_types import ATTENTION_TYPES
 from pellucid.config.settings import Config
+from pellucid.config.task_settings import TASKS
 from pellucid.config.toml import flatten_config
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import RunError, abbreviate, abbreviate_reason, quote
 from pellucid.files import file_exists
 from pellucid.run_folder.advice import RESTORE_OR_TRAIN, add_advice
 from pellucid.run_folder.log import RunLog, other_log_error
-from pellucid.run_folder.model_file import FINGERPRINT, SETTINGS, UPDATE, VOCABULARY_DIGEST
+from pellucid.run_folder.model_file import FINGERPRINT, SETTINGS, UPDATE, VERSIONS, VOCABULARY_DIGEST
 from pellucid.run_folder.run_files import CHECKPOINT, CONFIG, MODEL, VOCABULARY
 from pellucid.run_folder.tensor_file import open_tensors
+from pellucid.version import __version__
 
 TOKEN_SETTINGS = (
     *("task", "data.source_symbols", "data.target_symbols", "data.features_symbols"),
     *("data.source_normalization", "data.target_normalization"),
 )
 """Settings outside the sections of the network that determine the meaning of its inputs and outputs."""
+PACKAGE = "pellucid"
+"""Name of this package among the recorded versions."""
 NETWORK_SECTIONS = ("encoder.", "attention.", "decoder.")
 TRAINING_ONLY = ("dropout", "pretrained")
 """Parts of the names of settings of these sections that have no effect after the training."""
@@ -47,7 +53,31 @@ def describe_run(config: Config, vocabularies: Vocabularies, fingerprint: str, u
         SETTINGS: msgspec.json.encode(_network_settings(config)).decode(),
         VOCABULARY_DIGEST: _digest_vocabularies(vocabularies),
         UPDATE: str(update),
+        VERSIONS: msgspec.json.encode(find_versions(config)).decode(),
     }
+
+
+def find_versions(config: Config) -> dict[str, str]:
+    """Return the versions of Pellucid and of the packages whose extensions a configuration names.
+
+    Args:
+        config: Configuration of a run.
+
+    Returns:
+        Version by the name of the package, with "pellucid" first.
+    """
+    names = ((TASKS, config.task), (ATTENTION_TYPES, config.attention.type))
+    packages = filter(None, (registry.package(name) for registry, name in names))
+    return {PACKAGE: __version__, **{package.name: package.version for package in packages}}
+
+
+def format_versions(versions: Mapping[str, str]) -> str:
+    """Return versions as one text: "pellucid 0.1.0, my-attention 1".
+
+    Args:
+        versions: Version by the name of the package.
+    """
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 class ModelIdentity(NamedTuple):
@@ -61,6 +91,23 @@ class ModelIdentity(NamedTuple):
     def fingerprint(self) -> str:
         """Fingerprint of the training; empty without a model, or for one of an earlier version."""
         return self.metadata.get(FINGERPRINT, "")
+
+    def other_versions(self, config: Config) -> str:
+        """Return the versions that trained the model and those that are installed; "" if they are equal.
+
+        A model of an earlier version records none.
+
+        Args:
+            config: Configuration in the folder.
+        """
+        try:
+            trained = msgspec.json.decode(self.metadata.get(VERSIONS, "{}"), type=dict[str, str])
+        except (msgspec.DecodeError, RecursionError):  # the checksum of the file reports the damage
+            return ""
+        installed = find_versions(config)
+        if trained in ({}, installed):
+            return ""
+        return f"with {quote(format_versions(trained))}, and is used with {quote(format_versions(installed))}"
 
     def check_config(self, config: Config) -> None:
         """Check that the configuration is of the run of the model; settings without effect on outputs may differ.

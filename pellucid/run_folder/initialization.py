@@ -12,7 +12,9 @@ from pellucid.run_folder.advice import RESTORE_OR_RENAME, add_advice
 from pellucid.run_folder.run_files import (
     CARD,
     CHECKPOINT,
+    CONFIDENCE,
     CONFIG,
+    ENSEMBLE,
     FILES,
     LOCK,
     LOG,
@@ -22,6 +24,13 @@ from pellucid.run_folder.run_files import (
     VOCABULARY,
     has_run,
     load_run_config,
+)
+
+LENGTH_SETTINGS = ("training.epochs:", "training.time_limit:")
+"""Beginnings of the differences between configurations that train for another time."""
+LENGTH_ADVICE = (
+    "a run cannot be made longer or shorter, because its learning rate depends on the length from the first update on; "
+    "name another run folder, in which the training begins anew"
 )
 
 
@@ -45,10 +54,16 @@ def check_training_folder(folder: Path) -> None:
         folder: Run folder, which need not exist. It may hold a run that can be resumed, or be empty.
 
     Raises:
-        RunError: The lock, the log or the folder of snapshots is a symbolic link; or there is no checkpoint, but a
-            model or a file that no training writes (hidden files are allowed).
+        RunError: The lock, the log or the folder of snapshots is a symbolic link; the folder holds both a checkpoint
+            and the list of an ensemble; or there is no checkpoint, but a model or a file that no training writes
+            (hidden files are allowed).
     """
     refuse_links([folder / name for name in (LOCK, LOG, SNAPSHOTS)])
+    if file_exists(folder / ENSEMBLE) and file_exists(folder / CHECKPOINT):
+        raise RunError(
+            f"{folder / ENSEMBLE} lists the members of an ensemble, but {folder} holds a single run: remove the file, "
+            "or name another run folder"
+        )
     if not folder.is_dir() or file_exists(folder / CHECKPOINT):
         return
     foreign = unexpected_files(folder, FILES)
@@ -86,10 +101,27 @@ def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabulari
     Raises:
         RunError: A file cannot be written or removed.
     """
-    for name in (LOG, CARD, PAIR_NGRAM):
+    for name in (LOG, CARD, PAIR_NGRAM, CONFIDENCE):
         remove_file(folder / name)
     vocabularies.save(folder / VOCABULARY)
     write_text(folder / CONFIG, to_toml(config))
+
+
+def write_missing_settings(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
+    """Write the settings and the vocabularies of a run again where their files were removed during the training.
+
+    Args:
+        folder: Run folder.
+        config: Configuration of the run.
+        vocabularies: Vocabularies of the run.
+
+    Raises:
+        RunError: A file cannot be written.
+    """
+    if not file_exists(folder / VOCABULARY):
+        vocabularies.save(folder / VOCABULARY)
+    if not file_exists(folder / CONFIG):
+        write_text(folder / CONFIG, to_toml(config))
 
 
 def check_same_config(folder: Path, config: Config) -> None:
@@ -111,7 +143,10 @@ def check_same_config(folder: Path, config: Config) -> None:
     differences = config_differences(load_run_config(folder, config), config)
     if differences:
         listed = (f"  {difference}" for difference in differences)
-        raise RunError(f"{folder} holds a run with a different configuration:", *listed, "name another run folder")
+        advice = "name another run folder"
+        if all(difference.startswith(LENGTH_SETTINGS) for difference in differences):
+            advice = LENGTH_ADVICE
+        raise RunError(f"{folder} holds a run with a different configuration:", *listed, advice)
 
 
 def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: DataConfig) -> None:
@@ -128,4 +163,4 @@ def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: Da
     with add_advice(RESTORE_OR_RENAME):
         saved = load_vocabularies(folder / VOCABULARY, config)
     if saved != vocabularies:
-        raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; name another run folder")
+        raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; {RESTORE_OR_RENAME}")

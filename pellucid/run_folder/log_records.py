@@ -118,6 +118,19 @@ class InterpolatedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="
     """Number of different validation sources."""
 
 
+class ConfidenceRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="confidence"):
+    """The confidence of outputs was fitted, at the end of the training."""
+
+    examples: Count
+    """Number of validation pairs to which it was fitted."""
+    exact_match: Percentage
+    """Percentage of them whose output is correct."""
+    probability_error: Percentage
+    """Expected calibration error of the probabilities of these outputs, in percent."""
+    confidence_error: Percentage
+    """The same of the confidences, which were fitted to these outputs."""
+
+
 class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     """Base of log records that hold the updates, samples, epochs and seconds so far."""
 
@@ -142,6 +155,8 @@ class StartedRecord(ProgressRecord, frozen=True, kw_only=True, tag="started"):
     """Local time with its offset from UTC: 2026-01-31T12:00:00+0100."""
     fingerprint: str | UnsetType = UNSET
     """Hash of the settings and the data of the training."""
+    versions: str | UnsetType = UNSET
+    """Versions of Pellucid and of the packages of its extensions: "pellucid 0.1.0, my-attention 1"."""
 
 
 class SteppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stepped"):
@@ -189,6 +204,7 @@ LogRecord = (
     | InitializedRecord
     | PairNgramRecord
     | InterpolatedRecord
+    | ConfidenceRecord
     | StartedRecord
     | SteppedRecord
     | ValidatedRecord

@@ -21,6 +21,7 @@ from pellucid.run_folder.tensor_file import (
 FORMAT = 2
 """Format version."""
 FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE = "fingerprint", "settings", "vocabulary", "update"
+VERSIONS = "versions"
 """Keys of the metadata that tell of which run and update the parameters are (`identity.describe_run`)."""
 
 
@@ -106,7 +107,7 @@ def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
 
 def _signed(metadata: Mapping[str, str]) -> str:
     """Return the metadata of the run as one text for the checksum; empty for a file of an earlier version."""
-    keys = (FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE)
+    keys = (FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE, VERSIONS)
     return "\n".join(f"{key}={metadata[key]}" for key in keys if key in metadata)
 
 

@@ -1,5 +1,6 @@
 """Loading of predictors from run folders."""
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from pellucid.errors import ArgumentError, ConfigError, RunError, quote
 from pellucid.files import file_exists
 from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
 from pellucid.model.footprint import check_memory
+from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.identity import ModelIdentity, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.model_file import check_header, load_parameters
@@ -28,6 +30,7 @@ from pellucid.run_folder.pair_ngram_file import load_pair_ngram
 from pellucid.run_folder.progress import read_progress
 from pellucid.run_folder.run_files import (
     CHECKPOINT,
+    CONFIDENCE,
     CONFIG,
     ENSEMBLE,
     LOG,
@@ -84,8 +87,15 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     with _loading_to(device) as torch_device:
         is_single_run = [paths] == folders  # one path, that of a run, not of an ensemble
         if is_single_run:
-            return _load(folders[0], torch_device)
-        return build_ensemble([_load(folder, torch_device) for folder in folders], [str(folder) for folder in folders])
+            predictor = _load(folders[0], torch_device)
+            _report_other_versions([(folders[0], predictor)])
+            return predictor
+        # A folder that several links of an ensemble lead to is loaded once; it counts as several members.
+        places = [os.path.realpath(folder) for folder in folders]
+        first = dict(zip(reversed(places), reversed(folders), strict=True))
+        loaded = {place: _load(first[place], torch_device) for place in dict.fromkeys(places)}
+        _report_other_versions([(first[place], predictor) for place, predictor in loaded.items()])
+        return build_ensemble([loaded[place] for place in places], [str(folder) for folder in folders])
 
 
 def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
@@ -102,7 +112,20 @@ def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
     """
     prepare_for_forks()
     with _loading_to(device) as torch_device:
-        return _load(run, torch_device, log)
+        predictor = _load(run, torch_device, log)
+    _report_other_versions([(run, predictor)])
+    return predictor
+
+
+def _report_other_versions(members: Sequence[tuple[Path, Predictor]]) -> None:
+    """Warn, in one line, of the first run that other versions of Pellucid or of an extension trained."""
+    differences = {folder: read_identity(folder).other_versions(member.config) for folder, member in members}
+    differing = {folder: text for folder, text in differences.items() if text}
+    if differing:
+        (folder, text), *others = differing.items()
+        members_text = "member differs" if len(others) == 1 else "members differ"
+        note = f" ({len(others):,} further {members_text}, too)" if others else ""
+        warnings.warn(f"{folder} was trained {text}{note}: outputs may differ", stacklevel=3)
 
 
 def _run_folders(path: Path) -> list[Path]:
@@ -159,7 +182,20 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Pred
     load_parameters(folder / MODEL, network)
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
-    return _with_pair_ngram(predictor, identity, log)
+    return _with_confidence(_with_pair_ngram(predictor, identity, log), identity)
+
+
+def _with_confidence(predictor: Predictor, identity: ModelIdentity) -> Predictor:
+    """Return the predictor with the fitted confidence of its run; unchanged if the run has none.
+
+    A training writes the file at its end, and trainings of earlier versions wrote none.
+    """
+    path = identity.folder / CONFIDENCE
+    if not file_exists(path):
+        return predictor
+    saved = load_confidence(path)
+    identity.check_training(path, saved.fingerprint)
+    return replace(predictor, confidence=saved.model)
 
 
 def _with_pair_ngram(predictor: Predictor, identity: ModelIdentity, log: RunLog | None) -> Predictor:

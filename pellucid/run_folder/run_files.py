@@ -6,6 +6,7 @@ config.toml             every setting, with its meaning
 vocabulary.json         symbols of the training file
 model.safetensors       parameters of the best validation
 pair_ngram.safetensors  the pair n-gram model and, when the training has finished, its weight in predictions
+confidence.json         the confidence of outputs, fitted when the training has finished
 training.safetensors    the last checkpoint: parameters, optimizer, progress
 validation.jsonl        the validation set, if it was held out of the training file
 corpus.arrow            a large training file in ids, until the training has finished
@@ -38,6 +39,7 @@ CHECKPOINT = "training.safetensors"
 CORPUS = "corpus.arrow"
 VALIDATION = "validation.jsonl"
 PAIR_NGRAM = "pair_ngram.safetensors"
+CONFIDENCE = "confidence.json"
 LOG = "log.jsonl"
 CARD = "card.md"
 SNAPSHOTS = "snapshots"
@@ -49,7 +51,7 @@ MEMBER_PREFIX = "seed-"
 MAX_MEMBERS = 1000
 MAX_NAME = 255
 """Maximum size of a folder name, in bytes, as on most systems."""
-FILES = (CONFIG, VOCABULARY, MODEL, CHECKPOINT, CORPUS, VALIDATION, PAIR_NGRAM, LOG, CARD, SNAPSHOTS)
+FILES = (CONFIG, VOCABULARY, MODEL, CHECKPOINT, CORPUS, VALIDATION, PAIR_NGRAM, CONFIDENCE, LOG, CARD, SNAPSHOTS)
 
 
 class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

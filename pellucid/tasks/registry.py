@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from pellucid.argument_checks import argument_error, convert_argument
+from pellucid.config.extensions import check_name
 from pellucid.config.settings import Config
 from pellucid.config.task_settings import TASKS, TaskSettings
 from pellucid.config.toml import check_settings
@@ -46,8 +47,7 @@ def register_task(task: Task) -> None:
 
 def _check_settings(settings: TaskSettings) -> None:
     """Raise `ArgumentError` for a field of a wrong type and for wrong presets, which would fail only in a training."""
-    if not settings.name.isprintable() or "/" in settings.name:
-        raise argument_error("task.settings.name", "printable text without a slash", settings.name)
+    check_name("task.settings.name", settings.name)
     if not callable(settings.check):
         raise argument_error("task.settings.check", "a function", settings.check)
     presets = convert_argument("task.settings.presets", settings.presets, Mapping[str, Mapping[str, object]])

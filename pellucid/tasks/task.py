@@ -200,6 +200,17 @@ class LabelingTask(Task):
         """
         return learn_label_vocabularies(examples, tokenizers, config)
 
+    def vocabulary_error(self, config: Config, vocabularies: Vocabularies) -> str:
+        """Return an error message if saved target symbols have no label, else "".
+
+        Args:
+            config: Configuration of the run.
+            vocabularies: Vocabularies of the run.
+        """
+        if vocabularies.target.symbols:
+            return ""
+        return f"target.symbols: expected one {self.labels.symbol} or more, got an empty list"
+
     def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
         """Return the predictor of a trained network: tags, classes or positions.
 

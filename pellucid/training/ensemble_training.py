@@ -14,7 +14,7 @@ import msgspec
 
 from pellucid.config.settings import Config
 from pellucid.errors import ConfigError, RunError, quote
-from pellucid.files import missing_folders, remove_empty_folders, unexpected_files, write_json
+from pellucid.files import file_exists, missing_folders, read_bytes, remove_empty_folders, unexpected_files, write_json
 from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
 from pellucid.run_folder.initial_run import member_configs
@@ -23,7 +23,7 @@ from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.run_files import ENSEMBLE, MAX_MEMBERS, MEMBER_PREFIX, has_run
 from pellucid.training.events import ModelBuilt, RunEvent, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.session import train_run
-from pellucid.training.training_data import TrainingFiles
+from pellucid.training.training_data import TrainingInputs
 from pellucid.worker_pool import JobFailure, ProgressMessage, WorkerChannel, WorkerPool, available_cores
 
 UPDATE_INTERVAL = 0.25
@@ -33,7 +33,7 @@ UPDATE_INTERVAL = 0.25
 class TrainingJob(NamedTuple):
     """Arguments of `train_run` for one training, which a worker process runs."""
 
-    files: TrainingFiles
+    files: TrainingInputs
     folder: Path
     """Run folder."""
     config: Config
@@ -90,7 +90,7 @@ def throttle(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent | 
         yield event, event._replace(traces=[]) if isinstance(event, ValidationCompleted) else event
 
 
-def plan_ensemble(files: TrainingFiles, folder: Path, config: Config, size: int) -> list[TrainingJob]:
+def plan_ensemble(files: TrainingInputs, folder: Path, config: Config, size: int) -> list[TrainingJob]:
     """Return the trainings of an ensemble, one for each of the seeds `seed` to `seed + size - 1`; nothing is started.
 
     Args:
@@ -197,9 +197,12 @@ def shutdown(pool: WorkerPool[TrainingJob]) -> None:
 
 
 def _check_ensemble_folder(folder: Path, members: Sequence[str]) -> None:
-    """Raise `RunError` for a folder with a single run or with foreign files, and for a member that is a link."""
+    """Raise `RunError` for a folder with a single run, with foreign files or an unreadable list, and for a link."""
     refuse_links(folder / name for name in members)
-    if not folder.is_dir() or (folder / ENSEMBLE).exists():
+    if not folder.is_dir():
+        return
+    if file_exists(folder / ENSEMBLE):
+        read_bytes(folder / ENSEMBLE)  # a file that cannot be read is reported before the training, not after it
         return
     if has_run(folder):
         raise RunError(f"{folder} holds a single run; name a new folder for the ensemble")

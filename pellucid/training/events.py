@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from pellucid.config.settings import DEFAULT_TASK, Size, TaskName
 from pellucid.data.readers import BadLine
@@ -13,9 +13,10 @@ from pellucid.run_folder.progress import Progress
 
 
 class FileRead(NamedTuple):
-    """The training or the validation file was read."""
+    """The training or the validation set was read."""
 
-    path: Path
+    path: Path | str
+    """The file; the name of a table in memory, such as "the training data frame"."""
     examples: int
     """Number of examples."""
     bad_lines: Sequence[BadLine]
@@ -30,6 +31,8 @@ class FileRead(NamedTuple):
     """Size and checksum of the file; None if it is no regular file."""
     target_digest: FileDigest | None = None
     """Size and checksum of the separate file of the targets."""
+    texts: str = ""
+    """Note about repeated examples and about spaces at the ends of texts; empty if there is none."""
 
 
 class DataAugmented(NamedTuple):
@@ -146,6 +149,21 @@ class PairNgramWeighted(NamedTuple):
     """Number of different validation sources."""
 
 
+class ConfidenceFitted(NamedTuple):
+    """The confidence of outputs was fitted to the outputs of the finished model for validation pairs."""
+
+    examples: int
+    """Number of validation pairs."""
+    exact_match: float
+    """Percentage of them whose output is correct."""
+    probability_error: float
+    """Expected calibration error of the probabilities of these outputs, in percent."""
+    confidence_error: float
+    """The same of the confidences, which were fitted to these outputs."""
+    seconds: float
+    """Time of decoding and fitting."""
+
+
 class TrainingStarted(NamedTuple):
     """A training started or resumed."""
 
@@ -212,5 +230,28 @@ RunEvent = (
     | FileSaved
     | PairNgramFitted
     | PairNgramWeighted
+    | ConfidenceFitted
 )
 """Events of a training from files into a run folder (`train_run`), and of the choice of its size."""
+
+
+@runtime_checkable
+class TrainingCallback(Protocol):
+    """Receiver of the events of a training (`pellucid.train(..., callbacks=[...])`).
+
+    Any object with this method is one. It is called in the process of the caller, in the order of the events, after the
+    run folder has been updated. An exception ends the training, whose state is saved.
+    """
+
+    def on_event(self, folder: Path, event: RunEvent) -> bool | None:
+        """Receive an event.
+
+        Args:
+            folder: Run folder of the training; for an ensemble, that of the member, whose updates arrive at most every
+                0.25 seconds and whose validations have no traces.
+            event: The event, one of the classes of this module.
+
+        Returns:
+            True to interrupt the training; its state is saved, and the same call of `pellucid.train` resumes it. Any
+            other value lets it go on.
+        """

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,24 +36,30 @@ from pellucid.model.device import (
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
-from pellucid.run_folder.identity import describe_run, read_identity
+from pellucid.run_folder.advice import REMOVE_CORPUS, RESTORE_OR_RENAME, add_advice
+from pellucid.run_folder.confidence_file import save_confidence
+from pellucid.run_folder.identity import describe_run, find_versions, format_versions, read_identity
 from pellucid.run_folder.initial_run import InitialRun, load_initial_run, resolve_initial_run
 from pellucid.run_folder.initialization import (
     check_same_config,
     check_same_vocabularies,
     check_training_folder,
     initialize_run_folder,
+    refuse_links,
     repair_config,
+    write_missing_settings,
 )
 from pellucid.run_folder.lock import FolderLock, lock_run_folder
 from pellucid.run_folder.log import RunLog, append_log, cut_log, load_run_log
-from pellucid.run_folder.model_file import check_network, network_file
+from pellucid.run_folder.model_file import VERSIONS, check_network, network_file
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.tasks.registry import build_meta_network, build_network, get_task
 from pellucid.training import snapshots
 from pellucid.training.checkpoint import OtherDataError, restore_training_state, save_training_state
+from pellucid.training.confidence_training import fit_missing_confidence, has_confidence
 from pellucid.training.events import (
+    ConfidenceFitted,
     DataAugmented,
     Event,
     FileRead,
@@ -75,7 +81,7 @@ from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import averaged_weights, build_optimizer
 from pellucid.training.pair_ngram_training import fit_missing_pair_ngram, weight_pair_ngram
 from pellucid.training.training_data import (
-    TrainingFiles,
+    TrainingInputs,
     add_pairs,
     check_vocabularies,
     data_warnings,
@@ -122,7 +128,7 @@ def one_training_thread() -> Iterator[None]:
 
 @check_arguments
 def train_run(
-    files: TrainingFiles, folder: str | Path, config: Config, started_at: float | None = None
+    files: TrainingInputs, folder: str | Path, config: Config, started_at: float | None = None
 ) -> Generator[RunEvent]:
     """Train from files into a run folder, or resume the training in it.
 
@@ -139,9 +145,9 @@ def train_run(
     Yields:
         One `FileRead` per data file, `DataAugmented` with augmentation, `PairsMixedIn` with earlier pairs,
         `ModelBuilt`, `PairNgramFitted` if a pair n-gram model is fitted, the events of `fit` with `PairNgramWeighted`
-        before `TrainingStopped` if its weight is chosen, and `FileSaved` after each write of checkpoint or model. A
-        training that has ended yields `TrainingStopped` after `ModelBuilt`, and before it the events of a pair n-gram
-        model that was missing or had no weight.
+        before `TrainingStopped` if its weight is chosen, and then `ConfidenceFitted`, and `FileSaved` after each write
+        of checkpoint or model. A training that has ended yields `TrainingStopped` after `ModelBuilt`, and before it the
+        events of a pair n-gram model that was missing or had no weight, and of a confidence that was missing.
 
     Raises:
         DataError: A data file cannot be read or holds no example, a line is bad (unless bad lines are skipped), the
@@ -160,7 +166,7 @@ def train_run(
         yield from _yield_events(files, Path(folder), config, time.monotonic() if started_at is None else started_at)
 
 
-def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at: float) -> Iterator[RunEvent]:
+def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_at: float) -> Iterator[RunEvent]:
     """Yield the events of a training, new or resumed."""
     unresolved_data = config.data
     config = msgspec.structs.replace(config, data=resolve_auto_settings(files, unresolved_data))
@@ -209,8 +215,7 @@ def _yield_events(files: TrainingFiles, folder: Path, config: Config, started_at
             # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
             load_kernels()  # before the first update, where the training can be interrupted at once
         if state.progress.finished:
-            yield from _fit_pair_ngram(state, log, fingerprint)
-            yield from _finish_run_folder(state, log)
+            yield from _finish_run_folder(state, log, fingerprint)
             yield TrainingStopped(state.progress)
         else:
             yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), [*reads, *added], started_at)
@@ -310,6 +315,7 @@ def _open_training(
         check_same_vocabularies(folder, vocabularies, config.data)
     log, messages = _repair_folder(state, folder, fingerprint)
     damage = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
+    damage += [] if state.progress.finished else _version_note(log, config)
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
     frozen = () if initialized is None else frozen_part_warnings(config, initialized)
     warnings = (*data_warnings(state.predictor, validation_examples), *frozen, *damage)
@@ -328,7 +334,7 @@ def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tupl
     """
     progress, messages = state.progress, repair_config(folder, state.config)
     if progress.best is not None and progress.best_update == progress.update:
-        model = _best_model(state, fingerprint)
+        model = _best_model(state, fingerprint, _recorded_versions(folder))
         if not has_content(folder / run_files.MODEL, model):
             if _is_damaged(folder / run_files.MODEL, state):
                 messages.append(f"{folder / run_files.MODEL} was damaged: it is written anew from the checkpoint")
@@ -357,9 +363,28 @@ def _is_damaged(model: Path, state: TrainingState) -> bool:
     return False
 
 
-def _best_model(state: TrainingState, fingerprint: str) -> bytes:
-    """Return the model file of a training state at its best validation."""
+def _recorded_versions(folder: Path) -> str:
+    """Return the versions in the model file of a run, as they are recorded; "" if there are none."""
+    with suppress(RunError):  # a damaged model is written anew
+        return read_identity(folder).metadata.get(VERSIONS, "")
+    return ""
+
+
+def _version_note(log: RunLog, config: Config) -> list[str]:
+    """Return a list of one sentence if a training continues with other versions than those of its start."""
+    started, now = log.first("started") or {}, format_versions(find_versions(config))
+    if started.get("versions", now) == now:
+        return []
+    return [
+        f"the training began with {quote(started['versions'])}, and continues with {quote(now)}: results may differ"
+    ]
+
+
+def _best_model(state: TrainingState, fingerprint: str, versions: str = "") -> bytes:
+    """Return the model file of a training state at its best validation; without `versions`, of those installed."""
     run = describe_run(state.config, state.predictor.vocabularies, fingerprint, state.progress.best_update)
+    if versions:
+        run[VERSIONS] = versions
     with averaged_weights(state.average):
         return network_file(state.predictor.network, run)
 
@@ -377,7 +402,7 @@ def _train_and_save(writer: "RunFolderWriter", reads: Sequence[LoggedOnce], star
         for event in fit(state):
             if isinstance(event, TrainingStopped):
                 lock.check()
-                yield from _finish_run_folder(state, log)
+                yield from _finish_run_folder(state, log, writer.fingerprint)
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
             saved = writer.save_files(event)
             yield event
@@ -458,7 +483,8 @@ class RunFolderWriter:
             DivergenceError: A number of the checkpoint is not finite.
         """
         try:
-            return self._save_files(event)
+            with add_advice(RESTORE_OR_RENAME):
+                return self._save_files(event)
         except RunError:
             self.lock.check()  # the folder may have been replaced since the check before: that is the cause to report
             raise
@@ -466,11 +492,13 @@ class RunFolderWriter:
     def _save_files(self, event: Event) -> list[FileSaved]:
         """Write the files that an event requires, in order."""
         saved: list[FileSaved] = []
-        record = _log_record(event, self.fingerprint)
+        record = _log_record(event, self.fingerprint, self.state.config)
         if record:
             self.lock.check()
-        if isinstance(event, ValidationCompleted) and self.state.config.training.snapshots:
-            self._save_snapshot(event)
+        if isinstance(event, ValidationCompleted):
+            write_missing_settings(self.folder, self.state.config, self.state.predictor.vocabularies)
+            if self.state.config.training.snapshots:
+                self._save_snapshot(event)
         if record:
             _append(self.log, record)
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
@@ -481,7 +509,8 @@ class RunFolderWriter:
         return saved
 
     def _save_snapshot(self, event: ValidationCompleted) -> None:
-        """Write a snapshot, and thin the earlier ones."""
+        """Write a snapshot, and thin the earlier ones; refuse a folder that was replaced by a link meanwhile."""
+        refuse_links([self.folder / run_files.SNAPSHOTS])
         progress = event.progress
         with averaged_weights(self.state.average):
             number = snapshots.SnapshotNumber(progress.validations, progress.update)
@@ -526,38 +555,56 @@ def _append_once(log: RunLog, record: dict[str, Any]) -> None:
         _append(log, record)
 
 
-def _finish_run_folder(state: TrainingState, log: RunLog) -> Iterator[PairNgramWeighted]:
-    """Write the files of a finished run, unless they exist: the end of the log, pair n-gram weight and card.
+def _finish_run_folder(
+    state: TrainingState, log: RunLog, fingerprint: str
+) -> Iterator[PairNgramFitted | PairNgramWeighted | ConfidenceFitted]:
+    """Write the files of a finished run, unless they exist: end of the log, pair n-gram model, confidence and card.
 
+    Settings, vocabularies and a pair n-gram model that were removed or damaged during the training are written anew.
     The file of the training data is removed.
     """
     folder = log.path.parent
+    write_missing_settings(folder, state.config, state.predictor.vocabularies)
+    yield from _fit_pair_ngram(state, log, fingerprint)
     if not log.has_stopped:
         _append(log, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
+    if not has_confidence(folder, fingerprint):
+        remove_file(folder / run_files.CONFIDENCE)  # a damaged or foreign file, with which the model cannot be loaded
+    started_at = time.monotonic()
     seconds_left = state.time_limit - state.progress.seconds - state.progress.other_seconds
     weighted = weight_pair_ngram(state.predictor, state.validation_examples, folder, seconds_left)
     if weighted is not None:
         _append_once(log, {"event": "interpolated", **weighted.event._asdict()})
         save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)
         yield weighted.event
+    seconds_left -= time.monotonic() - started_at
+    fitted = fit_missing_confidence(state.validation_examples, folder, fingerprint, state.config.device, seconds_left)
+    if fitted is not None:
+        fields = {key: value for key, value in fitted.event._asdict().items() if key != "seconds"}
+        _append_once(log, {"event": "confidence", **fields})
+        save_confidence(folder / run_files.CONFIDENCE, fitted.saved)
+        yield fitted.event
     if not file_exists(folder / run_files.CARD):
         write_text(folder / run_files.CARD, build_model_card(state, log))
     try:
-        remove_file(folder / run_files.CORPUS)  # needed only to resume, and possibly larger than all other files
+        with add_advice(REMOVE_CORPUS):
+            remove_file(folder / run_files.CORPUS)  # needed only to resume, and possibly larger than all other files
     except RunError as error:
         if not isinstance(error.__cause__, PermissionError):  # Windows removes no file that is mapped into memory
             raise
 
 
-def _log_record(event: Event, fingerprint: str) -> dict[str, Any] | None:
+def _log_record(event: Event, fingerprint: str, config: Config) -> dict[str, Any] | None:
     """Return the log record of an event; None for the end and for most updates, whose losses are averaged.
 
-    The start of a training records its fingerprint, the hash of settings and data.
+    The start of a training records its fingerprint, the hash of settings and data, and the versions of Pellucid and of
+    the packages of its extensions.
     """
     fields = _progress_fields(event.progress)
     match event:
         case TrainingStarted():
             start = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "fingerprint": fingerprint}
+            start["versions"] = format_versions(find_versions(config))
             return {"event": "started", **fields, "epochs": event.epochs, "updates": event.updates, **start}
         case UpdateCompleted():
             if event.progress.update % LOSS_WINDOW:

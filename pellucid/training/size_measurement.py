@@ -10,7 +10,7 @@ import msgspec
 from pellucid.config.durations import parse_duration
 from pellucid.config.presets import default_size
 from pellucid.config.settings import Config, Size
-from pellucid.data.examples import Example, read_examples
+from pellucid.data.examples import Example
 from pellucid.kernels.dispatch import are_kernels_disabled
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
 from pellucid.model.device import check_gradients, check_torch_defaults, find_device, use_determinism, use_threads
@@ -18,7 +18,7 @@ from pellucid.run_folder.run_files import saved_size
 from pellucid.training.events import SizeMeasured, UpdateCompleted
 from pellucid.training.loop import derived_batch_size, derived_epochs, fit
 from pellucid.training.session import build_checked_network, build_state, one_training_thread
-from pellucid.training.training_data import TrainingFiles, encode_texts
+from pellucid.training.training_data import TrainingInputs, encode_texts, read_training_examples
 
 SIZES: tuple[Size, ...] = ("small", "base", "large")
 """Sizes that a time limit may choose, from the fastest."""
@@ -36,7 +36,7 @@ RESERVED_TIME = 0.15
 
 def config_within_time(
     folder: Path,
-    files: TrainingFiles,
+    files: TrainingInputs,
     build_config: Callable[[Size], Config],
     report: Callable[[SizeMeasured], None],
 ) -> Config:
@@ -66,7 +66,7 @@ def config_within_time(
     return build_config(measured.size)
 
 
-def measure_size(files: TrainingFiles, build_config: Callable[[Size], Config]) -> SizeMeasured:
+def measure_size(files: TrainingInputs, build_config: Callable[[Size], Config]) -> SizeMeasured:
     """Return the largest size, at most the default one, for whose updates the time limit suffices.
 
     These are `MIN_UPDATES` updates, or all updates of a training without a limit if they are fewer. If the time
@@ -82,7 +82,7 @@ def measure_size(files: TrainingFiles, build_config: Callable[[Size], Config]) -
         ConfigError: A setting is invalid, or memory does not suffice.
     """
     started_at, config = time.monotonic(), build_config(default_size())
-    examples = read_examples(files.train, config.data, files.train_target).examples
+    examples = read_training_examples(files, config.data)[0].examples
     time_limit = config.training.time_limit
     use_threads(config.threads)
     use_determinism(config)

@@ -1,4 +1,4 @@
-"""Training data: pairs from files or from the Arrow corpus, pretrained embeddings, augmentation, warnings."""
+"""Training data: pairs from files, tables in memory or a corpus, pretrained embeddings, augmentation, warnings."""
 
 import hashlib
 import os
@@ -13,25 +13,31 @@ import numpy as np
 import torch
 from rapidfuzz.distance import Levenshtein
 
-from pellucid.config.settings import Config, DataConfig
+from pellucid.config.settings import Config, DataConfig, Format
 from pellucid.data.corpus import CorpusError, EncodedCorpus, ReadingReport, map_corpus, write_corpus
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import (
     Example,
+    ExampleFile,
     count_columns,
+    describe_table_columns,
     describe_used_columns,
     has_header,
     is_header_unknown,
     read_examples,
+    read_grouped_examples,
+    read_table_examples,
+    training_columns,
 )
 from pellucid.data.headers import HeaderError, check_shared_header, header_note
+from pellucid.data.in_memory import InMemoryTable
 from pellucid.data.readers import resolve_format
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
-from pellucid.data.validation_split import format_validation_file, split_by_source
+from pellucid.data.validation_split import format_validation_file, split_by_group, split_by_source
 from pellucid.data.vectors import read_vectors
 from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import DataError, RunError, quote
+from pellucid.errors import ConfigError, DataError, RunError, quote
 from pellucid.files import FileDigest, digest_bytes, digest_file, remove_file
 from pellucid.model.network import Network, require_encoder_decoder
 from pellucid.tasks.registry import get_task
@@ -157,6 +163,19 @@ class TrainingFiles(NamedTuple):
     valid_target: Path | None = None
 
 
+class TrainingSets(NamedTuple):
+    """Training and validation data in files or in tables in memory; the fields are as in `TrainingFiles`."""
+
+    train: Path | InMemoryTable
+    valid: Path | InMemoryTable | None
+    train_target: Path | None = None
+    valid_target: Path | None = None
+
+
+TrainingInputs = TrainingFiles | TrainingSets
+"""Training and validation data, in files or in memory."""
+
+
 class TrainingData(NamedTuple):
     """Training data as texts, or as ids of a saved corpus, and validation data as texts."""
 
@@ -175,13 +194,71 @@ class TrainingData(NamedTuple):
     columns: int
     """Number of columns of the training file; 0 for a corpus, and for a file without columns."""
     validation_file: bytes = b""
-    """Content of the validation file of the run folder, if a part of the training file is held out; else empty."""
+    """Content of the validation file of the run folder, if a part of the training set is held out or the validation set
+    is in memory; else empty."""
     num_mixed_in: int = 0
     """Number of the last training examples that are earlier pairs, of which each epoch draws some."""
 
 
+def read_training_examples(files: TrainingInputs, config: DataConfig) -> tuple[ExampleFile, list[str]]:
+    """Read the training set, and the group of each example.
+
+    Args:
+        files: Training and validation data.
+        config: Data settings.
+
+    Returns:
+        The examples, and one group for each; no groups without `data.group_column`.
+
+    Raises:
+        DataError: As in `read_files`.
+        ConfigError: As in `read_files`.
+    """
+    if isinstance(files.train, InMemoryTable):
+        return read_table_examples(files.train, config)
+    if config.group_column:
+        if files.train_target is not None:
+            raise ConfigError("data.group_column selects a column, but parallel files of text have none")
+        return read_grouped_examples(files.train, config, config.group_column)
+    return read_examples(files.train, config, files.train_target), []
+
+
+def _digest(data: Path | InMemoryTable | None, config: DataConfig) -> FileDigest | None:
+    """Return the checksum of a file or of a table; None for a pipe."""
+    if isinstance(data, InMemoryTable):
+        return data.digest(training_columns(config))
+    return None if data is None else digest_file(data)
+
+
+def _path_or_name(data: Path | InMemoryTable) -> Path | str:
+    """Return the path of a file, or the name of a table."""
+    return data.name if isinstance(data, InMemoryTable) else data
+
+
+def _describe_columns(files: TrainingInputs, config: DataConfig) -> str:
+    """Return which columns of the training set are used; "" if all are."""
+    if isinstance(files.train, InMemoryTable):
+        return describe_table_columns(files.train, config)
+    return "" if files.train_target else describe_used_columns(files.train, config)
+
+
+def _count_columns(files: TrainingInputs, config: DataConfig) -> int:
+    """Return the number of columns of the training set; 0 for formats whose columns are not counted."""
+    if isinstance(files.train, InMemoryTable):
+        return files.train.num_columns
+    return 0 if files.train_target else count_columns(files.train, config)
+
+
+def _is_header_unknown(data: Path | InMemoryTable, target: Path | None, config: DataConfig) -> bool:
+    """Return whether a file may have a header, which no setting tells; a table has none."""
+    return not isinstance(data, InMemoryTable) and is_header_unknown(data, config, target)
+
+
 def read_files(
-    files: TrainingFiles, config: DataConfig, corpus_path: Path | None, validation_path: Path | None = None
+    files: TrainingInputs,
+    config: DataConfig,
+    corpus_path: Path | None,
+    validation_path: Path | None = None,
 ) -> TrainingData:
     """Read the data files; the training file is not read if `corpus_path` holds the corpus of these files and settings.
 
@@ -189,14 +266,20 @@ def read_files(
         files: Training and validation data.
         config: Data settings.
         corpus_path: File of the saved corpus, which need not exist; None for none.
-        validation_path: File to which the caller writes a part of the training file that is held out; None for none.
+        validation_path: File to which the caller writes a part of the training set that is held out, or a validation
+            set in memory; None for none.
 
     Raises:
         DataError: A file cannot be read or holds no example, parallel files differ in length, a line is bad (unless bad
             lines are skipped), a first line is clearly a header, or both files hold the same set of examples.
-        ConfigError: The configured columns are not valid.
+        ConfigError: The configured columns are not valid, or `data.group_column` is set with a validation set.
     """
-    digests = [None if path is None else digest_file(path) for path in files]
+    if files.valid is not None and config.group_column:
+        raise ConfigError(
+            "data.group_column (--group-column) divides the training set, but a validation set is given: leave out one "
+            "of them"
+        )
+    digests = [_digest(data, config) for data in files]
     if files.valid is None:
         return _read_and_split(files, config, digests, validation_path)
     key, corpus, note = _corpus_key(files, config, digests), None, ""
@@ -206,12 +289,15 @@ def read_files(
         except CorpusError as error:
             note = f"{corpus_path} is not used, for {error}"
     if corpus is None:
-        train_file = read_examples(files.train, config, files.train_target)
+        train_file, _ = read_training_examples(files, config)
         training_examples, bad, blank = train_file.examples, train_file.bad_lines, train_file.num_blank_lines
     else:
         training_examples, bad, blank = [], list(corpus.report.bad), corpus.report.blank
     try:
-        valid_file = read_examples(files.valid, config, files.valid_target)
+        if isinstance(files.valid, InMemoryTable):
+            valid_file, _ = read_table_examples(files.valid, config)
+        else:
+            valid_file = read_examples(files.valid, config, files.valid_target)
     except HeaderError as error:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
     validation_examples = valid_file.examples
@@ -221,15 +307,22 @@ def read_files(
     overlap = f"{num_shared:,} of {len(validation_examples):,} examples are also in {files.train}" if num_shared else ""
     count = len(training_examples) if corpus is None else corpus.encoded.source.num_sequences
     header = _header_note(training_examples, validation_examples, files, config) if corpus is None else ""
-    has_columns = corpus is None and not files.train_target
-    ignored = describe_used_columns(files.train, config) if has_columns else ""
+    ignored = _describe_columns(files, config) if corpus is None else ""
+    texts = _text_note(training_examples, config, "trained on") if corpus is None else corpus.report.texts
     train_note = "; ".join(filter(None, [note, header, ignored]))
     train_digest, valid_digest, train_target_digest, valid_target_digest = digests
     num_valid, bad_valid, blank_valid = len(validation_examples), valid_file.bad_lines, valid_file.num_blank_lines
+    valid_path, content = _path_or_name(files.valid), b""
+    if isinstance(files.valid, InMemoryTable) and validation_path is not None:
+        # The run folder keeps the examples, so that later commands find them.
+        valid_path, content = validation_path, format_validation_file(validation_examples)
+        valid_digest = digest_bytes(content)
+        overlap = "; ".join(filter(None, [f"copy of {files.valid}", overlap]))
+    path = _path_or_name(files.train)
     reads = (
-        FileRead(files.train, count, bad, blank, train_note, files.train_target, train_digest, train_target_digest),
+        FileRead(path, count, bad, blank, train_note, files.train_target, train_digest, train_target_digest, texts),
         FileRead(
-            files.valid,
+            valid_path,
             num_valid,
             bad_valid,
             blank_valid,
@@ -237,57 +330,91 @@ def read_files(
             files.valid_target,
             valid_digest,
             valid_target_digest,
+            _text_note(validation_examples, config, "scored"),
         ),
     )
-    columns = count_columns(files.train, config) if has_columns else 0
+    columns = _count_columns(files, config) if corpus is None else 0
     return TrainingData(
         key,
-        ReadingReport(tuple(bad), blank, num_shared),
+        ReadingReport(tuple(bad), blank, num_shared, texts),
         training_examples,
         corpus,
         validation_examples,
         reads,
         columns,
+        content,
     )
 
 
+def _text_note(examples: Sequence[Example], config: DataConfig, treatment: str) -> str:
+    """Return a note about exact duplicates, and about spaces at the ends of texts that are symbols; "" without any.
+
+    Args:
+        examples: Examples of a file.
+        config: Data settings.
+        treatment: What happens with each duplicate: "trained on".
+    """
+    notes, tokenizers = list[str](), build_tokenizers(config)
+    num_repeated = len(examples) - len(set(examples))
+    if num_repeated:
+        are = "example repeats" if num_repeated == 1 else "examples repeat"
+        notes.append(f"{num_repeated:,} {are} an earlier one exactly: each is {treatment}")
+    for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
+        spaced = [text for text in (getattr(example, side) for example in examples) if text != text.strip()]
+        # Tokenizers of words ignore such spaces; those of characters do not.
+        count = sum(tokenizer.count(text) != tokenizer.count(text.strip()) for text in spaced)
+        if count:
+            begin = f"{side} begins or ends" if count == 1 else f"{side}s begin or end"
+            notes.append(f"{count:,} {begin} with a space, which is a symbol: remove such spaces if they mean nothing")
+    return "; ".join(notes)
+
+
 def _read_and_split(
-    files: TrainingFiles, config: DataConfig, digests: Sequence[FileDigest | None], validation_path: Path | None
+    files: TrainingInputs,
+    config: DataConfig,
+    digests: Sequence[FileDigest | None],
+    validation_path: Path | None,
 ) -> TrainingData:
     """Read the training file, and hold out a part of it as validation set. A saved corpus is not used."""
     if files.valid_target is not None:
         raise DataError(f"{files.valid_target} holds targets of a validation set, but its sources are not given")
-    train_file = read_examples(files.train, config, files.train_target)
-    is_unknown = is_header_unknown(files.train, config, files.train_target)
+    train_file, groups = read_training_examples(files, config)
+    is_unknown = _is_header_unknown(files.train, files.train_target, config)
     header = header_note(train_file.examples) if is_unknown else ""
-    ignored = "" if files.train_target else describe_used_columns(files.train, config)
-    split = split_by_source(train_file.examples, str(files.train))
+    ignored = _describe_columns(files, config)
+    if groups:
+        split, description = split_by_group(train_file.examples, groups, config.group_column, str(files.train))
+    else:
+        split = split_by_source(train_file.examples, str(files.train))
+        num_sources = len({example.source for example in split.validation_examples})
+        description = f"all examples of {num_sources:,} sources chosen at random"
     content, num_held_out = format_validation_file(split.validation_examples), len(split.validation_examples)
     bad, blank = train_file.bad_lines, train_file.num_blank_lines
-    num_sources = len({example.source for example in split.validation_examples})
     note = "; ".join(filter(None, [header, ignored]))
-    held_out = f"held out of {files.train}: all examples of {num_sources:,} sources chosen at random"
-    num_training, path = len(split.training_examples), validation_path or files.train
+    texts = _text_note(train_file.examples, config, "used")
+    held_out = f"held out of {files.train}: {description}"
+    num_training, path = len(split.training_examples), _path_or_name(files.train)
     reads = (
-        FileRead(files.train, num_training, bad, blank, note, files.train_target, digests[0], digests[2]),
-        FileRead(path, num_held_out, [], 0, held_out, digest=digest_bytes(content)),
+        FileRead(path, num_training, bad, blank, note, files.train_target, digests[0], digests[2], texts),
+        FileRead(validation_path or path, num_held_out, [], 0, held_out, digest=digest_bytes(content)),
     )
     return TrainingData(
         key="",
-        report=ReadingReport(tuple(bad), blank, 0),
+        report=ReadingReport(tuple(bad), blank, 0, texts),
         training_examples=split.training_examples,
         corpus=None,
         validation_examples=split.validation_examples,
         reads=reads,
-        columns=0 if files.train_target else count_columns(files.train, config),
+        columns=_count_columns(files, config),
         validation_file=content,
     )
 
 
-def resolve_auto_settings(files: TrainingFiles, config: DataConfig) -> DataConfig:
+def resolve_auto_settings(files: TrainingInputs, config: DataConfig) -> DataConfig:
     """Return the data settings with the format and the header option of the training file in place of "auto".
 
-    The run folder records them, so that standard input is read in this format at prediction.
+    The run folder records them, so that standard input is read in this format at prediction; after a training from a
+    table in memory, as TSV.
 
     Args:
         files: Training and validation data; no file is opened, the file name decides.
@@ -296,7 +423,10 @@ def resolve_auto_settings(files: TrainingFiles, config: DataConfig) -> DataConfi
     Raises:
         ConfigError: The configured columns are not valid.
     """
-    format = "text" if files.train_target else resolve_format(files.train, config)
+    if isinstance(files.train, InMemoryTable):
+        format: Format = "tsv" if config.input_format == "auto" else config.input_format
+    else:
+        format = "text" if files.train_target else resolve_format(files.train, config)
     return msgspec.structs.replace(config, input_format=format, header=has_header(config))
 
 
@@ -346,7 +476,7 @@ def encode_texts(
     return vocabularies, task.encode_examples(examples, tokenizers, vocabularies, config)
 
 
-def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingFiles, config: DataConfig) -> EncodedCorpus:
+def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingInputs, config: DataConfig) -> EncodedCorpus:
     """Write a large corpus to disk, and return it as memory-mapped pages of the file.
 
     If the files changed while they were read, or cannot be read twice, the corpus is saved with an empty key, which
@@ -379,37 +509,37 @@ def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingFiles, config:
 def _header_note(
     training_examples: Sequence[Example],
     validation_examples: Sequence[Example],
-    files: TrainingFiles,
+    files: TrainingInputs,
     config: DataConfig,
 ) -> str:
     """Return a remark if the first line may be a header; `HeaderError` if it clearly is one."""
-    if files.valid is None or not is_header_unknown(files.train, config, files.train_target):
+    if files.valid is None or not _is_header_unknown(files.train, files.train_target, config):
         return ""
-    both_unknown = is_header_unknown(files.valid, config, files.valid_target)
+    both_unknown = _is_header_unknown(files.valid, files.valid_target, config)
     note = check_shared_header(training_examples, validation_examples, str(files.valid)) if both_unknown else ""
     return note or header_note(training_examples)
 
 
-def _corpus_key(files: TrainingFiles, config: DataConfig, digests: Sequence[FileDigest | None] | None = None) -> str:
+def _corpus_key(files: TrainingInputs, config: DataConfig, digests: Sequence[FileDigest | None] | None = None) -> str:
     """Return a hash of everything that determines the corpus: version, settings, file names and contents.
 
     Empty for a pipe, which can be read only once, and for unreadable files. The contents are read if their checksums
     are not given.
     """
     key = hashlib.sha256(msgspec.json.encode((__version__, unicodedata.unidata_version, config)))
-    for index, path in enumerate(files):
-        if path is None:
+    for index, data in enumerate(files):
+        if data is None:
             key.update(b"\0")
             continue
-        digest = digest_file(path) if digests is None else digests[index]
+        digest = _digest(data, config) if digests is None else digests[index]
         if digest is None:
             return ""
-        key.update(os.fsencode(path) + b"\0" + bytes.fromhex(digest.sha256))
+        key.update(os.fsencode(_path_or_name(data)) + b"\0" + bytes.fromhex(digest.sha256))
     return key.hexdigest()
 
 
 def _count_shared(
-    training_examples: Sequence[Example], validation_examples: Sequence[Example], files: TrainingFiles
+    training_examples: Sequence[Example], validation_examples: Sequence[Example], files: TrainingInputs
 ) -> int:
     """Return the number of validation examples that are also training examples; `DataError` if the files are equal."""
     both = set(validation_examples).intersection(training_examples)

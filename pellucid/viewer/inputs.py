@@ -15,6 +15,7 @@ from pellucid.config.settings import DataConfig, Device
 from pellucid.config.task_settings import check_equal_tasks
 from pellucid.config.toml import to_toml
 from pellucid.data.examples import (
+    SKIP_HINT,
     Example,
     describe_used_columns,
     is_header_unknown,
@@ -390,9 +391,6 @@ def select_run(models: Sequence[ViewedRun], run: int) -> ViewedRun:
     return models[run]
 
 
-BAD_LINE_ADVICE = "look requires a file without bad lines: correct or remove such lines"
-
-
 class ViewedFile(NamedTuple):
     """Examples of a file that the page shows, with their metadata."""
 
@@ -432,7 +430,7 @@ def read_example_file(path: Path, data: DataConfig, target: Path | None = None) 
         return sources_without_targets(path.name, read_sources(path, data), data)
     reading = read_examples(path, msgspec.structs.replace(data, on_bad_line="skip"), target)
     if reading.bad_lines and data.on_bad_line == "stop":
-        raise DataError(str(reading.bad_lines[0]), BAD_LINE_ADVICE)
+        raise DataError(f"{reading.bad_lines[0]}; {SKIP_HINT}")
     numbered_examples = zip(reading.examples, reading.line_numbers, strict=True)
     is_spelled = are_spelled_digits(reading.examples)
     metadata = [SourceMetadata((file.target,), line, is_spelled) for file, line in numbered_examples]
@@ -464,7 +462,7 @@ def sources_without_targets(name: str, lines: Iterable[Example | BadLine], data:
     for number, line in enumerate(lines, start=1):
         if isinstance(line, BadLine):
             if data.on_bad_line == "stop":
-                raise DataError(str(line))
+                raise DataError(f"{line}; {SKIP_HINT}")
             bad.append(line)
         elif line.source:
             examples.append(line)

@@ -11,7 +11,7 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.assessment import Assessment
-from pellucid.evaluation.calibration import CalibrationBin
+from pellucid.evaluation.calibration import Calibration, CalibrationBin
 from pellucid.evaluation.confusion import SymbolPair, pair_symbols
 from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample, ValidationMetric
 from pellucid.reporting.display_text import grapheme_clusters
@@ -120,13 +120,34 @@ def calibration_charts(runs: Sequence[Assessment]) -> ReportCharts:
     Args:
         runs: Assessments of one run or several on the same examples; reliability has intervals for one run only.
     """
-    unit = runs[0].unit
-    probability_name = "probability exp(score)" if unit == "outputs" else "own probability"
-    caption = (
-        f"Reliability: {unit} grouped by their {probability_name} in ten bins; the calibration error is the mean "
-        f"distance from the diagonal. The other charts order {unit} by probability."
+    shown = _shown_calibrations(runs)
+    unit, number = shown.unit, shown.number
+    name = {"confidence": "confidence"}.get(
+        number, "probability exp(score)" if unit == "outputs" else "own probability"
     )
-    return ReportCharts("Calibration", caption, [_reliability(runs), _most_confident(runs), _review(runs)])
+    caption = (
+        f"Reliability: {unit} grouped by their {name} in ten bins; the calibration error is the mean "
+        f"distance from the diagonal. The other charts order {unit} by {number}."
+    )
+    return ReportCharts("Calibration", caption, [_reliability(shown), _most_confident(shown), _review(shown)])
+
+
+class _ShownCalibrations(NamedTuple):
+    """Calibration of each run that the charts show."""
+
+    calibrations: dict[str, Calibration]
+    """By the name of the run."""
+    unit: str
+    """Unit that is right or wrong: outputs or tags."""
+    number: str
+    """Number that is compared with the accuracy: confidence or probability."""
+
+
+def _shown_calibrations(runs: Sequence[Assessment]) -> _ShownCalibrations:
+    """Return the calibrations of the confidences if all outputs of all runs have one, else of the probabilities."""
+    if all(run.ranks_by_confidence for run in runs):
+        return _ShownCalibrations({run.name: run.best_calibration for run in runs}, "outputs", "confidence")
+    return _ShownCalibrations({run.name: run.calibration for run in runs}, runs[0].unit, "probability")
 
 
 def _averaged(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -194,26 +215,27 @@ def _percent(value: float) -> str:
     return f"{value:.1f}" if math.isfinite(value) else "–"
 
 
-def _reliability(runs: Sequence[Assessment]) -> ReportChart:
-    """Return the share correct over the mean probability, bin by bin."""
-    is_single = len(runs) == 1
+def _reliability(shown: _ShownCalibrations) -> ReportChart:
+    """Return the share correct over the mean probability or confidence, bin by bin."""
+    is_single = len(shown.calibrations) == 1
     lines = [
-        ChartLine(run.name, [_bin_point(bin, is_single) for bin in run.calibration.bins if bin.total]) for run in runs
+        ChartLine(name, [_bin_point(bin, is_single, shown.number) for bin in calibration.bins if bin.total])
+        for name, calibration in shown.calibrations.items()
     ]
     ends = [ChartPoint(0.0, 0.0, "0 %"), ChartPoint(100.0, 100.0, "100 %")]
     diagonal = ChartLine("perfect calibration", ends, reference=True)
-    numbers = _bin_table(runs[0].calibration.bins) if is_single else None
-    return ReportChart("Reliability", "mean probability, %", "% correct", [*lines, diagonal], 0.0, 100.0, numbers)
+    numbers = _bin_table(next(iter(shown.calibrations.values())).bins, shown.number) if is_single else None
+    return ReportChart("Reliability", f"mean {shown.number}, %", "% correct", [*lines, diagonal], 0.0, 100.0, numbers)
 
 
-def _bin_point(bin: CalibrationBin, interval: bool) -> ChartPoint:
+def _bin_point(bin: CalibrationBin, interval: bool, number: str) -> ChartPoint:
     """Return a bin's share correct."""
     low, high = bin.ci95.percent if interval else (None, None)
-    label = f"mean probability {bin.confidence:.2f}, {100 * bin.accuracy:.1f} % correct of {bin.total:,}"
+    label = f"mean {number} {bin.confidence:.2f}, {100 * bin.accuracy:.1f} % correct of {bin.total:,}"
     return ChartPoint(100 * bin.confidence, 100 * bin.accuracy, label, low, high)
 
 
-def _bin_table(bins: Sequence[CalibrationBin]) -> ReportTable:
+def _bin_table(bins: Sequence[CalibrationBin], number: str) -> ReportTable:
     """Return the numbers of the reliability chart."""
     rows = [
         (
@@ -225,37 +247,37 @@ def _bin_table(bins: Sequence[CalibrationBin]) -> ReportTable:
         )
         for bin in bins
     ]
-    return ReportTable("", "", ("probability", "correct", "of", "% correct", "mean, %"), rows)
+    return ReportTable("", "", (number, "correct", "of", "% correct", "mean, %"), rows)
 
 
-def _most_confident(runs: Sequence[Assessment]) -> ReportChart:
+def _most_confident(shown: _ShownCalibrations) -> ReportChart:
     """Return the share correct among the most confident."""
     lines = [
         ChartLine(
-            run.name,
+            name,
             [
                 ChartPoint(
                     100 * point.share,
                     100 * point.accuracy,
                     f"{100 * point.accuracy:.1f} % of the most confident {100 * point.share:.0f} % are correct "
-                    f"(p ≥ {point.probability:.3f})",
+                    f"({'p' if shown.number == 'probability' else shown.number} ≥ {point.probability:.3f})",
                 )
-                for point in run.calibration.coverage_points
+                for point in calibration.coverage_points
             ],
         )
-        for run in runs
+        for name, calibration in shown.calibrations.items()
     ]
     lowest = min(point.y for line in lines for point in line.points)
     low = min(80.0, lowest // 10 * 10)
-    x_title = f"most confident {runs[0].unit}, %"
+    x_title = f"most confident {shown.unit}, %"
     return ReportChart("Selective accuracy", x_title, "% correct", lines, low, 100.0)
 
 
-def _review(runs: Sequence[Assessment]) -> ReportChart:
+def _review(shown: _ShownCalibrations) -> ReportChart:
     """Return the share of all errors that a review of the least confident finds."""
     lines = [
         ChartLine(
-            run.name,
+            name,
             [
                 ChartPoint(
                     100 * (1 - point.share),
@@ -263,14 +285,14 @@ def _review(runs: Sequence[Assessment]) -> ReportChart:
                     f"reviewing the least confident {100 * (1 - point.share):.0f} % finds {100 * point.caught:.0f} % "
                     "of the errors",
                 )
-                for point in reversed(run.calibration.coverage_points)
+                for point in reversed(calibration.coverage_points)
             ],
         )
-        for run in runs
+        for name, calibration in shown.calibrations.items()
     ]
     ends = [ChartPoint(0.0, 0.0, "0 %"), ChartPoint(100.0, 100.0, "100 %")]
     random = ChartLine("random order", ends, reference=True)
-    x_title = f"least confident {runs[0].unit}, %"
+    x_title = f"least confident {shown.unit}, %"
     return ReportChart("Errors found by review", x_title, "% found", [*lines, random], 0.0, 100.0)
 
 

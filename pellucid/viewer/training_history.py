@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from pellucid.config.settings import Config
 from pellucid.decoding.trace_schema import encode_array, encode_json
-from pellucid.errors import InputError
+from pellucid.errors import InputError, RunError
 from pellucid.files import file_exists, wrap_os_errors
 from pellucid.inspection.state_space import pca, procrustes
 from pellucid.run_folder.lock import in_use
@@ -175,7 +175,7 @@ class LogCursor:
         `running`, which is not sent after the end.
 
         Raises:
-            RunError: The log or a snapshot is damaged.
+            RunError: The log or a snapshot is damaged, or the run folder does not exist.
         """
         running = in_use(self.model.folder)  # read before the log, which records an end in between
         events = self._lines(running)
@@ -189,6 +189,8 @@ class LogCursor:
         path = self.model.folder / LOG
         with wrap_os_errors("read", path):
             state = path.stat() if path.exists() else None
+        if state is None and not self.model.folder.is_dir():
+            raise RunError(f"{self.model.folder} was removed or renamed: open the page of the new folder")
         now = (state.st_size, state.st_mtime_ns) if state else (-1, -1)
         if now == self.last_stat:
             return []

@@ -27,6 +27,7 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     probability: null,
     search_score: null,
     pair_ngram_score: null,
+    confidence: null,
     unknown_target: [],
     forced: [],
     forced_attention: [],

@@ -84,6 +84,7 @@ export interface Trace {
   probability: number | null;
   search_score: number | null;
   pair_ngram_score: number | null;
+  confidence: number | null;
   task: string;
   heads: number[][][] | EncodedArray | null;
   hop_weights: number[][] | EncodedArray | null;

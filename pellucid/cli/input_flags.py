@@ -1,0 +1,67 @@
+"""Flags of the subcommands that read a file with a trained run: how FILE is read."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from tyro.conf import arg
+
+from pellucid.config.settings import DataConfig, Header
+from pellucid.data.headers import with_header
+from pellucid.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ColumnFlag = Annotated[str, arg(metavar="COLUMN")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFlags:
+    """Flags of reading sources: of predict, and with `PairFileFlags` of score, evaluate and look."""
+
+    source_column: ColumnFlag = ""
+    """Column of the sources in FILE: its name in the header, or its number from 1. Default: that of the training file.
+    """
+    on_bad_line: Literal["stop", "skip"] = "stop"
+    """At a line that cannot be read: stop with an error, or skip it and report it (predict and score write an empty
+    output)."""
+    header: Header = "auto"
+    """Whether the first line of a TSV or CSV file names the columns (--header, --no-header). auto: it does if that of
+    the training file does (never on standard input in TSV, except in evaluate); otherwise it is read as an example, and
+    one that looks like column names is an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairFileFlags(FileFlags):
+    """Flags of reading pairs: of score, evaluate and look."""
+
+    target_column: ColumnFlag = ""
+    """Column of the targets in FILE: its name in the header, or its number from 1. Default: that of the training file.
+    """
+
+
+def file_data_config(trained: DataConfig, flags: FileFlags) -> DataConfig:
+    """Return the data settings with which FILE is read: those of the training, changed by the flags.
+
+    Args:
+        trained: Data settings of the run; see `pair_config` for a run that is trained on two parallel files.
+        flags: Parsed flags.
+    """
+    columns = {"source_column": flags.source_column}
+    if isinstance(flags, PairFileFlags):
+        columns["target_column"] = flags.target_column
+    given = {name: column for name, column in columns.items() if column}
+    return msgspec.structs.replace(with_header(trained, flags.header), on_bad_line=flags.on_bad_line, **given)
+
+
+def check_columns_of_pairs(flags: PairFileFlags, target: "Path | None") -> None:
+    """Raise `InputError` if a column is selected although FILE holds sources only, one per line.
+
+    Args:
+        flags: Parsed flags.
+        target: File of targets; None if FILE holds pairs.
+    """
+    given = [f"--{name}" for name in ("source-column", "target-column") if getattr(flags, name.replace("-", "_"))]
+    if target is not None and given:
+        raise InputError(f"{given[0]} selects a column of a file of pairs; with --target, FILE has one source per line")

@@ -1,0 +1,95 @@
+"""The file `confidence.json` of a run folder: the confidence that was fitted at the end of its training."""
+
+import math
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from pellucid.config.settings import SearchConfig
+from pellucid.decoding.confidence import ConfidenceModel
+from pellucid.errors import ArgumentError, RunError, abbreviate_reason
+from pellucid.files import decode_json, read_bytes, write_atomic
+from pellucid.run_folder.advice import RESTORE_OR_REPEAT, add_advice
+
+MAX_SIZE = 1 << 20
+"""Maximum size of the file that is read, in bytes."""
+
+
+class _ConfidenceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Content of the file: the fields of `ConfidenceModel`, with the fingerprint of the training."""
+
+    version: Literal[1]
+    """Version of the format."""
+    fingerprint: str
+    intercept: float
+    slope: float
+    examples: int
+    wrong: tuple[float, ...]
+    search: SearchConfig
+    pair_ngram_weight: float
+
+
+class SavedConfidence(msgspec.Struct, frozen=True):
+    """Content of the file."""
+
+    model: ConfidenceModel
+    fingerprint: str
+    """Hash of the settings and data of its training, as in the checkpoint."""
+
+
+def save_confidence(path: Path, saved: SavedConfidence) -> None:
+    """Write a fitted confidence; equal ones give equal bytes.
+
+    Args:
+        path: File; written atomically.
+        saved: Confidence and fingerprint.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    model = saved.model
+    record = _ConfidenceRecord(
+        version=1,
+        fingerprint=saved.fingerprint,
+        intercept=model.intercept,
+        slope=model.slope,
+        examples=model.examples,
+        wrong=model.wrong,
+        search=model.search,
+        pair_ngram_weight=model.pair_ngram_weight,
+    )
+    write_atomic(path, msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
+
+
+def load_confidence(path: Path) -> SavedConfidence:
+    """Read a fitted confidence.
+
+    Args:
+        path: File.
+
+    Raises:
+        RunError: The file is missing, too large or damaged; the message names the field.
+    """
+    with add_advice(RESTORE_OR_REPEAT):
+        content = read_bytes(path, limit=MAX_SIZE)
+        try:
+            record = decode_json(content, _ConfidenceRecord)
+        except ValueError as error:
+            raise RunError(f"{path} is damaged: {abbreviate_reason(error)}") from error
+        numbers = {"intercept": record.intercept, "slope": record.slope}
+        for name, number in numbers.items():
+            if not math.isfinite(number):
+                raise RunError(f"{path} is damaged: {name}: expected a finite number")
+        try:
+            model = ConfidenceModel(
+                record.intercept,
+                record.slope,
+                record.examples,
+                record.wrong,
+                record.search,
+                record.pair_ngram_weight,
+            )
+        except ArgumentError as error:
+            raise RunError(f"{path} is damaged: {error}") from error
+        return SavedConfidence(model, record.fingerprint)

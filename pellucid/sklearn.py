@@ -1,0 +1,310 @@
+"""Estimators that follow the conventions of scikit-learn; they need scikit-learn (`pip install scikit-learn`).
+
+`SequenceTransducer`, `SequenceTagger` and `SequenceClassifier` have `fit`, `predict`, `score`, `get_params` and
+`set_params`, and work with `clone`, pipelines, `cross_validate` and `GridSearchCV`.
+
+A fitted estimator pickles as its parameters and the bytes of a model folder (`pellucid.save`), so that joblib can send
+it to other processes. Pickles of strangers are unsafe: share `estimator.save(folder)`, which writes no pickle.
+"""
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pellucid.api import train
+from pellucid.argument_checks import convert_argument
+from pellucid.config.settings import TaskName
+from pellucid.data.examples import Example
+from pellucid.decoding.predictor import Predictor
+from pellucid.error_messages import describe_value
+from pellucid.errors import ArgumentError
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.predictor_saver import save
+from pellucid.tasks import classify, tag, transduce
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils.validation import check_is_fitted
+except ImportError as error:
+    raise ImportError("pellucid.sklearn needs scikit-learn: pip install scikit-learn") from error
+
+EstimatorT = TypeVar("EstimatorT", bound="SequenceTransducer")
+
+MODEL_FILES = "_model_files"
+"""Key of the files of the model in the state of a pickled estimator."""
+
+
+class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
+    """Model from sequences to sequences (task = "transduce").
+
+    `X` holds texts: a list, a NumPy array, or a column or table of pandas or polars with one column, or with two, the
+    second of which holds features. `y` holds the target texts. A tenth of the sources of `X` is held out and selects
+    the best parameters.
+
+    Attributes:
+        model_: The fitted predictor, with attention weights and all other methods of `pellucid.Predictor`.
+    """
+
+    _task: TaskName = transduce.TASK.settings.name
+
+    def __init__(
+        self,
+        size: str | None = None,
+        epochs: int | float | None = None,
+        settings: Mapping[str, Any] | None = None,
+        random_state: int = 1,
+        run: str | Path | None = None,
+        verbose: bool = False,
+    ) -> None:
+        """Store the parameters; they are checked by `fit`.
+
+        Args:
+            size: Size preset: "tiny", "small", "base" or "large". None chooses by the number of pairs.
+            epochs: Number of epochs (`training.epochs`). None derives it from the number of pairs.
+            settings: Further settings, nested as in a TOML file: {"data": {"target_symbols": "words"}}.
+            random_state: Random seed (`seed`), a whole number.
+            run: Run folder, which is kept, and from which an interrupted `fit` resumes. It serves one data set, so it
+                is None in cross-validation: then the run is written to a temporary folder and removed.
+            verbose: Print the progress of the training on standard error.
+        """
+        self.size = size
+        self.epochs = epochs
+        self.settings = settings
+        self.random_state = random_state
+        self.run = run
+        self.verbose = verbose
+
+    def fit(self: EstimatorT, X: Any, y: Any) -> EstimatorT:  # noqa: ANN401, N803 (names and types of scikit-learn)
+        """Train a model.
+
+        Args:
+            X: Source texts, or rows of a source and features.
+            y: Target texts, one for each source.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            ArgumentError: The numbers of sources and targets differ, or `X` has more than two columns.
+            DataError: A source or a target is no text, or is empty.
+            ConfigError: A parameter or a setting is invalid.
+            RunError: The run folder holds a run with other settings or data.
+        """
+        if y is None:
+            raise ArgumentError("y: expected target texts, got None: this estimator requires y to be passed")
+        rows, targets = _source_rows(X), self._target_texts(_items(y))
+        if len(rows) != len(targets):
+            raise ArgumentError(f"X, y: expected equal numbers of rows, got {len(rows):,} and {len(targets):,}")
+        pairs = [(row[0], target, *row[1:]) for row, target in zip(rows, targets, strict=True)]
+        settings = self._all_settings(has_features=bool(rows) and len(rows[0]) > 1)
+        if self.run is not None:
+            self.model_ = train(pairs, None, self.run, settings, progress=self.verbose)
+            return self
+        with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
+            self.model_ = train(pairs, None, Path(folder) / "run", settings, progress=self.verbose)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: ANN401, N803
+        """Return the best output of each source, as an array of objects.
+
+        Args:
+            X: Source texts, or rows of a source and features.
+
+        Raises:
+            NotFittedError: The estimator is not fitted.
+            ArgumentError: A source is no text.
+        """
+        outputs = [trace.output for trace in self._model().predict_examples(_examples(_source_rows(X)))]
+        return np.array(outputs, dtype=object)
+
+    def score(self, X: Any, y: Any) -> float:  # noqa: ANN401, N803
+        """Return the share of outputs that equal their targets, from 0 to 1.
+
+        Args:
+            X: Source texts, or rows of a source and features.
+            y: Target texts.
+
+        Raises:
+            NotFittedError: The estimator is not fitted.
+            ArgumentError: The numbers of sources and targets differ, or there is none.
+        """
+        outputs, targets = self.predict(X), _items(y)
+        _check_scored(outputs, targets)
+        return float(np.mean([output == target for output, target in zip(outputs, targets, strict=True)]))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model to a new folder, which `pellucid.load` and the command line read (`pellucid.save`).
+
+        Args:
+            folder: The folder, which must be missing or empty.
+
+        Raises:
+            NotFittedError: The estimator is not fitted.
+            RunError: The folder is not empty or cannot be written.
+        """
+        save(self._model(), folder)
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401
+        """Return the tags of scikit-learn: the input is text in one dimension, and fitting needs targets."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.one_d_array, tags.input_tags.two_d_array = True, True, False
+        tags.target_tags.required, tags.no_validation = True, True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Return whether `fit` has trained a model."""
+        return hasattr(self, "model_")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the parameters and the files of the model."""
+        state = dict(super().__getstate__())
+        model: Predictor | None = state.pop("model_", None)
+        if model is not None:
+            with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
+                save(model, folder)
+                state[MODEL_FILES] = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the parameters, and load the model from its files."""
+        files: Mapping[str, bytes] | None = state.get(MODEL_FILES)
+        super().__setstate__({key: value for key, value in state.items() if key != MODEL_FILES})
+        if files is not None:
+            with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
+                for name, content in files.items():
+                    (Path(folder) / Path(name).name).write_bytes(content)
+                self.model_ = load(folder)
+
+    def _model(self) -> Predictor:
+        """Return the fitted model."""
+        check_is_fitted(self)
+        return self.model_
+
+    def _target_texts(self, targets: list[Any]) -> list[Any]:
+        """Return the targets that the model is trained on."""
+        return targets
+
+    def _all_settings(self, has_features: bool) -> dict[str, Any]:
+        """Return the settings of the training."""
+        given: Mapping[str, Any] | None = convert_argument("settings", self.settings, Mapping[str, Any] | None)
+        settings: dict[str, Any] = {"task": self._task, **(given or {}), "seed": self.random_state}
+        if self.size is not None:
+            settings["size"] = self.size
+        columns = {"source_column": "1", "target_column": "2", "features_column": "3" if has_features else ""}
+        sections: dict[str, dict[str, Any]] = {
+            "data": columns,
+            "training": {} if self.epochs is None else {"epochs": self.epochs},
+        }
+        for name, values in sections.items():
+            section = settings.get(name, {})
+            if isinstance(section, Mapping):  # the check of the settings reports others
+                settings[name] = {**section, **values}
+        return settings
+
+
+class SequenceTagger(SequenceTransducer):
+    """Model that gives a tag to each symbol of a source (task = "tag"); `y` holds texts with one tag per symbol."""
+
+    _task: TaskName = tag.TASK.settings.name
+
+    def score(self, X: Any, y: Any) -> float:  # noqa: ANN401, N803
+        """Return the share of correct tags, from 0 to 1.
+
+        Args:
+            X: Source texts, or rows of a source and features.
+            y: Texts of tags.
+
+        Raises:
+            NotFittedError: The estimator is not fitted.
+            ArgumentError: The numbers of sources and targets differ, or there is none.
+        """
+        outputs, targets = self.predict(X), _items(y)
+        _check_scored(outputs, targets)
+        split = self._model().tokenizers.target.split
+        pairs = [(split(output), split(target)) for output, target in zip(outputs, targets, strict=True)]
+        correct = sum(one == other for output, target in pairs for one, other in zip(output, target, strict=False))
+        return correct / sum(len(target) for _, target in pairs)
+
+
+class SequenceClassifier(ClassifierMixin, SequenceTransducer):  # type: ignore[misc]
+    """Model that gives a class to each source (task = "classify"); `y` holds the classes, texts or other values.
+
+    Attributes:
+        model_: The fitted predictor.
+        classes_: The classes, sorted.
+    """
+
+    _task: TaskName = classify.TASK.settings.name
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: ANN401, N803
+        """Return the class of each source.
+
+        Args:
+            X: Source texts, or rows of a source and features.
+
+        Raises:
+            NotFittedError: The estimator is not fitted.
+            ArgumentError: A source is no text.
+        """
+        classes = {str(label): index for index, label in enumerate(self.classes_)} if hasattr(self, "classes_") else {}
+        return np.asarray(self.classes_)[[classes[output] for output in super().predict(X)]]
+
+    def score(self, X: Any, y: Any) -> float:  # noqa: ANN401, N803
+        """Return the share of correct classes (accuracy), from 0 to 1.
+
+        Args:
+            X: Source texts, or rows of a source and features.
+            y: Classes.
+
+        Raises:
+            NotFittedError: The estimator is not fitted.
+            ArgumentError: The numbers of sources and classes differ, or there is none.
+        """
+        return SequenceTransducer.score(self, X, y)
+
+    def _target_texts(self, targets: list[Any]) -> list[str]:
+        """Return the classes as texts, and store them."""
+        self.classes_ = np.unique(np.array(targets))
+        if len({str(label) for label in self.classes_}) < len(self.classes_):
+            raise ArgumentError("y: two classes have the same text")
+        return [str(label) for label in targets]
+
+
+def _items(values: Any) -> list[Any]:  # noqa: ANN401
+    """Return a list, an array, or a column or table of a data frame as a list of its rows."""
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    if isinstance(values, np.ndarray):
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        return list(values.tolist())
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ArgumentError(f"X, y: expected a list, an array or a column of texts, got {describe_value(values)}")
+    return list(values)
+
+
+def _source_rows(values: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
+    """Return the source, or source and features, of each row."""
+    rows = [(item,) if isinstance(item, str) or not _is_row(item) else tuple(item) for item in _items(values)]
+    if rows and (len(rows[0]) not in (1, 2) or any(len(row) != len(rows[0]) for row in rows)):
+        raise ArgumentError("X: expected texts, or rows of a source and features, got rows of other lengths")
+    return rows
+
+
+def _is_row(item: object) -> bool:
+    """Return whether an item of `X` is a row of several values."""
+    return isinstance(item, list | tuple | np.ndarray)
+
+
+def _examples(rows: Sequence[tuple[Any, ...]]) -> list[Example]:
+    """Return rows as examples without targets, which the model checks."""
+    return [Example(row[0], "", *row[1:]) for row in rows]
+
+
+def _check_scored(outputs: np.ndarray, targets: Sequence[object]) -> None:
+    """Raise `ArgumentError` unless there is one target for each output, and at least one."""
+    if len(outputs) != len(targets) or not targets:
+        raise ArgumentError(f"X, y: expected equal numbers of rows, got {len(outputs):,} and {len(targets):,}")

@@ -1,0 +1,118 @@
+"""The confidence of a finished training: fitted to the outputs of its model for the validation set."""
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid.config.settings import Device
+from pellucid.data.examples import Example
+from pellucid.decoding.confidence import add_confidences
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.trace import Trace
+from pellucid.errors import RunError
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.calibration import measure_calibration
+from pellucid.evaluation.confidence_fit import fit_confidence
+from pellucid.files import file_exists
+from pellucid.run_folder.confidence_file import SavedConfidence, load_confidence
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.run_files import CONFIDENCE
+from pellucid.training.events import ConfidenceFitted
+
+MAX_PAIRS = 2000
+"""Maximum number of validation pairs to which the confidence is fitted; of more, evenly spaced ones are taken."""
+MIN_SOURCES = 500
+"""Number of sources that are decoded even if a time limit has passed."""
+SOURCES_AT_ONCE = 100
+"""Number of sources that are decoded before the time is compared with the time limit."""
+
+
+class FittedConfidence(NamedTuple):
+    """A fitted confidence, not yet written."""
+
+    saved: SavedConfidence
+    event: ConfidenceFitted
+
+
+def has_confidence(folder: Path, fingerprint: str) -> bool:
+    """Return whether a run folder holds the confidence of its training.
+
+    Args:
+        folder: Run folder.
+        fingerprint: Hash of the settings and the data; a damaged file, or one of another training, counts as missing.
+    """
+    path = folder / CONFIDENCE
+    try:
+        return file_exists(path) and load_confidence(path).fingerprint == fingerprint
+    except RunError:
+        return False
+
+
+def fit_missing_confidence(
+    validation: Sequence[Example], folder: Path, fingerprint: str, device: Device = "cpu", seconds: float = math.inf
+) -> FittedConfidence | None:
+    """Fit the confidence of a finished training, unless the run folder holds it. Nothing is written.
+
+    The model of the run folder decodes the validation pairs with the search settings of the run and the weight of the
+    pair n-gram model, as `predict` does. Pairs count as often as they occur, each with its own target: the confidence
+    is that of pairs like those of the validation set.
+
+    Args:
+        validation: Validation examples.
+        folder: Run folder, with the model of the best validation.
+        fingerprint: Hash of the settings and the data; a file of another training counts as missing.
+        device: Device for decoding; the CPU by default.
+        seconds: Time after which the pairs whose sources are decoded decide; infinite by default. At least
+            `MIN_SOURCES` sources are.
+
+    Returns:
+        The fitted confidence; None if the folder holds one, or all validation sources are empty.
+
+    Raises:
+        RunError: The model cannot be read.
+    """
+    if has_confidence(folder, fingerprint):
+        return None
+    start_time = time.perf_counter()
+    predictor = load(folder, device)
+    examples, outputs = _decode_validation(predictor, validation, seconds)
+    if not outputs:
+        return None
+    references, traces = [(example.target,) for example in examples], [best for best, *_ in outputs]
+    right = [scored.exact for scored in score_traces(traces, references, predictor.tokenizers)]
+    model = fit_confidence(outputs, right, predictor.config.search, predictor.pair_ngram_weight)
+    confidences = [best.confidence for best, *_ in add_confidences(model, outputs) if best.confidence is not None]
+    errors = [
+        measure_calibration(values, right).expected_error
+        for values in ([trace.score for trace in traces], np.log(confidences).tolist())
+    ]
+    event = ConfidenceFitted(
+        len(right), 100 * sum(right) / len(right), 100 * errors[0], 100 * errors[1], time.perf_counter() - start_time
+    )
+    return FittedConfidence(SavedConfidence(model, fingerprint), event)
+
+
+def _decode_validation(
+    predictor: Predictor, validation: Sequence[Example], seconds: float
+) -> tuple[list[Example], list[list[Trace]]]:
+    """Return validation pairs with the outputs of each, in a fixed shuffled order.
+
+    Equal sources are decoded once. Empty sources are left out. If the time does not suffice, the first pairs are
+    returned; the order makes them representative.
+    """
+    pairs = [example for example in validation if predictor.tokenizers.source.split(example.source)]
+    count = min(len(pairs), MAX_PAIRS)
+    numbers = np.random.default_rng(0).permutation(count)
+    pairs = [pairs[number * len(pairs) // count] for number in numbers.tolist()]
+    sources = list(dict.fromkeys((pair.source, pair.features) for pair in pairs))
+    outputs, started_at = dict[tuple[str, str], list[Trace]](), time.monotonic()
+    while len(outputs) < len(sources) and (len(outputs) < MIN_SOURCES or time.monotonic() - started_at <= seconds):
+        chunk = sources[len(outputs) : len(outputs) + SOURCES_AT_ONCE]
+        examples = [Example(source, "", features) for source, features in chunk]
+        outputs |= zip(chunk, predictor.outputs_for_confidence(examples), strict=True)
+    decoded = [pair for pair in pairs if (pair.source, pair.features) in outputs]
+    return decoded, [outputs[pair.source, pair.features] for pair in decoded]
