@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 import msgspec
 
 from pellucid.argument_checks import convert_argument, python_scalar
-from pellucid.config.presets import gives_size
+from pellucid.config.presets import AUTO_SIZE, gives_size
 from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import build_config, overlay_settings, override_settings, validate_config
 from pellucid.config.validation import reject_unused
@@ -35,7 +35,7 @@ from pellucid.data.size_choice import build_sized_config
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.error_messages import describe_value
-from pellucid.errors import ArgumentError, DataError, InputError
+from pellucid.errors import ArgumentError, ConfigError, DataError, InputError
 from pellucid.model.device import check_torch_defaults
 from pellucid.reporting.progress import multi_progress, print_event, training_progress
 from pellucid.run_evaluation import (
@@ -185,14 +185,16 @@ def _over_initial_run(
         if initial is None:
             return given
         return override_settings(given, {"training": {"initial_run": str(initial)}})
-    if initial is not None:
-        given = overlay_settings(given, {"training": {"initial_run": str(initial)}})
-    training = given.get("training")
-    named = training.get("initial_run", "") if isinstance(training, Mapping) else ""
-    if not (isinstance(named, str | Path) and str(named)):
+    try:
+        nested = overlay_settings(given, {} if initial is None else {"training": {"initial_run": str(initial)}})
+    except ConfigError:  # reported with its origin when the configuration is built
         return given
-    sized = given if gives_size(given) else {key: value for key, value in given.items() if key != "size"}
-    return overlay_settings(inherited_settings(named, folder), sized)
+    named = nested.get("training", {}).get("initial_run", "")
+    if not (issubclass(type(named), str | Path) and str(named)):
+        return nested
+    if nested.get("size") == AUTO_SIZE:
+        del nested["size"]
+    return overlay_settings(inherited_settings(named, folder), nested)
 
 
 class EventReport(NamedTuple):
