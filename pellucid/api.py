@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 import msgspec
 
 from pellucid.argument_checks import convert_argument, python_scalar
-from pellucid.config.presets import gives_size
+from pellucid.config.presets import AUTO_SIZE, gives_size
 from pellucid.config.settings import Config, DataConfig, Device
-from pellucid.config.toml import build_config, validate_config
+from pellucid.config.toml import build_config, overlay_settings, override_settings, validate_config
 from pellucid.config.validation import reject_unused
 from pellucid.data.examples import (
     Example,
@@ -35,7 +35,7 @@ from pellucid.data.size_choice import build_sized_config
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.error_messages import describe_value
-from pellucid.errors import ArgumentError, DataError, InputError
+from pellucid.errors import ArgumentError, ConfigError, DataError, InputError
 from pellucid.model.device import check_torch_defaults
 from pellucid.reporting.progress import multi_progress, print_event, training_progress
 from pellucid.run_evaluation import (
@@ -53,6 +53,7 @@ from pellucid.run_evaluation import (
     group_examples,
     read_evaluation_pairs,
 )
+from pellucid.run_folder.initial_run import inherited_settings
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
 from pellucid.training.events import RunEvent, TrainingCallback, TrainingStopped
@@ -91,6 +92,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     ensemble: int = 1,
     progress: bool = True,
     callbacks: Sequence[TrainingCallback] = (),
+    init_from: str | Path | None = None,
 ) -> Predictor:
     """Train a model, save it in a run folder, and return a predictor with the parameters of the best validation.
 
@@ -117,6 +119,9 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
         ensemble: Number of members, 1 to 1,000. The default, 1, trains a single run without subfolders.
         progress: Print the progress on standard error; True by default.
         callbacks: Receivers of the events of the training, such as validations; none by default.
+        init_from: Run folder from whose parameters and symbols the training begins (fine-tuning), or folder of an
+            ensemble with as many members. Its task, tokenization and network are the defaults of the settings. None,
+            the default, is `training.initial_run` of the settings, or else a new network.
 
     Returns:
         The predictor of the model, or of the ensemble, on the device of the training.
@@ -133,6 +138,8 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     given = convert_argument("config", config, Config | Mapping[str, Any] | None) or {}
     folder: Path = convert_argument("run", run, str | Path)
     size: int = convert_argument("ensemble", ensemble, int)
+    initial: Path | None = convert_argument("init_from", init_from, str | Path | None)
+    given = _over_initial_run(given, initial, folder)
     receivers = convert_argument("callbacks", callbacks, Sequence[TrainingCallback])
     report = EventReport(convert_argument("progress", progress, bool), tuple(receivers))
     data = given.data if isinstance(given, Config) else build_config(given, "config").data
@@ -165,6 +172,29 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
             if interrupted and not isinstance(event, TrainingStopped):
                 events.close()
     return load(folder, settings.device)
+
+
+def _over_initial_run(
+    given: Config | Mapping[str, Any], initial: Path | None, folder: Path
+) -> Config | Mapping[str, Any]:
+    """Return the settings with their initial run, if there is one; settings that are not given are inherited from it.
+
+    A `Config` is complete, so only its initial run is set.
+    """
+    if isinstance(given, Config):
+        if initial is None:
+            return given
+        return override_settings(given, {"training": {"initial_run": str(initial)}})
+    try:
+        nested = overlay_settings(given, {} if initial is None else {"training": {"initial_run": str(initial)}})
+    except ConfigError:  # reported with its origin when the configuration is built
+        return given
+    named = nested.get("training", {}).get("initial_run", "")
+    if not (issubclass(type(named), str | Path) and str(named)):
+        return nested
+    if nested.get("size") == AUTO_SIZE:
+        del nested["size"]
+    return overlay_settings(inherited_settings(named, folder), nested)
 
 
 class EventReport(NamedTuple):

@@ -191,6 +191,7 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "train.config": lambda v: pellucid.train(pairs, pairs, "run", v),
         "train.ensemble": lambda v: pellucid.train(pairs, pairs, "run", settings, v),
         "train.progress": lambda v: pellucid.train(pairs, pairs, "run", settings, 1, v),
+        "train.init_from": lambda v: pellucid.train(pairs, pairs, "run", settings, init_from=v),
         "train.callbacks": lambda v: pellucid.train(pairs, pairs, "run", settings, 1, False, v),
         "evaluate.pairs": lambda v: pellucid.evaluate(model, v),
         "evaluate.options": lambda v: pellucid.evaluate(model, pairs, v),

@@ -427,3 +427,21 @@ def test_data_of_a_search_are_read_without_a_corpus(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(search, "read_files", recorded_read)
     search.resolve_config(copy_task_run().config, write_copy_files(tmp_path))
     assert paths == [None]
+
+
+def test_trials_of_a_fine_tuning_have_the_network_of_the_initial_run(tmp_path: Path) -> None:
+    base = copy_task_run()
+    command = ["tune", base.files.train, "--valid", base.files.valid, "--run", tmp_path / "out", "--from", base.run]
+    flags = ["--trials", 2, "--epochs", 1, "--batch-size", 8, "--no-pair-ngram", "--jobs", 1]
+    result = run_pellucid(*command, *flags)
+    assert result.code == 0, result.err
+    best = load_config(tmp_path / "out" / "best.toml")
+    assert best.encoder.hidden_size == base.config.encoder.hidden_size
+    assert best.training.initial_run == str(base.run)
+    searched = (tmp_path / "out" / "space.txt").read_text("utf-8")
+    assert "training.learning_rate" in searched and "hidden_size" not in searched
+    space = tmp_path / "space.toml"
+    space.write_text("[encoder]\nhidden_size = { choices = [6, 8] }\n")
+    other = [tmp_path / "other" if argument == tmp_path / "out" else argument for argument in command]
+    message = usage_error_message(run_pellucid(*other, *flags, "--space", space))
+    assert "--space: encoder.hidden_size: the network and symbols of" in message

@@ -66,9 +66,13 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
 
 
 def field_strategy(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
-    """Return a strategy of the values of a field; a time limit is a text with a unit, and columns are not empty."""
+    """Return a strategy of the values of a field; a time limit is a text with a unit, columns are not empty, and a
+    checksum has 64 digits.
+    """
     if field.name in ("source_column", "target_column", "features_column"):
         return st.text(min_size=1, max_size=5).filter(lambda text: not text.isdecimal()) | st.sampled_from(["1", "20"])
+    if field.name == "initial_digest":
+        return st.text("0123456789abcdef", min_size=64, max_size=64) | st.just("")
     return st.sampled_from(["", "90s", "1.5h"]) if field.name == "time_limit" else settings_strategy(field.type)
 
 
@@ -87,6 +91,7 @@ def consistent_settings(config: Config) -> Config:
     if config.attention.type == "none":
         config = with_value(with_value(config, "decoder.pointer_generator", False), "training.coverage_loss", 0.0)
     config = with_value(config, "training.optimizer", "adamw")
+    config = consistent_fine_tuning(config)
     config = with_value(config, "attention.num_heads", 1)
     if config.decoder.order == "attend-then-step":
         config = with_value(config, "decoder.input_feeding", False)
@@ -98,6 +103,15 @@ def consistent_settings(config: Config) -> Config:
             config = with_value(config, "decoder.tie_embeddings", config.decoder.tie_embeddings and side != "decoder")
     config = with_value(config, "encoder.hidden_size", min(config.encoder.hidden_size, 2**19))
     return config_of_task(with_value(config, "decoder.hidden_size", memory_size(config.encoder)))
+
+
+def consistent_fine_tuning(config: Config) -> Config:
+    """Return the configuration with paths without NUL, and without settings that need an initial run if it has none."""
+    for name in ("initial_run", "mix_in"):
+        config = with_value(config, f"training.{name}", getattr(config.training, name).replace("\0", ""))
+    if config.training.initial_run:
+        return config
+    return with_value(with_value(config, "training.freeze", ()), "training.initial_digest", "")
 
 
 def config_of_task(config: Config) -> Config:

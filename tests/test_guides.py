@@ -62,6 +62,15 @@ def test_the_commands_of_the_task_guide_run(tmp_path: Path) -> None:
         assert expected in stdout
 
 
+def test_the_examples_of_the_fine_tuning_guide_run(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "guides" / "fine-tuning.md"
+    (script,), (program,) = SHELL_BLOCKS.findall(page.read_text("utf-8")), python_blocks(page)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with fast_command_environment() as environment:
+        assert "exact match" in run_script(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path, environment)
+    assert run_script([sys.executable, "-"], program, tmp_path) == "runs/old tiny\n"
+
+
 def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "users" / "practitioners.md").read_text("utf-8")
     blocks = re.findall(r"<!-- run -->\n```(sh|python)\n(.*?)```", text, re.DOTALL)

@@ -58,6 +58,7 @@ from pellucid.config.toml import (
     HEADER_CHOICES,
     build_config,
     extension_registry,
+    overlay_settings,
     read_settings,
     setting_choices,
     validate_config,
@@ -77,6 +78,8 @@ VALUE_TYPES: Mapping[type, tuple[str, str]] = {
 """Metavariable in help, and description in messages, of each type of value."""
 
 
+INITIAL_RUN_FLAG = "--training.initial-run"
+"""Flag of the initial run of a fine-tuning, for which --from stands."""
 NUMBER = re.compile(r"\s*[+-]?([0-9.]+([eE][+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE)
 """Syntax of numbers: ASCII digits only, no underscores."""
 
@@ -707,7 +710,10 @@ TrainingFlagsT = TypeVar("TrainingFlagsT", bound="TrainingFlags")
 
 
 class TrainingFlagParser(Generic[TrainingFlagsT]):
-    """Parser of a command line of train or tune: flags over the file of --config over the presets of size and task."""
+    """Parser of a command line of train or tune: flags over the file of --config over the presets of size and task.
+
+    With an initial run, its settings that a fine-tuning inherits are over the presets.
+    """
 
     def __init__(self, kind: type[TrainingFlagsT], verb: str, arguments: Sequence[str]) -> None:
         """Read the file of --config.
@@ -718,12 +724,19 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
             arguments: Command line of the subcommand.
 
         Raises:
-            ConfigError: The file of --config is missing or not TOML, or a key is unknown.
+            ConfigError: The file of --config is missing or not TOML, or a key is unknown; or the configuration of the
+                initial run is not valid.
+            RunError: The initial run (`--from`) is missing or damaged.
         """
         self.kind = kind
         self.verb = verb
         self.arguments = arguments
         self.settings, self.origin = given_settings(arguments)
+        expanded = expand_arguments(SettingFlags, arguments)
+        initial = _flag_value(expanded, INITIAL_RUN_FLAG) or _initial_run(self.settings)
+        run = _flag_value(expand_arguments(kind, arguments), "--run")
+        if initial and run and HELP_ALL not in arguments:
+            self.settings = _over_initial_run(self.settings, initial, run)
 
     @property
     def is_size_given(self) -> bool:
@@ -740,7 +753,8 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
             InputError: An argument is unknown, missing or invalid, or the file of --config is.
         """
         if self.is_size_given:
-            return self._parse(self.settings)
+            args = self._parse(self.settings)
+            return args if args.size != AUTO_SIZE else replace(args, size=self.settings["size"])
         if size is None:
             args = self._parse(self.settings)
             size = size_for_file(args.train, args.data, args.task)
@@ -753,6 +767,21 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
         required: Any = tyro.MISSING
         defaults = self.kind(train=required, run=required, **default_settings(settings, self.origin))
         return parse_arguments(self.kind, self.verb, self.arguments, defaults)
+
+
+def _initial_run(settings: Mapping[str, Any]) -> str:
+    """Return the setting `training.initial_run` of nested settings; "" if it is not given or no text."""
+    training = settings.get("training")
+    initial = training.get("initial_run", "") if isinstance(training, Mapping) else ""
+    return initial if isinstance(initial, str) else ""
+
+
+def _over_initial_run(settings: Mapping[str, Any], initial: str, run: str) -> dict[str, Any]:
+    """Return some settings over those that a fine-tuning inherits from its initial run."""
+    from pellucid.run_folder.initial_run import inherited_settings  # imports torch, which takes seconds
+
+    given = {key: value for key, value in settings.items() if key != "size" or value != AUTO_SIZE}
+    return overlay_settings(inherited_settings(initial, run), given)
 
 
 def _flag_value(arguments: Sequence[str], flag: str) -> str | None:

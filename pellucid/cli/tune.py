@@ -13,11 +13,12 @@ from pellucid.cli.train import report_interruption
 from pellucid.config.settings import Amount, Config, Count, Limit
 from pellucid.config.toml import flatten_config, size_preset
 from pellucid.config.validation import unused_settings
-from pellucid.errors import InputError
+from pellucid.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from pellucid.reporting.progress import MultiProgress
     from pellucid.tuning.search import StudyFinished, StudyRequest, TuneEvent
+    from pellucid.tuning.space import SearchSpace
 
 MAX_LISTED = 5
 """Maximum number of listed trials and settings."""
@@ -29,7 +30,8 @@ class TuneArguments(TrainingFlags):
 
     Each trial trains with different hyperparameters and is scored on the validation set by --metric. The first trial
     uses the given settings: preset, TOML file and flags, as for train; later ones take the searched settings from the
-    search space. The built-in space leaves out settings that differ from the preset. The same command resumes a search.
+    search space. The built-in space leaves out settings that differ from the preset, and with --from those of the
+    network. The same command resumes a search.
     """
 
     run: Path
@@ -98,6 +100,7 @@ def _study_request(args: TuneArguments, config: Config, progress: "MultiProgress
     for requirement in unused_settings(config):
         progress.print_line(f"{requirement.message(config)}: trials without it ignore that setting")
     space = load_space(args.space, base) if args.space else default_space(base, _explicit_settings(config))
+    _check_space(space, base)
     num_parallel = min(args.trials, num_parallel_trainings(args.jobs, config))
     return StudyRequest(files, args.run, base, space, args.trials, args.minutes * 60, num_parallel, args.prune)
 
@@ -172,6 +175,26 @@ def _format_settings(values: Mapping[str, object]) -> str:
 
 
 def _explicit_settings(config: Config) -> Collection[str]:
-    """Return the settings that differ from the preset: the user chose them."""
+    """Return the settings that differ from the preset, which the user chose, and those that an initial run fixes."""
     usual = flatten_config(size_preset(config.size))
-    return {key for key, value in flatten_config(config).items() if value != usual[key]}
+    fixed = set[str]()
+    if config.training.initial_run:
+        from pellucid.run_folder.initial_run import LEARNING_RATE_FACTOR, is_inherited
+
+        usual["training.learning_rate"] *= LEARNING_RATE_FACTOR
+        fixed = {key for key in usual if is_inherited(key)}
+    return fixed | {key for key, value in flatten_config(config).items() if value != usual[key]}
+
+
+def _check_space(space: "SearchSpace", config: Config) -> None:
+    """Raise `ConfigError` if a search space varies settings that an initial run fixes."""
+    if not config.training.initial_run:
+        return
+    from pellucid.run_folder.initial_run import is_inherited
+
+    varied = [dimension.key for dimension in (*space.searched, *space.linked) if is_inherited(dimension.key)]
+    if varied:
+        raise ConfigError(
+            f"--space: {', '.join(varied)}: the network and symbols of {config.training.initial_run} (--from) do not "
+            "change; leave these settings out of the space"
+        )

@@ -34,6 +34,8 @@ LayerNormalization = Literal["none", "outputs", "cells"]
 DropoutMask = Literal["step", "sequence"]
 RecurrentDropout = Literal["weights", "states"]
 SamplingSchedule = Literal["none", "linear", "exponential", "inverse-sigmoid"]
+NetworkPart = Literal["encoder", "attention", "decoder", "embeddings", "output"]
+"""Part of a network that a training may leave unchanged; each parameter belongs to exactly one."""
 Metric = Literal["exact_match", "symbol_error_rate", "symbol_accuracy", "loss"]
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 Layers = Annotated[int, Meta(ge=1, le=100)]
@@ -286,6 +288,20 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     share are replaced by random symbols). Only with task = "transduce"."""
     augmentation_ratio: AugmentationRatio = 0.5
     """Synthetic pairs per training pair (with augmentation)."""
+    initial_run: str = ""
+    """Run folder whose parameters and symbols the training begins from (fine-tuning); empty for a new network. Its
+    task, tokenization and network are the defaults; the default learning rate is a quarter of that of the size."""
+    initial_digest: str = ""
+    """SHA-256 of the model file of initial_run in hexadecimal, which the training records; if it is given, another
+    model is refused. Empty for any."""
+    freeze: tuple[NetworkPart, ...] = ()
+    """Parts of the network of initial_run that are not changed: encoder, attention, decoder, embeddings, output.
+    Encoder and decoder are those without embeddings, attention and output layer. Empty for none."""
+    mix_in: str = ""
+    """File of earlier training pairs, with the columns of the training file, some of which are drawn anew for each
+    epoch against forgetting; empty for none."""
+    mix_in_share: Fraction = 0.5
+    """Share of the pairs of mix_in among the pairs of an epoch (with mix_in); 0.5 draws one for each new pair."""
     eval_interval: Interval = 1.0
     """Number of epochs between validations (0.1 validates ten times per epoch); training ends with a validation."""
     metric: Metric = "exact_match"

@@ -94,14 +94,19 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None, regula
     """
     settings = read_toml(path, regular)
     try:
-        return _merge(_to_dict(settings, Config), _to_dict(overrides or {}, Config))
+        return overlay_settings(settings, overrides or {})
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
 RESTORE_ADVICE = "correct the file, or restore it from a copy of the run"
 """Advice of messages about the saved configuration of a run."""
-ADDED_SETTINGS = frozenset({"training.time_limit"})
+ADDED_SETTINGS = frozenset(
+    {
+        "training.time_limit",
+        *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_share")),
+    }
+)
 """Settings that runs of earlier versions lack. Their defaults are what those versions did."""
 
 
@@ -470,6 +475,19 @@ def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
         for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
     }
+
+
+def overlay_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return some settings, nested like a configuration, in which others replace those of the same keys.
+
+    Args:
+        base: Settings; the others need not be there.
+        overrides: Settings that take precedence.
+
+    Raises:
+        ConfigError: A key is unknown, or a section is not a table.
+    """
+    return _merge(_to_dict(base, Config), _to_dict(overrides, Config))
 
 
 def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ user sets it; saved configurations may contain it.
 """
 
 import math
+import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
@@ -20,6 +21,8 @@ from pellucid.config.settings import Config, SearchConfig, memory_size
 from pellucid.config.task_settings import AUTOREGRESSIVE_REQUIREMENT, check_task, get_task_settings
 from pellucid.errors import ConfigError, quote
 
+DIGEST = re.compile("[0-9a-f]{64}")
+"""Syntax of a SHA-256 checksum."""
 MAX_CONVOLUTIONS = 32
 """Maximum number of parallel convolutions."""
 
@@ -124,6 +127,12 @@ REQUIREMENTS: Sequence[Requirement] = (
         "training.batch_size, the number of tokens per batch",
         lambda c: c.training.batch_size > 0,
     ),
+    Requirement(
+        "training.freeze",
+        "training.initial_run (--from RUN): parts of a new network are random",
+        lambda c: bool(c.training.initial_run),
+    ),
+    Requirement("training.initial_digest", "training.initial_run (--from RUN)", lambda c: bool(c.training.initial_run)),
     Requirement("training.weight_decay", "training.optimizer = 'adamw'", lambda c: c.training.optimizer == "adamw"),
     Requirement(
         "training.scheduled_sampling",
@@ -183,6 +192,7 @@ USE_CONDITIONS: Sequence[Requirement] = (
         "training.weight_averaging = 'last'",
         lambda c: c.training.weight_averaging == "last",
     ),
+    Requirement("training.mix_in_share", "training.mix_in, a file of pairs", lambda c: bool(c.training.mix_in)),
     Requirement(
         "training.augmentation_ratio",
         "training.augmentation = 'copy' or 'hallucinate'",
@@ -228,9 +238,19 @@ def check_consistency(config: Config) -> None:
         raise ConfigError(
             f"encoder.convolutions: expected at most {MAX_CONVOLUTIONS} widths, got {len(config.encoder.convolutions)}"
         )
-    for key, path in (("encoder", config.encoder.pretrained), ("decoder", config.decoder.pretrained)):
+    training = config.training
+    for key, path in (
+        ("encoder.pretrained", config.encoder.pretrained),
+        ("decoder.pretrained", config.decoder.pretrained),
+        ("training.initial_run", training.initial_run),
+        ("training.mix_in", training.mix_in),
+    ):
         if "\0" in path:
-            raise ConfigError(f"{key}.pretrained: expected the path of a file, got {quote(path)}: no path holds U+0000")
+            noun = "folder" if key == "training.initial_run" else "file"
+            raise ConfigError(f"{key}: expected the path of a {noun}, got {quote(path)}: no path holds U+0000")
+    if training.initial_digest and not DIGEST.fullmatch(training.initial_digest):
+        expected = "64 hexadecimal digits in lower case"
+        raise ConfigError(f"training.initial_digest: expected {expected}, got {quote(training.initial_digest)}")
     check_columns(config.data)
     parse_duration("training.time_limit", config.training.time_limit)
     check_task(config)

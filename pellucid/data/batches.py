@@ -53,7 +53,12 @@ def collate(encoded: EncodedExamples, rows: Int[np.ndarray, " B"]) -> Batch:
 
 
 def bucket_by_length(
-    encoded: EncodedExamples, batch_size: int, batch_type: Literal["examples", "tokens"], seed: int, epoch: int
+    encoded: EncodedExamples,
+    batch_size: int,
+    batch_type: Literal["examples", "tokens"],
+    seed: int,
+    epoch: int,
+    rows: Int[np.ndarray, " M"] | None = None,
 ) -> list[Int[np.ndarray, " B"]]:
     """Return the rows of each batch of an epoch: every example once, similar lengths within a batch, shuffled order.
 
@@ -66,24 +71,25 @@ def bucket_by_length(
         batch_type: Unit of the batch size; "tokens" counts padded source and target positions.
         seed: Seed of the run.
         epoch: Number of the epoch, from 0.
+        rows: Indices of the examples of the epoch, which may repeat; None, the default, for all examples.
 
     Returns:
         The indices of the examples of each batch, in the order of training.
     """
     generator = np.random.default_rng([seed, epoch])
     source, target = encoded.source.lengths, encoded.target.lengths
-    order = generator.permutation(len(source))
+    order = generator.permutation(len(source)) if rows is None else generator.permutation(rows)
     pool = POOL_BATCHES * batch_size
     if batch_type == "tokens":
         pool = max(1, round(pool / (source + target).mean()))
     batches: list[Int[np.ndarray, " B"]] = []
     for start in range(0, len(order), pool):
-        rows = order[start : start + pool]
-        rows = rows[np.lexsort((target[rows], source[rows]))]
+        pooled = order[start : start + pool]
+        pooled = pooled[np.lexsort((target[pooled], source[pooled]))]
         if batch_type == "examples":
-            batches += [rows[index : index + batch_size] for index in range(0, len(rows), batch_size)]
+            batches += [pooled[index : index + batch_size] for index in range(0, len(pooled), batch_size)]
         else:
-            batches += _split_by_tokens(rows, source[rows].tolist(), target[rows].tolist(), batch_size)
+            batches += _split_by_tokens(pooled, source[pooled].tolist(), target[pooled].tolist(), batch_size)
     return [batches[i] for i in generator.permutation(len(batches)).tolist()]
 
 

@@ -319,6 +319,22 @@ def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_
 
 
 @check_arguments
+def extend_vocabulary(known: Vocabulary, learned: Vocabulary) -> Vocabulary:
+    """Return a vocabulary with the symbols of another one appended; the ids of its own symbols do not change.
+
+    Args:
+        known: The vocabulary.
+        learned: Vocabulary of new data, whose new symbols follow in its order.
+
+    Returns:
+        The symbols of both, with the counts of `learned`; 0 for those that it lacks.
+    """
+    counts = dict(zip(learned.symbols, learned.counts, strict=True))
+    symbols = tuple(dict.fromkeys((*known.symbols, *learned.symbols)))
+    return Vocabulary(symbols, tuple(counts.get(symbol, 0) for symbol in symbols))
+
+
+@check_arguments
 def remove_symbol(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
     """Return a vocabulary without one symbol.
 

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from pellucid.argument_checks import argument_error
 from pellucid.config.settings import TaskName
+from pellucid.errors import quote
 from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
 from pellucid.tasks.registry import get_task
@@ -25,8 +26,10 @@ from pellucid.training.events import (
     DataAugmented,
     FileRead,
     ModelBuilt,
+    NetworkInitialized,
     PairNgramFitted,
     PairNgramWeighted,
+    PairsMixedIn,
     RunEvent,
     SizeMeasured,
     TrainingStarted,
@@ -35,6 +38,8 @@ from pellucid.training.events import (
     ValidationCompleted,
 )
 
+MAX_LISTED_SYMBOLS = 20
+"""Maximum number of listed new symbols of each column."""
 MAX_LISTED_LINES = 5
 """Maximum number of listed bad lines."""
 MAX_SILENCE = 30.0
@@ -303,11 +308,8 @@ class ProgressReporter:
         match event:
             case FileRead():
                 self._report_reading(event)
-            case DataAugmented():
-                noun = "copied targets" if event.kind == "copy" else "pairs with random stems"
-                self._print_line(
-                    f"augmentation: {event.num_synthetic:,} {noun} in addition to {event.examples:,} examples"
-                )
+            case DataAugmented() | PairsMixedIn():
+                self._report_added_pairs(event)
             case SizeMeasured():
                 self._print_line(f"size {event.size}: about {event.epochs:,.1f} epochs in {event.time_limit}")
             case ModelBuilt():
@@ -342,6 +344,20 @@ class ProgressReporter:
         for note in filter(None, [event.texts, event.note]):
             self._print_line(f"  note: {note}")
 
+    def _report_added_pairs(self, event: DataAugmented | PairsMixedIn) -> None:
+        """Print the number of synthetic or earlier pairs; of the latter, how many each epoch has, and the bad lines."""
+        if isinstance(event, DataAugmented):
+            noun = "copied targets" if event.kind == "copy" else "pairs with random stems"
+            self._print_line(f"augmentation: {event.num_synthetic:,} {noun} in addition to {event.examples:,} examples")
+            return
+        bad = f", {len(event.bad_lines):,} bad lines skipped" if event.bad_lines else ""
+        self._print_line(
+            f"{event.path}: {event.examples:,} earlier examples{bad}; each epoch has {event.per_epoch:,} of them and "
+            f"all {event.new_examples:,} others"
+        )
+        if event.num_validation:
+            self._print_line(f"  note: {event.num_validation:,} validation examples are among them")
+
     def _report_model(self, event: ModelBuilt) -> None:
         """Print the run folder, the number of parameters and the vocabulary sizes."""
         num_source, num_target = len(event.vocabularies.source.symbols), len(event.vocabularies.target.symbols)
@@ -357,6 +373,8 @@ class ProgressReporter:
                 f"{coverage.path}: pretrained vectors for {coverage.num_found:,} of {coverage.symbols:,} "
                 f"{coverage.side} symbols"
             )
+        if event.initialized is not None:
+            self._print_line(initialization_text(event.initialized))
         for sentence in event.warnings:
             self._print_line(f"note: {sentence}")
         if event.compiles:
@@ -422,6 +440,26 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         f"search of predict: exact match {event.exact_match:.2f} % with it, {event.network_exact_match:.2f} % by the "
         "network alone"
     )
+
+
+def initialization_text(event: NetworkInitialized) -> str:
+    """Return the initial run, and the numbers of symbols that it lacks with the first of them.
+
+    Args:
+        event: Event of the initialization.
+    """
+    counts = [
+        f"{len(symbols):,} new {noun if len(symbols) != 1 else noun.removesuffix('s')} "
+        f"({' '.join(quote(symbol) for symbol in symbols[:MAX_LISTED_SYMBOLS])}"
+        f"{' …' if len(symbols) > MAX_LISTED_SYMBOLS else ''})"
+        for noun, symbols in (
+            ("source symbols", event.new_source),
+            ("target symbols", event.new_target),
+            ("features", event.new_features),
+        )
+        if symbols
+    ]
+    return f"{event.run}: initial parameters and symbols; {', '.join(counts) or 'no new symbols'}"
 
 
 def confidence_line(event: ConfidenceFitted) -> str:
@@ -559,6 +597,8 @@ class MultiProgress:
         match event:
             case ModelBuilt():
                 self.print_line(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
+                if event.initialized is not None:
+                    self.print_line(f"{name}: {initialization_text(event.initialized)}")
                 for sentence in event.warnings:
                     self.print_line(f"{name}: note: {sentence}")
                 if event.compiles:

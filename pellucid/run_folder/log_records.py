@@ -65,6 +65,37 @@ class AugmentedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="aug
     """Kind of augmentation: "copy" or "hallucinate"."""
 
 
+class MixedInRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="mixed_in"):
+    """Earlier training pairs were read, some of which are drawn for each epoch."""
+
+    path: str
+    examples: Count
+    """Number of pairs in the file."""
+    per_epoch: Count
+    """Number of them that are drawn for each epoch."""
+    new_examples: Count
+    """Number of other training examples."""
+    bad_lines: Count
+    """Number of lines that were skipped."""
+    sha256: str | None = None
+    """SHA-256 of the file in hexadecimal; None if it was no regular file."""
+
+
+class InitializedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="initialized"):
+    """The network received the parameters of an initial run."""
+
+    run: str
+    """Folder of the initial run."""
+    sha256: str
+    """SHA-256 of its model file in hexadecimal."""
+    new_source: Count
+    """Number of source symbols that the initial run lacks."""
+    new_target: Count
+    """Number of target symbols that the initial run lacks."""
+    new_features: Count
+    """Number of features that the initial run lacks."""
+
+
 class PairNgramRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="pair_ngram"):
     """A pair n-gram model was fitted to the training examples, before the first update."""
 
@@ -169,6 +200,8 @@ LogRecord = (
     CompilingRecord
     | ReadRecord
     | AugmentedRecord
+    | MixedInRecord
+    | InitializedRecord
     | PairNgramRecord
     | InterpolatedRecord
     | ConfidenceRecord

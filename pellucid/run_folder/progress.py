@@ -38,7 +38,7 @@ class Progress(msgspec.Struct, frozen=True):
     validations: Number = 0
     """Number of validations done."""
     best_update: Number = 0
-    """Number of updates at the best validation; 0 before the first one."""
+    """Number of updates at the best validation; 0 before the first one, and for the parameters of an initial run."""
     best: tuple[float, float, float] | None = None
     """Rank of the best validation so far, as `training.loop.validation_rank` returns it; None before the first one."""
     stale: Number = 0

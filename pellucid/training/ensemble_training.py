@@ -17,6 +17,7 @@ from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists, missing_folders, read_bytes, remove_empty_folders, unexpected_files, write_json
 from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
+from pellucid.run_folder.initial_run import member_configs
 from pellucid.run_folder.initialization import refuse_links
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.run_files import ENSEMBLE, LOCK, MAX_MEMBERS, MEMBER_PREFIX, has_run
@@ -95,21 +96,23 @@ def plan_ensemble(files: TrainingInputs, folder: Path, config: Config, size: int
     Args:
         files: Training and validation data.
         folder: Folder of the ensemble; the run folder of a member is its subfolder `seed-<seed>`.
-        config: Configuration of the first member; the others differ in the seed only.
+        config: Configuration of the first member; the others differ in the seed, and begin from the members of an
+            initial ensemble in their order.
         size: Number of members, 1 to `MAX_MEMBERS`.
 
     Raises:
-        ConfigError: The size is out of range, or a seed would be 2³² or more.
+        ConfigError: The size is out of range, a seed would be 2³² or more, or the initial ensemble of a fine-tuning has
+            fewer members.
+        RunError: The list of members of the initial ensemble cannot be read.
     """
     if not 1 <= size <= MAX_MEMBERS:
         raise ConfigError(f"ensemble: expected 1 to {MAX_MEMBERS:,} runs, got {quote(size)}")
     if config.seed + size > 2**32:
         raise ConfigError(f"seed = {config.seed} leaves no room for the seeds of {size} runs")
     seeds = range(config.seed, config.seed + size)
-    return [
-        TrainingJob(files, folder / f"{MEMBER_PREFIX}{seed}", msgspec.structs.replace(config, seed=seed))
-        for seed in seeds
-    ]
+    folders = [folder / f"{MEMBER_PREFIX}{seed}" for seed in seeds]
+    members = zip(seeds, folders, member_configs(config, folders), strict=True)
+    return [TrainingJob(files, path, msgspec.structs.replace(member, seed=seed)) for seed, path, member in members]
 
 
 def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: int) -> Generator[WorkerEvent | None]:

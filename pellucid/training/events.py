@@ -45,6 +45,40 @@ class DataAugmented(NamedTuple):
     """Number of synthetic pairs."""
 
 
+class PairsMixedIn(NamedTuple):
+    """Earlier training pairs were read, some of which are drawn for each epoch."""
+
+    path: Path
+    """File of the earlier pairs."""
+    examples: int
+    """Number of pairs in it."""
+    per_epoch: int
+    """Number of them that are drawn for each epoch."""
+    new_examples: int
+    """Number of other training examples, each of which an epoch has once."""
+    num_validation: int
+    """Number of validation examples that are in the file too."""
+    bad_lines: Sequence[BadLine] = ()
+    """Lines that are no examples and were skipped."""
+    digest: FileDigest | None = None
+    """Size and checksum of the file; None if it is no regular file."""
+
+
+class NetworkInitialized(NamedTuple):
+    """A new network received the parameters of an initial run, which has fewer symbols or the same."""
+
+    run: Path
+    """Folder of the initial run."""
+    digest: str
+    """SHA-256 of its model file in hexadecimal."""
+    new_source: tuple[str, ...]
+    """Source symbols that the initial run lacks."""
+    new_target: tuple[str, ...]
+    """Target symbols that the initial run lacks."""
+    new_features: tuple[str, ...]
+    """Features that the initial run lacks."""
+
+
 class EmbeddingCoverage(NamedTuple):
     """Number of symbols of the source or target vocabulary that a file of pretrained embeddings contains."""
 
@@ -86,6 +120,8 @@ class ModelBuilt(NamedTuple):
     """Coverage of the vocabularies by pretrained embeddings; empty without such embeddings, and if resumed."""
     warnings: tuple[str, ...] = ()
     """Sentences about the data and about damaged files of a resumed run."""
+    initialized: NetworkInitialized | None = None
+    """Initial run of a fine-tuning; None for a new network without one, and if resumed."""
 
 
 class PairNgramFitted(NamedTuple):
@@ -188,6 +224,7 @@ RunEvent = (
     Event
     | FileRead
     | DataAugmented
+    | PairsMixedIn
     | SizeMeasured
     | ModelBuilt
     | FileSaved

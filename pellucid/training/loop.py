@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import torch
+from jaxtyping import Int
 
 from pellucid.config.durations import parse_duration
 from pellucid.config.settings import Config, Metric, TrainingConfig
@@ -38,6 +39,8 @@ from pellucid.training.gradients import GradientComputer
 from pellucid.training.optimizer import Adam, Average, averaged_weights, build_average, scheduled_learning_rate
 from pellucid.training.scheduled_sampling import scheduled_sampling_probability
 
+MIX_IN_STREAM = 0x6D697800
+"""Random stream of the earlier pairs that are drawn for an epoch."""
 PLATEAU_PATIENCE = 3
 """Validations without improvement after which the plateau schedule reduces the learning rate."""
 PLATEAU_FACTOR = 0.5
@@ -63,6 +66,9 @@ class TrainingState:
     validation_examples: Sequence[Example]
     """Validation examples as texts."""
     progress: Progress = field(default_factory=Progress)
+    num_mixed_in: int = 0
+    """Number of the last training examples that are earlier pairs (`training.mix_in`), of which each epoch draws some.
+    """
     checkpoint: tuple[Path, int] | None = None
     """Checkpoint from which the state was restored, and its update; None for a new training."""
     gradient_computer: GradientComputer = field(init=False)
@@ -100,7 +106,34 @@ class TrainingState:
     @property
     def epochs(self) -> float:
         """Maximum number of epochs, which may be a fraction: from the settings, or else from `derived_epochs`."""
-        return self.config.training.epochs or derived_epochs(self.encoded_training_examples.source.num_sequences)
+        return self.config.training.epochs or derived_epochs(self.examples_per_epoch)
+
+    @property
+    def num_new_examples(self) -> int:
+        """Number of training examples that each epoch has once: all but the earlier pairs."""
+        return self.encoded_training_examples.source.num_sequences - self.num_mixed_in
+
+    @property
+    def examples_per_epoch(self) -> int:
+        """Number of training examples of an epoch, those drawn from the earlier pairs included."""
+        share = self.config.training.mix_in_share
+        return self.num_new_examples + (num_drawn(self.num_new_examples, share) if self.num_mixed_in else 0)
+
+    def rows_of_epoch(self, epoch: int) -> Int[np.ndarray, " M"] | None:
+        """Return the indices of the training examples of an epoch; None if it has all.
+
+        The earlier pairs of an epoch are drawn without replacement, by the seed and the epoch; if more are needed than
+        there are, each is taken as often as that, and the rest is drawn.
+
+        Args:
+            epoch: Index of the epoch, from 0.
+        """
+        if not self.num_mixed_in:
+            return None
+        num_new, generator = self.num_new_examples, np.random.default_rng([self.config.seed, epoch, MIX_IN_STREAM])
+        rounds, rest = divmod(self.examples_per_epoch - num_new, self.num_mixed_in)
+        old = np.arange(num_new, num_new + self.num_mixed_in)
+        return np.concatenate([np.arange(num_new), *[old] * rounds, generator.permutation(old)[:rest]])
 
     def plan_batches(self, epoch: int) -> list[np.ndarray]:
         """Return the indices of the training examples of each batch of an epoch.
@@ -111,8 +144,8 @@ class TrainingState:
             epoch: Index of the epoch, from 0.
         """
         config = self.config.training
-        size = config.batch_size or derived_batch_size(self.encoded_training_examples.source.num_sequences)
-        return bucket_by_length(self.encoded_training_examples, size, config.batch_type, self.config.seed, epoch)
+        size, rows = config.batch_size or derived_batch_size(self.examples_per_epoch), self.rows_of_epoch(epoch)
+        return bucket_by_length(self.encoded_training_examples, size, config.batch_type, self.config.seed, epoch, rows)
 
     def load_batch(self, rows: np.ndarray) -> Batch:
         """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare_batch`).
@@ -135,6 +168,16 @@ class TrainingState:
         plans = chain([plan], map(self.plan_batches, count(self.progress.epoch + 1)))
         batches = iterate_batches(plans, self.progress.batch, self.load_batch)
         return prefetch(batches) if self.prefetch else batches
+
+
+def num_drawn(num_new: int, share: float) -> int:
+    """Return the number of earlier pairs that are drawn for an epoch, so that they are a share of its pairs.
+
+    Args:
+        num_new: Number of other training examples.
+        share: Share of the earlier pairs among all, from 0 to below 1.
+    """
+    return round(num_new * share / (1 - share))
 
 
 def derived_epochs(examples: int) -> float:
@@ -282,14 +325,18 @@ def is_out_of_time(state: TrainingState, progress: Progress) -> bool:
 def validations_due(state: TrainingState, progress: Progress, num_batches: int) -> int:
     """Return the number of validations due so far, those done included. At the end of the training one more is due.
 
+    A fine-tuning validates its initial parameters too, before the first update, so that the best model is never worse
+    than the initial run on the validation set.
+
     Args:
         state: Training state, for its settings.
         progress: Progress of the training, which may differ from that of the state.
         num_batches: Number of batches in the current epoch.
     """
-    num_due = math.floor(_epochs_done(progress, num_batches) / state.config.training.eval_interval + 1e-9)
+    first = int(bool(state.config.training.initial_run))
+    num_due = first + math.floor(_epochs_done(progress, num_batches) / state.config.training.eval_interval + 1e-9)
     if is_out_of_epochs(state, progress, num_batches):
-        total = math.ceil(state.epochs / state.config.training.eval_interval - 1e-9)
+        total = first + math.ceil(state.epochs / state.config.training.eval_interval - 1e-9)
         return max(total, progress.validations + 1)
     return max(num_due, progress.validations + 1) if is_out_of_time(state, progress) else num_due
 

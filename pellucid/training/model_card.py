@@ -11,6 +11,7 @@ from pellucid.run_folder.log import RunLog
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
+from pellucid.training.fine_tuning import initial_run_sentence
 from pellucid.training.loop import TrainingState
 from pellucid.version import __version__
 
@@ -74,13 +75,17 @@ def _about(state: TrainingState, log: RunLog) -> list[str]:
     augmented = log.first("augmented")
     synthetic = augmented["made"] if augmented else 0
     note = f", {synthetic:,} of them synthetic" if synthetic else ""
-    num_examples = state.encoded_training_examples.source.num_sequences
+    num_examples, per_epoch = state.num_new_examples, state.examples_per_epoch
+    if per_epoch > num_examples:
+        note += f" and, in each epoch, on {per_epoch - num_examples:,} of {state.num_mixed_in:,} earlier ones"
+    fine_tuned = initial_run_sentence(config)
     return [
         f"{get_task(config.task).describe_architecture(config)}. "
         f"{parameter_count(state.predictor.network):,} parameters.",
         "",
         f"* Trained on {num_examples:,} examples{note}: {progress.samples:,} samples in "
         f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",
+        *([f"* {fine_tuned}"] if fine_tuned else []),
         f"* Stopped because {progress.finished}." if progress.finished else "* Training was interrupted.",
         f"* Source: {len(vocabularies.source.symbols)} symbols ({quote(config.data.source_symbols)}), "
         f"longest {vocabularies.longest_source}.",

@@ -43,7 +43,7 @@ def _errors(state: TrainingState, progress: Progress) -> Iterator[tuple[str, str
 
 def _position_errors(state: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
     """Check the fields of the position: a training that has started has at least one update."""
-    started, examples = progress.update > 0, state.encoded_training_examples.source.num_sequences
+    started, examples = progress.update > 0, state.examples_per_epoch
     last_epoch = max(0, math.ceil(state.epochs - 1e-9) - 1) if started else 0
     if progress.epoch > last_epoch:
         yield "epoch", f"at most {last_epoch}"
@@ -87,7 +87,7 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     else:
         is_repeated = progress.validations > num_due
         maximum = progress.update - (not is_repeated) if progress.validations else 0
-        minimum = int(progress.validations > 0)
+        minimum = int(progress.validations > 0 and not config.initial_run)
     if not minimum <= progress.best_update <= maximum:
         yield "best_update", str(minimum) if minimum == maximum else f"a number from {minimum} to {maximum}"
     lowerings = progress.validations // PLATEAU_PATIENCE if config.lr_schedule == "plateau" else 0

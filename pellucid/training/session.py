@@ -8,7 +8,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -39,6 +39,7 @@ from pellucid.run_folder import run_files
 from pellucid.run_folder.advice import REMOVE_CORPUS, RESTORE_OR_RENAME, add_advice
 from pellucid.run_folder.confidence_file import save_confidence
 from pellucid.run_folder.identity import describe_run, find_versions, format_versions, read_identity
+from pellucid.run_folder.initial_run import InitialRun, load_initial_run, resolve_initial_run
 from pellucid.run_folder.initialization import (
     check_same_config,
     check_same_vocabularies,
@@ -64,21 +65,24 @@ from pellucid.training.events import (
     FileRead,
     FileSaved,
     ModelBuilt,
+    NetworkInitialized,
     PairNgramFitted,
     PairNgramWeighted,
+    PairsMixedIn,
     RunEvent,
     TrainingStarted,
     TrainingStopped,
     UpdateCompleted,
     ValidationCompleted,
 )
+from pellucid.training.fine_tuning import freeze_parts, frozen_part_warnings, initialize_network
 from pellucid.training.loop import TrainingState, fit
 from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import averaged_weights, build_optimizer
 from pellucid.training.pair_ngram_training import fit_missing_pair_ngram, weight_pair_ngram
 from pellucid.training.training_data import (
     TrainingInputs,
-    augment_data,
+    add_pairs,
     check_vocabularies,
     data_warnings,
     encode_training_data,
@@ -90,6 +94,8 @@ from pellucid.training.training_data import (
 
 SAVE_SECONDS = 120.0
 """A checkpoint is written at every validation, and at least this often between validations."""
+LoggedOnce = FileRead | DataAugmented | PairsMixedIn | NetworkInitialized
+"""Events whose records a log has once, before the first update."""
 HASH_BLOCK = 1 << 20
 """Number of ids hashed at a time."""
 
@@ -137,11 +143,11 @@ def train_run(
         started_at: Start of a time limit, as time of `time.monotonic`. The default, None, is the first event.
 
     Yields:
-        One `FileRead` per data file, `DataAugmented` with augmentation, `ModelBuilt`, `PairNgramFitted` if a pair
-        n-gram model is fitted, the events of `fit` with `PairNgramWeighted` before `TrainingStopped` if its weight is
-        chosen, and then `ConfidenceFitted`, and `FileSaved` after each write of checkpoint or model. A training that
-        has ended yields `TrainingStopped` after `ModelBuilt`, and before it the events of a pair n-gram model that was
-        missing or had no weight, and of a confidence that was missing.
+        One `FileRead` per data file, `DataAugmented` with augmentation, `PairsMixedIn` with earlier pairs,
+        `ModelBuilt`, `PairNgramFitted` if a pair n-gram model is fitted, the events of `fit` with `PairNgramWeighted`
+        before `TrainingStopped` if its weight is chosen, and then `ConfidenceFitted`, and `FileSaved` after each write
+        of checkpoint or model. A training that has ended yields `TrainingStopped` after `ModelBuilt`, and before it the
+        events of a pair n-gram model that was missing or had no weight, and of a confidence that was missing.
 
     Raises:
         DataError: A data file cannot be read or holds no example, a line is bad (unless bad lines are skipped), the
@@ -167,9 +173,11 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
     # The run folder records the device that was found. A training resumes only on such a device.
     config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
     check_training_folder(folder)
+    config = resolve_initial_run(config, folder)
     check_same_config(folder, config)  # before the data is read, which may take long
     use_threads(config.threads)
     use_determinism(config)
+    initial = _load_initial_run(config, folder)
     # With header = "auto" the first lines are checked; the resolved setting would say that there is no header.
     # Without a checkpoint, nothing tells whether a corpus holds the examples of the files.
     corpus_path = folder / run_files.CORPUS if file_exists(folder / run_files.CHECKPOINT) else None
@@ -180,16 +188,18 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
         training_data.corpus is not None,
     )
     yield from reads
-    augmented = None
     with lock_run_folder(folder) as lock:
         check_same_config(folder, config)  # again: another training may have started a run here meanwhile
-        if config.training.augmentation != "none":
-            training_data, augmented = augment_data(training_data, config)
-            yield augmented
-        corpus, validation_file = encode_training_data(training_data, config), training_data.validation_file
+        training_data, added = add_pairs(training_data, config, unresolved_data)
+        yield from added
+        initial = None if file_exists(folder / run_files.CHECKPOINT) else initial or _load_initial_run(config, folder)
+        known, num_mixed_in = _known_vocabularies(folder, config, initial), training_data.num_mixed_in
+        corpus, validation_file = encode_training_data(training_data, config, known), training_data.validation_file
         del training_data  # frees the texts of a large file; training needs only the ids
         try:
-            state, fingerprint, log, model_built = _open_training(folder, config, corpus, validation_examples)
+            state, fingerprint, log, model_built = _open_training(
+                folder, config, TrainingContents(corpus, validation_examples, num_mixed_in, initial)
+            )
         except OtherDataError as error:
             if is_mapped:
                 raise RunError(
@@ -200,7 +210,7 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
             raise RunError(f"{error}{changed}") from error
         if validation_file and not has_content(folder / run_files.VALIDATION, validation_file):
             write_atomic(folder / run_files.VALIDATION, validation_file)
-        if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or augmented):
+        if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or added):
             state.encoded_training_examples = save_corpus(
                 folder / run_files.CORPUS, corpus, files, unresolved_data
             ).encoded
@@ -215,8 +225,33 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
             yield from _finish_run_folder(state, log, fingerprint)
             yield TrainingStopped(state.progress)
         else:
-            files_read: list[FileRead | DataAugmented] = [*reads, *([augmented] if augmented else [])]
-            yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), files_read, started_at)
+            yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), [*reads, *added], started_at)
+
+
+class TrainingContents(NamedTuple):
+    """Data of a training, and the run from which it begins."""
+
+    corpus: EncodedCorpus
+    """Training examples in ids."""
+    validation_examples: Sequence[Example]
+    num_mixed_in: int
+    """Number of the last training examples that are earlier pairs, of which each epoch draws some."""
+    initial: InitialRun | None
+    """Run from which the training begins; None for a random network, and if it is resumed."""
+
+
+def _load_initial_run(config: Config, folder: Path) -> InitialRun | None:
+    """Return the initial run of a new training; None without one, and if the training is resumed."""
+    if not config.training.initial_run or file_exists(folder / run_files.CHECKPOINT):
+        return None
+    return load_initial_run(config)
+
+
+def _known_vocabularies(folder: Path, config: Config, initial: InitialRun | None) -> Vocabularies | None:
+    """Return the vocabularies that those of a fine-tuning extend: of its initial run, or of the run that is resumed."""
+    if initial is not None:
+        return initial.predictor.vocabularies
+    return run_files.load_run_vocabularies(folder, config) if config.training.initial_run else None
 
 
 def build_checked_network(config: Config, vocabularies: Vocabularies) -> Network:
@@ -257,13 +292,14 @@ def build_state(
 
 
 def _open_training(
-    folder: Path, config: Config, corpus: EncodedCorpus, validation_examples: Sequence[Example]
+    folder: Path, config: Config, contents: TrainingContents
 ) -> tuple[TrainingState, str, RunLog, ModelBuilt]:
     """Return the training state of a run: new, or restored from a checkpoint with the same settings and data.
 
     The first files of a new run are written; the folder of a resumed one is repaired (`_repair_folder`). The log is
     read once, and returned with the fingerprint of settings and data.
     """
+    corpus, validation_examples, initial = contents.corpus, contents.validation_examples, contents.initial
     vocabularies = corpus.vocabularies
     check_vocabularies(vocabularies, config)
     max_output_length(config.search, vocabularies)  # checks the limits before the training
@@ -271,9 +307,16 @@ def _open_training(
     resumed = file_exists(folder / run_files.CHECKPOINT)
     network = build_checked_network(config, vocabularies)
     coverage = () if resumed else load_pretrained(network, config, vocabularies)
+    # Symbols of the initial run keep their vectors; pretrained ones are for new symbols.
+    initialized = None if initial is None else initialize_network(network, initial, config, vocabularies)
+    freeze_parts(network, config)
     if not resumed:
         initialize_run_folder(folder, config, vocabularies)
     state = build_state(network, config, vocabularies, corpus.encoded, validation_examples, str(folder))
+    state.num_mixed_in = contents.num_mixed_in
+    if initialized is not None:  # with the checkpoint, the run needs its initial run no longer
+        append_log(folder, _log_record_of_file(initialized))
+        save_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
     if resumed:
         restore_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
         check_same_vocabularies(folder, vocabularies, config.data)
@@ -281,9 +324,12 @@ def _open_training(
     damage = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
     damage += [] if state.progress.finished else _version_note(log, config)
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
-    warnings = (*data_warnings(state.predictor, validation_examples), *damage)
+    frozen = () if initialized is None else frozen_part_warnings(config, initialized)
+    warnings = (*data_warnings(state.predictor, validation_examples), *frozen, *damage)
     parameters = parameter_count(network)
-    model_built = ModelBuilt(folder, config.size, parameters, vocabularies, resumed, compiles, coverage, warnings)
+    model_built = ModelBuilt(
+        folder, config.size, parameters, vocabularies, resumed, compiles, coverage, warnings, initialized
+    )
     return state, fingerprint, log, model_built
 
 
@@ -350,9 +396,7 @@ def _best_model(state: TrainingState, fingerprint: str, versions: str = "") -> b
         return network_file(state.predictor.network, run)
 
 
-def _train_and_save(
-    writer: "RunFolderWriter", reads: Sequence[FileRead | DataAugmented], started_at: float
-) -> Iterator[RunEvent]:
+def _train_and_save(writer: "RunFolderWriter", reads: Sequence[LoggedOnce], started_at: float) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each; `started_at` is the start of the command."""
     state, lock, log = writer.state, writer.lock, writer.log
     lock.check()
@@ -575,7 +619,8 @@ def _log_record(event: Event, fingerprint: str, config: Config) -> dict[str, Any
             rates = {"learning_rate": event.learning_rate, "gradient_norm": event.gradient_norm}
             return {"event": "stepped", **fields, "loss": event.progress.training_loss, **rates}
         case ValidationCompleted():
-            loss = {"training_loss": event.progress.training_loss}
+            # Before the first update, where a fine-tuning validates, there is no training loss.
+            loss = {"training_loss": event.progress.training_loss} if event.progress.update else {}
             number = {"validation": event.progress.validations}
             return {"event": "validated", **fields, **number, **event.metrics, **loss, "best": event.best}
         case TrainingStopped():
@@ -588,8 +633,15 @@ def _progress_fields(progress: Progress) -> dict[str, Any]:
     return {**fields, "seconds": round(progress.seconds, 3)}
 
 
-def _log_record_of_file(read: FileRead | DataAugmented) -> dict[str, Any]:
-    """Return the log record of a data file with its bad lines, or of augmentation."""
+def _log_record_of_file(read: LoggedOnce) -> dict[str, Any]:
+    """Return the log record of a data file with its bad lines, of augmentation, or of the initial run."""
+    if isinstance(read, NetworkInitialized):
+        counts = {name: len(getattr(read, name)) for name in ("new_source", "new_target", "new_features")}
+        return {"event": "initialized", "run": str(read.run), "sha256": read.digest, **counts}
+    if isinstance(read, PairsMixedIn):
+        counts = {"examples": read.examples, "per_epoch": read.per_epoch, "new_examples": read.new_examples}
+        digest = {} if read.digest is None else {"sha256": read.digest.sha256}
+        return {"event": "mixed_in", "path": str(read.path), **counts, "bad_lines": len(read.bad_lines), **digest}
     if isinstance(read, DataAugmented):
         return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.num_synthetic}
     fields = {
@@ -597,7 +649,7 @@ def _log_record_of_file(read: FileRead | DataAugmented) -> dict[str, Any]:
         "blank_lines": read.num_blank_lines,
         "bad_lines": [str(line) for line in read.bad_lines],
     }
-    digest = {} if read.digest is None else read.digest._asdict()
+    digest = {} if read.digest is None else dict[str, Any](read.digest._asdict())
     if read.target_digest is not None:
         digest |= {f"target_{key}": value for key, value in read.target_digest._asdict().items()}
     target = {"target": str(read.target)} if read.target else {}

@@ -41,7 +41,9 @@ from pellucid.errors import ConfigError, DataError, RunError, quote
 from pellucid.files import FileDigest, digest_bytes, digest_file, remove_file
 from pellucid.model.network import Network, require_encoder_decoder
 from pellucid.tasks.registry import get_task
-from pellucid.training.events import DataAugmented, EmbeddingCoverage, FileRead
+from pellucid.training.events import DataAugmented, EmbeddingCoverage, FileRead, PairsMixedIn
+from pellucid.training.fine_tuning import extend_vocabularies
+from pellucid.training.loop import num_drawn
 from pellucid.version import __version__
 
 MIN_SPACED_SHARE = 0.8
@@ -194,6 +196,8 @@ class TrainingData(NamedTuple):
     validation_file: bytes = b""
     """Content of the validation file of the run folder, if a part of the training set is held out or the validation set
     is in memory; else empty."""
+    num_mixed_in: int = 0
+    """Number of the last training examples that are earlier pairs, of which each epoch draws some."""
 
 
 def read_training_examples(files: TrainingInputs, config: DataConfig) -> tuple[ExampleFile, list[str]]:
@@ -426,12 +430,14 @@ def resolve_auto_settings(files: TrainingInputs, config: DataConfig) -> DataConf
     return msgspec.structs.replace(config, input_format=format, header=has_header(config))
 
 
-def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
+def encode_training_data(data: TrainingData, config: Config, known: Vocabularies | None = None) -> EncodedCorpus:
     """Return the training examples as ids: the saved corpus, or the texts with vocabularies learned from them now.
 
     Args:
         data: Training data.
         config: Configuration.
+        known: Vocabularies that those of the texts extend: of an initial run, or of the run that is resumed. None, the
+            default, for none.
 
     Raises:
         DataError: A symbol has a reserved name or is too long.
@@ -439,24 +445,34 @@ def encode_training_data(data: TrainingData, config: Config) -> EncodedCorpus:
     """
     if data.corpus is not None:
         return data.corpus
-    vocabularies, encoded = encode_texts(data.training_examples, config)
+    vocabularies, encoded = encode_texts(data.training_examples, config, known)
     vocabularies = msgspec.structs.replace(vocabularies, columns=data.columns)
     return EncodedCorpus(data.key, data.report, vocabularies, encoded)
 
 
-def encode_texts(examples: Sequence[Example], config: Config) -> tuple[Vocabularies, EncodedExamples]:
+def encode_texts(
+    examples: Sequence[Example], config: Config, known: Vocabularies | None = None
+) -> tuple[Vocabularies, EncodedExamples]:
     """Return vocabularies learned from examples, and the examples as ids.
 
     Args:
         examples: Training examples.
         config: Configuration.
+        known: Vocabularies that those of the examples extend, and whose subword models are used; None, the default, for
+            none.
 
     Raises:
         DataError: A symbol has a reserved name or is too long.
         ConfigError: A setting defines no tokenizer, or the tokenizers library is not installed.
     """
-    tokenizers, task = learn_tokenizers(examples, config.data), get_task(config.task)
+    task = get_task(config.task)
+    if known is None:
+        tokenizers = learn_tokenizers(examples, config.data)
+    else:
+        tokenizers = build_tokenizers(config.data, known.pieces)
     vocabularies = task.learn_vocabularies(examples, tokenizers, config)
+    if known is not None:
+        vocabularies = extend_vocabularies(known, vocabularies, config)
     return vocabularies, task.encode_examples(examples, tokenizers, vocabularies, config)
 
 
@@ -534,6 +550,57 @@ def _count_shared(
             f"generalization; give examples that are not in the training file"
         )
     return shared
+
+
+def add_pairs(
+    data: TrainingData, config: Config, unresolved: DataConfig
+) -> tuple[TrainingData, list[DataAugmented | PairsMixedIn]]:
+    """Return training data with synthetic and earlier pairs, where the settings ask for them, and their numbers.
+
+    Args:
+        data: Training data as texts.
+        config: Configuration.
+        unresolved: Data settings as they were given.
+
+    Raises:
+        DataError: No pair has a stem to replace, or the file of earlier pairs cannot be read.
+        ConfigError: A setting defines no tokenizer.
+    """
+    augmented = mixed = None
+    if config.training.augmentation != "none":
+        data, augmented = augment_data(data, config)
+    if config.training.mix_in:
+        data, mixed = mix_in_pairs(data, config, unresolved)
+    return data, [event for event in (augmented, mixed) if event is not None]
+
+
+def mix_in_pairs(data: TrainingData, config: Config, unresolved: DataConfig) -> tuple[TrainingData, PairsMixedIn]:
+    """Return training data with the earlier pairs of `training.mix_in` after its examples, and their numbers.
+
+    They count for the vocabularies. Each epoch draws some of them (`TrainingState.rows_of_epoch`).
+
+    Args:
+        data: Training data as texts.
+        config: Configuration, whose `mix_in` names a file.
+        unresolved: Data settings as they were given; the format of the file is found by its own name.
+
+    Raises:
+        DataError: The file cannot be read or holds no example, or a line is bad (unless bad lines are skipped).
+    """
+    path = Path(config.training.mix_in)
+    read = read_examples(path, unresolved)
+    new, validation = data.training_examples, data.validation_examples
+    num_validation = len(set(read.examples).intersection(validation))
+    event = PairsMixedIn(
+        path,
+        len(read.examples),
+        num_drawn(len(new), config.training.mix_in_share),
+        len(new),
+        num_validation,
+        read.bad_lines,
+        digest_file(path),
+    )
+    return data._replace(training_examples=[*new, *read.examples], num_mixed_in=len(read.examples)), event
 
 
 COPY_TAG = "⟨copy⟩"

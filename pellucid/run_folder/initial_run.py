@@ -1,0 +1,289 @@
+"""The initial run of a fine-tuning: the run whose parameters and symbols a training begins from (`--from RUN`).
+
+Its task, its symbols and its network are the defaults of the new training (`inherited_settings`). All other settings
+have their usual defaults, except the learning rate (`LEARNING_RATE_FACTOR`). The configuration of the new run records
+the folder of the initial run, as it was given, and the SHA-256 of its model file. Once the new run has a checkpoint,
+which is written before the first update, the initial run is not read again: it may be moved, trained on or removed.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pellucid.argument_checks import check_arguments
+from pellucid.config.presets import PRESETS
+from pellucid.config.settings import Config
+from pellucid.config.toml import config_differences, flatten_config
+from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding.predictor import Predictor
+from pellucid.errors import ConfigError, InputError, RunError
+from pellucid.files import digest_file, file_exists
+from pellucid.run_folder.identity import NETWORK_SECTIONS, TOKEN_SETTINGS, TRAINING_ONLY
+from pellucid.run_folder.predictor_loader import load, missing_model_error
+from pellucid.run_folder.run_files import CHECKPOINT, CONFIG, MODEL, has_run, load_run_config, member_folders
+from pellucid.tasks.registry import build_meta_network
+
+LEARNING_RATE_FACTOR = 0.25
+"""Default learning rate of a fine-tuning, as a multiple of that of the size preset (docs/guides/fine-tuning.md)."""
+SYMBOL_SETTINGS = ("size", *TOKEN_SETTINGS)
+"""Settings that a fine-tuning cannot change: with others, the ids of the initial run would mean other symbols."""
+OTHER_INHERITED = (
+    *("data.features_column", "data.subword_vocab_size", "data.max_sequence_length", "data.aligned"),
+    "data.ignored_tag",
+)
+"""Other settings of the data that are inherited, and that a fine-tuning may change."""
+MAX_CHAIN = 100
+"""Number of initial runs of initial runs that are searched for a cycle."""
+
+
+class InitialRun(NamedTuple):
+    """A run that a training begins from, with the parameters of its best validation."""
+
+    folder: Path
+    digest: str
+    """SHA-256 of its model file in hexadecimal."""
+    predictor: Predictor
+    """Its network, vocabularies and configuration, on the CPU."""
+
+
+def is_inherited(key: str) -> bool:
+    """Return whether a fine-tuning takes a setting from the initial run, unless it is given.
+
+    Args:
+        key: Full key of the setting.
+    """
+    is_of_network = key.startswith(NETWORK_SECTIONS) and not any(part in key for part in TRAINING_ONLY)
+    return is_of_network or key in SYMBOL_SETTINGS or key in OTHER_INHERITED
+
+
+@check_arguments
+def inherited_settings(initial: str | Path, run: str | Path) -> dict[str, Any]:
+    """Return the default settings of a fine-tuning: those inherited from the initial run, and the learning rate.
+
+    A run with a checkpoint has the settings already, so the initial run is not read.
+
+    Args:
+        initial: Run folder of the initial run, or folder of an ensemble.
+        run: Run folder of the new run, or folder of the new ensemble, which need not exist.
+
+    Returns:
+        Settings, nested like a configuration.
+
+    Raises:
+        RunError: The initial run is missing, or its files are of another format version or damaged.
+        ConfigError: Its saved configuration is not valid.
+    """
+    initial, run = Path(initial), Path(run)
+    config = _resumed_config(run, initial)
+    if config is None:
+        folder = member_folders(initial)[0]
+        _require_run(folder)
+        config = load_run_config(folder)
+    nested: dict[str, Any] = {}
+    for key, value in flatten_config(config).items():
+        if is_inherited(key):
+            section, _, name = key.rpartition(".")
+            (nested.setdefault(section, {}) if section else nested)[name] = value
+    rate: float = PRESETS[config.size]["training"]["learning_rate"] * LEARNING_RATE_FACTOR
+    return {**nested, "training": {"learning_rate": rate, "initial_run": str(initial)}}
+
+
+@check_arguments
+def resolve_initial_run(config: Config, folder: str | Path) -> Config:
+    """Return the configuration of a training with the checksum of the model of its initial run.
+
+    Args:
+        config: Configuration; one without an initial run is returned unchanged.
+        folder: Run folder of the training. If it has a checkpoint, its own configuration has the checksum.
+
+    Raises:
+        RunError: The initial run is missing, has no model yet or has another checksum than the configuration; it is the
+            run folder itself, or was trained from it; or it is an ensemble.
+        ConfigError: A saved configuration is not valid.
+    """
+    if not config.training.initial_run:
+        return config
+    initial, folder = Path(config.training.initial_run), Path(folder)
+    own = _resumed_config(folder, initial)
+    digest = own.training.initial_digest if own is not None else _model_digest(initial, folder)
+    given = config.training.initial_digest or digest
+    if own is None and given != digest:
+        raise RunError(
+            f"{initial / MODEL} has the SHA-256 {digest}, but training.initial_digest is {given}: it is another model; "
+            "restore the file, or leave the setting out"
+        )
+    training = msgspec.structs.replace(config.training, initial_run=str(initial), initial_digest=given)
+    return msgspec.structs.replace(config, training=training)
+
+
+@check_arguments
+def load_initial_run(config: Config) -> InitialRun:
+    """Load the initial run of a training, and check that its network can be trained with these settings.
+
+    Args:
+        config: Configuration of the training, as `resolve_initial_run` returns it.
+
+    Raises:
+        RunError: The run is missing or damaged, or of another format version, or its model changed meanwhile.
+        ConfigError: A setting changes the symbols or the shapes of the network; the message lists such settings.
+    """
+    folder, digest = Path(config.training.initial_run), config.training.initial_digest
+    predictor = load(folder)
+    loaded = digest_file(folder / MODEL)
+    if loaded is None or loaded.sha256 != digest:
+        raise RunError(
+            f"{folder / MODEL} changed while it was read: its training may be running; give the command again"
+        )
+    check_initial_settings(config, predictor.config, predictor.vocabularies)
+    return InitialRun(folder, digest, predictor)
+
+
+def check_initial_settings(config: Config, initial: Config, vocabularies: Vocabularies) -> None:
+    """Check that a training has the symbols and the shapes of parameters of its initial run.
+
+    Settings that change neither may differ, such as `encoder.merge` between sums and means.
+
+    Args:
+        config: Configuration of the training.
+        initial: Configuration of the initial run.
+        vocabularies: Vocabularies of the initial run.
+
+    Raises:
+        ConfigError: A setting changes them; the message lists the settings with both values, and what to do.
+    """
+    changed = [key for key, value in flatten_config(initial).items() if flatten_config(config)[key] != value]
+    refused = [key for key in changed if key in SYMBOL_SETTINGS]
+    if config.data.max_sequence_length < initial.data.max_sequence_length:
+        refused.append("data.max_sequence_length")  # the symbols and longest examples of the run would not fit
+    if not refused and _shapes(config, vocabularies) != _shapes(initial, vocabularies):
+        network = [key for key in changed if key.startswith(NETWORK_SECTIONS) and is_inherited(key)]
+        refused = [key for key in network if _changes_shapes(key, config, initial, vocabularies)] or network
+    if not refused:
+        return
+    differences = [line for line in config_differences(initial, config) if line.partition(":")[0] in refused]
+    raise ConfigError(
+        f"settings that do not fit the parameters of {config.training.initial_run}, from which the training begins:",
+        *(f"  {line}" for line in differences),
+        "leave them out, as they are then those of the run, or train a new network without --from",
+    )
+
+
+def member_configs(config: Config, folders: Sequence[Path]) -> list[Config]:
+    """Return the configuration of each member of an ensemble, of which the first has the initial run of the ensemble.
+
+    If the initial run is an ensemble, each member begins from the member of the same place in it; else all begin from
+    the same run. A member with a checkpoint keeps the initial run that it has.
+
+    Args:
+        config: Configuration with an initial run or without.
+        folders: Run folders of the members.
+
+    Raises:
+        ConfigError: The initial ensemble has fewer members.
+        RunError: Its list of members cannot be read.
+    """
+    if not config.training.initial_run:
+        return [config] * len(folders)
+    initial = Path(config.training.initial_run)
+    sources: list[Path | None] = []
+    for folder in folders:
+        own = _resumed_config(folder, initial)
+        sources.append(None if own is None else Path(own.training.initial_run))
+    if None in sources:
+        members = member_folders(initial)
+        if members != [initial] and len(members) < len(folders):
+            raise ConfigError(
+                f"{initial} is an ensemble of {len(members)} runs, too few for {len(folders)} members: each begins "
+                f"from one of them; give --ensemble {len(members)} or less"
+            )
+        sources = [
+            source or (members[0] if members == [initial] else members[index]) for index, source in enumerate(sources)
+        ]
+    return [
+        msgspec.structs.replace(config, training=msgspec.structs.replace(config.training, initial_run=str(source)))
+        for source in sources
+    ]
+
+
+def _resumed_config(run: Path, initial: Path) -> Config | None:
+    """Return the saved configuration of a run, or of a member, that began from this run and has a checkpoint."""
+    for folder in [run, *sorted(run.glob("seed-*"))]:
+        if not (has_run(folder) and file_exists(folder / CHECKPOINT)):
+            continue
+        try:
+            config = load_run_config(folder)
+        except InputError:  # the check of the run folder reports it
+            return None
+        own = Path(config.training.initial_run)
+        return config if config.training.initial_run and initial in (own, own.parent) else None
+    return None
+
+
+def _require_run(folder: Path) -> None:
+    """Raise `RunError` if a folder, from which a training begins, holds no run."""
+    if not folder.is_dir() or not file_exists(folder / CONFIG):
+        problem = f"it holds no {CONFIG}" if folder.is_dir() else "there is no such folder"
+        raise RunError(f"{folder} is not a run folder to train from: {problem}; name the folder of a trained run")
+
+
+def _model_digest(initial: Path, folder: Path) -> str:
+    """Return the checksum of the model of an initial run; check that a training in `folder` may begin there."""
+    members = member_folders(initial)
+    if members != [initial]:
+        raise RunError(
+            f"{initial} is an ensemble: name one of its members, such as {members[0]}, or train an ensemble from it "
+            f"(--ensemble {len(members)})"
+        )
+    _require_run(initial)
+    _check_chain(initial, folder)
+    if not file_exists(initial / MODEL):
+        raise missing_model_error(initial)
+    digest = digest_file(initial / MODEL)
+    if digest is None:
+        raise RunError(f"{initial / MODEL} cannot be read; restore the file from a copy of the run")
+    return digest.sha256
+
+
+def _check_chain(initial: Path, folder: Path) -> None:
+    """Raise `RunError` if the initial run is the run folder itself, or began from it through other runs."""
+    own, run = folder.resolve(), initial
+    for number in range(MAX_CHAIN):
+        if run.resolve() == own:
+            reason = (
+                "a training cannot begin from its own folder"
+                if not number
+                else f"{folder} would replace the run that {initial} began from"
+            )
+            raise RunError(f"--run {folder} and --from {initial}: {reason}; name a new folder for --run")
+        if not has_run(run):
+            return
+        try:
+            earlier = load_run_config(run).training.initial_run
+        except InputError:  # reported when it is loaded; an earlier run is not needed
+            return
+        if not earlier:
+            return
+        run = Path(earlier)
+
+
+def _shapes(config: Config, vocabularies: Vocabularies) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each parameter of a network."""
+    # Features are a column of the data, and add rows to the embedding: they are compared with those of the same data.
+    data = msgspec.structs.replace(config.data, features_column="")
+    training = msgspec.structs.replace(config.training, augmentation="none")
+    network = build_meta_network(msgspec.structs.replace(config, data=data, training=training), vocabularies)
+    return {name: tuple(value.shape) for name, value in network.state_dict().items()}
+
+
+def _changes_shapes(key: str, config: Config, initial: Config, vocabularies: Vocabularies) -> bool:
+    """Return whether one setting of the training alone changes the shapes of the initial run's network."""
+    section, _, name = key.rpartition(".")
+    part = msgspec.structs.replace(getattr(initial, section), **{name: getattr(getattr(config, section), name)})
+    try:
+        return _shapes(msgspec.structs.replace(initial, **{section: part}), vocabularies) != _shapes(
+            initial, vocabularies
+        )
+    except Exception:  # settings that contradict each other, or the code of an extension
+        return True
