@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 import msgspec
 
 from pellucid.argument_checks import convert_argument, python_scalar
-from pellucid.config.presets import AUTO_SIZE, gives_size
+from pellucid.config.presets import gives_size
 from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import build_config, overlay_settings, override_settings, validate_config
 from pellucid.config.validation import reject_unused
@@ -41,7 +41,7 @@ from pellucid.reporting.progress import multi_progress, print_event, training_pr
 from pellucid.run_evaluation import (
     EvaluatedFile,
     EvaluationOptions,
-    Report,
+    ReportNote,
     RunComparisons,
     RunEvaluation,
     check_evaluation,
@@ -53,7 +53,7 @@ from pellucid.run_evaluation import (
     group_examples,
     read_evaluation_pairs,
 )
-from pellucid.run_folder.initial_run import inherited_settings
+from pellucid.run_folder.initial_run import settings_over_initial_run
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
 from pellucid.training.events import RunEvent, TrainingCallback, TrainingStopped
@@ -141,7 +141,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     initial: Path | None = convert_argument("init_from", init_from, str | Path | None)
     given = _over_initial_run(given, initial, folder)
     receivers = convert_argument("callbacks", callbacks, Sequence[TrainingCallback])
-    report = EventReport(convert_argument("progress", progress, bool), tuple(receivers))
+    report = EventReceivers(convert_argument("progress", progress, bool), tuple(receivers))
     data = given.data if isinstance(given, Config) else build_config(given, "config").data
     source, target = _read_argument("train", train, "training", data)
     valid_source, valid_target = (None, None) if valid is None else _read_argument("valid", valid, "validation", data)
@@ -165,7 +165,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
             try:
                 if reporter is not None:
                     reporter.report(event)
-                interrupted = report.call(folder, event)
+                interrupted = report.notify(folder, event)
             except BaseException:
                 events.close()
                 raise
@@ -192,19 +192,17 @@ def _over_initial_run(
     named = nested.get("training", {}).get("initial_run", "")
     if not (issubclass(type(named), str | Path) and str(named)):
         return nested
-    if nested.get("size") == AUTO_SIZE:
-        del nested["size"]
-    return overlay_settings(inherited_settings(named, folder), nested)
+    return settings_over_initial_run(nested, named, folder)
 
 
-class EventReport(NamedTuple):
+class EventReceivers(NamedTuple):
     """Receivers of the events of a training."""
 
     progress: bool
     """Whether the progress is printed on standard error."""
     callbacks: tuple[TrainingCallback, ...]
 
-    def call(self, folder: Path, event: RunEvent) -> bool:
+    def notify(self, folder: Path, event: RunEvent) -> bool:
         """Call all callbacks with an event, and return whether one of them interrupts the training.
 
         Args:
@@ -317,7 +315,8 @@ def score(run: Model, pairs: Pairs, device: Device = "cpu") -> list[Trace]:
     elif target is None:
         items = read_pairs(source, with_header(data), InputFormat(columns=predictor.vocabularies.columns))
     else:
-        items = iter(read_examples(source, predictor.config.data, target).examples)
+        strict = msgspec.structs.replace(predictor.config.data, on_bad_line="stop")
+        items = iter(read_examples(source, strict, target).examples)
     return predictor.score_examples([example for example in _good_rows(items) if example.source])
 
 
@@ -371,7 +370,7 @@ def _evaluate(
 
 
 def _read_evaluated(
-    trained: DataConfig, pairs: Pairs, options: EvaluationOptions, report: Report
+    trained: DataConfig, pairs: Pairs, options: EvaluationOptions, report: ReportNote
 ) -> tuple[ExampleFile, list[str], tuple[EvaluatedFile, ...]]:
     """Return the pairs of an evaluation, the group of each, and the record of their file; no record of a table."""
     data = msgspec.structs.replace(trained, group_column=options.group, on_bad_line=options.on_bad_line)
@@ -387,10 +386,11 @@ def _read_evaluated(
         reading, groups = read_evaluation_pairs(source, target, file_data, options.group, report)
         return reading, groups, (describe_evaluated_file(source, target, reading, str(source)),)
     except InputError as error:
-        raise type(error)(*(str(line).replace("data.group_column", "group") for line in error.args)) from error
+        lines = (str(line).replace("--group-column, data.group_column", "group") for line in error.args)
+        raise type(error)(*(line.replace("data.group_column", "group") for line in lines)) from error
 
 
-def _train_ensemble(files: TrainingSets, folder: Path, config: Config, size: int, report: EventReport) -> None:
+def _train_ensemble(files: TrainingSets, folder: Path, config: Config, size: int, report: EventReceivers) -> None:
     """Train the members of an ensemble in parallel, and report each validation."""
     training_jobs = plan_ensemble(files, folder, config, size)
     events = train_ensemble(training_jobs, folder, min(size, num_parallel_trainings(0, config)))
@@ -400,7 +400,7 @@ def _train_ensemble(files: TrainingSets, folder: Path, config: Config, size: int
                 continue
             if progress is not None:
                 progress.report(worker_event.folder.name, worker_event.event)
-            if report.call(worker_event.folder, worker_event.event):
+            if report.notify(worker_event.folder, worker_event.event):
                 return
 
 

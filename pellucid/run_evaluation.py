@@ -28,7 +28,7 @@ from pellucid.data.readers import BadLine, has_known_suffix
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.trace import Trace
-from pellucid.errors import InputError, quote
+from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.evaluation.assessment import (
     Assessment,
     ComparedAssessment,
@@ -49,9 +49,9 @@ from pellucid.reporting.tables import exclusively_right
 from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
 
-NUM_LISTED_ERRORS = 10
+MAX_LISTED_ERRORS = 10
 """Default number of listed errors."""
-Report = Callable[[str], None]
+ReportNote = Callable[[str], None]
 """Function that receives notes for the user."""
 Decode = Callable[[Predictor, Sequence[Example]], list[list[Trace]]]
 """Function that returns the outputs of each example, best first."""
@@ -79,6 +79,12 @@ class EvaluationOptions(CheckedFields):
     """Settings of sampling, in place of a search; None for a search."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """For a row that cannot be read as a pair: raise an error, or skip it and list it in `bad_lines`."""
+
+    def __post_init__(self) -> None:
+        """Check the fields, and that not both an n-best list and samples are requested."""
+        super().__post_init__()
+        if self.nbest is not None and self.sampling is not None:
+            raise ArgumentError("nbest, sampling: expected one of them, got both")
 
 
 class EvaluatedFile(NamedTuple):
@@ -138,7 +144,7 @@ class RunEvaluation(NamedTuple):
     provenance: EvaluationProvenance | None = None
     """Inputs of the evaluation, for its record."""
 
-    def to_dict(self, max_errors: int = NUM_LISTED_ERRORS) -> dict[str, Any]:
+    def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return the metrics, counts and worst errors as plain values, as `pellucid evaluate --json` prints them.
 
         Args:
@@ -162,7 +168,7 @@ class RunComparisons(NamedTuple):
     distinct: list[ComparedAssessment]
     """The comparisons with the first run of each other group; seeds of one group are not compared with each other."""
 
-    def to_dict(self, max_errors: int = NUM_LISTED_ERRORS) -> dict[str, Any]:
+    def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return all results as plain values, as `pellucid evaluate --json` prints them.
 
         "seeds" has the mean and standard deviation of each main rate, for each group of runs that differ in their seeds
@@ -314,7 +320,7 @@ def evaluation_data_config(data: DataConfig, path: Path, input_format: Format) -
 
 
 def read_evaluation_pairs(
-    path: Path, target: Path | None, data: DataConfig, group: str, report: Report, name: str = ""
+    path: Path, target: Path | None, data: DataConfig, group: str, report: ReportNote, name: str = ""
 ) -> tuple[ExampleFile, list[str]]:
     """Read the pairs of a file, with the group of each.
 
@@ -346,13 +352,14 @@ def group_examples(
     reading: ExampleFile,
     groups: Sequence[str],
     multi_reference: bool,
-    report: Report,
+    report: ReportNote,
     option: OptionName,
     ids: Mapping[int, str] = MappingProxyType({}),
 ) -> DecodedExamples:
-    """Return examples with their references, sorted by group, without outputs.
+    """Return examples with their references, without outputs.
 
-    Of merged pairs, the line and the id are those of the first.
+    Examples of one group follow each other; groups have the order of their first examples. Of merged pairs, the line
+    and the id are those of the first.
 
     Args:
         reading: The examples.
@@ -384,7 +391,7 @@ def group_examples(
     return grouped._replace(lines=lines, ids=[ids.get(line, "") for line in lines] if ids else ())
 
 
-def _note_several_targets(examples: Sequence[Example], report: Report, option: OptionName) -> None:
+def _note_several_targets(examples: Sequence[Example], report: ReportNote, option: OptionName) -> None:
     """Report sources that occur with several targets; each pair is an example of its own."""
     distinct = {(example.source, example.features, example.target) for example in examples}
     several = len(distinct) - len({(source, features) for source, features, _ in distinct})
@@ -405,14 +412,14 @@ def check_evaluation(predictor: Predictor, texts: bool, multi_reference: bool, o
         option: Function that returns the name of an option in messages.
 
     Raises:
-        InputError: It does not; the message names the option.
+        ConfigError: It does not; the message names the option.
     """
     task = predictor.config.task
     if texts and not predictor.autoregressive:
-        raise InputError(f"{option('texts')} scores generated text, but the task of the model is {quote(task)}")
+        raise ConfigError(f"{option('texts')} scores generated text, but the task of the model is {quote(task)}")
     if multi_reference and get_task_settings(task).per_position:
         several = "tasks with several correct outputs"
-        raise InputError(f"{option('multi_reference')} applies to {several}, but the task is {quote(task)}")
+        raise ConfigError(f"{option('multi_reference')} applies to {several}, but the task is {quote(task)}")
 
 
 def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measured)
@@ -442,14 +449,16 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
     """
     check_equal_tasks([(name, predictor.config.task) for name, predictor in predictors])
     shared, evaluations = predictors[0][1].tokenizers, list[RunEvaluation]()
-    for name, predictor in predictors:
+    names = [name if " with " in name else Path(name).name for name, _ in predictors]  # the members of an ensemble
+    names = names if len(set(names)) == len(names) else [name for name, _ in predictors]
+    for short_name, (name, predictor) in zip(names, predictors, strict=True):
         use_threads(predictor.config.threads)
         start_time = time.perf_counter()
         outputs = decode(predictor, grouped.examples)
         seconds = time.perf_counter() - start_time
         finished(name, predictor, outputs)
         decoded, metrics = grouped._replace(outputs=outputs), get_task(predictor.config.task).metrics
-        assessment = assess_outputs(Path(name).name, decoded, predictor.tokenizers, shared, metrics, texts)
+        assessment = assess_outputs(short_name, decoded, predictor.tokenizers, shared, metrics, texts)
         assessment = _with_acceptance(assessment, predictor, nbest)
         counts = _counts(reading, outputs)
         evaluations.append(RunEvaluation(name, assessment, counts, seconds, reading.bad_lines, predictor.config))
@@ -458,9 +467,9 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
 
 def _with_acceptance(assessment: Assessment, predictor: Predictor, nbest: int) -> Assessment:
     """Return an assessment with the outputs that are accepted by confidence, or with the reason for none."""
-    obstacle = predictor.confidence_obstacle(nbest) if nbest else "samples have no confidence"
+    obstacle = predictor.no_confidence_reason(nbest) if nbest else "samples have no confidence"
     if obstacle or predictor.confidence is None or not assessment.confident:
-        return replace(assessment, confidence_obstacle=obstacle)
+        return replace(assessment, no_confidence_reason=obstacle)
     right = [assessment.scored[index].exact for index in assessment.confident]
     accepted = [
         accepted_outputs(predictor.confidence, assessment.confidences, right, max_error) for max_error in MAX_ERRORS

@@ -21,6 +21,8 @@ from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.metrics import ScoredExample
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.predictor_saver import save
 from pellucid.tasks import classify, tag, transduce
@@ -131,9 +133,7 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
             NotFittedError: The estimator is not fitted.
             ArgumentError: The numbers of sources and targets differ, or there is none.
         """
-        outputs, targets = self.predict(X), _items(y)
-        _check_scored(outputs, targets)
-        return float(np.mean([output == target for output, target in zip(outputs, targets, strict=True)]))
+        return float(np.mean([scored.exact for scored in self._score_outputs(X, y)]))
 
     def save(self, folder: str | Path) -> None:
         """Write the model to a new folder, which `pellucid.load` and the command line read (`pellucid.save`).
@@ -183,6 +183,12 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self.model_
 
+    def _score_outputs(self, sources: Any, targets: Any) -> list[ScoredExample]:  # noqa: ANN401
+        """Return the best output of each source compared with its target, as `pellucid evaluate` compares them."""
+        model, rows, items = self._model(), _source_rows(sources), _items(targets)
+        _check_scored(rows, items)
+        return score_traces(model.predict_examples(_examples(rows)), [(target,) for target in items], model.tokenizers)
+
     def _target_texts(self, targets: list[Any]) -> list[Any]:
         """Return the targets that the model is trained on."""
         return targets
@@ -221,12 +227,9 @@ class SequenceTagger(SequenceTransducer):
             NotFittedError: The estimator is not fitted.
             ArgumentError: The numbers of sources and targets differ, or there is none.
         """
-        outputs, targets = self.predict(X), _items(y)
-        _check_scored(outputs, targets)
-        split = self._model().tokenizers.target.split
-        pairs = [(split(output), split(target)) for output, target in zip(outputs, targets, strict=True)]
-        correct = sum(one == other for output, target in pairs for one, other in zip(output, target, strict=False))
-        return correct / sum(len(target) for _, target in pairs)
+        scored = self._score_outputs(X, y)
+        pairs = [pair for each in scored for pair in zip(each.output, each.references[0], strict=False)]
+        return sum(output == reference for output, reference in pairs) / sum(len(each.references[0]) for each in scored)
 
 
 class SequenceClassifier(ClassifierMixin, SequenceTransducer):  # type: ignore[misc]
@@ -249,8 +252,9 @@ class SequenceClassifier(ClassifierMixin, SequenceTransducer):  # type: ignore[m
             NotFittedError: The estimator is not fitted.
             ArgumentError: A source is no text.
         """
-        classes = {str(label): index for index, label in enumerate(self.classes_)} if hasattr(self, "classes_") else {}
-        return np.asarray(self.classes_)[[classes[output] for output in super().predict(X)]]
+        outputs = super().predict(X)  # an estimator that is not fitted has no classes
+        classes = {str(label): index for index, label in enumerate(self.classes_)}
+        return np.asarray(self.classes_)[[classes[output] for output in outputs]]
 
     def score(self, X: Any, y: Any) -> float:  # noqa: ANN401, N803
         """Return the share of correct classes (accuracy), from 0 to 1.
@@ -263,7 +267,7 @@ class SequenceClassifier(ClassifierMixin, SequenceTransducer):  # type: ignore[m
             NotFittedError: The estimator is not fitted.
             ArgumentError: The numbers of sources and classes differ, or there is none.
         """
-        return SequenceTransducer.score(self, X, y)
+        return SequenceTransducer.score(self, X, [str(label) for label in _items(y)])
 
     def _target_texts(self, targets: list[Any]) -> list[str]:
         """Return the classes as texts, and store them."""
@@ -304,7 +308,7 @@ def _examples(rows: Sequence[tuple[Any, ...]]) -> list[Example]:
     return [Example(row[0], "", *row[1:]) for row in rows]
 
 
-def _check_scored(outputs: np.ndarray, targets: Sequence[object]) -> None:
-    """Raise `ArgumentError` unless there is one target for each output, and at least one."""
-    if len(outputs) != len(targets) or not targets:
-        raise ArgumentError(f"X, y: expected equal numbers of rows, got {len(outputs):,} and {len(targets):,}")
+def _check_scored(rows: Sequence[object], targets: Sequence[object]) -> None:
+    """Raise `ArgumentError` unless there is one target for each row, and at least one."""
+    if len(rows) != len(targets) or not targets:
+        raise ArgumentError(f"X, y: expected equal numbers of rows, got {len(rows):,} and {len(targets):,}")

@@ -456,12 +456,12 @@ def test_the_confidence_is_evaluated_beside_the_probability() -> None:
     run = digits_run()
     values = json.loads(run_pellucid("evaluate", run.run, run.files.valid, "--json").out)
     confidence = values["confidence"]
-    assert values["confidence_missing"] is None and confidence["outputs"] == values["examples"]
+    assert values["no_confidence_reason"] is None and confidence["outputs"] == values["examples"]
     assert 0 <= confidence["expected_calibration_error"] <= 1 and 0 <= confidence["calibration_error_by_chance"] <= 1
     assert [row["max_error"] for row in confidence["accepted"]] == [0.01, 0.02, 0.05]
     assert all(0 <= row["wrong"] <= row["accepted"] <= row["total"] for row in confidence["accepted"])
     text = run_pellucid("evaluate", run.run, run.files.valid).out
     assert "automatic acceptance by confidence" in text and "confidence threshold" in text
     other = json.loads(run_pellucid("evaluate", run.run, run.files.valid, "--beam-size", "2", "--json").out)
-    assert other["confidence"] is None and "search.beam_size is 2" in other["confidence_missing"]
+    assert other["confidence"] is None and "search.beam_size is 2" in other["no_confidence_reason"]
     assert other["calibration"]["expected_calibration_error"] >= 0

@@ -93,10 +93,10 @@ def test_other_outputs_have_no_confidence(finished: Path) -> None:
         predictor.score_examples([Example("abc", "abc")]),
     ):
         assert all(trace.confidence is None for trace in without)
-    assert predictor.confidence_obstacle() == ""
-    assert predictor.confidence_obstacle(own_prefixes=True) == "the confidence does not hold for outputs with a prefix"
-    assert load([finished]).confidence_obstacle() == "no confidence is fitted to the outputs of an ensemble"
-    assert "search.beam_size is 1" in predictor.with_beam(1).confidence_obstacle()
+    assert predictor.no_confidence_reason() == ""
+    assert predictor.no_confidence_reason(own_prefixes=True) == "the confidence does not hold for outputs with a prefix"
+    assert load([finished]).no_confidence_reason() == "no confidence is fitted to the outputs of an ensemble"
+    assert "search.beam_size is 1" in predictor.with_beam(1).no_confidence_reason()
 
 
 def test_the_weight_of_the_pair_ngram_model_must_be_that_of_the_fit(finished: Path) -> None:
@@ -104,7 +104,7 @@ def test_the_weight_of_the_pair_ngram_model_must_be_that_of_the_fit(finished: Pa
     if not predictor.pair_ngram_weight:
         return
     by_network = predictor.with_search({"pair_ngram": False})
-    assert "the pair n-gram model has the weight 0, and had" in by_network.confidence_obstacle()
+    assert "the pair n-gram model has the weight 0, and had" in by_network.no_confidence_reason()
     assert by_network.predict(["abc"])[0].confidence is None
 
 
@@ -115,7 +115,7 @@ def test_the_training_command_restores_the_file(finished: Path, files: DataFiles
     if damage == "missing":
         path.unlink()
         assert load(folder).predict(["abc"])[0].confidence is None
-        assert "the training command, given again, fits it" in load(folder).confidence_obstacle()
+        assert "the training command, given again, fits it" in load(folder).no_confidence_reason()
     elif damage == "damaged":
         path.write_bytes(path.read_bytes()[:-9])
         with pytest.raises(RunError, match=rf"{CONFIDENCE} is damaged: .*give the training command again"):

@@ -40,7 +40,13 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.registry import build_network, get_task
 from pellucid.training import session as session_module
 from pellucid.training.events import ModelBuilt, PairsMixedIn, ValidationCompleted
-from pellucid.training.fine_tuning import extend_vocabularies, freeze_parts, initialize_network, part_of
+from pellucid.training.fine_tuning import (
+    extend_vocabularies,
+    freeze_parts,
+    frozen_part_warnings,
+    initialize_network,
+    part_of,
+)
 from pellucid.training.loop import TrainingState, num_drawn
 from pellucid.training.session import build_state
 from pellucid.training.training_data import TrainingFiles
@@ -245,7 +251,9 @@ def test_new_symbols_are_counted_in_the_event_and_the_log(tmp_path: Path) -> Non
     events = train_to_end(write_new_files(tmp_path), tmp_path / "run", fine_tuning_config({"freeze": ["embeddings"]}))
     (built,) = [event for event in events if isinstance(event, ModelBuilt)]
     assert built.initialized is not None and set(built.initialized.new_source) == {"x", "y"}
-    assert any("4 new symbols there stay random" in warning for warning in built.warnings)
+    assert any("embeddings: the parameters of the 4 new symbols there stay random" in text for text in built.warnings)
+    (warning,) = frozen_part_warnings(fine_tuning_config({"freeze": ["output"]}), built.initialized)
+    assert warning == "training.freeze = output: the parameters of the 2 new symbols there stay random"
     record = comparable_log_records(tmp_path / "run")[0]
     assert record["event"] == "initialized" and record["new_source"] == record["new_target"] == 2
     assert record["sha256"] == load(tmp_path / "run").config.training.initial_digest

@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,18 @@ def test_compare_returns_what_the_command_prints(tmp_path: Path, other_run: Path
     for wrong, message in (([other_run], "runs: expected two runs or more"), ([other_run, 5], r"runs\[1\]: expected")):
         with pytest.raises(ArgumentError, match=message):
             inspect.unwrap(pellucid.compare)(wrong, ROWS)
+
+
+def test_compared_runs_of_equal_folder_names_are_told_apart(tmp_path: Path, other_run: Path) -> None:
+    """Regression test: the first run had the name of the second in the results."""
+    runs = [shutil.copytree(run, tmp_path / name / "run") for run, name in ((other_run, "a"), (other_run, "b"))]
+    names = [each.assessment.name for each in pellucid.compare(runs, ROWS).evaluations]
+    assert names == [str(run) for run in runs]
+
+
+def test_a_search_and_samples_exclude_each_other() -> None:
+    with pytest.raises(ArgumentError, match="nbest, sampling: expected one of them, got both"):
+        pellucid.EvaluationOptions(nbest=2, sampling=pellucid.SamplingConfig(samples=3))
 
 
 def test_options_of_an_evaluation(tmp_path: Path) -> None:
@@ -126,7 +139,8 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path, other_run: Path) -> Non
         for one, other in zip(model.predict(["abc", "b"]), loaded.predict(["abc", "b"]), strict=True):
             assert one.output == other.output and one.score == other.score
         assert loaded.config.search.beam_size == 3
-        with pytest.raises(RunError, match=r"is not empty \(config.toml"):
+        assert loaded.confidence == model.confidence is not None
+        with pytest.raises(RunError, match=r"is not empty \(confidence.json, config.toml"):
             pellucid.save(model, tmp_path / name)
     for arguments, message in (((None, tmp_path), "predictor: expected a Predictor"), ((model, 5), "folder: exp")):
         with pytest.raises(ArgumentError, match=message):

@@ -222,4 +222,7 @@ def test_groups_need_a_column_and_no_validation_set(tmp_path: Path) -> None:
     parallel = run_pellucid(*base, "3", "--train-target", path)
     assert parallel.code == 2 and "parallel files of text have none" in parallel.err
     named = run_pellucid(*base, "speaker")
-    assert named.code == 2 and "no column 'speaker' (data.group_column) among 'a', 'b', 'x'" in named.err
+    assert named.code == 2
+    assert "no column 'speaker' (--group-column, data.group_column) among 'a', 'b', 'x'" in named.err
+        named.code == 2 and "no column 'speaker' (--group-column, data.group_column) among 'a', 'b', 'x'" in named.err
+    )

@@ -58,7 +58,6 @@ from pellucid.config.toml import (
     HEADER_CHOICES,
     build_config,
     extension_registry,
-    overlay_settings,
     read_settings,
     setting_choices,
     validate_config,
@@ -778,10 +777,9 @@ def _initial_run(settings: Mapping[str, Any]) -> str:
 
 def _over_initial_run(settings: Mapping[str, Any], initial: str, run: str) -> dict[str, Any]:
     """Return some settings over those that a fine-tuning inherits from its initial run."""
-    from pellucid.run_folder.initial_run import inherited_settings  # imports torch, which takes seconds
+    from pellucid.run_folder.initial_run import settings_over_initial_run  # imports torch, which takes seconds
 
-    given = {key: value for key, value in settings.items() if key != "size" or value != AUTO_SIZE}
-    return overlay_settings(inherited_settings(initial, run), given)
+    return settings_over_initial_run(settings, initial, run)
 
 
 def _flag_value(arguments: Sequence[str], flag: str) -> str | None:

@@ -258,7 +258,8 @@ def _read_pairs(
             raise
         if f"expected {column_number(options.group)} columns" in str(error):
             raise DataError(f"--group {options.group}: no such column ({str(error).splitlines()[0]})") from error
-        raise type(error)(*(line.replace("data.group_column", "--group") for line in error.args)) from error
+        lines = (line.replace("--group-column, data.group_column", "--group") for line in error.args)
+        raise type(error)(*(line.replace("data.group_column", "--group") for line in lines)) from error
 
 
 def _run_names(runs: Sequence[Path]) -> list[str]:

@@ -146,7 +146,7 @@ def _print_notes(runs: "Sequence[RunEvaluation]", paths: Sequence[Path]) -> None
     if too_low:
         advice = "the confidence is the estimated probability of being correct: use it in their place"
         if any(run.confidence_calibration is None for run in too_low):
-            reason = next(run.confidence_obstacle for run in too_low if run.confidence_calibration is None)
+            reason = next(run.no_confidence_reason for run in too_low if run.confidence_calibration is None)
             advice = f"their order is hardly affected, so thresholds for review are valid; no confidence: {reason}"
         print_message(
             f"{', '.join(run.name for run in too_low)}: probabilities are lower than the accuracy because of "

@@ -278,7 +278,7 @@ def _acceptance(predictor: "Predictor", args: PredictArguments) -> Acceptance | 
     """
     if args.min_confidence is None:
         return None
-    obstacle = predictor.confidence_obstacle(own_prefixes=args.prefixes is not None)
+    obstacle = predictor.no_confidence_reason(own_prefixes=args.prefixes is not None)
     if obstacle:
         raise ConfigError(f"--min-confidence: {obstacle}")
     return Acceptance(args.min_confidence)

@@ -252,7 +252,7 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
 
 def _column_setting(role: str) -> str:
     """Return the flag and the setting that select a column, for messages: "--source-column, data.source_column"."""
-    return "--group" if role == "group" else f"--{role}-column, data.{role}_column"
+    return f"--{role}-column, data.{role}_column"
 
 
 def _resolve_columns(rows: Records, columns: ColumnSelection, name: str) -> tuple[list[int], ColumnCount, Records]:

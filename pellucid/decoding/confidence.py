@@ -13,7 +13,7 @@ difference between the search scores of the best and the second candidate, on wh
 
 a and b are fitted to the outputs of the validation set at the end of a training, as the search of the run finds them
 (training/confidence_training.py). They hold for such outputs only: outputs of another search, with constraints or by
-several networks have no confidence (`Predictor.confidence_obstacle`). The confidence is a monotone function of one
+several networks have no confidence (`Predictor.no_confidence_reason`). The confidence is a monotone function of one
 number that does not depend on the validation targets, so that a threshold on it selects the same outputs as one on m:
 conformal risk control (evaluation/risk_control.py) relies on that. docs/guides/confidence.md compares methods on public
 data.
@@ -50,7 +50,7 @@ IGNORED_SETTINGS = ("batch_size", "pair_ngram")
 """Search settings that may differ: the first changes no output, and the weight of the pair n-gram model is compared in
 place of the second."""
 
-Unit = Annotated[float, Meta(ge=0.0, le=1.0)]
+UnitInterval = Annotated[float, Meta(ge=0.0, le=1.0)]
 """A number from 0 to 1."""
 
 
@@ -68,11 +68,11 @@ class ConfidenceModel(CheckedFields):
     """Slope b, in log-odds per nat of margin."""
     examples: Annotated[int, Meta(ge=1, le=MAX_EXAMPLES)]
     """Number n of validation outputs to which it was fitted."""
-    wrong: tuple[Unit, ...]
+    wrong: tuple[UnitInterval, ...]
     """Confidences of the wrong ones among them, rounded up to `WRONG_DECIMALS`."""
     search: SearchConfig
     """Search settings of these outputs."""
-    pair_ngram_weight: Unit = 0.0
+    pair_ngram_weight: UnitInterval = 0.0
     """Weight of the pair n-gram model in the ranking of these outputs."""
 
     def __post_init__(self) -> None:

@@ -263,7 +263,7 @@ class Predictor(ABC):
         """Check the options of forced decoding before the first source is read; see `check_search`."""
         max_output_length(self.config.search, self.vocabularies)  # checks the limits
 
-    def confidence_obstacle(self, nbest: int = 1, own_prefixes: bool = False) -> str:
+    def no_confidence_reason(self, nbest: int = 1, own_prefixes: bool = False) -> str:
         """Return why the outputs of a search have no confidence; "" if the best output of each source has one.
 
         The fitted confidence holds for outputs of the search to which it was fitted. Constraints and options that
@@ -672,7 +672,7 @@ class Predictor(ABC):
 
     def _search_with_confidence(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example; the first of each has its confidence, if there is one."""
-        if self.confidence is None or self.confidence_obstacle(nbest, chunk.prefixes is not None):
+        if self.confidence is None or self.no_confidence_reason(nbest, chunk.prefixes is not None):
             return self._search_chunk(chunk, nbest)
         outputs = add_confidences(self.confidence, self._search_for_margins(chunk, nbest))
         return [traces[:nbest] for traces in outputs]

@@ -129,7 +129,7 @@ class Trace:
     alignment of them."""
     confidence: float | None = None
     """Estimated probability that the output is correct, fitted on the validation set (`ConfidenceModel`): of the best
-    output of a search like that of the fit; else None (`Predictor.confidence_obstacle`)."""
+    output of a search like that of the fit; else None (`Predictor.no_confidence_reason`)."""
     unknown_target: tuple[int, ...] = ()
     """Positions in a scored `target` whose symbol is not in the vocabulary."""
     forced: tuple[int, ...] = ()

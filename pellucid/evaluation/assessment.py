@@ -218,7 +218,7 @@ class Assessment:
     """Tag at positions that are not scored; empty if all are scored."""
     accepted: tuple[AcceptedOutputs, ...] = ()
     """Outputs that are accepted automatically under each bound; empty if the outputs have no confidence."""
-    confidence_obstacle: str = ""
+    no_confidence_reason: str = ""
     """Why the outputs have no confidence; empty if they have one."""
 
     @cached_property
@@ -381,7 +381,7 @@ class Assessment:
             "confusions": self.confusions.to_dict(),
             "calibration": {"of": self.unit, **self.calibration.to_dict()},
             "confidence": self._confidence_record(),
-            "confidence_missing": self.confidence_obstacle or None,
+            "no_confidence_reason": self.no_confidence_reason or None,
         }
 
     def _confidence_record(self) -> dict[str, Any] | None:
@@ -484,9 +484,10 @@ def join_assessments(parts: Sequence[Assessment]) -> Assessment:
     )
     candidates = [nbest for part in parts for nbest in part.candidates]
     with_confidence = [part.accepted for part in parts if part.accepted]
-    accepted = tuple(map(join_accepted_outputs, zip(*with_confidence, strict=True)))
-    obstacle = next((part.confidence_obstacle for part in parts if part.confidence_obstacle), "")
-    return replace(parts[0], decoded=decoded, candidates=candidates, accepted=accepted, confidence_obstacle=obstacle)
+    is_complete = len(with_confidence) == len(parts)  # the table is of all outputs, or there is none
+    accepted = tuple(map(join_accepted_outputs, zip(*with_confidence, strict=True))) if is_complete else ()
+    obstacle = next((part.no_confidence_reason for part in parts if part.no_confidence_reason), "")
+    return replace(parts[0], decoded=decoded, candidates=candidates, accepted=accepted, no_confidence_reason=obstacle)
 
 
 @check_arguments

@@ -315,7 +315,7 @@ def _confidence_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     """Return the calibration of the confidences; without any, the reason."""
     calibration, name = assessment.confidence_calibration, "calibration error of the confidence"
     if calibration is None:
-        return [(name, "–", assessment.confidence_obstacle), ("Brier score of the confidence", "–", "")]
+        return [(name, "–", assessment.no_confidence_reason), ("Brier score of the confidence", "–", "")]
     explanation = (
         f"mean confidence {100 * calibration.confidence:.1f} %, accuracy {100 * calibration.accuracy:.1f} %; by chance "
         f"alone {100 * assessment.calibration_error_by_chance:.2f} %"

@@ -6,16 +6,16 @@ the folder of the initial run, as it was given, and the SHA-256 of its model fil
 which is written before the first update, the initial run is not read again: it may be moved, trained on or removed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from pellucid.argument_checks import check_arguments
-from pellucid.config.presets import PRESETS
+from pellucid.config.presets import AUTO_SIZE, PRESETS
 from pellucid.config.settings import Config
-from pellucid.config.toml import config_differences, flatten_config
+from pellucid.config.toml import config_differences, flatten_config, overlay_settings
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ConfigError, InputError, RunError
@@ -28,7 +28,8 @@ from pellucid.tasks.registry import build_meta_network
 LEARNING_RATE_FACTOR = 0.25
 """Default learning rate of a fine-tuning, as a multiple of that of the size preset (docs/guides/fine-tuning.md)."""
 SYMBOL_SETTINGS = ("size", *TOKEN_SETTINGS)
-"""Settings that a fine-tuning cannot change: with others, the ids of the initial run would mean other symbols."""
+"""Settings that a fine-tuning cannot change. With other token settings, the ids of the initial run would mean other
+symbols; the size names the presets of the network."""
 OTHER_INHERITED = (
     *("data.features_column", "data.subword_vocab_size", "data.max_sequence_length", "data.aligned"),
     "data.ignored_tag",
@@ -205,6 +206,22 @@ def member_configs(config: Config, folders: Sequence[Path]) -> list[Config]:
         msgspec.structs.replace(config, training=msgspec.structs.replace(config.training, initial_run=str(source)))
         for source in sources
     ]
+
+
+def settings_over_initial_run(settings: Mapping[str, Any], initial: str | Path, run: str | Path) -> dict[str, Any]:
+    """Return settings over those that a fine-tuning inherits from its initial run; the size "auto" is not given.
+
+    Args:
+        settings: Given settings, nested like a configuration.
+        initial: Run folder of the initial run, or folder of an ensemble.
+        run: Run folder of the new run, or folder of the new ensemble, which need not exist.
+
+    Raises:
+        RunError: As in `inherited_settings`.
+        ConfigError: As in `inherited_settings`.
+    """
+    given = {key: value for key, value in settings.items() if (key, value) != ("size", AUTO_SIZE)}
+    return overlay_settings(inherited_settings(initial, run), given)
 
 
 def _resumed_config(run: Path, initial: Path) -> Config | None:

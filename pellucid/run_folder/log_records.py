@@ -128,7 +128,7 @@ class ConfidenceRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="co
     probability_error: Percentage
     """Expected calibration error of the probabilities of these outputs, in percent."""
     confidence_error: Percentage
-    """The same of the confidences, which were fitted to these outputs."""
+    """Expected calibration error of the confidences, which were fitted to these outputs, in percent."""
 
 
 class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):

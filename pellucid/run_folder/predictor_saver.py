@@ -10,18 +10,20 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, RunError
 from pellucid.files import unexpected_files, wrap_os_errors, write_atomic
+from pellucid.run_folder.confidence_file import SavedConfidence, save_confidence
 from pellucid.run_folder.identity import describe_run
 from pellucid.run_folder.initialization import initialize_run_folder
 from pellucid.run_folder.model_file import network_file
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
-from pellucid.run_folder.run_files import MODEL, PAIR_NGRAM
+from pellucid.run_folder.run_files import CONFIDENCE, MODEL, PAIR_NGRAM
 
 
 def save(predictor: Predictor, folder: str | Path) -> None:
     """Write a model to a new folder, from which `load` and the command line predict.
 
-    The folder holds the settings with the current search settings, the vocabularies, the parameters and the pair n-gram
-    model. It has no log and no checkpoint, so the training cannot go on, and no decoding options such as constraints.
+    The folder holds the settings with the current search settings, the vocabularies, the parameters, the pair n-gram
+    model and the fitted confidence. It has no log and no checkpoint, so the training cannot go on, and no decoding
+    options such as constraints.
 
     Args:
         predictor: The model, of one run.
@@ -45,4 +47,6 @@ def save(predictor: Predictor, folder: str | Path) -> None:
     initialize_run_folder(path, config, model.vocabularies)
     if pair_ngram is not None:
         save_pair_ngram(path / PAIR_NGRAM, SavedPairNgram(pair_ngram.model, pair_ngram.weight))
+    if model.confidence is not None:
+        save_confidence(path / CONFIDENCE, SavedConfidence(model.confidence, ""))
     write_atomic(path / MODEL, network_file(model.network, describe_run(config, model.vocabularies, "", 0)))

@@ -159,7 +159,7 @@ class ConfidenceFitted(NamedTuple):
     probability_error: float
     """Expected calibration error of the probabilities of these outputs, in percent."""
     confidence_error: float
-    """The same of the confidences, which were fitted to these outputs."""
+    """Expected calibration error of the confidences, which were fitted to these outputs, in percent."""
     seconds: float
     """Time of decoding and fitting."""
 

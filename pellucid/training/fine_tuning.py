@@ -215,10 +215,20 @@ def frozen_part_warnings(config: Config, initialized: NetworkInitialized) -> Ite
     Yields:
         Sentences.
     """
-    num_new = len(initialized.new_source) + len(initialized.new_target) + len(initialized.new_features)
-    for part in ("embeddings", "output"):
-        if num_new and part in config.training.freeze:
-            yield f"training.freeze = {part}: the parameters of the {num_new:,} new symbols there stay random"
+    num_source, num_target = len(initialized.new_source) + len(initialized.new_features), len(initialized.new_target)
+    # With one-hot embeddings, the inputs of the cells have the parameters of the symbols.
+    has_source_table, has_target_table = (
+        embedding != "one-hot" for embedding in (config.encoder.embedding, config.decoder.embedding)
+    )
+    num_new = {
+        "embeddings": num_source * has_source_table + num_target * has_target_table,
+        "encoder": num_source * (not has_source_table),
+        "decoder": num_target * (not has_target_table),
+        "output": num_target,
+    }
+    for part in config.training.freeze:
+        if num_new.get(part):
+            yield f"training.freeze = {part}: the parameters of the {num_new[part]:,} new symbols there stay random"
 
 
 def _trained_parts(network: nn.Module) -> dict[NetworkPart, list[nn.Parameter]]:

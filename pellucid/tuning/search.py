@@ -522,7 +522,8 @@ class HyperparameterSearch:
 def _study_description(request: StudyRequest) -> dict[str, Any]:
     """Return what all trials of a study share: a hash of the data files, the fixed settings and the search space."""
     digest = hashlib.sha256()
-    for path in filter(None, request.files):
+    mix_in = request.config.training.mix_in
+    for path in filter(None, [*request.files, Path(mix_in) if mix_in else None]):
         with wrap_os_errors("read", path), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     searched = {dimension.key for dimension in (*request.space.searched, *request.space.linked)}
