@@ -125,7 +125,7 @@ def test_two_files_of_another_run_are_refused(
 
 def test_all_files_of_another_run_are_that_run(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:
     run = copy_run_folder(runs[0].run, tmp_path / "run")
-    for name in MIXED:
+    for name in (*MIXED, "confidence.json"):
         shutil.copy(runs[1].run / name, run / name)
     assert predict_outputs(run, ["ef"]) == predict_outputs(runs[1].run, ["ef"])
 

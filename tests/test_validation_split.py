@@ -224,5 +224,3 @@ def test_groups_need_a_column_and_no_validation_set(tmp_path: Path) -> None:
     named = run_pellucid(*base, "speaker")
     assert named.code == 2
     assert "no column 'speaker' (--group-column, data.group_column) among 'a', 'b', 'x'" in named.err
-        named.code == 2 and "no column 'speaker' (--group-column, data.group_column) among 'a', 'b', 'x'" in named.err
-    )

@@ -26,7 +26,7 @@ from page_data import (
 from trained_runs import digits_run
 
 from pellucid.errors import InputError
-from pellucid.run_folder.log import read_log
+from pellucid.run_folder.log import load_run_log, read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.inputs import open_run, read_example_file
@@ -273,7 +273,8 @@ def test_training_events_are_streamed_once(tmp_path: Path) -> None:
         assert [number for number, _ in lines] == list(range(len(training.log), len(log)))
         assert [data for _, data in lines] == log[len(training.log) :]
         cards = [dict(data["facts"]) for name, _, data in events if name == "card"]
-        assert cards[-1]["training"].startswith(f"{log[-1]['update']:,} updates")
+        (stopped,) = [record for record in log if record["event"] == "stopped"]
+        assert cards[-1]["training"].startswith(f"{stopped['update']:,} updates")
         updates = [data["update"] for name, _, data in events if name == "frame"]
         assert [frame.update for frame in training.frames] + updates == [each.update for each in read_snapshots(folder)]
         again = send_request(server_port, "/api/training?since=0", Last_Event_ID=str(len(log) - 2))
@@ -292,6 +293,21 @@ def test_a_run_folder_removed_while_the_page_is_open_ends_the_stream_with_a_mess
         assert parse_events(reply.body) == [
             ("failed", None, f"{folder} was removed or renamed: open the page of the new folder")
         ]
+
+
+def test_a_run_folder_replaced_while_the_page_is_open_is_reported(tmp_path: Path) -> None:
+    """Regression test: the page showed the model of one run with the training of the other."""
+    folder = make_interrupted_run(tmp_path / "run")
+    page_data = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
+    log = folder / "log.jsonl"
+    fingerprint = load_run_log(folder).fingerprint
+    log.write_text(log.read_text("utf-8").replace(fingerprint, "0" * len(fingerprint)), "utf-8")
+    message = f"{folder} holds another training now (fingerprint): open its page again"
+    with background_server(create_app(page_data)) as address:
+        server_port = urlsplit(address).port
+        assert fingerprint and server_port
+        assert send_request(server_port, "/api/contents").json["error"] == message
+        assert parse_events(send_request(server_port, "/api/training?since=0").body)[-1] == ("failed", None, message)
 
 
 @pytest.mark.parametrize("name", ["snapshot", "log", "model"])

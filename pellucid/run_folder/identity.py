@@ -102,8 +102,8 @@ class ModelIdentity(NamedTuple):
         """
         try:
             trained = msgspec.json.decode(self.metadata.get(VERSIONS, "{}"), type=dict[str, str])
-        except (msgspec.DecodeError, RecursionError):  # the checksum of the file reports the damage
-            return ""
+        except (msgspec.DecodeError, RecursionError):  # a forged file: the checksum is right
+            return "with versions that cannot be read"
         installed = find_versions(config)
         if trained in ({}, installed):
             return ""

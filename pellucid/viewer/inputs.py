@@ -146,10 +146,23 @@ class ViewedRun:
         """Return the run with the log of its folder read again.
 
         Raises:
-            RunError: The log cannot be read.
+            RunError: The log cannot be read, or is of another training (`check_same_training`).
         """
         running, log = _read_state(self.folder)
+        self.check_same_training(log)
         return replace(self, running=running, log=log)
+
+    def check_same_training(self, log: RunLog) -> None:
+        """Check that the run folder still holds the training of this run.
+
+        Args:
+            log: Log that was read from the folder again.
+
+        Raises:
+            RunError: The log is of a training with other data or settings.
+        """
+        if "" not in (self.log.fingerprint, log.fingerprint) and self.log.fingerprint != log.fingerprint:
+            raise RunError(f"{self.folder} holds another training now (fingerprint): open its page again")
 
     @property
     def is_ensemble(self) -> bool:
@@ -263,7 +276,9 @@ def find_validation_file(run: Path, data: DataConfig, log: RunLog | None = None)
     folder = member_folders(run)[0]
     file_records = (log or load_run_log(folder)).all("read")
     record, held_out = file_records[1] if len(file_records) > 1 else {}, folder / VALIDATION
-    if Path(record.get("path", "")).name == VALIDATION and file_exists(held_out):
+    if Path(record.get("path", "")).name == VALIDATION and not record.get("target"):
+        if not file_exists(held_out):
+            raise ValidationFileError(f"{held_out} is missing: restore the file from a copy of the run, or give a FILE")
         _check_recorded_file(run, {**record, "path": str(held_out)}, "path", "")
         return PairFile(held_out, None, validation_file_config(data))
     if "path" not in record or ("target" not in record and load_run_config(folder).data.input_format == "text"):

@@ -196,6 +196,7 @@ class LogCursor:
             return []
         self.last_stat = now
         run_log = load_run_log(self.model.folder)
+        self.model.check_same_training(run_log)
         log = run_log.records
         events = [
             _format_event("line", msgspec.json.encode(record), index)
