@@ -168,7 +168,7 @@ def test_train_refuses_unused_settings_and_crossing_limits() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--min-length", 100000], "--min-length = 100000 exceeds the maximum length, 15 (1.5 times"),
+        (["--min-length", 30000], "--min-length = 30000 exceeds the maximum length, 15 (1.5 times"),
         (["--max-length-offset", 5], "--max-length-offset = 5 needs search.max_length_ratio above 0"),
         (["--length-penalty-alpha", 2], "--length-penalty-alpha = 2.0 needs search.length_normalization = 'gnmt'"),
         (

@@ -347,7 +347,7 @@ def test_options_of_other_operations_are_refused_before_a_source_is_read() -> No
     tagger = make_untrained_predictor(make_task_config("tag"), examples)
     limited = transducer_of({"search": {"max_length": 4, "min_length": 2}})
     forbidding = limited.with_options(DecodingOptions(forbidden=tuple("vwxyz")))
-    long = replace(PLAIN, config=replace_struct(PLAIN.config, search=SearchConfig(max_length=10**6)))
+    long = replace(PLAIN, config=replace_struct(PLAIN.config, search=SearchConfig(max_length=2**15)))
     for inputs in make_unread_inputs():
         calls: list[tuple[Callable[[Any], object], str]] = [
             (lattice.score_examples, r"^options\.lattice: scoring given targets has no search tree"),

@@ -97,7 +97,7 @@ class InMemoryTable:
         for item in self.records(columns):
             fields = (item.reason,) if isinstance(item, BadLine) else item.fields
             texts = [text.encode(errors="surrogatepass") for text in fields]
-            checksum.update(repr((type(item) is BadLine, [len(text) for text in texts])).encode() + b"".join(texts))
+            checksum.update(str((type(item) is BadLine, [len(text) for text in texts])).encode() + b"".join(texts))
             size += sum(map(len, texts))
         return FileDigest(size, checksum.hexdigest())
 
