@@ -44,10 +44,10 @@ from pellucid.run_evaluation import (
     ReportNote,
     RunComparisons,
     RunEvaluation,
+    add_provenance,
     check_evaluation,
     compare_evaluations,
     describe_evaluated_file,
-    describe_provenance,
     evaluate_predictors,
     evaluation_data_config,
     group_examples,
@@ -360,13 +360,8 @@ def _evaluate(
     named = list(zip(names, predictors, strict=True))
     evaluations = evaluate_predictors(named, reading, grouped, decode, chosen.texts, outputs_per_source)
     remarks = tuple(note.removeprefix("note: ") for note in notes)
-    nbest, sampling, merged = chosen.nbest, chosen.sampling, chosen.multi_reference
-    return [
-        each._replace(
-            notes=remarks, provenance=describe_provenance(each.name, each.config, files, nbest, sampling, merged)
-        )
-        for each in evaluations
-    ]
+    recorded = add_provenance(evaluations, files, chosen.nbest, chosen.sampling, chosen.multi_reference)
+    return [evaluation._replace(notes=remarks) for evaluation in recorded]
 
 
 def _read_evaluated(

@@ -257,31 +257,34 @@ def describe_evaluated_file(path: Path, target: Path | None, reading: ExampleFil
     return EvaluatedFile(name, checksum, rows, None if target is None else str(target), target_checksum)
 
 
-def describe_provenance(  # noqa: PLR0913 (all that determines an evaluation)
-    run: str,
-    config: Config,
+def add_provenance(
+    evaluations: Sequence[RunEvaluation],
     files: tuple[EvaluatedFile, ...],
     nbest: int | None,
     sampling: SamplingConfig | None,
     multi_reference: bool,
     lexicon: Path | None = None,
-) -> EvaluationProvenance:
-    """Return the record of the inputs of an evaluation.
+) -> list[RunEvaluation]:
+    """Return evaluations with the record of their inputs.
 
     Args:
-        run: Folder or name of the run.
-        config: Configuration of the run, with the search settings of the evaluation.
+        evaluations: Evaluations of several runs on the same pairs.
         files: Files that were evaluated.
         nbest: Number of outputs per source; None for the best alone.
         sampling: Settings of sampling; None for a search.
         multi_reference: Whether pairs with the same source and features are merged.
         lexicon: File of known pairs; None without one.
     """
-    has_search = get_task_settings(config.task).autoregressive and sampling is None
-    search = {**msgspec.to_builtins(config.search), "nbest": nbest} if has_search else None
     settings = None if sampling is None else asdict(sampling)
     path = None if lexicon is None else str(lexicon)
-    return EvaluationProvenance(run, files, search, settings, path, multi_reference)
+
+    def describe(run: RunEvaluation) -> EvaluationProvenance:
+        """Return the record of the inputs of one evaluation."""
+        has_search = get_task_settings(run.config.task).autoregressive and sampling is None
+        search = {**msgspec.to_builtins(run.config.search), "nbest": nbest} if has_search else None
+        return EvaluationProvenance(run.name, files, search, settings, path, multi_reference)
+
+    return [run._replace(provenance=describe(run)) for run in evaluations]
 
 
 def join_evaluations(parts: Sequence[RunEvaluation], name: str, short_name: str, run: str) -> RunEvaluation:

@@ -25,7 +25,7 @@ from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import CONFIDENCE
-from pellucid.training import confidence_training
+from pellucid.training import confidence_training, validation_sample
 from pellucid.training.confidence_training import fit_missing_confidence
 from pellucid.training.events import ConfidenceFitted, PairNgramWeighted, TrainingStopped
 
@@ -142,7 +142,7 @@ def test_the_number_of_pairs_and_the_time_are_limited(
     assert limited is not None and limited.saved.model.examples == 4
     monkeypatch.setattr(confidence_training, "MAX_PAIRS", 2000)
     monkeypatch.setattr(confidence_training, "MIN_SOURCES", 2)
-    monkeypatch.setattr(confidence_training, "SOURCES_AT_ONCE", 2)
+    monkeypatch.setattr(validation_sample, "SOURCES_AT_ONCE", 2)
     in_time = fit_missing_confidence(validation, folder, "", seconds=0.0)
     assert in_time is not None and in_time.saved.model.examples == 2
     assert fit_missing_confidence([Example("", "a")], folder, "") is None

@@ -25,7 +25,7 @@ from pellucid.errors import RunError
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import PAIR_NGRAM
-from pellucid.training import pair_ngram_training
+from pellucid.training import pair_ngram_training, validation_sample
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted, TrainingStopped
 
 CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
@@ -120,10 +120,10 @@ def test_a_time_limit_bounds_the_examples_and_the_sources_that_decide(
     (weighted,) = (event for event in events if isinstance(event, PairNgramWeighted))
     assert fitted.examples == 40 and weighted.sources == num_sources
     monkeypatch.setattr(pair_ngram_training, "CELLS_PER_SECOND", 20)
-    monkeypatch.setattr(pair_ngram_training, "SOURCES_AT_ONCE", 10)
+    monkeypatch.setattr(validation_sample, "SOURCES_AT_ONCE", 10)
     config = make_small_config({"epochs": 2, "pair_ngram": True, "time_limit": "30s"})
     clock = SimpleNamespace(monotonic=iter(range(0, 10**6, 20)).__next__)
-    monkeypatch.setattr(pair_ngram_training, "time", clock)
+    monkeypatch.setattr(validation_sample, "time", clock)
     events = train_to_end(files, tmp_path / "limited", config)
     (fitted,) = (event for event in events if isinstance(event, PairNgramFitted))
     (weighted,) = (event for event in events if isinstance(event, PairNgramWeighted))

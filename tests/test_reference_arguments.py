@@ -215,6 +215,7 @@ EXCEPTIONS = {
     "training.model_card": "is part of a training",
     "training.optimizer": "is part of an update",
     "training.confidence_training": "is part of a training",
+    "training.validation_sample": "is part of the end of a training",
     "training.pair_ngram_training": "is part of a training",
     "training.progress_check": "is part of resuming a training",
     "training.scheduled_sampling": "is part of an update",

@@ -735,7 +735,9 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
         initial = _flag_value(expanded, INITIAL_RUN_FLAG) or _initial_run(self.settings)
         run = _flag_value(expand_arguments(kind, arguments), "--run")
         if initial and run and HELP_ALL not in arguments:
-            self.settings = _over_initial_run(self.settings, initial, run)
+            from pellucid.run_folder.initial_run import settings_over_initial_run  # imports torch, which takes seconds
+
+            self.settings = settings_over_initial_run(self.settings, initial, run)
 
     @property
     def is_size_given(self) -> bool:
@@ -773,13 +775,6 @@ def _initial_run(settings: Mapping[str, Any]) -> str:
     training = settings.get("training")
     initial = training.get("initial_run", "") if isinstance(training, Mapping) else ""
     return initial if isinstance(initial, str) else ""
-
-
-def _over_initial_run(settings: Mapping[str, Any], initial: str, run: str) -> dict[str, Any]:
-    """Return some settings over those that a fine-tuning inherits from its initial run."""
-    from pellucid.run_folder.initial_run import settings_over_initial_run  # imports torch, which takes seconds
-
-    return settings_over_initial_run(settings, initial, run)
 
 
 def _flag_value(arguments: Sequence[str], flag: str) -> str | None:

@@ -25,9 +25,9 @@ from pellucid.errors import DataError, InputError
 from pellucid.reporting.tables import name_width, short_names
 from pellucid.run_evaluation import (
     RunEvaluation,
+    add_provenance,
     check_evaluation,
     describe_evaluated_file,
-    describe_provenance,
     evaluate_predictors,
     evaluation_data_config,
     group_examples,
@@ -187,15 +187,8 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
     )
     name = "-" if inputs.file.name == STANDARD_INPUT else str(inputs.file)
     file = describe_evaluated_file(inputs.file, inputs.target, reading, name)
-    lengths, sampling, merged = options.search.nbest, options.sampling, options.multi_reference
-    return [
-        each._replace(
-            provenance=describe_provenance(
-                each.name, each.config, (file,), lengths, sampling, merged, options.search.lexicon
-            )
-        )
-        for each in evaluations
-    ]
+    search = options.search
+    return add_provenance(evaluations, (file,), search.nbest, options.sampling, options.multi_reference, search.lexicon)
 
 
 def _report_outputs(

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from pellucid.run_evaluation import RunComparisons, RunEvaluation
 
-NUM_PRINTED_ERRORS = 10
-"""Number of listed errors in tables and JSON if --worst is not given."""
 MAX_UNEXPLAINED_CALIBRATION = 0.1
 """Difference of accuracy and mean probability from which label smoothing is named as its cause."""
 NUM_PAGE_ERRORS = 100
@@ -101,7 +99,7 @@ def main(arguments: list[str]) -> int:
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.cli.assessment import AssessmentOptions, assess_runs
     from pellucid.reporting.tables import assessment_tables, comparison_tables, group_comparison_table, seed_table
-    from pellucid.run_evaluation import compare_evaluations
+    from pellucid.run_evaluation import MAX_LISTED_ERRORS, compare_evaluations
 
     paths = _paths(args)
     options = AssessmentOptions(
@@ -111,7 +109,7 @@ def main(arguments: list[str]) -> int:
     results = compare_evaluations(runs)
     for line in runs[0].bad_lines:
         print_message(f"skipped {line}")
-    max_errors = NUM_PRINTED_ERRORS if args.worst is None else args.worst
+    max_errors = MAX_LISTED_ERRORS if args.worst is None else args.worst
     if args.html is not None:  # before the tables, whose reader may end early
         _write_page(args, paths[-1], results)
     if args.json:

@@ -1,8 +1,8 @@
 """The file `confidence.json` of a run folder: the confidence that was fitted at the end of its training."""
 
-import math
+from dataclasses import fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -48,17 +48,8 @@ def save_confidence(path: Path, saved: SavedConfidence) -> None:
     Raises:
         RunError: The file cannot be written.
     """
-    model = saved.model
-    record = _ConfidenceRecord(
-        version=1,
-        fingerprint=saved.fingerprint,
-        intercept=model.intercept,
-        slope=model.slope,
-        examples=model.examples,
-        wrong=model.wrong,
-        search=model.search,
-        pair_ngram_weight=model.pair_ngram_weight,
-    )
+    values: dict[str, Any] = {field.name: getattr(saved.model, field.name) for field in fields(ConfidenceModel)}
+    record = _ConfidenceRecord(version=1, fingerprint=saved.fingerprint, **values)
     write_atomic(path, msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
 
 
@@ -77,19 +68,8 @@ def load_confidence(path: Path) -> SavedConfidence:
             record = decode_json(content, _ConfidenceRecord)
         except ValueError as error:
             raise RunError(f"{path} is damaged: {abbreviate_reason(error)}") from error
-        numbers = {"intercept": record.intercept, "slope": record.slope}
-        for name, number in numbers.items():
-            if not math.isfinite(number):
-                raise RunError(f"{path} is damaged: {name}: expected a finite number")
         try:
-            model = ConfidenceModel(
-                record.intercept,
-                record.slope,
-                record.examples,
-                record.wrong,
-                record.search,
-                record.pair_ngram_weight,
-            )
+            model = ConfidenceModel(**{field.name: getattr(record, field.name) for field in fields(ConfidenceModel)})
         except ArgumentError as error:
             raise RunError(f"{path} is damaged: {error}") from error
         return SavedConfidence(model, record.fingerprint)

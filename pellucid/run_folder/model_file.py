@@ -20,8 +20,10 @@ from pellucid.run_folder.tensor_file import (
 
 FORMAT = 2
 """Format version."""
-FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE = "fingerprint", "settings", "vocabulary", "update"
-VERSIONS = "versions"
+FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE, VERSIONS = (
+    *("fingerprint", "settings", "vocabulary", "update", "versions"),
+)
+RUN_KEYS = (FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE, VERSIONS)
 """Keys of the metadata that tell of which run and update the parameters are (`identity.describe_run`)."""
 
 
@@ -107,8 +109,7 @@ def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
 
 def _signed(metadata: Mapping[str, str]) -> str:
     """Return the metadata of the run as one text for the checksum; empty for a file of an earlier version."""
-    keys = (FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE, VERSIONS)
-    return "\n".join(f"{key}={metadata[key]}" for key in keys if key in metadata)
+    return "\n".join(f"{key}={metadata[key]}" for key in RUN_KEYS if key in metadata)
 
 
 def check_formats(model: Path, checkpoint: Path) -> None:

@@ -87,15 +87,15 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     with _loading_to(device) as torch_device:
         is_single_run = [paths] == folders  # one path, that of a run, not of an ensemble
         if is_single_run:
-            predictor = _load(folders[0], torch_device)
-            _report_other_versions([(folders[0], predictor)])
+            predictor, identity = _load(folders[0], torch_device)
+            _report_other_versions([(predictor, identity)])
             return predictor
         # A folder that several links of an ensemble lead to is loaded once; it counts as several members.
         places = [os.path.realpath(folder) for folder in folders]
         first = dict(zip(reversed(places), reversed(folders), strict=True))
         loaded = {place: _load(first[place], torch_device) for place in dict.fromkeys(places)}
-        _report_other_versions([(first[place], predictor) for place, predictor in loaded.items()])
-        return build_ensemble([loaded[place] for place in places], [str(folder) for folder in folders])
+        _report_other_versions(list(loaded.values()))
+        return build_ensemble([loaded[place][0] for place in places], [str(folder) for folder in folders])
 
 
 def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
@@ -112,14 +112,14 @@ def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
     """
     prepare_for_forks()
     with _loading_to(device) as torch_device:
-        predictor = _load(run, torch_device, log)
-    _report_other_versions([(run, predictor)])
+        predictor, identity = _load(run, torch_device, log)
+    _report_other_versions([(predictor, identity)])
     return predictor
 
 
-def _report_other_versions(members: Sequence[tuple[Path, Predictor]]) -> None:
+def _report_other_versions(members: Sequence[tuple[Predictor, ModelIdentity]]) -> None:
     """Warn, in one line, of the first run that other versions of Pellucid or of an extension trained."""
-    differences = {folder: read_identity(folder).other_versions(member.config) for folder, member in members}
+    differences = {identity.folder: identity.other_versions(member.config) for member, identity in members}
     differing = {folder: text for folder, text in differences.items() if text}
     if differing:
         (folder, text), *others = differing.items()
@@ -149,8 +149,8 @@ def _loading_to(device: Device) -> Iterator[torch.device]:
         yield torch_device
 
 
-def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Predictor:
-    """Return the predictor of one run folder; its log is read if it is needed and not given."""
+def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> tuple[Predictor, ModelIdentity]:
+    """Return the predictor and the identity of one run folder; its log is read if it is needed and not given."""
     if not file_exists(folder):
         raise RunError(f"{folder} is not a run folder: there is no such folder")
     if not folder.is_dir():
@@ -182,7 +182,7 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> Pred
     load_parameters(folder / MODEL, network)
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
-    return _with_confidence(_with_pair_ngram(predictor, identity, log), identity)
+    return _with_confidence(_with_pair_ngram(predictor, identity, log), identity), identity
 
 
 def _with_confidence(predictor: Predictor, identity: ModelIdentity) -> Predictor:

@@ -22,13 +22,12 @@ from pellucid.run_folder.confidence_file import SavedConfidence, load_confidence
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import CONFIDENCE
 from pellucid.training.events import ConfidenceFitted
+from pellucid.training.validation_sample import decode_in_time, sample_evenly
 
 MAX_PAIRS = 2000
 """Maximum number of validation pairs to which the confidence is fitted; of more, evenly spaced ones are taken."""
 MIN_SOURCES = 500
 """Number of sources that are decoded even if a time limit has passed."""
-SOURCES_AT_ONCE = 100
-"""Number of sources that are decoded before the time is compared with the time limit."""
 
 
 class FittedConfidence(NamedTuple):
@@ -104,15 +103,11 @@ def _decode_validation(
     Equal sources are decoded once. Empty sources are left out. If the time does not suffice, the first pairs are
     returned; the order makes them representative.
     """
-    pairs = [example for example in validation if predictor.tokenizers.source.split(example.source)]
-    count = min(len(pairs), MAX_PAIRS)
-    numbers = np.random.default_rng(0).permutation(count)
-    pairs = [pairs[number * len(pairs) // count] for number in numbers.tolist()]
+    has_symbols = predictor.tokenizers.source.split
+    pairs = sample_evenly([example for example in validation if has_symbols(example.source)], MAX_PAIRS)
     sources = list(dict.fromkeys((pair.source, pair.features) for pair in pairs))
-    outputs, started_at = dict[tuple[str, str], list[Trace]](), time.monotonic()
-    while len(outputs) < len(sources) and (len(outputs) < MIN_SOURCES or time.monotonic() - started_at <= seconds):
-        chunk = sources[len(outputs) : len(outputs) + SOURCES_AT_ONCE]
-        examples = [Example(source, "", features) for source, features in chunk]
-        outputs |= zip(chunk, predictor.outputs_for_confidence(examples), strict=True)
+    examples = [Example(source, "", features) for source, features in sources]
+    decoded_outputs = decode_in_time(examples, predictor.outputs_for_confidence, seconds, MIN_SOURCES)
+    outputs = dict(zip(sources, decoded_outputs, strict=False))
     decoded = [pair for pair in pairs if (pair.source, pair.features) in outputs]
     return decoded, [outputs[pair.source, pair.features] for pair in decoded]

@@ -1,11 +1,10 @@
 """The pair n-gram model of a training: fitted before the first update, weighted after the last one."""
 
 import math
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,16 +30,14 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted
 from pellucid.training.loop import TrainingState
+from pellucid.training.validation_sample import decode_in_time, sample_evenly
 
 MAX_SOURCES = 1000
 """Maximum number of validation sources that decide the weight; of more, evenly spaced ones are taken."""
-SOURCES_AT_ONCE = 100
-"""Number of sources that are decoded before the time is compared with the time limit."""
 FITTING_SHARE, SCORING_SHARE = 0.1, 0.02
 """Maximum parts of a time limit for fitting the model, and for scoring it without the network."""
 CELLS_PER_SECOND = 2_000_000
 """Source length times target length of the examples that are fitted in a second, by a slow machine."""
-Decoded = TypeVar("Decoded")
 
 
 class FittedPairNgram(NamedTuple):
@@ -75,7 +72,8 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
         return None
     references = _references(state.validation_examples)
     pair_ngram = PairNgramPredictor(predictor.tokenizers, vocabularies, model)
-    outputs = _decode_in_time(references, lambda examples: pair_ngram.nbest(examples, 1), SCORING_SHARE * limit)
+    sources = [Example(source, "") for source in references]
+    outputs = decode_in_time(sources, lambda examples: pair_ngram.nbest(examples, 1), SCORING_SHARE * limit, 1)
     join = predictor.tokenizers.target.join
     right = [
         bool(nbest) and join(nbest[0]) in targets for nbest, targets in zip(outputs, references.values(), strict=False)
@@ -100,7 +98,7 @@ def weight_pair_ngram(
         validation: Validation examples, which decide the weight.
         folder: Run folder.
         seconds: Time after which the sources that are decoded decide; infinite by default. At least
-            `SOURCES_AT_ONCE` are.
+            `validation_sample.SOURCES_AT_ONCE` are.
 
     Returns:
         The model with its weight; None if the weight has been chosen before, or there is no model.
@@ -114,7 +112,7 @@ def weight_pair_ngram(
     references = _references(validation)
     trained = require_transducer(load(folder, predictor.config.device), "predictor")
     searching = replace(trained, pair_ngram=PairNgramMember(saved.model, 0.0))
-    found = _decode_in_time(references, searching.candidates, seconds)
+    found = decode_in_time([Example(source, "") for source in references], searching.candidates, seconds, 1)
     right = [
         [trace.output in targets for trace in traces]
         for traces, targets in zip(found, references.values(), strict=False)
@@ -124,16 +122,6 @@ def weight_pair_ngram(
     with_both, by_network = (_percentage(best_are_right(candidates, right, value)) for value in (weight, 0.0))
     event = PairNgramWeighted(weight, with_both, by_network, len(found))
     return WeightedPairNgram(saved._replace(weight=weight), event)
-
-
-def _decode_in_time(
-    sources: Iterable[str], decode: Callable[[list[Example]], list[Decoded]], seconds: float
-) -> list[Decoded]:
-    """Return what `decode` gives for the first sources: for all, if the seconds suffice."""
-    examples, decoded, started_at = [Example(source, "") for source in sources], list[Decoded](), time.monotonic()
-    while len(decoded) < len(examples) and not (decoded and time.monotonic() - started_at > seconds):
-        decoded += decode(examples[len(decoded) : len(decoded) + SOURCES_AT_ONCE])
-    return decoded
 
 
 def _scores(traces: Sequence[Trace]) -> CandidateScores:
@@ -163,10 +151,7 @@ def _references(validation: Sequence[Example]) -> dict[str, set[str]]:
     for example in validation:
         if example.source:
             targets.setdefault(example.source, set()).add(example.target)
-    sources = list(targets)
-    count = min(len(sources), MAX_SOURCES)
-    numbers = np.random.default_rng(0).permutation(count)
-    return {source: targets[source] for source in (sources[number * len(sources) // count] for number in numbers)}
+    return {source: targets[source] for source in sample_evenly(list(targets), MAX_SOURCES)}
 
 
 def _percentage(right: Sequence[bool]) -> float:

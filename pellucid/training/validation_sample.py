@@ -1,0 +1,43 @@
+"""A sample of the validation set, and its decoding within a time limit."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from pellucid.data.examples import Example
+
+SOURCES_AT_ONCE = 100
+"""Number of sources that are decoded before the time is compared with the time limit."""
+Item = TypeVar("Item")
+Decoded = TypeVar("Decoded")
+
+
+def sample_evenly(items: Sequence[Item], maximum: int) -> list[Item]:
+    """Return at most `maximum` evenly spaced items, in a fixed shuffled order, so that the first are representative.
+
+    Args:
+        items: The items.
+        maximum: Maximum number of items.
+    """
+    count = min(len(items), maximum)
+    numbers = np.random.default_rng(0).permutation(count)
+    return [items[number * len(items) // count] for number in numbers.tolist()]
+
+
+def decode_in_time(
+    examples: Sequence[Example], decode: Callable[[Sequence[Example]], Sequence[Decoded]], seconds: float, minimum: int
+) -> list[Decoded]:
+    """Return what `decode` gives for the first examples: for all, if the seconds suffice.
+
+    Args:
+        examples: Examples, whose targets are ignored.
+        decode: Function that returns one result for each of at most `SOURCES_AT_ONCE` examples.
+        seconds: Time after which no more examples are decoded; may be infinite.
+        minimum: Number of examples that are decoded whatever the time.
+    """
+    decoded, started_at = list[Decoded](), time.monotonic()
+    while len(decoded) < len(examples) and (len(decoded) < minimum or time.monotonic() - started_at <= seconds):
+        decoded += decode(examples[len(decoded) : len(decoded) + SOURCES_AT_ONCE])
+    return decoded
