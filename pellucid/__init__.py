@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from pellucid.api import compare, evaluate, predict, score, train
     from pellucid.config.settings import Config
     from pellucid.config.toml import load_config, size_preset
+    from pellucid.data.text_words import WordRule
     from pellucid.decoding.constraints import Lexicon, load_lexicon
     from pellucid.decoding.ensemble import Ensemble
     from pellucid.decoding.options import DecodingOptions, ForcedAttention
     from pellucid.decoding.predictor import Predictor
     from pellucid.decoding.sampling import SamplingConfig
+    from pellucid.decoding.text_decoder import TextDecoder
     from pellucid.decoding.trace import Trace
     from pellucid.decoding.transducer import Transducer
     from pellucid.errors import InputError
@@ -42,7 +44,9 @@ _HOMES = {
     "ForcedAttention": "pellucid.decoding.options",
     "Predictor": "pellucid.decoding.predictor",
     "Task": "pellucid.tasks.task",
+    "TextDecoder": "pellucid.decoding.text_decoder",
     "Trace": "pellucid.decoding.trace",
+    "WordRule": "pellucid.data.text_words",
     "Transducer": "pellucid.decoding.transducer",
     "load": "pellucid.run_folder.predictor_loader",
     "load_config": "pellucid.config.toml",
@@ -70,9 +74,11 @@ __all__ = [
     "RunEvaluation",
     "SamplingConfig",
     "Task",
+    "TextDecoder",
     "Trace",
     "TrainingCallback",
     "Transducer",
+    "WordRule",
     "__version__",
     "compare",
     "evaluate",

@@ -26,7 +26,17 @@ ORDER = (
 )
 """Order of folders and modules: a file imports only from its own folder and from entries before its own."""
 DATA_ORDER = (
-    *("tokenizers", "lines", "headers", "readers", "in_memory", "examples", "size_choice", "validation_split"),
+    *(
+        "text_words",
+        "tokenizers",
+        "lines",
+        "headers",
+        "readers",
+        "in_memory",
+        "examples",
+        "size_choice",
+        "validation_split",
+    ),
     *(
         "vocabulary",
         "vectors",

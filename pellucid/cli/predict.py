@@ -14,6 +14,7 @@ from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.csv_output import CsvOutput, starts_with_bom
 from pellucid.cli.input_flags import file_data_config
 from pellucid.cli.messages import print_message
+from pellucid.cli.predict_text import write_decoded_text
 from pellucid.cli.prefix_file import PrefixFile
 from pellucid.cli.search_flags import (
     FloatFlag,
@@ -41,6 +42,7 @@ from pellucid.cli.sources import (
 from pellucid.config.settings import Device, Format
 from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
 from pellucid.data.readers import BadLine, TableCells
+from pellucid.data.text_words import WordRule
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import ConfigError, DataError
@@ -97,6 +99,15 @@ class PredictArguments(SearchFlags):
     """Accept outputs whose confidence, the estimated probability of being correct, is at least this number, 0 to 1. In
     text, other outputs are an empty line; the other formats get the column or field accepted. Excludes --nbest,
     --top-mass and --sample, and options with which outputs have no confidence. evaluate prints thresholds."""
+    text: bool = False
+    """Read running text, and decode its words; all characters between them stay as they are. A word is a part between
+    the word boundaries of Unicode that contains a letter (see --word-pattern). Known words come from --lexicon. text
+    writes each line with its words replaced, jsonl each line with the positions of its words, csv and tsv one row per
+    word. With --min-confidence, other words stay as they are."""
+    word_pattern: Annotated[str | None, tyro.conf.arg(metavar="REGEX")] = None
+    """Regular expression of the words of --text, such as [0-9]+, in the syntax of the Python package regex."""
+    word_template: Annotated[str | None, tyro.conf.arg(metavar="TEMPLATE")] = None
+    """Text that replaces a word of --text: {output} is its output, {word} the word. Default: {output}."""
     device: Device = "cpu"
     """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
 
@@ -165,6 +176,8 @@ def main(arguments: list[str]) -> int:
     runs, file = split_paths(args.run, args.more, "predict")
     predictor = _configure_predictor(load(runs[0] if len(runs) == 1 else runs, args.device), args)
     use_threads(predictor.config.threads)
+    if args.text:
+        return _predict_text(predictor, args, file)
     prefixes = None if args.prefixes is None else PrefixFile(args.prefixes, predictor)
     nbest = _list_length(predictor, args) if has_several else 1
     if args.top_mass is not None and args.nbest is None and nbest == 1:
@@ -203,6 +216,21 @@ def main(arguments: list[str]) -> int:
         print_message("the names of the columns have no output line; --output-format csv writes all columns with names")
     if prefixes is not None:
         prefixes.check_exhausted()
+    return 0
+
+
+def _predict_text(predictor: "Predictor", args: PredictArguments, file: Path) -> int:
+    """Decode the words of running text to standard output, and return the exit code 0."""
+    from pellucid.decoding.text_decoder import TextDecoder
+
+    _acceptance(predictor, args)  # raises an error that names the flag, if outputs have no confidence
+    template = "{output}" if args.word_template is None else args.word_template
+    decoder = TextDecoder(predictor, WordRule(args.word_pattern), template, args.min_confidence)
+    notes = DecodingNotes(args.require)
+    write_decoded_text(decoder, file, args.output_format, args.on_bad_line, notes)
+    if predictor.options.lexicon is not None:
+        print_message(lexicon_count_message(notes.num_from_lexicon, predictor.options.lexicon, args.lexicon))
+    notes.report(has_features=False)
     return 0
 
 
@@ -267,8 +295,32 @@ def _check_arguments(args: PredictArguments, sampling: "SamplingConfig | None") 
             "--min-confidence accepts or rejects the best output, and cannot be combined with --nbest, --top-mass or "
             "--sample"
         )
+    _check_text_flags(args)
     if args.lattice and (args.output_format != "jsonl" or sampling is not None):
         raise ConfigError("--lattice requires --output-format jsonl and cannot be combined with --sample")
+
+
+def _check_text_flags(args: PredictArguments) -> None:
+    """Raise `ConfigError` for flags that contradict --text, or require it."""
+    if not args.text:
+        given = {"--word-pattern": args.word_pattern, "--word-template": args.word_template}
+        flag = next((name for name, value in given.items() if value is not None), None)
+        if flag:
+            raise ConfigError(f"{flag} requires --text")
+        return
+    excluded = {
+        "--nbest": args.nbest is not None,
+        "--top-mass": args.top_mass is not None,
+        "--sample": args.sample is not None,
+        "--prefixes": args.prefixes is not None,
+        "--lattice": args.lattice,
+        "--source-column": bool(args.source_column),
+        "--header": args.header != "auto",
+        "--input-format": args.input_format not in ("auto", "text"),
+    }
+    flag = next((name for name, is_given in excluded.items() if is_given), None)
+    if flag:
+        raise ConfigError(f"--text reads plain text and writes one output per word: it excludes {flag}")
 
 
 def _acceptance(predictor: "Predictor", args: PredictArguments) -> Acceptance | None:

@@ -22,6 +22,7 @@ from pellucid.errors import DataError, InputError, quote
 
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
+    from pellucid.decoding.text_decoder import WordOutput
 
 MAX_LISTED = 5
 """Maximum number of bad lines and of unknown symbols that are listed."""
@@ -224,6 +225,21 @@ class DecodingNotes:
             self.num_without_features += bool(trace.source) and not (trace.features or trace.added)
         self.num_truncated += not trace.finished
         self.num_without_required += bool(trace.source) and not self.required <= set(trace.target)
+
+    def count_text(self, bad_line: BadLine | None, outputs: "Sequence[WordOutput]") -> None:
+        """Count one line of running text.
+
+        Args:
+            bad_line: Reason why the line cannot be used; None for other lines.
+            outputs: Outputs of its words.
+        """
+        self.num_lines += 1
+        if bad_line is not None:
+            self.bad_lines.append(bad_line)
+        for output in outputs:
+            self.num_from_lexicon += output.origin == "lexicon"
+            self.unknown.update(output.unknown)
+            self.num_truncated += not output.finished
 
     def report(self, has_features: bool) -> None:
         """Print a message on standard error for each count above zero, for the first bad lines, and for an empty input.

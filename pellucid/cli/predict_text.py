@@ -1,0 +1,162 @@
+"""Running text as the input of predict: pellucid predict RUN FILE --text"""
+
+import csv
+import io
+import sys
+from collections.abc import Callable, Iterator
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pellucid.cli.csv_output import starts_with_bom
+from pellucid.cli.messages import print_message
+from pellucid.cli.sources import DecodingNotes, count_noun, escape_text, standard_input
+from pellucid.data.examples import STANDARD_INPUT
+from pellucid.data.lines import BYTE_ORDER_MARK, RecordError, check_lines, decode_line, read_lines, strip_newline
+from pellucid.data.readers import BadLine
+from pellucid.decoding.streaming import MAX_CHARACTERS
+from pellucid.decoding.trace_schema import encode_json
+from pellucid.errors import DataError
+
+if TYPE_CHECKING:
+    from pellucid.decoding.text_decoder import DecodedText, TextDecoder, TextWord
+
+OutputFormat = Literal["text", "csv", "tsv", "jsonl"]
+TextLine = str | BadLine
+LineFormatter = Callable[[int, "DecodedText | BadLine"], str]
+"""Function that returns the output lines of a line of text: of its number and the decoded text."""
+WORD_FIELDS = ("start", "end", "output_start", "output_end", "word", "source", "output", "log_probability")
+"""Fields of a word in csv, tsv and jsonl; "probability", "confidence", "origin" and "accepted" follow."""
+
+
+def write_decoded_text(
+    decoder: "TextDecoder",
+    file: Path,
+    output_format: OutputFormat,
+    on_bad_line: Literal["stop", "skip"],
+    notes: DecodingNotes,
+) -> None:
+    """Decode the words of a text, and write one line per line (text, jsonl) or one row per word (csv, tsv).
+
+    Args:
+        decoder: Decoder of the words.
+        file: Text file, or "-" for standard input.
+        output_format: Output format.
+        on_bad_line: Action at a line that is not UTF-8: stop, or write an empty line for it.
+        notes: Counts of the input, which this function increases.
+
+    Raises:
+        DataError: The file cannot be read, or a line is not UTF-8 and the action is "stop". The lines before it are
+            written.
+    """
+    format_line = _line_formatter(output_format, decoder.min_confidence is not None)
+    if output_format == "text" and starts_with_bom(file):
+        sys.stdout.write(BYTE_ORDER_MARK.decode())
+    line_number = num_words = 0
+    for group in _line_groups(file):
+        bad_index = next((index for index, line in enumerate(group) if isinstance(line, BadLine)), None)
+        lines = group if on_bad_line == "skip" else group[:bad_index]
+        decoded = iter(decoder.decode([line for line in lines if isinstance(line, str)]))
+        for line in lines:
+            line_number += 1
+            item = line if isinstance(line, BadLine) else next(decoded)
+            words = () if isinstance(item, BadLine) else item.words
+            notes.count_text(item if isinstance(item, BadLine) else None, [word.output for word in words])
+            num_words += len(words)
+            sys.stdout.write(format_line(line_number, item))
+        sys.stdout.flush()
+        if bad_index is not None and on_bad_line == "stop":
+            raise DataError(f"{group[bad_index]} (--on-bad-line skip writes an empty line for such lines)")
+    print_message(f"{count_noun(num_words, 'word')} in {count_noun(line_number, 'line')}")
+
+
+def _line_groups(file: Path) -> Iterator[list[TextLine]]:
+    """Yield lines in groups that are decoded together; on standard input, a group ends where no line has arrived."""
+    stream = standard_input() if str(file) == "-" else None
+    name = STANDARD_INPUT if stream is not None else str(file)
+    lines = read_lines(file) if stream is None else check_lines(stream, name)
+    group, size = list[TextLine](), 0
+    for number, line in enumerate(lines, 1):
+        try:
+            group.append(decode_line(line))
+        except RecordError as error:
+            group.append(BadLine(name, number, str(error)))
+        size += len(line)
+        if size >= MAX_CHARACTERS or (stream is not None and not stream.arrived_lines):
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _line_formatter(output_format: OutputFormat, has_acceptance: bool) -> LineFormatter:
+    """Return the function that formats a line; `has_acceptance` is True with --min-confidence."""
+    match output_format:
+        case "text":
+            return lambda _, item: "\n" if isinstance(item, BadLine) else item.output
+        case "jsonl":
+            return lambda number, item: encode_json(_line_record(number, item, has_acceptance)).decode() + "\n"
+        case _:
+            table = _WordTable(output_format, has_acceptance)
+            return table.rows
+
+
+def _line_record(number: int, item: "DecodedText | BadLine", has_acceptance: bool) -> dict[str, object]:
+    """Return a line and its words as JSON values."""
+    if isinstance(item, BadLine):
+        return {"line": number, "text": None, "output": None, "error": str(item)}
+    words = [_word_record(word, has_acceptance) for word in item.words]
+    return {"line": number, "text": strip_newline(item.text), "output": strip_newline(item.output), "words": words}
+
+
+def _word_record(word: "TextWord", has_acceptance: bool) -> dict[str, object]:
+    """Return a word as JSON values; the positions are characters of the line."""
+    output = word.output
+    values = (*word.span, *word.output_span, word.text, output.source, output.output, output.log_probability)
+    record: dict[str, object] = dict(zip(WORD_FIELDS, values, strict=True))
+    record |= {"probability": exp(output.log_probability), "confidence": output.confidence, "origin": output.origin}
+    return {**record, "accepted": output.is_accepted} if has_acceptance else record
+
+
+class _WordTable:
+    """Rows of words for csv, with a row of names, and for tsv."""
+
+    def __init__(self, output_format: OutputFormat, has_acceptance: bool) -> None:
+        """Set the format.
+
+        Args:
+            output_format: "csv" or "tsv".
+            has_acceptance: Whether rows have the column "accepted".
+        """
+        self.is_csv = output_format == "csv"
+        self.has_acceptance = has_acceptance
+        self.has_names = False
+        """Whether the row of names is written."""
+
+    def rows(self, number: int, item: "DecodedText | BadLine") -> str:
+        """Return the rows of a line: one for each word, and none for a line without words.
+
+        Args:
+            number: Number of the line, from 1.
+            item: Decoded line.
+        """
+        words = () if isinstance(item, BadLine) else item.words
+        records = [{"line": number, **_word_record(word, self.has_acceptance)} for word in words]
+        rows = [[_format_cell(value) for value in record.values()] for record in records]
+        if not self.is_csv:
+            return "".join("\t".join(map(escape_text, row)) + "\n" for row in rows)
+        if records and not self.has_names:
+            rows.insert(0, list(records[0]))
+            self.has_names = True
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+
+def _format_cell(value: object) -> str:
+    """Return a value of a table: numbers with six digits, true and false as in JSON, and nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

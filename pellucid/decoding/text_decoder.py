@@ -1,0 +1,238 @@
+"""Decoding of running text: the words of each line are replaced by their outputs, and all else stays as it is."""
+
+import string
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from pellucid.argument_checks import check_arguments, convert_argument
+from pellucid.data.examples import Example
+from pellucid.data.text_words import WordRule, WordSpan
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.streaming import MAX_CHARACTERS, MAX_SOURCES
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace_schema import Origin
+from pellucid.errors import ArgumentError, ConfigError, quote
+
+MAX_CACHED_WORDS = 2**15
+"""Maximum number of words whose outputs are kept for later lines."""
+TEMPLATE_FIELDS = ("output", "word")
+"""Names that a template may contain."""
+
+
+class WordOutput(NamedTuple):
+    """Output of a word, without the attention weights of its trace."""
+
+    source: str
+    """The word as it was decoded: as in the text, or in lower case."""
+    output: str
+    log_probability: float
+    """Log-probability (natural logarithm) by the network; 0 for an entry of the lexicon."""
+    confidence: float | None
+    """Estimated probability that the output is correct, 0 to 1; None without a fitted confidence."""
+    origin: Origin
+    """ "search", or "lexicon" for an entry of the lexicon."""
+    is_accepted: bool
+    """False if the confidence is below the required one; the word then stays as it is."""
+    finished: bool
+    """False if the output was truncated at the maximum length."""
+    unknown: tuple[str, ...]
+    """Symbols of the word that are not in the vocabulary."""
+
+
+class TextWord(NamedTuple):
+    """Word of a text with its output, and the positions of both in characters (Unicode code points)."""
+
+    text: str
+    """The word as in the text."""
+    span: WordSpan
+    """Position in the text."""
+    output_span: WordSpan
+    """Position of its replacement in the decoded text."""
+    output: WordOutput
+
+
+class DecodedText(NamedTuple):
+    """A line of text with its words replaced by their outputs."""
+
+    text: str
+    output: str
+    """The decoded text. The characters between the words are those of `text`."""
+    words: tuple[TextWord, ...]
+    """Words in their order."""
+
+
+class TextDecoder:
+    """Decode running text word by word with a trained model.
+
+    The words are found by a rule; each is looked up in the lexicon of the predictor (`DecodingOptions.lexicon`) and
+    otherwise decoded. A word with upper-case letters is decoded in lower case if the lexicon has only that form or,
+    where it has neither, if the vocabulary of the model has more symbols of that form.
+
+    A word that occurs again is not decoded again: the last `MAX_CACHED_WORDS` outputs are kept.
+
+    Example:
+        >>> decoder = TextDecoder(pellucid.load("runs/normalization"))
+        >>> [line] = decoder.decode(["Vnd er sprach: Sey gegrüßt!"])
+        >>> line.output
+        'und er sprach: sei gegrüßt!'
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        rule: WordRule | None = None,
+        template: str = "{output}",
+        min_confidence: float | None = None,
+    ) -> None:
+        """Check the arguments.
+
+        Args:
+            predictor: Trained model.
+            rule: Rule that finds the words; None for the word boundaries of Unicode.
+            template: Replacement of a word, with {output} for its output and {word} for the word itself, such as
+                "{word} [{output}]". Other braces are doubled.
+            min_confidence: Lowest confidence of an accepted output, 0 to 1. Other words stay as they are. None accepts
+                all outputs.
+
+        Raises:
+            ArgumentError: An argument has a wrong type, or the confidence is out of range.
+            ConfigError: The template has another field, or outputs have no confidence.
+        """
+        self.predictor = predictor
+        self.rule = WordRule() if rule is None else convert_argument("rule", rule, WordRule)
+        self.template = convert_argument("template", template, str)
+        self.min_confidence = convert_argument("min_confidence", min_confidence, float | None)
+        self._parts = _parse_template(self.template)
+        self._outputs = OrderedDict[str, WordOutput]()
+        if self.min_confidence is not None:
+            if not 0 <= self.min_confidence <= 1:
+                raise ArgumentError(f"min_confidence: expected a number from 0 to 1, got {self.min_confidence}")
+            if obstacle := predictor.no_confidence_reason():
+                raise ConfigError(f"min_confidence: {obstacle}")
+        predictor.check_search(1, own_prefixes=False)
+
+    @check_arguments
+    def decode(self, lines: Iterable[str]) -> list[DecodedText]:
+        """Decode lines of text together.
+
+        Args:
+            lines: Lines with or without their ends, which stay as they are.
+
+        Returns:
+            One decoded text per line. The outputs do not depend on the other lines.
+
+        Raises:
+            ArgumentError: A line is no string.
+            ConfigError: As in `WordRule.find`.
+            InputError: As in `Predictor.predict`.
+        """
+        texts = list(lines)
+        spans = [self.rule.find(text) for text in texts]
+        words = {text[start:end] for text, found in zip(texts, spans, strict=True) for start, end in found}
+        outputs = self._decode_words(sorted(words))
+        return [self._replace_words(text, found, outputs) for text, found in zip(texts, spans, strict=True)]
+
+    def stream(self, lines: Iterable[str]) -> Iterator[DecodedText]:
+        """Decode lines as they are read, in groups of limited size.
+
+        Args:
+            lines: Lines of a stream, as in `decode`.
+
+        Yields:
+            One decoded text per line, in order.
+
+        Raises:
+            InputError: As in `decode`.
+        """
+        group, size = list[str](), 0
+        for line in lines:
+            group.append(line)
+            size += len(line)
+            if size >= MAX_CHARACTERS:
+                yield from self.decode(group)
+                group, size = [], 0
+        yield from self.decode(group)
+
+    def _decode_words(self, words: Sequence[str]) -> dict[str, WordOutput]:
+        """Return the output of each word; those that were not decoded before are decoded together."""
+        outputs = {word: self._outputs[word] for word in words if word in self._outputs}
+        missing = [word for word in words if word not in outputs]
+        for start in range(0, len(missing), MAX_SOURCES):
+            group = missing[start : start + MAX_SOURCES]
+            examples = [Example(self._decoded_form(word), "") for word in group]
+            for word, trace in zip(group, self.predictor.predict_examples(examples), strict=True):
+                outputs[word] = self._word_output(trace)
+        self._outputs.update(outputs)
+        for word in words:
+            self._outputs.move_to_end(word)
+        while len(self._outputs) > MAX_CACHED_WORDS:
+            self._outputs.popitem(last=False)
+        return outputs
+
+    def _decoded_form(self, word: str) -> str:
+        """Return the form in which a word is decoded: the word, or the word in lower case."""
+        lower, lexicon = word.lower(), self.predictor.options.lexicon
+        if lower == word:
+            return word
+        for form in (word, lower) if lexicon is not None else ():
+            if self.predictor.tokenizers.source.normalize(form) in lexicon.targets:
+                return form
+        return lower if self._num_unknown(lower) < self._num_unknown(word) else word
+
+    def _num_unknown(self, word: str) -> int:
+        """Return the number of symbols of a word that are not in the vocabulary."""
+        known = self.predictor.vocabularies.source.ids
+        return sum(symbol not in known for symbol in self.predictor.tokenizers.source.split(word))
+
+    def _word_output(self, trace: Trace) -> WordOutput:
+        """Return the output of a trace, compared with the required confidence."""
+        is_accepted = self.min_confidence is None or trace.confidence is None or trace.confidence >= self.min_confidence
+        return WordOutput(
+            source=trace.text,
+            output=trace.output,
+            log_probability=trace.score,
+            confidence=trace.confidence,
+            origin=trace.origin,
+            is_accepted=is_accepted,
+            finished=trace.finished,
+            unknown=tuple(trace.source[index] for index in trace.unknown) if trace.origin != "lexicon" else (),
+        )
+
+    def _replace_words(self, text: str, spans: Sequence[WordSpan], outputs: dict[str, WordOutput]) -> DecodedText:
+        """Return a text with its words replaced."""
+        parts, words, end, length = list[str](), list[TextWord](), 0, 0
+        for span in spans:
+            word = text[span.start : span.end]
+            output = outputs[word]
+            replacement = self._fill_template(word, output.output) if output.is_accepted else word
+            parts += [text[end : span.start], replacement]
+            output_start = length + span.start - end
+            length, end = output_start + len(replacement), span.end
+            words.append(TextWord(word, span, WordSpan(output_start, length), output))
+        return DecodedText(text, "".join([*parts, text[end:]]), tuple(words))
+
+    def _fill_template(self, word: str, output: str) -> str:
+        """Return the replacement of a word."""
+        values = {"output": output, "word": word, "": ""}
+        return "".join(literal + values[name] for literal, name in self._parts)
+
+
+def _parse_template(template: str) -> list[tuple[str, str]]:
+    """Return the parts of a template: a literal text, and the name of the field after it; "" for none.
+
+    `ConfigError` for a malformed template, and for one without {output}.
+    """
+    advice = f"expected text with {{output}} and perhaps {{word}}, got {quote(template)}; other braces are doubled"
+    try:
+        parsed = list(string.Formatter().parse(template))
+    except ValueError:
+        raise ConfigError(f"the template of a word: {advice}") from None
+    parts = []
+    for literal, name, format_spec, conversion in parsed:
+        if format_spec or conversion or (name is not None and name not in TEMPLATE_FIELDS):
+            raise ConfigError(f"the template of a word: {advice}")
+        parts.append((literal, name or ""))
+    if not any(name == "output" for _, name in parts):
+        raise ConfigError(f"the template of a word: {advice}")
+    return parts
