@@ -27,7 +27,7 @@ def make_trace(steps: list[tuple[float, float, bool]], text: str = "a", **fields
 
     The third number says whether the output has the more probable symbol.
     """
-    target = (*["x"] * (len(steps) - 1), END)
+    target = ("x",) * len(steps)
     top = [
         ((symbol, "o") if is_first else ("o", symbol)) for symbol, (_, _, is_first) in zip(target, steps, strict=True)
     ]
@@ -38,7 +38,7 @@ def make_trace(steps: list[tuple[float, float, bool]], text: str = "a", **fields
         features=0,
         unknown=(),
         target=target,
-        output="x" * (len(steps) - 1),
+        output="x" * len(steps),
         finished=True,
         log_probabilities=np.log([p for p, _, _ in steps]).astype(np.float32),
         attention=np.ones((len(steps), 1), np.float32),
@@ -68,7 +68,7 @@ def test_with_a_pair_ngram_model_the_margin_is_the_difference_of_search_scores()
     assert output_margins([[best, replace(second, search_score=-np.inf)]], with_pair_ngram=True) == MAX_MARGIN
 
 
-def test_margins_are_finite_and_limited() -> None:
+def test_margins_are_limited_and_that_of_an_empty_output_is_infinite() -> None:
     sure, only = make_trace([(1.0, 1e-30, True)]), make_trace([(0.5, 0.1, True)])
     only = replace(only, top_symbols=((END,),), top_log_probabilities=only.top_log_probabilities[:, :1])
     impossible = replace(sure, log_probabilities=np.array([-np.inf], np.float32), top_symbols=(("o", END),))
@@ -82,7 +82,7 @@ def test_margins_are_finite_and_limited() -> None:
         top_log_probabilities=np.zeros((0, 0), np.float32),
     )
     margins = output_margins([[sure], [only], [impossible], [both], [empty]])
-    assert margins.tolist() == [MAX_MARGIN, MAX_MARGIN, -MAX_MARGIN, 0.0, MAX_MARGIN]
+    assert margins.tolist() == [MAX_MARGIN, MAX_MARGIN, -MAX_MARGIN, 0.0, -math.inf]
 
 
 def test_the_confidence_is_monotone_and_within_the_rule_of_succession() -> None:
@@ -139,3 +139,17 @@ def test_other_searches_are_described(changes: dict[str, object], nbest: int, ex
 def test_invalid_models_are_refused(field: str, value: object, message: str) -> None:
     with pytest.raises(ArgumentError, match=f"^{message}"):
         replace(MODEL, **{field: value})  # type: ignore[arg-type]
+
+
+def test_empty_outputs_and_outputs_for_unknown_symbols_have_the_lowest_confidence() -> None:
+    good = make_trace([(0.99, 0.001, True)])
+    empty = replace(good, target=(END,), output="", top_symbols=((END, "o"),))
+    unknown = replace(make_trace([(0.99, 0.001, True)] * 2), unknown=(0,))
+    assert output_margins([[empty], [unknown]])[0] == -math.inf
+    assert np.isfinite(output_margins([[good], [unknown]])).all(), "unless the model distrusts unknown symbols"
+    for with_pair_ngram in (False, True):
+        margins = output_margins([[good], [empty], [unknown]], with_pair_ngram, distrusts_unknown=True)
+        assert np.isfinite(margins).tolist() == [True, False, False]
+    model = replace(MODEL, distrusts_unknown=True)
+    confidences = [traces[0].confidence for traces in add_confidences(model, [[good], [empty], [unknown]])]
+    assert confidences[1:] == [pytest.approx(0.01)] * 2 and confidences[0] is not None and confidences[0] > 0.9

@@ -1,11 +1,14 @@
 """evaluation/confidence_fit.py: Platt scaling of margins, for few and for many validation outputs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from test_confidence import make_trace
 
 from pellucid.config.settings import SearchConfig
+from pellucid.decoding.trace import END
 from pellucid.errors import ArgumentError
 from pellucid.evaluation.calibration import measure_calibration
 from pellucid.evaluation.confidence_fit import PRIOR_PRECISION, PRIOR_SLOPE, fit_confidence, fit_platt_scaling
@@ -97,3 +100,16 @@ def test_a_model_has_the_confidences_of_wrong_outputs() -> None:
         fit_confidence([], [], SEARCH)
     with pytest.raises(ArgumentError, match="right"):
         fit_confidence(outputs, right[1:], SEARCH)
+
+
+def test_empty_outputs_and_distrusted_ones_do_not_change_the_regression() -> None:
+    traces = [[make_trace([(p, 0.5 * (1 - p), True)])] for p in (0.4, 0.6, 0.8, 0.9, 0.95, 0.99)]
+    right = [False, True, False, True, True, True]
+    plain = fit_confidence(traces, right, SEARCH)
+    unknown = replace(traces[-1][0], unknown=(0,))
+    empty = replace(traces[-1][0], target=(END,), output="")
+    model = fit_confidence([*traces, [unknown], [empty]], [*right, False, False], SEARCH, distrusts_unknown=True)
+    assert (model.intercept, model.slope, model.examples) == (plain.intercept, plain.slope, plain.examples + 2)
+    assert model.distrusts_unknown and model.wrong[-2:] == (0.1, 0.1) and len(model.wrong) == 4
+    only = fit_confidence([[empty]], [False], SEARCH)
+    assert only.confidences(np.array([-np.inf, 0.0])) == pytest.approx([1 / 3, 1 / 3], abs=1e-4)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from test_confidence import MODEL as CONFIDENCE
 from test_transducer import transducer_of
 
+from pellucid.data.examples import Example
 from pellucid.data.text_words import WordRule
 from pellucid.decoding import text_decoder
 from pellucid.decoding.constraints import Lexicon
@@ -56,9 +57,9 @@ def test_a_word_that_occurs_again_is_not_decoded_again(monkeypatch: pytest.Monke
     decoded: list[str] = []
     original = type(MODEL).predict_examples
 
-    def predict_examples(self: Predictor, examples: list[tuple[str, str, str]]) -> object:
-        decoded.extend(source for source, *_ in examples)
-        return original(self, examples)  # type: ignore[call-overload]
+    def predict_examples(self: Predictor, examples: list[Example]) -> object:
+        decoded.extend(example.source for example in examples)
+        return original(self, examples)
 
     monkeypatch.setattr(type(MODEL), "predict_examples", predict_examples)
     decoder = TextDecoder(MODEL)
@@ -95,7 +96,7 @@ def test_the_template_replaces_words() -> None:
 
 
 def test_words_below_the_required_confidence_stay_as_they_are() -> None:
-    model = replace(MODEL, confidence=replace(CONFIDENCE, search=MODEL.config.search))
+    model = replace(MODEL, confidence=replace(CONFIDENCE, intercept=2.0, search=MODEL.config.search))
     plain = TextDecoder(model).decode(["ab abc b ca"])[0]
     confidences = [word.output.confidence for word in plain.words]
     numbers = [confidence for confidence in confidences if confidence is not None]

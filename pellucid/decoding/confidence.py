@@ -13,7 +13,9 @@ difference between the search scores of the best and the second candidate, on wh
 
 a and b are fitted to the outputs of the validation set at the end of a training, as the search of the run finds them
 (training/confidence_training.py). They hold for such outputs only: outputs of another search, with constraints or by
-several networks have no confidence (`Predictor.no_confidence_reason`). The confidence is a monotone function of one
+several networks have no confidence (`Predictor.no_confidence_reason`). An empty output, and an output for a source with
+characters that the network has never seen, has the margin −∞ and the lowest confidence: no target is empty, and the
+network is sure of what it makes of an unknown character. The confidence is a monotone function of one
 number that does not depend on the validation targets, so that a threshold on it selects the same outputs as one on m:
 conformal risk control (evaluation/risk_control.py) relies on that. docs/guides/confidence.md compares methods on public
 data.
@@ -37,7 +39,7 @@ from msgspec import Meta
 
 from pellucid.argument_checks import CheckedFields
 from pellucid.config.settings import MAX_BEAM_SIZE, SearchConfig
-from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace import END, Trace
 from pellucid.errors import ArgumentError, quote
 
 MAX_MARGIN = 30.0
@@ -74,6 +76,8 @@ class ConfidenceModel(CheckedFields):
     """Search settings of these outputs."""
     pair_ngram_weight: UnitInterval = 0.0
     """Weight of the pair n-gram model in the ranking of these outputs."""
+    distrusts_unknown: bool = False
+    """True if an output for a source with unknown symbols has the lowest confidence (`Predictor.distrusts_unknown`)."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -88,23 +92,34 @@ class ConfidenceModel(CheckedFields):
         support no more extreme number.
 
         Args:
-            margins: Margin of each output (`output_margins`), in nats.
+            margins: Margin of each output (`output_margins`), in nats; of −∞, the lower limit.
         """
-        log_odds = np.clip(self.intercept + self.slope * margins, -50.0, 50.0)
-        limit = 1 / (self.examples + 2)
+        limit, is_finite = 1 / (self.examples + 2), np.isfinite(margins)
+        log_odds = self.intercept + self.slope * np.where(is_finite, margins, 0.0)
+        log_odds = np.where(is_finite, np.clip(log_odds, -50.0, 50.0), -50.0)
         confidences: Float[np.ndarray, " n"] = np.clip(1 / (1 + np.exp(-log_odds)), limit, 1 - limit)
         return confidences
 
 
-def output_margins(outputs: Sequence[Sequence[Trace]], with_pair_ngram: bool = False) -> Float[np.ndarray, " n"]:
-    """Return the margin of the best output of each source, in nats, from −`MAX_MARGIN` to `MAX_MARGIN`.
+def output_margins(
+    outputs: Sequence[Sequence[Trace]], with_pair_ngram: bool = False, distrusts_unknown: bool = False
+) -> Float[np.ndarray, " n"]:
+    """Return the margin of the best output of each source, in nats, from −`MAX_MARGIN` to `MAX_MARGIN`, or −∞.
 
     Args:
         outputs: Outputs of each source, the best first: at least one, and with a pair n-gram model the second too.
         with_pair_ngram: True if a pair n-gram model took part in their ranking.
+        distrusts_unknown: True if the margin of an output is −∞ whose source has unknown symbols.
     """
     margin = _search_margin if with_pair_ngram else _margin
-    return np.array([margin(traces) for traces in outputs], np.float64)
+    margins = np.array([margin(traces) for traces in outputs], np.float64)
+    distrusted = [_is_empty(best) or (distrusts_unknown and bool(best.unknown)) for best, *_ in outputs]
+    return np.where(np.array(distrusted, bool), -np.inf, margins)
+
+
+def _is_empty(trace: Trace) -> bool:
+    """Return whether the output of a source has no symbol."""
+    return trace.target in ((), (END,)) and bool(trace.source)
 
 
 def _search_margin(traces: Sequence[Trace]) -> float:
@@ -141,7 +156,7 @@ def add_confidences(model: ConfidenceModel, outputs: Sequence[Sequence[Trace]]) 
     """
     lists = [list(traces) for traces in outputs]
     own = [traces for traces in lists if traces and traces[0].source and traces[0].origin == "search"]
-    confidences = model.confidences(output_margins(own, model.pair_ngram_weight > 0)).tolist()
+    confidences = model.confidences(output_margins(own, model.pair_ngram_weight > 0, model.distrusts_unknown)).tolist()
     for traces, confidence in zip(own, confidences, strict=True):
         traces[0] = replace(traces[0], confidence=confidence)
     return lists

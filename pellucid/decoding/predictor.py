@@ -185,6 +185,16 @@ class Predictor(ABC):
         return 0.0
 
     @property
+    def distrusts_unknown(self) -> bool:
+        """True if outputs for sources with unknown symbols have the lowest confidence.
+
+        They do if symbols are characters, all of the training set are known, and none is copied: the network has then
+        never seen an unknown symbol. An unknown word in a sentence leaves the others.
+        """
+        data = self.config.data
+        return data.source_symbols == "characters" and data.min_count == 1 and not self._copies
+
+    @property
     def is_ensemble(self) -> bool:
         """True for an ensemble, also for one of a single member."""
         return bool(self.members.networks)

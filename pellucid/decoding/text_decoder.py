@@ -175,8 +175,9 @@ class TextDecoder:
         lower, lexicon = word.lower(), self.predictor.options.lexicon
         if lower == word:
             return word
-        for form in (word, lower) if lexicon is not None else ():
-            if self.predictor.tokenizers.source.normalize(form) in lexicon.targets:
+        known_words = {} if lexicon is None else lexicon.targets
+        for form in (word, lower):
+            if self.predictor.tokenizers.source.normalize(form) in known_words:
                 return form
         return lower if self._num_unknown(lower) < self._num_unknown(word) else word
 

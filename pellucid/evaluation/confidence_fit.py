@@ -4,6 +4,7 @@ n outputs.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -27,7 +28,11 @@ TOLERANCE = 1e-10
 
 
 def fit_confidence(
-    outputs: Sequence[Sequence[Trace]], right: Sequence[bool], search: SearchConfig, pair_ngram_weight: float = 0.0
+    outputs: Sequence[Sequence[Trace]],
+    right: Sequence[bool],
+    search: SearchConfig,
+    pair_ngram_weight: float = 0.0,
+    distrusts_unknown: bool = False,
 ) -> ConfidenceModel:
     """Fit the confidence to the best outputs of validation sources.
 
@@ -40,6 +45,8 @@ def fit_confidence(
         right: Whether the best output of each source is correct.
         search: Search settings of the outputs.
         pair_ngram_weight: Weight of the pair n-gram model in their ranking; 0 by default.
+        distrusts_unknown: True if outputs for sources with unknown symbols have the lowest confidence; they, and empty
+            outputs, do not take part in the regression.
 
     Raises:
         ArgumentError: There is no source, there are more than `MAX_EXAMPLES`, or the arguments differ in length.
@@ -52,13 +59,17 @@ def fit_confidence(
     check_not_empty("outputs", outputs, "output")
     if len(outputs) > MAX_EXAMPLES:
         raise ArgumentError(f"outputs: expected at most {MAX_EXAMPLES:,} sources, got {len(outputs):,}")
-    margins, hits = output_margins(outputs, pair_ngram_weight > 0), np.asarray(right, bool)
+    margins = output_margins(outputs, pair_ngram_weight > 0, distrusts_unknown)
+    hits, is_finite = np.asarray(right, bool), np.isfinite(margins)
+    if not is_finite.any():
+        margins, is_finite = np.zeros(len(hits)), np.ones(len(hits), bool)
     # Rounded, since the last bits of decoded probabilities differ between processes.
-    intercept, slope = (round(parameter, DECIMALS) for parameter in fit_platt_scaling(margins, hits))
-    model = ConfidenceModel(intercept, slope, len(hits), (), search, pair_ngram_weight)
+    parameters = fit_platt_scaling(margins[is_finite], hits[is_finite])
+    intercept, slope = (round(parameter, DECIMALS) for parameter in parameters)
+    model = ConfidenceModel(intercept, slope, len(hits), (), search, pair_ngram_weight, distrusts_unknown)
     confidences = np.ceil(model.confidences(margins[~hits]) * 10**WRONG_DECIMALS) / 10**WRONG_DECIMALS
     wrong = sorted(confidences.tolist(), reverse=True)
-    return ConfidenceModel(intercept, slope, len(hits), tuple(wrong), search, pair_ngram_weight)
+    return replace(model, wrong=tuple(wrong))
 
 
 def fit_platt_scaling(margins: Float[np.ndarray, " n"], right: Bool[np.ndarray, " n"]) -> tuple[float, float]:
