@@ -84,7 +84,8 @@ def copy_pages() -> None:
         if source.endswith(".md"):
             (PAGES / page).write_text(adapt_links(ROOT / source, PAGES / page, sources), "utf-8")
     for path in sorted(sources):
-        write_page(source_page(path), [f"# {path.name}\n", "~~~~python", path.read_text("utf-8").rstrip(), "~~~~"])
+        language = "python" if path.suffix == ".py" else "yaml"
+        write_page(source_page(path), [f"# {path.name}\n", f"~~~~{language}", path.read_text("utf-8").rstrip(), "~~~~"])
 
 
 def adapt_links(path: Path, copy: Path, sources: set[Path]) -> str:
@@ -357,6 +358,36 @@ def trim_search_index(site: Path) -> None:
     (site / "search.js").write_text(f"var __index = {text}", "utf-8")
 
 
+BLOCK_OR_CODE = re.compile(r"(<pre.*?</pre>)|(?<=<code>)([^<]+)(?=</code>)", re.DOTALL)
+"""A code block, or the text of code within a line."""
+CODE_WORD = re.compile(r"\S+")
+LONGEST_UNBROKEN = 32
+"""Characters of code that fit in one line of a narrow page."""
+NUMBERS_CELL = re.compile(r"<td(?=[^>]*>(?:<strong>)?[-+−(]?\d(?:[\d\s.,;()+−%*-]|to|</?strong>){1,40}</td>)")
+"""Beginning of a table cell that has only numbers, ranges and intervals."""
+
+
+def control_line_breaks(html: str) -> str:
+    """Return an HTML page in which names in code and intervals in tables are not broken at any hyphen or space.
+
+    A short name with a hyphen, such as `--batch-size`, stays on one line. A long name may be broken after a dot, a
+    slash or an underscore, on narrow pages only; the style sheet decides this.
+
+    Args:
+        html: The page.
+    """
+
+    def mark(match: re.Match[str]) -> str:
+        word = match[0]
+        if len(word) > LONGEST_UNBROKEN // 2 and "&" not in word:
+            word = re.sub(r"(?<=\w)([._/])(?=\w)", r"\1<wbr>", word)
+        short = "-" in word and len(match[0]) <= LONGEST_UNBROKEN
+        return f'<span class="unbroken">{word}</span>' if short else word
+
+    marked = BLOCK_OR_CODE.sub(lambda match: match[1] or CODE_WORD.sub(mark, match[2]), html)
+    return NUMBERS_CELL.sub('<td class="unbroken"', marked)
+
+
 class PageLinks(HTMLParser):
     """Anchors of an HTML page, the links and pictures on it, and the files that it loads."""
 
@@ -426,6 +457,8 @@ def build() -> int:
     print(process.stdout, end="")
     if process.returncode == 0:
         trim_search_index(SITE)
+        for page in SITE.rglob("*.html"):
+            page.write_text(control_line_breaks(page.read_text("utf-8")), "utf-8")
     faults = site_faults(SITE)
     print(*faults, sep="\n", end="\n" if faults else "")
     # The site generator prints faults of docstrings without counting them as warnings.
