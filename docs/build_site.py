@@ -358,8 +358,8 @@ def trim_search_index(site: Path) -> None:
     (site / "search.js").write_text(f"var __index = {text}", "utf-8")
 
 
-BLOCK_OR_CODE = re.compile(r"(<pre.*?</pre>)|(?<=<code>)([^<]+)(?=</code>)", re.DOTALL)
-"""A code block, or the text of code within a line."""
+BLOCK_CODE_OR_PERCENT = re.compile(r"(<pre.*?</pre>)|(?<=<code>)([^<]+)(?=</code>)|(?<=\d) (?=%)", re.DOTALL)
+"""A code block, the text of code within a line, or the space before a percent sign."""
 CODE_WORD = re.compile(r"\S+")
 LONGEST_UNBROKEN = 32
 """Characters of code that fit in one line of a narrow page."""
@@ -368,10 +368,10 @@ NUMBERS_CELL = re.compile(r"<td(?=[^>]*>(?:<strong>)?[-+âˆ’(]?\d(?:[\d\s.,;()+âˆ
 
 
 def control_line_breaks(html: str) -> str:
-    """Return an HTML page in which names in code and intervals in tables are not broken at any hyphen or space.
+    """Return an HTML page in which names in code, intervals in tables and percentages are not broken anywhere.
 
-    A short name with a hyphen, such as `--batch-size`, stays on one line. A long name may be broken after a dot, a
-    slash or an underscore, on narrow pages only; the style sheet decides this.
+    A short name with a hyphen, such as `--batch-size`, stays on one line, and so does a number with its percent sign.
+    A long name may be broken after a dot, a slash or an underscore, on narrow pages only; the style sheet decides this.
 
     Args:
         html: The page.
@@ -384,8 +384,10 @@ def control_line_breaks(html: str) -> str:
         short = "-" in word and len(match[0]) <= LONGEST_UNBROKEN
         return f'<span class="unbroken">{word}</span>' if short else word
 
-    marked = BLOCK_OR_CODE.sub(lambda match: match[1] or CODE_WORD.sub(mark, match[2]), html)
-    return NUMBERS_CELL.sub('<td class="unbroken"', marked)
+    def replace(match: re.Match[str]) -> str:
+        return match[1] or (CODE_WORD.sub(mark, match[2]) if match[2] else "\N{NO-BREAK SPACE}")
+
+    return NUMBERS_CELL.sub('<td class="unbroken"', BLOCK_CODE_OR_PERCENT.sub(replace, html))
 
 
 class PageLinks(HTMLParser):
