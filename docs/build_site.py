@@ -363,15 +363,16 @@ BLOCK_CODE_OR_PERCENT = re.compile(r"(<pre.*?</pre>)|(?<=<code>)([^<]+)(?=</code
 CODE_WORD = re.compile(r"\S+")
 LONGEST_UNBROKEN = 32
 """Characters of code that fit in one line of a narrow page."""
-NUMBERS_CELL = re.compile(r"<td(?=[^>]*>(?:<strong>)?[-+−(]?\d(?:[\d\s.,;()+−%*-]|to|</?strong>){1,40}</td>)")
-"""Beginning of a table cell that has only numbers, ranges and intervals."""
+NUMBERS_CELL = re.compile(r"<td(?=[^>]*>(?:<strong>)?[-+−(]?\d(?:[\d\s.,;()+−%*-]|to|</?strong>){0,21}</td>)")
+"""Beginning of a table cell that has only a few numbers, such as a score with its interval."""
 
 
 def control_line_breaks(html: str) -> str:
     """Return an HTML page in which names in code, intervals in tables and percentages are not broken anywhere.
 
     A short name with a hyphen, such as `--batch-size`, stays on one line, and so does a number with its percent sign.
-    A long name may be broken after a dot, a slash or an underscore, on narrow pages only; the style sheet decides this.
+    The style sheet permits breaks in a name in a table that is no flag, and, on narrow pages, after a dot, a slash or an
+    underscore of a long name.
 
     Args:
         html: The page.
@@ -381,8 +382,9 @@ def control_line_breaks(html: str) -> str:
         word = match[0]
         if len(word) > LONGEST_UNBROKEN // 2 and "&" not in word:
             word = re.sub(r"(?<=\w)([._/])(?=\w)", r"\1<wbr>", word)
-        short = "-" in word and len(match[0]) <= LONGEST_UNBROKEN
-        return f'<span class="unbroken">{word}</span>' if short else word
+        if "-" not in word or len(match[0]) > LONGEST_UNBROKEN:
+            return word
+        return f'<span class="{"unbroken" if word.startswith("-") else "name"}">{word}</span>'
 
     def replace(match: re.Match[str]) -> str:
         return match[1] or (CODE_WORD.sub(mark, match[2]) if match[2] else "\N{NO-BREAK SPACE}")
