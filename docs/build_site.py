@@ -358,20 +358,19 @@ def trim_search_index(site: Path) -> None:
     (site / "search.js").write_text(f"var __index = {text}", "utf-8")
 
 
-BLOCK_CODE_OR_PERCENT = re.compile(r"(<pre.*?</pre>)|(?<=<code>)([^<]+)(?=</code>)|(?<=\d) (?=%)", re.DOTALL)
-"""A code block, the text of code within a line, or the space before a percent sign."""
+BLOCK_CODE_OR_NUMBERS = re.compile(
+    r"(<pre.*?</pre>)|(?<=<code>)([^<]+)(?=</code>)|(?<=\d) (?=%)|(?<=\d) to (?=[-+−]?\d)", re.DOTALL
+)
+"""A code block, the text of code within a line, the space before a percent sign, or "to" between two numbers."""
 CODE_WORD = re.compile(r"\S+")
 LONGEST_UNBROKEN = 32
 """Characters of code that fit in one line of a narrow page."""
-NUMBERS_CELL = re.compile(r"<td(?=[^>]*>(?:<strong>)?[-+−(]?\d(?:[\d\s.,;()+−%*-]|to|</?strong>){0,21}</td>)")
-"""Beginning of a table cell that has only a few numbers, such as a score with its interval."""
 
 
 def control_line_breaks(html: str) -> str:
-    """Return an HTML page in which names in code, intervals in tables and percentages are not broken anywhere.
+    """Return an HTML page in which flags, intervals and percentages are not broken.
 
-    A short name with a hyphen, such as `--batch-size`, stays on one line, and so does a number with its percent sign.
-    The style sheet permits breaks in a name in a table that is no flag, and, on narrow pages, after a dot, a slash or an
+    The style sheet permits breaks within other names in tables, and on narrow pages after a dot, a slash or an
     underscore of a long name.
 
     Args:
@@ -387,9 +386,11 @@ def control_line_breaks(html: str) -> str:
         return f'<span class="{"unbroken" if word.startswith("-") else "name"}">{word}</span>'
 
     def replace(match: re.Match[str]) -> str:
-        return match[1] or (CODE_WORD.sub(mark, match[2]) if match[2] else "\N{NO-BREAK SPACE}")
+        if match[1] or match[2]:
+            return match[1] or CODE_WORD.sub(mark, match[2])
+        return match[0].replace(" ", "\N{NO-BREAK SPACE}")
 
-    return NUMBERS_CELL.sub('<td class="unbroken"', BLOCK_CODE_OR_PERCENT.sub(replace, html))
+    return BLOCK_CODE_OR_NUMBERS.sub(replace, html)
 
 
 class PageLinks(HTMLParser):
