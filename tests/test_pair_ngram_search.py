@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_pair_ngram_alignment import key_of, list_alignments, to_pairs
+from test_lattice import key_of, list_alignments, to_pairs
 from test_pair_ngram_model import probability
 
 from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
 from pellucid.pair_ngram.search import MAX_EXTENSIONS, search_outputs
-from pellucid.pair_ngram.types import SearchSettings
+from pellucid.pair_ngram.types import SearchSettings, chunk_limits
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 EXAMPLES = st.lists(
@@ -42,7 +42,7 @@ def joint_probabilities(
     """Return the probability of each alignment by graphones of the model."""
     graphones = {key: number for number, key in enumerate(model.graphones.tolist())}
     begin, end, found = len(graphones), len(graphones) + 1, dict[tuple[int, ...], float]()
-    for path in list_alignments(source, target, model.numbering.target_chunk):
+    for path in list_alignments(source, target, chunk_limits(model.numbering.target_chunk)):
         keys = [key_of(graphone, model.numbering) for graphone in path]
         if any(key not in graphones for key in keys):
             continue

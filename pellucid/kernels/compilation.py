@@ -107,7 +107,8 @@ def _fingerprint_parts() -> Iterator[object]:
     the modification time of the file, its own version, and the processor.
     """
     kernels = Path(__file__).resolve().parent
-    sources = (*sorted(kernels.glob("*.py")), *sorted((kernels.parent / "pair_ngram").glob("*.py")))
+    folders = (kernels, kernels.parent / "alignment", kernels.parent / "pair_ngram")
+    sources = [path for folder in folders for path in sorted(folder.glob("*.py"))]
     for path in (*sources, kernels.parent / "data" / "vocabulary.py"):
         yield str(path), path.stat().st_mtime_ns, path.read_bytes()
     yield platform.python_version(), version("numba"), platform.machine(), platform.processor()

@@ -17,13 +17,14 @@ import numpy as np
 from jaxtyping import Bool, Int
 from msgspec import Meta
 
+from pellucid.alignment.types import GraphoneKeys, SymbolPairs
 from pellucid.argument_checks import argument_error, check_arguments, convert_argument
 from pellucid.config.settings import Width
 from pellucid.data.vocabulary import NUM_SPECIAL, UNK
 from pellucid.errors import ArgumentError
 from pellucid.kernels.runtime import defer_signals
 from pellucid.pair_ngram.ngram_model import LOWEST, NgramModel, fit_ngram_model
-from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneKeys, GraphoneTable, SearchSettings, SymbolPairs
+from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings, chunk_limits
 
 ORDER = 8
 """Default order of the n-gram model, in graphones."""
@@ -181,21 +182,24 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
         The model; None if no example has an alignment, or the vocabularies are too large or too varied
         (`MAX_CHUNK_GRAPHONES`).
     """
-    from pellucid.pair_ngram.alignment import align_pairs, alignable_rows, estimate_graphones
+    from pellucid.alignment.lattice import align_pairs, alignable_rows, estimate_graphones
 
     pairs = drop_examples(pairs, pairs.target == UNK, pairs.target_offsets)
     examples = len(pairs.source_offsets) - 1
-    fitting = [GraphoneKeys(source_size, target_size, chunk) for chunk in TARGET_CHUNKS]
+    fitting = [GraphoneKeys(source_size, target_size, SOURCE_CHUNK, chunk) for chunk in TARGET_CHUNKS]
     fitting = [numbering for numbering in fitting if numbering.fits]
     enough = [
         numbering
         for numbering in fitting
-        if len(alignable_rows(pairs, numbering.target_chunk)) >= MIN_ALIGNED * examples
+        if len(alignable_rows(pairs, chunk_limits(numbering.target_chunk))) >= MIN_ALIGNED * examples
     ]
     chosen = (enough[:1] or fitting[-1:])[0] if fitting else None
-    if chosen is None or not len(alignable_rows(pairs, chosen.target_chunk)):
+    if chosen is None:
         return None
-    alignments = align_pairs(pairs, chosen, estimate_graphones(pairs, chosen))
+    limits = chunk_limits(chosen.target_chunk)
+    if not len(alignable_rows(pairs, limits)):
+        return None
+    alignments = align_pairs(pairs, chosen, limits, estimate_graphones(pairs, chosen, limits))
     graphones, tokens = np.unique(alignments.graphones, return_inverse=True)
     factor = (target_size + 1) ** chosen.target_chunk
     if np.unique(graphones // factor, return_counts=True)[1].max() > MAX_CHUNK_GRAPHONES:
@@ -255,6 +259,8 @@ def _graphones_error(ngram: PairNgram) -> str:
     numbering, graphones = ngram.numbering, ngram.graphones
     if numbering.target_chunk not in TARGET_CHUNKS or min(numbering.source_size, numbering.target_size) < 1:
         return "numbering: expected positive sizes, and target_chunk 2, 3 or 4"
+    if numbering.source_chunk != SOURCE_CHUNK:
+        return f"numbering: expected source_chunk {SOURCE_CHUNK}"
     factor = (numbering.target_size + 1) ** numbering.target_chunk
     if not numbering.fits or (np.diff(graphones) <= 0).any():
         return "graphones: expected ascending numbers"

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pellucid.kernels.compilation import njit
-from pellucid.pair_ngram.alignment import chunk_key
+from pellucid.alignment.lattice import chunk_key
 from pellucid.pair_ngram.ngram_model import NgramModel
 from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings
 
