@@ -109,9 +109,9 @@ def test_probabilities_equal_those_of_all_alignments(examples: list[Pair], limit
     )
 
 
-@given(st.lists(st.tuples(SOURCES, TARGETS), min_size=1, max_size=4), LIMITS, st.integers(0, 2**32 - 1))
+@given(st.lists(st.tuples(SOURCES, TARGETS), min_size=1, max_size=4), LIMITS, st.booleans(), st.integers(0, 2**32 - 1))
 def test_best_path_has_the_greatest_score_of_all_alignments(
-    examples: list[Pair], limits: ChunkLimits, seed: int
+    examples: list[Pair], limits: ChunkLimits, by_longer_side: bool, seed: int
 ) -> None:
     pairs, random = to_pairs(examples), np.random.default_rng(seed)
     lists = [list(list_alignments(*example, limits)) for example in examples]
@@ -123,9 +123,11 @@ def test_best_path_has_the_greatest_score_of_all_alignments(
 
     def score(path: Sequence[Pair]) -> float:
         """Return the score by its definition."""
-        return float(sum(scores[key_of(pair, NUMBERING)] * (len(pair[0]) + len(pair[1])) / 2 for pair in path))
+        sizes = [list(map(len, pair)) for pair in path]
+        weights = [max(size) if by_longer_side else sum(size) / 2 for size in sizes]
+        return float(sum(scores[key_of(pair, NUMBERING)] * weight for pair, weight in zip(path, weights, strict=True)))
 
-    alignments = align_pairs(pairs, NUMBERING, limits, distribution)
+    alignments = align_pairs(pairs, NUMBERING, limits, distribution, by_longer_side)
     rows = alignable_rows(pairs, limits)
     assert len(alignments.offsets) == len(rows) + 1
     for index, row in enumerate(rows):
@@ -148,6 +150,19 @@ def test_probabilities_of_long_examples_do_not_underflow(limits: ChunkLimits) ->
     assert np.exp(found.log_probabilities).sum() == pytest.approx(1)
     path = align_pairs(pairs, NUMBERING, limits, found)
     assert path.source_sizes.sum() == path.target_sizes.sum() == 1000
+
+
+def test_rows_without_paths_do_not_overflow() -> None:
+    """Long chunks become certain, so that no path of positive probability passes through most rows."""
+    words = ((0, 0, 1, 0, 2, 2), (1, 1, 2, 2, 0, 1))
+    random, examples = np.random.default_rng(1), list[Pair]()
+    for _ in range(200):
+        digits = random.integers(0, 2, random.integers(1, 9)).tolist()
+        examples.append((tuple(symbol for digit in digits for symbol in words[digit]), tuple(digits)))
+    numbering, limits = GraphoneKeys(3, 2, 6, 1), ChunkLimits(6, 1, insertions=False)
+    found = estimate_graphones(to_pairs(examples), numbering, limits, iterations=20)
+    assert np.exp(found.log_probabilities).sum() == pytest.approx(1)
+    assert set(align_pairs(to_pairs(examples), numbering, limits, found).source_sizes.tolist()) == {6}
 
 
 def test_a_sample_stands_for_a_large_set(monkeypatch: pytest.MonkeyPatch) -> None:

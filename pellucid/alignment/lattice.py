@@ -22,6 +22,9 @@ MAX_EDGES = 8_000_000
 times as much while the graphones are counted. Beyond it a random sample of the examples is used."""
 MIN_PROBABILITY = 1e-12
 """Graphones of lower probability are not kept."""
+SMALL = 1e-15
+"""Highest forward probability of a row below which it is scaled together with the rows after it. The quotients of up to
+16 rows (`ChunkLimits`) do not overflow."""
 MISSING_PENALTY = 3.0
 """A graphone that is not kept has the lowest log-probability of those kept, minus this."""
 SEED = 1
@@ -196,7 +199,9 @@ def _forward(
     for edge in range(edges.row.shape[0]):
         row, column = edges.row[edge], edges.column[edge]
         if row > 0 and edges.row[edge - 1] < row:
-            maximum = max(alpha[row].max(), 1e-300)
+            maximum = alpha[row].max()
+            if maximum < SMALL:  # few paths or none pass through this row; the rows after it must not overflow
+                maximum = max(alpha[row : row + max_source].max(), 1e-300)
             # The next row holds what earlier rows have added, in the same scale.
             alpha[row : row + max_source] /= maximum
             scales[row:] = scales[row - 1] + np.log(maximum)
@@ -251,14 +256,14 @@ def _write_best_paths(
     rows: Int[np.ndarray, " n"],
     numbering: GraphoneKeys,
     limits: ChunkLimits,
-    distribution: GraphoneDistribution,
+    scoring: tuple[GraphoneDistribution, bool],
     sequences: GraphoneSequences,
 ) -> None:
     """Write the keys of the graphones of the best path of each lattice (Viterbi algorithm).
 
-    The log-probability of a graphone counts (number of its source symbols + number of its target symbols) / 2 times.
-    Otherwise few long graphones would be more probable than many short ones.
+    `scoring` are the last two arguments of `align_pairs`.
     """
+    distribution, by_longer_side = scoring
     missing = distribution.log_probabilities.min() - MISSING_PENALTY
     for index in range(rows.shape[0]):
         edges = _example_edges(pairs, rows[index], limits)
@@ -271,7 +276,8 @@ def _write_best_paths(
         for edge in range(edges.row.shape[0]):
             row, column = edges.row[edge], edges.column[edge]
             below, right = row + edges.height[edge], column + edges.width[edge]
-            weight = 0.5 * (edges.height[edge] + edges.width[edge])
+            sizes = edges.height[edge] + edges.width[edge]
+            weight = max(edges.height[edge], edges.width[edge]) if by_longer_side else 0.5 * sizes
             log_probabilities[edge] = _log_probability(distribution, keys[edge], missing)
             score = best[row, column] + weight * log_probabilities[edge]
             if score > best[below, right]:
@@ -331,6 +337,8 @@ def estimate_graphones(
         counts = np.zeros(len(graphones))
         with defer_signals():
             _add_expected_counts(pairs, rows, limits, edge_ids, (probabilities, counts))
+        if not counts.sum() > 0:
+            break  # the probabilities of all examples underflow
         probabilities = counts / counts.sum()
     kept = probabilities > MIN_PROBABILITY
     return GraphoneDistribution(graphones[kept], np.log(probabilities[kept]))
@@ -341,28 +349,29 @@ def _sample_rows(pairs: SymbolPairs, limits: ChunkLimits) -> Int[np.ndarray, " n
     rows = alignable_rows(pairs, limits)
     nodes = (np.diff(pairs.source_offsets)[rows] + 1) * (np.diff(pairs.target_offsets)[rows] + 1)
     order = np.random.default_rng(SEED).permutation(len(rows))
-    edges = np.cumsum(nodes[order] * _edges_per_node(limits))  # an upper bound
+    edges = np.cumsum(nodes[order] * limits.num_sizes)  # an upper bound
     return np.sort(rows[order[: max(1, np.searchsorted(edges, MAX_EDGES))]])
 
 
-def _edges_per_node(limits: ChunkLimits) -> int:
-    """Return the number of sizes that a graphone may have."""
-    with_both = limits.max_source + limits.max_target - 1
-    if limits.many_to_many:
-        with_both = limits.max_source * limits.max_target
-    return with_both + limits.insertions + limits.deletions
-
-
 def align_pairs(
-    pairs: SymbolPairs, numbering: GraphoneKeys, limits: ChunkLimits, distribution: GraphoneDistribution
+    pairs: SymbolPairs,
+    numbering: GraphoneKeys,
+    limits: ChunkLimits,
+    distribution: GraphoneDistribution,
+    by_longer_side: bool = False,
 ) -> GraphoneSequences:
     """Return the most probable alignment of each alignable example.
+
+    The log-probability of a graphone counts as often as the mean of the numbers of its source and its target symbols,
+    or as the greater of the two. Otherwise few long graphones would be more probable than many short ones.
 
     Args:
         pairs: Sources and targets.
         numbering: Numbering of the graphones.
         limits: Sizes that a graphone may have, within those of the numbering.
         distribution: Joint probabilities of the graphones.
+        by_longer_side: Count a graphone by the greater number. A deletion or an insertion then counts as one symbol, as
+            a substitution does, and not as half a symbol.
     """
     rows = alignable_rows(pairs, limits)
     most = int(np.diff(pairs.source_offsets)[rows].sum())
@@ -373,6 +382,6 @@ def align_pairs(
         graphones, sizes[0], sizes[1], np.zeros(len(rows) + 1, np.int64), np.zeros(len(rows), np.float64)
     )
     with defer_signals():
-        _write_best_paths(pairs, rows, numbering, limits, distribution, found)
+        _write_best_paths(pairs, rows, numbering, limits, (distribution, by_longer_side), found)
     used = found.offsets[-1]
     return found._replace(graphones=graphones[:used], source_sizes=sizes[0, :used], target_sizes=sizes[1, :used])

@@ -7,10 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
+import msgspec
 import numpy as np
 from jaxtyping import Int
 from msgspec import Meta
 
+from pellucid.errors import DataError, quote
+
+EPSILON, SEPARATOR, SIDE_SEPARATOR = "_", "|", "}"
+"""Marks of Phonetisaurus' corpus format: no symbol, between the symbols of a chunk, and between its two sides."""
+SCORE_DECIMALS = 6
 ChunkSize = Annotated[int, Meta(ge=1, le=16)]
 
 
@@ -32,6 +38,14 @@ class ChunkLimits(NamedTuple):
     """Whether a chunk may have several source symbols and several target symbols; otherwise one side has one at most.
     """
 
+    @property
+    def num_sizes(self) -> int:
+        """Number of different sizes of a chunk."""
+        with_both = self.max_source + self.max_target - 1
+        if self.many_to_many:
+            with_both = self.max_source * self.max_target
+        return with_both + self.insertions + self.deletions
+
     def allow(self, num_source: int, num_target: int) -> bool:
         """Return whether a source and a target of these lengths have an alignment.
 
@@ -41,6 +55,15 @@ class ChunkLimits(NamedTuple):
         """
         fits_target = self.insertions or num_target <= num_source * self.max_target
         return fits_target and (self.deletions or num_source <= num_target * self.max_source)
+
+    def describe(self) -> str:
+        """Return the limits for messages: "chunks of at most 2-2 symbols, with insertions, without deletions"."""
+        switches = {"insertions": self.insertions, "deletions": self.deletions}
+        kinds = ", ".join(f"{'with' if allowed else 'without'} {name}" for name, allowed in switches.items())
+        return f"chunks of at most {self.max_source}-{self.max_target} symbols, {kinds}"
+
+
+DEFAULT_LIMITS = ChunkLimits()
 
 
 class AlignedChunk(NamedTuple):
@@ -85,6 +108,46 @@ class Alignment:
             for source in range(chunk.source_start, chunk.source_stop)
             for target in range(chunk.target_start, chunk.target_stop)
         )
+
+    def to_pharaoh(self) -> str:
+        """Return the links as pairs of positions from 0, "0-0 1-1 2-1", the format of fast_align, Moses and OpenNMT."""
+        return " ".join(f"{source}-{target}" for source, target in self.links)
+
+    def to_phonetisaurus(self) -> str:
+        """Return the alignment as a line of a corpus of phonetisaurus-align, with its default marks: "t|h}ð e}_".
+
+        Raises:
+            DataError: A symbol cannot be written, because it is empty or "_", or contains "|", "}" or white space.
+        """
+        for symbol in (*self.source, *self.target):
+            if reason := _unwritable_reason(symbol):
+                raise DataError(
+                    f"the symbol {quote(symbol)} cannot be written in the corpus format of Phonetisaurus: {reason}"
+                )
+        return " ".join(
+            f"{SEPARATOR.join(source) or EPSILON}{SIDE_SEPARATOR}{SEPARATOR.join(target) or EPSILON}"
+            for source, target in self.symbols
+        )
+
+    def to_json(self) -> str:
+        """Return the alignment as one line of JSON: an object with the fields source, target, chunks and score."""
+        record = {
+            "source": self.source,
+            "target": self.target,
+            "chunks": self.chunks,
+            "score": round(self.score, SCORE_DECIMALS),
+        }
+        return msgspec.json.encode(record).decode()
+
+
+def _unwritable_reason(symbol: str) -> str:
+    """Return why a symbol cannot be written in the corpus format of Phonetisaurus; "" if it can."""
+    if symbol in ("", EPSILON):
+        return f"{quote(EPSILON)} stands for no symbol there" if symbol else "it is empty"
+    for mark in (SEPARATOR, SIDE_SEPARATOR):
+        if mark in symbol:
+            return f"{quote(mark)} separates symbols there"
+    return "it contains white space" if symbol.split() != [symbol] else ""
 
 
 def chunks_of_sizes(sizes: Sequence[tuple[int, int]]) -> tuple[AlignedChunk, ...]:

@@ -107,9 +107,9 @@ def _fingerprint_parts() -> Iterator[object]:
     the modification time of the file, its own version, and the processor.
     """
     kernels = Path(__file__).resolve().parent
-    folders = (kernels, kernels.parent / "alignment", kernels.parent / "pair_ngram")
-    sources = [path for folder in folders for path in sorted(folder.glob("*.py"))]
-    for path in (*sources, kernels.parent / "data" / "vocabulary.py"):
+    sources = (*sorted(kernels.glob("*.py")), *sorted((kernels.parent / "pair_ngram").glob("*.py")))
+    others = [kernels.parent / path for path in ("alignment/lattice.py", "alignment/types.py", "data/vocabulary.py")]
+    for path in (*sources, *others):
         yield str(path), path.stat().st_mtime_ns, path.read_bytes()
     yield platform.python_version(), version("numba"), platform.machine(), platform.processor()
     with suppress(OSError):

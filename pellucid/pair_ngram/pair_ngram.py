@@ -158,6 +158,55 @@ class PairNgram:
             _, scores = search_outputs(self.model, self.table, ids, given, False, settings)
         return float(scores[0]) if len(scores) else -np.inf
 
+    def align(self, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]] | None:
+        """Return the number of source and target symbols of each chunk of the most probable alignment.
+
+        Args:
+            source: Source ids.
+            target: Target ids, without the end symbol.
+
+        Returns:
+            The sizes of the chunks, in order; None without an alignment (`chunk_limits`).
+        """
+        from pellucid.pair_ngram.search import search_outputs
+
+        ids, given = np.array(source, np.int64), np.array(target, np.int64)
+        with defer_signals():
+            outputs, _ = search_outputs(self.model, self.table, ids, given, False, SearchSettings(BEAM_SIZE, MARGIN, 1))
+        return self._chunk_sizes(outputs[0].tolist(), len(ids), given.tolist()) if len(outputs) else None
+
+    def _chunk_sizes(self, graphones: list[int], length: int, target: list[int]) -> list[tuple[int, int]]:
+        """Return the sizes of graphones, given from the last to the first; −1 has one source symbol and any target.
+
+        Of several divisions of the target among such graphones, the first is taken in which an earlier one has one
+        symbol, else none, else more.
+        """
+        table, rest = self.table, length
+        path = list[tuple[int, list[int] | None]]()  # source symbols and target ids of each chunk
+        for graphone in graphones:
+            if not rest:
+                break
+            chunk = int(np.searchsorted(table.first, graphone, side="right")) - 1
+            height = 1 if graphone < 0 or table.chunks[chunk] <= table.source_size else SOURCE_CHUNK
+            ids = None if graphone < 0 else table.target[graphone, : table.target_length[graphone]].tolist()
+            path.append((height, ids))
+            rest -= height
+        path.reverse()
+        # From the end: the target positions from which the chunks from each step on write the rest of the target.
+        starts = [set[int]() for _ in path] + [{len(target)}]
+        for step in range(len(path) - 1, -1, -1):
+            ids = path[step][1]
+            widths = range(table.target.shape[1] + 1) if ids is None else [len(ids)]
+            reached = {end - width for end in starts[step + 1] for width in widths if width <= end}
+            starts[step] = {start for start in reached if ids is None or target[start : start + len(ids)] == ids}
+        sizes, start = list[tuple[int, int]](), 0
+        for step, (height, ids) in enumerate(path):
+            widths = [1, 0, *range(2, table.target.shape[1] + 1)] if ids is None else [len(ids)]
+            width = next(width for width in widths if start + width in starts[step + 1])
+            sizes.append((height, width))
+            start += width
+        return sizes
+
     def _target_ids(self, output: Int[np.ndarray, " steps"]) -> tuple[int, ...]:
         """Return the target ids of graphones, which are given from the last to the first."""
         table = self.table
