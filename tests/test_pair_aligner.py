@@ -1,6 +1,7 @@
 """alignment/pair_aligner.py and alignment/types.py: pairs with known alignments, and the forms of an alignment."""
 
 import json
+from itertools import product
 
 import pytest
 
@@ -34,18 +35,21 @@ def test_a_wrong_letter_is_aligned_with_the_right_one() -> None:
 
 
 def test_digraphs_become_chunks() -> None:
-    words = {"thin": "θ ɪ n", "this": "θ ɪ s", "that": "θ a t", "hat": "h a t", "hit": "h ɪ t", "tin": "t ɪ n"}
-    found = align_symbols([(list(word), phones.split()) for word, phones in words.items()])
-    assert found[0] is not None and found[0].to_phonetisaurus() == "t|h}θ i}ɪ n}n"
-    assert found[3] is not None and found[3].to_phonetisaurus() == "h}h a}a t}t"
+    parts = {"th": "θ", "sh": "ʃ", "t": "t", "h": "h", "s": "s", "i": "ɪ", "a": "a", "o": "ɒ", "n": "n", "p": "p"}
+    consonants = [part for part in parts if part not in "aio"]
+    words = list(product(consonants, "aio", consonants))
+    found = align_symbols([(list("".join(word)), [parts[part] for part in word]) for word in words])
+    expected = [" ".join(f"{'|'.join(part)}}}{parts[part]}" for part in word) for word in words]
+    assert [alignment.to_phonetisaurus() for alignment in found if alignment] == expected
 
 
 def test_pairs_without_an_alignment_keep_their_places() -> None:
     limits = ChunkLimits(insertions=False)
-    found = align_symbols([("a", "xyz"), ("ab", "xy"), ("", "x"), ("abcdef", "")], limits)
+    pairs = [(["a"], list("xyz")), (list("ab"), list("xy")), ([], ["x"]), (list("abcdef"), [])]
+    found = align_symbols(pairs, limits)
     assert [alignment is None for alignment in found] == [True, False, True, False]
     assert found[3] is not None and found[3].links == [] and len(found[3].chunks) == 6
-    assert align_symbols([]) == [] and align_symbols([("a", "xyz")], limits) == [None]
+    assert align_symbols([]) == [] and align_symbols(pairs[:1], limits) == [None]
     assert no_alignment_reason(1, 3, limits) == (
         "1 source and 3 target symbols cannot be divided into chunks of at most 2-2 symbols, without insertions, with "
         "deletions"
@@ -59,11 +63,11 @@ def test_alignments_are_the_same_each_time() -> None:
 
 
 def test_too_many_symbols_for_large_chunks_are_refused() -> None:
-    symbols = [f"s{number}" for number in range(3000)]
+    pairs = [([f"s{number}"], [f"t{number}"]) for number in range(3000)]
     with pytest.raises(ConfigError, match=r"3,000 different source symbols .*: choose smaller limits"):
-        align_symbols([(symbols, symbols)], ChunkLimits(16, 16))
+        align_symbols(pairs, ChunkLimits(16, 16))
     with pytest.raises(ArgumentError, match="limits"):
-        align_symbols([("a", "b")], ChunkLimits(0, 1))
+        align_symbols([(["a"], ["b"])], ChunkLimits(0, 1))
 
 
 def test_forms_of_an_alignment() -> None:

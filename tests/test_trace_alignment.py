@@ -9,10 +9,14 @@ from trained_runs import digits_run, make_copy_examples, make_small_config, trai
 
 import pellucid
 from pellucid.alignment.types import ChunkLimits
+from pellucid.config.settings import DataConfig
+from pellucid.config.toml import override_settings
 from pellucid.data.examples import Example
+from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.trace_alignment import align_trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError, ConfigError
+from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
 from pellucid.run_folder.predictor_loader import load
 
 PAIRS = [Example("one two", "12"), Example("nine", "9")]
@@ -48,19 +52,20 @@ def test_the_model_aligns_pairs_by_its_attention() -> None:
 
 def test_files_are_aligned_without_a_run(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
-    path.write_text("ab\tA B\n\nabb\tA B B\n")
-    found = pellucid.align(path, data={"target_symbols": "words"})
-    assert [alignment.to_phonetisaurus() for alignment in found if alignment] == ["a}A b}B", "a}A b}B b}B"]
-    assert pellucid.align([("ab", "AB"), ("abb", "ABB")]) == found
-    assert pellucid.align(path, data=pellucid.Config.__struct_fields__ and load(digits_run().run).config.data)
+    words = ["ab", "ba", "aab", "bba", "b"]
+    path.write_text("\n".join(f"{word}\t{' '.join(word.upper())}\n" for word in words))
+    limits = ChunkLimits(1, 1)
+    found = pellucid.align(path, limits=limits, data={"target_symbols": "words"})
+    expected = [" ".join(f"{letter}}}{letter.upper()}" for letter in word) for word in words]
+    assert [alignment.to_phonetisaurus() for alignment in found if alignment] == expected
+    assert pellucid.align([(word, word.upper()) for word in words], limits=limits) == found
+    assert pellucid.align(path, limits=limits, data=DataConfig(target_symbols="words")) == found
 
 
 def test_arguments_without_effect_are_refused() -> None:
     run = digits_run().run
     with pytest.raises(ArgumentError, match="method: 'attention' needs a run"):
         pellucid.align(PAIRS, method="attention")
-    with pytest.raises(ArgumentError, match="method"):
-        pellucid.align(PAIRS, method="fast")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="data: expected None with a run"):
         pellucid.align(PAIRS, run, data={"target_symbols": "words"})
     with pytest.raises(ArgumentError, match="limits: the pair n-gram model"):
@@ -72,18 +77,12 @@ def test_arguments_without_effect_are_refused() -> None:
 def test_a_model_without_attention_aligns_nothing(tmp_path: Path) -> None:
     files = write_copy_files(tmp_path)
     config = make_small_config({"epochs": 1})
-    settings = {"attention": {"type": "none"}, "decoder": {"type": "bottleneck"}}
-    del settings["decoder"]
-    plain = pellucid.config.toml.override_settings(config, settings)
-    train_to_end(files, tmp_path / "run", plain)
+    train_to_end(files, tmp_path / "run", override_settings(config, {"attention": {"type": "none"}}))
     with pytest.raises(ConfigError, match=r"the model has no attention \(attention.type = 'none'\)"):
         pellucid.align(make_copy_examples(2, 1), tmp_path / "run")
 
 
-def test_the_pair_ngram_model_of_a_run_aligns_pairs(tmp_path: Path) -> None:
-    from pellucid.decoding.pair_ngram_member import PairNgramMember
-    from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
-
+def test_the_pair_ngram_model_of_a_run_aligns_pairs() -> None:
     model = require_transducer(load(digits_run().run), "model")
     examples = [Example("one two", "12"), Example("two one", "21"), Example("one", "1"), Example("two", "2")] * 5
     fitted = fit_pair_ngram_predictor(examples, model.tokenizers, model.vocabularies)

@@ -86,7 +86,7 @@ def _search(
 
 
 def _delete(
-    best: Float[np.ndarray, " S+1"], sizes: Int[np.ndarray, "S+1 2"], deleted: Float[np.ndarray, " S+1"]
+    best: Float[np.ndarray, " nodes"], sizes: Int[np.ndarray, "nodes 2"], deleted: Float[np.ndarray, " nodes"]
 ) -> None:
     """Extend the paths to the nodes of one target position by deletions; `deleted` are the sums of their scores."""
     relative = best - deleted

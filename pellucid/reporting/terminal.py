@@ -14,6 +14,7 @@ from rich.cells import cell_len
 
 from pellucid.argument_checks import check_arguments
 from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace_alignment import align_trace
 from pellucid.reporting.display_text import (
     ascii_symbol,
     format_probability,
@@ -28,6 +29,8 @@ from pellucid.tasks.registry import get_task
 NO_ATTENTION = "This model has no attention: there are no weights to show."
 
 _DARK, _BRIGHT = (24, 30, 42), (125, 190, 255)
+NO_SYMBOL = "_"
+"""Side of a chunk without symbols."""
 _LONGEST_LABEL = 14
 
 
@@ -95,8 +98,8 @@ def render_trace(
     """Return a trace as text for the terminal, without a final newline.
 
     The text has source, output and probability, the expected output if it is another, notes (such as unknown symbols),
-    and the attention matrix, in panels if it is too wide; for tags, a line of symbol, tag and probability each. Control
-    characters and escape sequences in the trace are replaced by visible signs.
+    the attention matrix, in panels if it is too wide, and the monotone alignment (`align_trace`); for tags, a line of
+    symbol, tag and probability each. Control characters and escape sequences in the trace are replaced by visible signs.
 
     Args:
         trace: The trace.
@@ -117,6 +120,7 @@ def render_trace(
             "",
             *(_tag_lines(trace, characters) if trace.per_position else _matrix_lines(trace, characters, width, color)),
         ]
+        lines += _alignment_lines(trace, characters, width)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -189,6 +193,18 @@ def _matrix_lines(trace: Trace, characters: _CharacterSet, width: int, color: bo
         if number:
             yield ""
         yield from _panel_lines(panel, rows, heading if not number else " " * margin, characters, color)
+
+
+def _alignment_lines(trace: Trace, characters: _CharacterSet, width: int) -> list[str]:
+    """Return the lines of the monotone alignment, "alignment: 1→M 9→CM"; none without attention weights."""
+    if not trace.autoregressive or not trace.attention.any():
+        return []
+    alignment = align_trace(trace)
+    chunks = list[str]()
+    for sides in [] if alignment is None else alignment.symbols:
+        source, target = ("".join(map(characters.symbol, symbols)) or NO_SYMBOL for symbols in sides)
+        chunks.append(f"{source}{characters.arrow}{target}")
+    return list(wrap_columns(f"alignment: {' '.join(chunks)}", width)) if chunks else []
 
 
 def _tag_lines(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
