@@ -56,7 +56,7 @@ def typos(words: Path, seed: int) -> PairSet:
     """Return words with one wrong letter, and the correct words."""
     known = read_words(words, min_length=4)
     split = split_words(known.words, 500, 500, seed)
-    parts = [split.train[:8000], split.validation, split.test]
+    parts = [split.train[:4000], split.validation, split.test]
     train, valid, test = (
         [Example(typo.wrong, typo.right) for typo in make_typos(part, 2 if part is parts[0] else 1, known.known, seed)]
         for part in parts

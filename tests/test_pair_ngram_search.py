@@ -162,3 +162,23 @@ print(raised)
 def test_an_interruption_keeps_its_exception() -> None:
     result = subprocess.run([sys.executable, "-c", SIGNAL_PROGRAM], check=False, capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (0, "90\n"), result.stderr
+
+
+@given(EXAMPLES, EXAMPLES)
+def test_alignments_cover_source_and_target(examples: list[Pair], others: list[Pair]) -> None:
+    model = fit(examples)
+    graphones = set(model.graphones.tolist())
+    for source, target in [*examples, *others]:
+        sizes = model.align(source, target)
+        most = model.numbering.target_chunk
+        assert sizes is not None, "each source symbol may write any 0 to M symbols"
+        assert sum(height for height, _ in sizes) == len(source) and sum(width for _, width in sizes) == len(target)
+        assert all((height == 1 and width <= most) or (height, width) == (2, 1) for height, width in sizes)
+        expected = joint_probabilities(model, source, target)
+        row, column, keys = 0, 0, list[int]()
+        for height, width in sizes:
+            chunk = source[row : row + height], target[column : column + width]
+            keys.append(key_of(chunk, model.numbering))
+            row, column = row + height, column + width
+        if expected and graphones.issuperset(keys):
+            assert math.log(expected[tuple(keys)]) <= model.log_probability(source, target) + 1e-4
