@@ -392,11 +392,13 @@ def align(
 
 
 def _data_settings(data: DataConfig | Mapping[str, Any] | None) -> DataConfig:
-    """Return data settings; those that are not given have their defaults."""
+    """Return data settings of pairs without a run; those that are not given have their defaults."""
     given = convert_argument("data", data, DataConfig | Mapping[str, Any] | None)
-    if isinstance(given, DataConfig):
-        return given
-    return build_config({"size": "tiny", "data": given or {}}, "data").data
+    if not isinstance(given, DataConfig):
+        given = build_config({"size": "tiny", "data": given or {}}, "data").data
+    if "subwords" in (given.source_symbols, given.target_symbols):
+        raise ConfigError("data: subwords are learned by a training: give its run")
+    return given
 
 
 def _good_rows(items: Iterable[Example | BadLine]) -> Iterator[Example]:

@@ -70,6 +70,8 @@ def test_arguments_without_effect_are_refused() -> None:
         pellucid.align(PAIRS, run, data={"target_symbols": "words"})
     with pytest.raises(ArgumentError, match="limits: the pair n-gram model"):
         pellucid.align(PAIRS, run, ChunkLimits(1, 1), "em")
+    with pytest.raises(ConfigError, match="data: subwords are learned by a training"):
+        pellucid.align(PAIRS, data={"source_symbols": "subwords"})
     with pytest.raises(ConfigError, match="no pair n-gram model"):
         pellucid.align(PAIRS, run, method="em")
 
