@@ -46,7 +46,7 @@ def digits(seed: int) -> PairSet:
     spans = [digit_spans(list(pair.source), pair.target) or [] for pair in test]
     truth = [frozenset((s, t) for t, span in enumerate(each) for s in range(*span)) for each in spans]
     limits = {
-        "words (6-1, no insertions, no deletions)": ChunkLimits(6, 1, insertions=False, deletions=False),
+        "words (6-2, no insertions, no deletions)": ChunkLimits(6, 1, insertions=False, deletions=False),
         "default (2-2)": ChunkLimits(),
     }
     return PairSet("digits", train, valid, test, truth, "characters", limits)
