@@ -183,7 +183,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("RUN", "", "folder of a trained run; without it, no model is needed"),
             OptionHelp("FILE", "", "pairs; - is standard input (default with RUN)"),
             OptionHelp("--output-format", "FORMAT", "tsv (default), jsonl, phonetisaurus or pharaoh"),
-            OptionHelp("--method", "METHOD", "auto, em or attention (with RUN: attention by default)"),
+            OptionHelp("--method", "METHOD", "auto (attention with RUN, else em), em or attention"),
             OptionHelp("--max-source", "N", "maximum source symbols of a chunk (2 by default)"),
             OptionHelp("--max-target", "N", "maximum target symbols of a chunk (2 by default)"),
             OptionHelp("--no-insertions", "", "align each target symbol with source symbols"),
