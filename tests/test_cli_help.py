@@ -142,7 +142,7 @@ def test_help_all_shows_every_flag_and_its_other_names() -> None:
 def test_a_flag_has_one_meaning_in_all_subcommands() -> None:
     """A flag that two subcommands share takes the same kind of value, except lists of bench and optional values.
 
-    A subcommand may accept fewer values: `score` does not accept lines of text. Formats of output depend on the results.
+    A subcommand may accept fewer values: `score` does not accept lines of text. Formats of output depend on content.
     """
     flags_by_subcommand = {
         subcommand: known_flags(ARGUMENT_CLASSES[subcommand]) for subcommand in SUBCOMMANDS if subcommand != "bench"

@@ -82,7 +82,7 @@ def test_the_examples_of_the_alignment_guide_run(tmp_path: Path) -> None:
     for name in ("roman.corpus", "roman.jsonl", "roman.links"):
         assert len((tmp_path / name).read_text("utf-8").splitlines()) == len(test)
     printed = run_script([sys.executable, "-"], program, tmp_path)
-    assert "(('t', 'h'), ('θ',))" in printed
+    assert "[(('5',), ('D',)), (('5',), ('L',)), (('7',), ('V', 'I', 'I'))] [(0, 0), (1, 1), (2, 2)" in printed
 
 
 def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path) -> None:

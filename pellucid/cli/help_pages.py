@@ -189,7 +189,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--no-insertions", "", "align each target symbol with source symbols"),
             OptionHelp("--no-deletions", "", "align each source symbol with target symbols"),
             OptionHelp("--many-to-many", "", "also chunks with several symbols on both sides"),
-            OptionHelp("--source-symbols", "KIND", "without RUN: characters (default), words, or a separator"),
+            OptionHelp("--source-symbols", "KIND", "without RUN: characters (if not given), words, or a separator"),
             OptionHelp("--target-symbols", "KIND", "the same for targets"),
             _COLUMNS,
             _INPUT_PAIRS,
