@@ -198,7 +198,6 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "predict_function.sources": lambda v: pellucid.predict(model, v),
         "score.pairs": lambda v: pellucid.score(model, v),
         "align.pairs": pellucid.align,
-        "align.run": lambda v: pellucid.align(examples, v),
         "align.limits": lambda v: pellucid.align(examples, model, v),
         "align.method": lambda v: pellucid.align(examples, method=v),
         "align.data": lambda v: pellucid.align(examples, data=v),
