@@ -60,8 +60,8 @@ UNSEARCHED_PAGES = ("changelog.html", "log.html", "seeds.html")
 HELP_WIDTH = 100
 """Characters per line of the help of the command line."""
 API_PACKAGES = (
-    *("config", "data", "kernels", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
-    *("reporting", "viewer", "tuning"),
+    *("config", "data", "kernels", "alignment", "model", "decoding", "evaluation", "tasks", "inspection"),
+    *("training", "reporting", "viewer", "tuning"),
 )
 """Packages with a page of their own. bench, recipes and cli are documented by their subcommands."""
 CHECKED_PACKAGES = ("decoding", "inspection")

@@ -13,6 +13,7 @@ from pellucid.data.synthetic import digit_spans, spell_digits
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace_alignment import align_trace
 from pellucid.decoding.trace_schema import encode_array
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.confusion import align_symbols
@@ -79,8 +80,34 @@ def page_trace(trace: Trace, bits: Float[np.ndarray, " T"], is_lower_bound: bool
     """
     record = replace(trace, heads=None).to_record(compact=True)
     return PageTrace(
-        **msgspec.structs.asdict(record), entropy=encode_array(bits), entropy_is_lower_bound=is_lower_bound
+        **msgspec.structs.asdict(record),
+        entropy=encode_array(bits),
+        entropy_is_lower_bound=is_lower_bound,
+        alignment=page_alignment(trace),
     )
+
+
+MAX_ALIGNED_CELLS = 2**16
+"""Maximum number of weights of a trace whose alignment the page shows; longer outputs would delay the page."""
+
+
+def page_alignment(trace: Trace) -> list[tuple[int, int, int, int]]:
+    """Return the chunks of the monotone path through the attention weights of a trace, by positions in `Trace.source`.
+
+    Args:
+        trace: Trace.
+
+    Returns:
+        The chunks; none for other tasks than sequences, without attention, and for long outputs.
+    """
+    if not trace.autoregressive or not trace.attention.any() or trace.attention.size > MAX_ALIGNED_CELLS:
+        return []
+    alignment, first = align_trace(trace), trace.features
+    chunks = () if alignment is None else alignment.chunks
+    return [
+        (chunk.source_start + first, chunk.source_stop + first, chunk.target_start, chunk.target_stop)
+        for chunk in chunks
+    ]
 
 
 def entropy_lower_bound(trace: Trace) -> Float[np.ndarray, " T"]:

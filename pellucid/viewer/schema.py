@@ -81,6 +81,9 @@ class PageTrace(TraceRecord, frozen=True, kw_only=True, omit_defaults=False):
     """Entropy of the output distribution of each step, in bits; no NaN."""
     entropy_is_lower_bound: bool = False
     """Whether the entropies are lower bounds, because only the most probable symbols are known."""
+    alignment: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Monotone path through the attention weights: source positions [start, stop) and steps [start, stop) of each chunk
+    (alignment/attention_path.py); empty without attention."""
     attribution: AttributionArrays | None = None
     """Attribution scores; None unless computed."""
     states: HiddenStates | None = None

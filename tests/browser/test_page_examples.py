@@ -63,6 +63,25 @@ def test_matrix_scale_changes_colors(open_page: OpenPage, server_url: str) -> No
     assert page.url.endswith("scale=row")
 
 
+def test_monotone_alignment_is_drawn_on_request(open_page: OpenPage, server_url: str) -> None:
+    page, trace = open_page(server_url), page_examples()[0].traces[0]
+    chunks = [chunk for chunk in trace.alignment if chunk[1] > chunk[0] and chunk[3] > chunk[2]]
+    matrix, links = (find_panel(page, f"Attention {name}") for name in ("matrix", "links"))
+    expect(matrix.locator("rect.aligned")).to_have_count(0)
+    matrix.get_by_role("button", name="Monotone alignment").click()
+    expect(matrix.locator("rect.aligned")).to_have_count(len(chunks))
+    expect(links.get_by_role("button", name="Monotone alignment")).to_have_attribute("aria-pressed", "true")
+    num_links = sum((stop - start) * (last - first) for start, stop, first, last in chunks)
+    expect(links.locator("g.aligned path")).to_have_count(num_links)
+    shape = decode_array(trace.attention).shape
+    center = cell_center(page, "Attention matrix", (chunks[0][2], chunks[0][0]), shape)
+    box = matrix.locator("rect.aligned").first.bounding_box()
+    assert box is not None
+    assert box["x"] < center[0] < box["x"] + box["width"] and box["y"] < center[1] < box["y"] + box["height"]
+    links.get_by_role("button", name="Monotone alignment").click()
+    expect(page.locator(".aligned path, rect.aligned")).to_have_count(0)
+
+
 def test_links_show_their_share_and_the_slider_changes_it(open_page: OpenPage, server_url: str) -> None:
     page = open_page(server_url)
     links_panel = find_panel(page, "Attention links")

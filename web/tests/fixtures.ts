@@ -34,6 +34,7 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     lattice: null,
     heads: null,
     added: [],
+    alignment: [],
     attribution: null,
     states: null,
     entropy_is_lower_bound: false,

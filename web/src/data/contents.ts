@@ -95,6 +95,7 @@ export interface Trace {
   lattice: Lattice | null;
   entropy: EncodedArray;
   entropy_is_lower_bound: boolean;
+  alignment: [number, number, number, number][];
   attribution: AttributionArrays | null;
   states: HiddenStates | null;
 }
