@@ -87,10 +87,7 @@ def consistent_settings(config: Config) -> Config:
         config = with_value(config, "search.min_length", 0)
     if config.cuda_graphs:
         config = with_value(config, "training.scheduled_sampling", "none")
-    if config.decoder.pointer_generator or config.training.rdrop_alpha or config.cuda_graphs:
-        config = with_value(config, "training.sampled_softmax", 0)
-    if config.training.scheduled_sampling != "none":
-        config = with_value(config, "training.sampled_softmax", 0)
+    config = consistent_sampled_softmax(config)
     config = with_value(config, "training.batch_size", max(1, config.training.batch_size))
     if config.attention.type == "none":
         config = with_value(with_value(config, "decoder.pointer_generator", False), "training.coverage_loss", 0.0)
@@ -107,6 +104,14 @@ def consistent_settings(config: Config) -> Config:
             config = with_value(config, "decoder.tie_embeddings", config.decoder.tie_embeddings and side != "decoder")
     config = with_value(config, "encoder.hidden_size", min(config.encoder.hidden_size, 2**19))
     return config_of_task(with_value(config, "decoder.hidden_size", memory_size(config.encoder)))
+
+
+def consistent_sampled_softmax(config: Config) -> Config:
+    """Return the configuration without a sampled softmax if it needs the logits of all symbols."""
+    needs_all = config.decoder.pointer_generator or config.training.rdrop_alpha or config.cuda_graphs
+    if needs_all or config.training.scheduled_sampling != "none":
+        return with_value(config, "training.sampled_softmax", 0)
+    return config
 
 
 def consistent_fine_tuning(config: Config) -> Config:
