@@ -37,8 +37,8 @@ class SymbolSampler:
         Q_k = min(1, λ log((k + 2) / (k + 1)))          Σ_k Q_k = C
 
     The special symbols, among them EOS, are always drawn. Because the draws are independent, the correction of the
-    logits by log Q is exact (`sampled_cross_entropy`); the number of drawn symbols varies around C. In another order, as
-    after a fine-tuning that added symbols, the correction holds too, and the gradient only varies more.
+    logits by log Q is exact (`sampled_cross_entropy`); the number of drawn symbols varies around C. In another
+    order, as after a fine-tuning that added symbols, the correction holds too, and the gradient only varies more.
 
     References:
         Log-uniform candidates: TensorFlow, `log_uniform_candidate_sampler`. Poisson sampling: Hajek 1964, "Asymptotic
