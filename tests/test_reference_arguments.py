@@ -224,6 +224,7 @@ EXCEPTIONS = {
     "training.validation_sample": "is part of the end of a training",
     "training.pair_ngram_training": "is part of a training",
     "training.progress_check": "is part of resuming a training",
+    "training.sampled_softmax": "is part of an update",
     "training.scheduled_sampling": "is part of an update",
     "training.snapshots": "writes the snapshots of a training, except what reads them",
     "training.training_data": "reads the files of `pellucid.train`, which checks its arguments",

@@ -97,6 +97,7 @@ TRAINING_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "coverage": {"training": {"coverage_loss": 1.0}},
     "sampling": {"training": {"scheduled_sampling": "inverse-sigmoid", "sampling_probability": 0.5}},
     "consistency": {"training": {"rdrop_alpha": 1.0}},
+    "sampled softmax": {"training": {"sampled_softmax": 6}},
     "moving average": {"training": {"weight_averaging": "ema", "ema_decay": 0.9}},
     "mean of the last": {"training": {"weight_averaging": "last", "averaged_checkpoints": 2}},
     "copies": {"training": {"augmentation": "copy"}},

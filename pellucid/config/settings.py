@@ -274,6 +274,10 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     sampling_probability: Fraction = 0.25
     """Probability of feeding back a prediction at the end of the maximum number of updates (with scheduled_sampling).
     """
+    sampled_softmax: Limit = 0
+    """Sampled softmax: mean number of target symbols that are drawn for each batch, over which alone its loss is
+    computed; faster for vocabularies of thousands of symbols. Validation and predictions use all symbols (0 = off;
+    task = "transduce" only)."""
     rdrop_alpha: Amount = 0.0
     """Weight of the R-Drop loss between two dropout passes; an update takes twice as long (0 = off)."""
     weight_averaging: Literal["none", "ema", "last"] = "none"
