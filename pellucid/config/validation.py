@@ -139,7 +139,6 @@ REQUIREMENTS: Sequence[Requirement] = (
         "cuda_graphs = false: a recorded update cannot change its sampling probability",
         lambda c: not c.cuda_graphs,
     ),
-    Requirement("precision", "a GPU, but device is 'cpu'", _may_use_gpu),
     Requirement("cuda_graphs", "a GPU, but device is 'cpu'", _may_use_gpu),
     *(
         Requirement(key, AUTOREGRESSIVE_REQUIREMENT, lambda c: get_task_settings(c.task).autoregressive)

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pellucid.kernels.types import OutputLayerParameters
+from pellucid.model.linear import linear
 
 ReadoutKind = Literal["state", "context", "state-and-context"]
 
@@ -50,8 +51,7 @@ class OutputLayer(nn.Module):
             hidden: h.
             context: c.
         """
-        logits: Tensor = self.projection(select_inputs(self.inputs, hidden, context))
-        return logits
+        return linear(select_inputs(self.inputs, hidden, context), self.projection.weight, self.projection.bias)
 
 
 class TiedOutputLayer(nn.Module):
@@ -102,7 +102,7 @@ class TiedOutputLayer(nn.Module):
             vectors: Y.
         """
         features = select_inputs(self.inputs, hidden, context)
-        return nn.functional.linear(features if self.adapter is None else self.adapter(features), vectors, self.bias)
+        return linear(features if self.adapter is None else linear(features, self.adapter.weight), vectors, self.bias)
 
 
 class TokenClassificationHead(nn.Module):
@@ -124,8 +124,7 @@ class TokenClassificationHead(nn.Module):
         Args:
             states: Encoder states.
         """
-        logits: Tensor = self.projection(states)
-        return logits
+        return linear(states, self.projection.weight, self.projection.bias)
 
 
 def output_layer_input_size(inputs: ReadoutKind, hidden_size: int, memory_size: int) -> int:
