@@ -72,7 +72,7 @@ HAS_FLOAT32, HAS_BFLOAT16 = INSTRUCTIONS
 Words = UInt32[np.ndarray, " N"]
 
 
-class _BFloat16(ir.types.Type):
+class _BFloat16(ir.types.Type):  # type: ignore[misc]
     """LLVM's type `bfloat`, which llvmlite does not name."""
 
     def _to_string(self) -> str:
@@ -524,7 +524,7 @@ def add_product_float32(
     """
     (n, columns), steps = result.shape, left.shape[0] if transposed[0] else left.shape[1]
     panel, packed = _panel_scratch().view(np.float32), _left_scratch().view(np.float32)
-    block_rows = BLOCK_ROWS if transposed[0] else n
+    block_rows = BLOCK_ROWS if transposed[0] else max(n, 1)
     for first_step in range(0, steps, BLOCK_STEPS):
         count = min(BLOCK_STEPS, steps - first_step)
         for first_row in range(0, n, block_rows):

@@ -33,7 +33,7 @@ from pellucid.kernels.recurrence import (
     row_groups,
     run_groups,
 )
-from pellucid.kernels.runtime import defer_signals, num_slices, split_rows, thread_map
+from pellucid.kernels.runtime import defer_signals, empty, num_slices, split_rows, thread_map
 from pellucid.kernels.stacked_layers import UpperTape
 from pellucid.kernels.types import (
     AttentionInputs,
@@ -274,8 +274,8 @@ class _LinearFunction(torch.autograd.Function):
             )
             inputs = row_gradients.view(ctx.input_shape)
         if ctx.needs_input_grad[2]:
-            task = partial(_linear_weight_backward, gradients, rows, ctx.bfloat16)
-            weight = reduce(torch.add, thread_map(task, slices))
+            task = partial(_linear_weight_backward, _arrays(gradients, rows), ctx.bfloat16)
+            weight = torch.from_numpy(reduce(np.add, thread_map(task, slices)))
         bias = gradients.sum(dim=0) if ctx.has_bias and ctx.needs_input_grad[3] else None
         return None, inputs, weight, bias
 
@@ -292,12 +292,11 @@ def _linear_inputs_backward(arrays: tuple[np.ndarray, ...], bfloat16: bool, rows
     gemm(gradients[rows], weight, result[rows], bfloat16)
 
 
-def _linear_weight_backward(
-    gradients: Float[Tensor, "M N"], inputs: Float[Tensor, "M K"], bfloat16: bool, rows: slice
-) -> Float[Tensor, "N K"]:
-    """Return the summand of the weight's gradient from some rows."""
-    weight = torch.empty(gradients.shape[1], inputs.shape[1], dtype=torch.float32)
-    _multiply_t(gradients[rows], inputs[rows], weight, bfloat16)
+def _linear_weight_backward(arrays: tuple[np.ndarray, ...], bfloat16: bool, rows: slice) -> Float[np.ndarray, "N K"]:
+    """Return the summand of the weight's gradient from some rows, from the arrays of the gradients and the inputs."""
+    gradients, inputs = arrays
+    weight = empty((gradients.shape[1], inputs.shape[1]))
+    gemm_tn(gradients[rows], inputs[rows], weight, bfloat16)
     return weight
 
 
@@ -353,7 +352,8 @@ class _ProjectKeysFunction(torch.autograd.Function):
 
 def _projection(tensors: tuple[Tensor, ...], bfloat16: bool) -> KeyProjection:
     """Return the arguments of the projection as the arrays that kernels take."""
-    return KeyProjection(*(tensor.detach().contiguous().numpy() for tensor in tensors), bfloat16=bfloat16)
+    memory, weight, bias = (tensor.detach().contiguous().numpy() for tensor in tensors)
+    return KeyProjection(memory, weight, bias, bfloat16)
 
 
 def unroll_decoder(
@@ -385,7 +385,7 @@ def unroll_decoder(
     initial_cell_state = hidden[:0] if cell_state is None else cell_state
     weights_before = hidden.new_empty(0, 0) if initial_weights is None else initial_weights
     parameter_tensors = (
-        torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in parameters[2:NUM_FIELDS]
+        torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in parameters[2:-2]
     )
     tensors = [*parameter_tensors, inputs.keys, inputs.memory, hidden, initial_cell_state, weights_before]
     settings = _DecoderSettings(
@@ -403,10 +403,6 @@ class _DecoderSettings(NamedTuple):
     residual: bool
     bfloat16: bool
     """Whether products are in bfloat16, with sums in float32."""
-
-
-NUM_FIELDS = DecoderParameters._fields.index("residual")
-"""Number of fields of `DecoderParameters` up to the last tensor."""
 
 
 def _decoder_parameters(settings: _DecoderSettings, arrays: Any) -> DecoderParameters:  # noqa: ANN401 (a sequence)
@@ -645,7 +641,7 @@ def prepare_decoder(
         inputs: Keys, memory and lengths of the sources.
     """
     settings = _DecoderSettings(parameters.cell_layout, parameters.score_layout, parameters.residual, False)
-    weights = _decoder_parameters(settings, _arrays(*parameters[2:NUM_FIELDS]))
+    weights = _decoder_parameters(settings, _arrays(*parameters[2:-2]))
     return NumbaDecoder(
         decoder_step.prepare_decoder_numpy(
             weights, OutputLayerParameters(*_arrays(*output_layer)), AttentionInputs(*_arrays(*inputs))
