@@ -9,6 +9,7 @@ layers of the decoder, U = L − 1 layers above the first, V rows of projected i
 search.
 """
 
+from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ from pellucid.kernels.recurrence import (
     row_groups,
     run_groups,
 )
-from pellucid.kernels.runtime import defer_signals, empty, num_slices, split_rows, thread_map
+from pellucid.kernels.runtime import Result, defer_signals, empty, in_one_thread, num_slices, split_rows, thread_map
 from pellucid.kernels.stacked_layers import UpperTape
 from pellucid.kernels.types import (
     AttentionInputs,
@@ -249,7 +250,7 @@ class _LinearFunction(torch.autograd.Function):
         ctx.bfloat16, ctx.input_shape, ctx.has_bias = bfloat16, inputs.shape, bias is not None
         result = torch.empty(len(rows), len(matrix), dtype=torch.float32)
         arrays = _arrays(rows, matrix, result)
-        thread_map(partial(_linear_rows, arrays, bfloat16), split_rows(len(rows), num_slices(len(rows))))
+        _map_rows(partial(_linear_rows, arrays, bfloat16), len(rows))
         if bias is not None:
             result += bias
         return result.view(*inputs.shape[:-1], len(matrix))
@@ -265,19 +266,29 @@ class _LinearFunction(torch.autograd.Function):
         """
         rows, matrix = ctx.saved_tensors
         gradients = grad_output.reshape(-1, grad_output.shape[-1]).contiguous()
-        slices = split_rows(len(rows), num_slices(len(rows)))
         inputs = weight = None
         if ctx.needs_input_grad[1]:
             row_gradients = torch.empty(rows.shape, dtype=torch.float32)
-            thread_map(
-                partial(_linear_inputs_backward, _arrays(gradients, matrix, row_gradients), ctx.bfloat16), slices
-            )
+            arrays = _arrays(gradients, matrix, row_gradients)
+            _map_rows(partial(_linear_inputs_backward, arrays, ctx.bfloat16), len(rows))
             inputs = row_gradients.view(ctx.input_shape)
         if ctx.needs_input_grad[2]:
             task = partial(_linear_weight_backward, _arrays(gradients, rows), ctx.bfloat16)
-            weight = torch.from_numpy(reduce(np.add, thread_map(task, slices)))
+            weight = torch.from_numpy(reduce(np.add, _map_rows(task, len(rows))))
         bias = gradients.sum(dim=0) if ctx.has_bias and ctx.needs_input_grad[3] else None
         return None, inputs, weight, bias
+
+
+def _map_rows(task: Callable[[slice], Result], rows: int) -> list[Result]:
+    """Return the results of a task for one slice of the rows per thread.
+
+    A product returns no array, so a single one needs no deferral of signals, which takes longer than a small product.
+    """
+    slices = split_rows(rows, num_slices(rows))
+    if len(slices) > 1:
+        return thread_map(task, slices)
+    with in_one_thread():
+        return [task(slices[0])]
 
 
 def _linear_rows(arrays: tuple[np.ndarray, ...], bfloat16: bool, rows: slice) -> None:
