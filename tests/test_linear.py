@@ -11,10 +11,15 @@ from pellucid.kernels.dispatch import bfloat16_products, disable_kernels
 from pellucid.kernels.microkernel import HAS_BFLOAT16
 from pellucid.model.linear import linear
 
-SHAPES = st.lists(st.sampled_from([1, 2, 7, 33]), min_size=0, max_size=2)
+SHAPES = st.lists(st.sampled_from([0, 1, 2, 7, 33]), min_size=0, max_size=2)
 
 
-@given(shape=SHAPES, sizes=st.tuples(*[st.sampled_from([1, 5, 40, 70])] * 2), has_bias=st.booleans(), seed=SEEDS)
+@given(
+    shape=SHAPES,
+    sizes=st.tuples(st.sampled_from([0, 1, 40, 70]), st.sampled_from([1, 5, 40])),
+    has_bias=st.booleans(),
+    seed=SEEDS,
+)
 def test_results_and_gradients_equal_those_of_pytorch(
     shape: list[int], sizes: tuple[int, int], has_bias: bool, seed: int
 ) -> None:

@@ -9,6 +9,7 @@ layers of the decoder, U = L − 1 layers above the first, V rows of projected i
 search.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any, NamedTuple
@@ -245,7 +246,7 @@ class _LinearFunction(torch.autograd.Function):
             weight: W.
             bias: b; None for none.
         """
-        rows, matrix = inputs.reshape(-1, inputs.shape[-1]).contiguous(), weight.contiguous()
+        rows, matrix = _as_matrix(inputs), weight.contiguous()
         ctx.save_for_backward(rows, matrix)
         ctx.bfloat16, ctx.input_shape, ctx.has_bias = bfloat16, inputs.shape, bias is not None
         result = torch.empty(len(rows), len(matrix), dtype=torch.float32)
@@ -265,7 +266,7 @@ class _LinearFunction(torch.autograd.Function):
             grad_output: Gradients of the result.
         """
         rows, matrix = ctx.saved_tensors
-        gradients = grad_output.reshape(-1, grad_output.shape[-1]).contiguous()
+        gradients = _as_matrix(grad_output)
         inputs = weight = None
         if ctx.needs_input_grad[1]:
             row_gradients = torch.empty(rows.shape, dtype=torch.float32)
@@ -277,6 +278,11 @@ class _LinearFunction(torch.autograd.Function):
             weight = torch.from_numpy(reduce(np.add, _map_rows(task, len(rows))))
         bias = gradients.sum(dim=0) if ctx.has_bias and ctx.needs_input_grad[3] else None
         return None, inputs, weight, bias
+
+
+def _as_matrix(vectors: Float[Tensor, "*shape K"]) -> Float[Tensor, "M K"]:
+    """Return the vectors as the rows of a contiguous matrix; they may have no numbers."""
+    return vectors.reshape(math.prod(vectors.shape[:-1]), vectors.shape[-1]).contiguous()
 
 
 def _map_rows(task: Callable[[slice], Result], rows: int) -> list[Result]:
