@@ -79,7 +79,7 @@ def field_strategy(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
 def consistent_settings(config: Config) -> Config:
     """Return the configuration without contradictions between settings."""
     if config.device == "cpu":
-        config = with_value(with_value(config, "precision", "float32"), "cuda_graphs", False)
+        config = with_value(config, "cuda_graphs", False)
     config = with_value(config, "search.min_length", min(config.search.min_length, config.search.max_length))
     if config.search.max_length_ratio or config.search.max_length:
         config = with_value(config, "search.min_length_ratio", 0.0)
@@ -275,7 +275,6 @@ def test_a_whole_number_is_accepted_as_a_float() -> None:
         ({"training": {"weight_decay": 0.1}}, "training.weight_decay = 0.1 needs training.optimizer = 'adamw'"),
         ({"device": "cudo"}, "device: expected auto, cpu or cuda, got 'cudo'; did you mean 'cuda'?"),
         ({"precision": "half"}, "precision: expected float32 or bf16, got 'half'"),
-        ({"precision": "bf16"}, "precision = 'bf16' needs a GPU, but device is 'cpu'"),
         ({"cuda_graphs": True}, "cuda_graphs = true needs a GPU, but device is 'cpu'"),
     ],
 )  # fmt: skip

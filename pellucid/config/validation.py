@@ -159,7 +159,6 @@ REQUIREMENTS: Sequence[Requirement] = (
         "cuda_graphs = false: each update samples another number of symbols",
         lambda c: not c.cuda_graphs,
     ),
-    Requirement("precision", "a GPU, but device is 'cpu'", _may_use_gpu),
     Requirement("cuda_graphs", "a GPU, but device is 'cpu'", _may_use_gpu),
     *(
         Requirement(key, AUTOREGRESSIVE_REQUIREMENT, lambda c: get_task_settings(c.task).autoregressive)

@@ -27,6 +27,7 @@ from pellucid.kernels.types import (
 from pellucid.model.attention import build_attention
 from pellucid.model.cells import CELLS, LayerState, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
+from pellucid.model.linear import linear
 from pellucid.model.memory import (
     AttentionOutput,
     DecoderCache,
@@ -619,7 +620,7 @@ class AttendThenStep(Decoder):
     def _kernel_weights(self, vectors: Float[Tensor, "N E"], masks: DropoutMasks | None) -> DecoderParameters:
         """Return the parameters that a kernel reads: projected embeddings, and weights of cells and attention."""
         cell, score = self.cells[0], SCORES[kind_of(self.attention)]
-        projected_inputs = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
+        projected_inputs = linear(vectors, cell.input_weight, cell.added_bias())
         recurrent = [
             each.hidden_weight if mask is None or mask.weight is None else mask.weight
             for each, mask in zip(self.cells, (None,) * len(self.cells) if masks is None else masks.cells, strict=True)

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pellucid.kernels.types import OutputLayerParameters
+from pellucid.model.linear import linear
 from pellucid.model.memory import SampledOutputs
 
 ReadoutKind = Literal["state", "context", "state-and-context"]
@@ -51,8 +52,7 @@ class OutputLayer(nn.Module):
             hidden: h.
             context: c.
         """
-        logits: Tensor = self.projection(select_inputs(self.inputs, hidden, context))
-        return logits
+        return linear(select_inputs(self.inputs, hidden, context), self.projection.weight, self.projection.bias)
 
     def sampled_logits(
         self, hidden: Float[Tensor, "B T H"], context: Float[Tensor, "B T D"], sampled: SampledOutputs
@@ -116,7 +116,7 @@ class TiedOutputLayer(nn.Module):
             vectors: Y.
         """
         features = select_inputs(self.inputs, hidden, context)
-        return nn.functional.linear(features if self.adapter is None else self.adapter(features), vectors, self.bias)
+        return linear(features if self.adapter is None else linear(features, self.adapter.weight), vectors, self.bias)
 
     def sampled_logits(
         self,
@@ -134,7 +134,7 @@ class TiedOutputLayer(nn.Module):
             sampled: Sampled symbols, and targets.
         """
         features = select_inputs(self.inputs, hidden, context)
-        features = features if self.adapter is None else self.adapter(features)
+        features = features if self.adapter is None else linear(features, self.adapter.weight)
         return _sampled_logits(features, vectors, self.bias, sampled)
 
 
@@ -157,8 +157,7 @@ class TokenClassificationHead(nn.Module):
         Args:
             states: Encoder states.
         """
-        logits: Tensor = self.projection(states)
-        return logits
+        return linear(states, self.projection.weight, self.projection.bias)
 
 
 def output_layer_input_size(inputs: ReadoutKind, hidden_size: int, memory_size: int) -> int:
@@ -202,7 +201,7 @@ def _sampled_logits(
     sampled_bias, target_bias = torch.split_with_sizes(bias[ids], sizes)
     flat = features.flatten(0, 1)
     target_logits = (flat * target_rows).sum(dim=1) + target_bias
-    logits = nn.functional.linear(features, sampled_rows, sampled_bias)
+    logits = linear(features, sampled_rows, sampled_bias)
     return logits, target_logits.view_as(sampled.target)
 
 
