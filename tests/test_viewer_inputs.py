@@ -46,7 +46,7 @@ def test_differing_examples_are_selected_first() -> None:
         "and 3 of 57 correct in all runs, sampled evenly from the file"
     )
     assert select_examples(first_run, 11, [first_run])[0] == select_examples(first_run, 11)[0]
-    assert "all 0 correct in only some runs" in select_examples(first_run, 11, [first_run])[1]
+    assert "no example correct in only some runs" in select_examples(first_run, 11, [first_run])[1]
 
 
 def test_too_many_differing_examples_are_sampled_evenly_from_both_kinds() -> None:
@@ -56,7 +56,7 @@ def test_too_many_differing_examples_are_sampled_evenly_from_both_kinds() -> Non
     )
     assert [index % 2 for index in numbers].count(0) == 5 and {0, 1, 98, 99} < set(numbers)
     assert note.startswith(
-        "10 of 100 examples: 10 of 100 correct in only some runs, sampled evenly; all 0 wrong in all runs"
+        "10 of 100 examples: 10 of 100 correct in only some runs, sampled evenly; no example wrong in all runs"
     )
     mixed_run = [make_scored_example(1 if index == 7 else index % 2) for index in range(100)]
     numbers, _ = select_examples(mixed_run, 10, [[make_scored_example(0)] * 100])
