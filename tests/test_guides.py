@@ -177,3 +177,14 @@ def test_the_examples_of_data_in_python_run(tmp_path: Path, package: str) -> Non
     )
     assert result.returncode == 0, result.stderr
     assert "runs/watched" in result.stdout and (tmp_path / "runs" / "saved" / "model.safetensors").exists()
+
+
+def test_the_digits_of_the_class_are_disjoint(tmp_path: Path) -> None:
+    (program,) = python_blocks(ROOT / "docs" / "users" / "students-and-teachers.md")
+    run_script([sys.executable, "-"], program, tmp_path)
+    names = ("digits", "digits-dev", "digits-test", "digits-long")
+    files = [(tmp_path / f"{name}.tsv").read_text("utf-8").splitlines() for name in names]
+    assert [len(lines) for lines in files] == [3000, 300, 400, 400]
+    assert sum(len(set(lines)) for lines in files) == len(set().union(*files))
+    lengths = {len(line.split("\t")[1]) for line in files[2]}
+    assert lengths == set(range(2, 9))

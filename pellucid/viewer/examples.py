@@ -168,6 +168,8 @@ class SourceMetadata(NamedTuple):
     """Line number in the file, from 1; None for a source that is from no file."""
     is_spelled: bool = False
     """Whether all sources of the file spell the digits of their references."""
+    row_id: str = ""
+    """Cell of the column "id" of the line; "" if the file has no such column."""
 
 
 def page_examples(
@@ -192,6 +194,7 @@ def page_examples(
             traces=[page_trace(trace, next(bits)) for trace in traces],
             references=list(source_metadata.references),
             line=source_metadata.line,
+            row_id=source_metadata.row_id,
         )
         examples.append(
             _with_errors(item, traces[0], source_metadata, predictor) if source_metadata.references else item

@@ -119,6 +119,8 @@ class PageExample(PageStruct, frozen=True, kw_only=True):
     """Whether the first output equals a reference; None without references."""
     line: int | None = None
     """Line number in its file, from 1; None for a source from elsewhere."""
+    row_id: str = ""
+    """Cell of the column "id" of its line; "" if the file has no such column."""
     gold_alignment: list[tuple[int, int]] | None = None
     """Source positions [first, stop) of each step of the first output, (0, 0) if unknown; None if all are unknown."""
 

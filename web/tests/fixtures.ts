@@ -54,6 +54,7 @@ export function example(text: string, output: string, reference: string | null, 
     errors: reference === null ? null : wrong,
     exact: reference === null ? null : output === reference,
     line: null,
+    row_id: "",
     gold_alignment: null,
   };
 }

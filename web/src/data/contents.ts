@@ -117,6 +117,7 @@ export interface PageExample {
   errors: number | null;
   exact: boolean | null;
   line: number | null;
+  row_id: string;
   gold_alignment: [number, number][] | null;
 }
 
