@@ -31,6 +31,7 @@ DATA_ORDER = (
         "tokenizers",
         "lines",
         "headers",
+        "delimiters",
         "readers",
         "in_memory",
         "examples",

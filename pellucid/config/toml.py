@@ -105,6 +105,7 @@ ADDED_SETTINGS = frozenset(
     {
         "training.time_limit",
         "data.group_column",
+        "data.delimiter",
         *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_share")),
     }
 )
