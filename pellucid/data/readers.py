@@ -234,7 +234,7 @@ def find_columns(columns: ColumnSelection, names: Sequence[str], name: str) -> l
     """
     try:
         return positions_of_columns(columns, names)
-    except RecordError as error:
+    except (RecordError, DataError) as error:
         raise DataError(f"{name}: {error}") from error
 
 
@@ -412,7 +412,10 @@ def _column_positions(columns: ColumnSelection, name: str) -> list[int]:
             return []
         else:
             raise _missing_header(columns, name)
-    check_distinct_columns(columns, positions)
+    try:
+        check_distinct_columns(columns, positions)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
     return positions
 
 
