@@ -172,7 +172,7 @@ def test_empty_features_are_valid(write: Write) -> None:
 def test_columns_by_number_in_any_order_and_twice(write: Write) -> None:
     path = write("a\tb\tc\n")
     assert read_tuples(path, DataConfig(source_column="3", target_column="1")) == [("c", "a")]
-    assert read_tuples(path, DataConfig(source_column="2", target_column="2")) == [("b", "b")]
+    assert read_tuples(path, DataConfig(source_column="3", target_column="3")) == [("c", "c")]
 
 
 # ---- TSV: exact fields

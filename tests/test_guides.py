@@ -85,7 +85,9 @@ def test_the_examples_of_the_alignment_guide_run(tmp_path: Path) -> None:
     assert "[(('5',), ('D',)), (('5',), ('L',)), (('7',), ('V', 'I', 'I'))] [(0, 0), (1, 1), (2, 2)" in printed
 
 
-def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path) -> None:
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path, delimiter: str) -> None:
+    """Also for a file of a spreadsheet that writes semicolons."""
     text = (ROOT / "docs" / "users" / "practitioners.md").read_text("utf-8")
     blocks = re.findall(r"<!-- run -->\n```(sh|python)\n(.*?)```", text, re.DOTALL)
     assert [language for language, _ in blocks] == ["sh", "python", "sh", "python"]
@@ -95,26 +97,30 @@ def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path) 
         for language, script in blocks:
             command = ["bash", "-e", "-u", "-o", "pipefail"] if language == "sh" else [sys.executable, "-"]
             printed.append(run_script(command, script, tmp_path, environment))
+            if len(printed) == 1 and delimiter != ",":
+                numbers = (tmp_path / "numbers.csv").read_text("utf-8")
+                (tmp_path / "numbers.csv").write_text(numbers.replace(",", delimiter), "utf-8-sig")
     exact = float(re.findall(r"exact match +(\d+\.\d+) %", printed[2])[0])
     with (tmp_path / "review.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+        rows = list(csv.DictReader(file, delimiter=delimiter))
     assert exact > 90 and len(rows) == 80 and rows[0]["id"].startswith("P-")
     probabilities = [float(row["confidence"]) for row in rows]
     assert probabilities == sorted(probabilities) and len(printed[3].splitlines()) == 3
 
 
-def test_the_program_that_holds_pairs_out_splits_a_file_with_a_header(tmp_path: Path) -> None:
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_the_program_that_holds_pairs_out_splits_a_file_with_a_header(tmp_path: Path, delimiter: str) -> None:
     """Cells with commas, quotes and line breaks stay whole; no row is lost."""
     (program,) = python_blocks(ROOT / "docs" / "guides" / "data.md")
     rows = [[str(n), f"w{n // 2 if n < 200 else n}", 'x, "y"\nz' if n % 3 else "x"] for n in range(1600)]
     with (tmp_path / "words.csv").open("w", newline="", encoding="utf-8-sig") as file:
-        csv.writer(file).writerows([["id", "word", "note"], *rows, ["ragged"]])
+        csv.writer(file, delimiter=delimiter).writerows([["id", "word", "note"], *rows, ["ragged"]])
     contents = []
     for _ in range(2):
         run_script([sys.executable, "-"], program, tmp_path)
         contents.append([(tmp_path / f"{name}.csv").read_text("utf-8") for name in ("train", "valid", "test")])
     assert contents[0] == contents[1]
-    parts = [list(csv.reader(io.StringIO(text))) for text in contents[0]]
+    parts = [list(csv.reader(io.StringIO(text), delimiter=delimiter)) for text in contents[0]]
     assert {tuple(part[0]) for part in parts} == {("id", "word", "note")}
     assert sorted(row for part in parts for row in part[1:]) == sorted([*rows, ["ragged"]])
     words = [{row[1] for row in part[1:] if len(row) > 1} for part in parts]

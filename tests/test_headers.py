@@ -561,7 +561,9 @@ def test_columns_of_look_are_those_of_its_file(run: Path) -> None:
 
 
 def test_semicolons_as_separators_are_named(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("id;word;copy\n" + "1;ab;ab\n" * 20, "utf-8")
+    """In CSV they are read; in TSV the message says how."""
+    (tmp_path / "train.tsv").write_text("id;word;copy\n" + "1;ab;ab\n" * 20, "utf-8")
     named = ("--source-column", "word", "--target-column", "copy")
-    result = run_training(tmp_path / "train.csv", tmp_path / "train.csv", tmp_path / "run", *named)
-    assert "semicolons do not separate columns; save the file with commas or tabs" in usage_error_message(result)
+    result = run_training(tmp_path / "train.tsv", tmp_path / "train.tsv", tmp_path / "run", *named)
+    expected = ": if semicolons separate the columns, give --input-format csv --delimiter ';'"
+    assert expected in usage_error_message(result)

@@ -42,6 +42,7 @@ DATA_ORDER = (
         "tokenizers",
         "lines",
         "headers",
+        "delimiters",
         "readers",
         "in_memory",
         "examples",

@@ -33,11 +33,12 @@ from trained_runs import (
 
 import pellucid
 from pellucid.config.settings import Config
-from pellucid.config.toml import load_config, override_settings
+from pellucid.config.toml import load_config, override_settings, to_toml
 from pellucid.data.examples import Example
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.errors import DataError, RunError
 from pellucid.inspection.attribution import attribute
+from pellucid.run_folder.initialization import check_same_config
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
@@ -279,6 +280,25 @@ def test_a_finished_run_of_another_length_is_refused_with_the_reason() -> None:
         "a run cannot be made longer or shorter, because its learning rate depends on the length from the first update "
         "on; name another run folder, in which the training begins anew",
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "advice"),
+    [
+        ("8m", "5m", "resume it with --time 8m, of which only the rest is spent: "),
+        ("", "5m", "resume it without --time: "),
+    ],
+)
+def test_another_time_limit_is_refused_with_the_flag_to_give(
+    tmp_path: Path, before: str, now: str, advice: str
+) -> None:
+    config = override_settings(copy_task_run().config, {"training": {"time_limit": before}})
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(to_toml(config), "utf-8")
+    other = override_settings(config, {"training": {"time_limit": now}})
+    with pytest.raises(RunError) as raised:
+        check_same_config(tmp_path / "run", other)
+    assert str(raised.value).splitlines()[-1].startswith(f"{advice}: a run cannot be made longer or shorter")
 
 
 def replace_letters(examples: Sequence[Example]) -> list[Example]:

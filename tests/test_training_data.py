@@ -28,7 +28,7 @@ from pellucid.config.settings import Config, DataConfig
 from pellucid.data.corpus import METADATA, map_corpus, write_corpus
 from pellucid.data.encoding import Ragged
 from pellucid.data.examples import read_examples
-from pellucid.errors import RunError, quote
+from pellucid.errors import BadLineError, ConfigError, DataError, RunError, quote
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training import training_data as reading
@@ -256,15 +256,64 @@ def test_duplicates_and_spaces_at_the_ends_are_told(tmp_path: Path) -> None:
     valid.write_text("gh\tx\ngh\tx\n", "utf-8")
     first, second = reading.read_files(TrainingFiles(train, valid), DataConfig(), None).reads
     assert first.texts == (
-        "2 examples repeat an earlier one exactly: each is trained on; 2 sources begin or end with a space, which is a "
-        "symbol: remove such spaces if they mean nothing; 1 target begins or ends with a space, which is a symbol: "
-        "remove such spaces if they mean nothing"
+        "2 examples repeat an earlier one exactly (lines 2 and 3): each is trained on; 2 sources begin or end with a "
+        "space, which is a symbol (lines 5 and 6): remove such spaces if they mean nothing; 1 target begins or ends "
+        "with a space, which is a symbol (line 6): remove such spaces if they mean nothing"
     )
-    assert second.texts == "1 example repeats an earlier one exactly: each is scored"
+    assert second.texts == "1 example repeats an earlier one exactly (line 2): each is scored"
     words = DataConfig(source_symbols="words", target_symbols="words")
     assert "space" not in reading.read_files(TrainingFiles(train, valid), words, None).reads[0].texts
     split = reading.read_files(TrainingFiles(train, None), DataConfig(), None).reads
-    assert split[0].texts.startswith("2 examples repeat an earlier one exactly: each is used; 2 sources begin or end")
+    assert split[0].texts.startswith(
+        "2 examples repeat an earlier one exactly (lines 2 and 3): each is used; 2 sources"
+    )
+
+
+def test_only_the_first_lines_are_listed() -> None:
+    assert reading.list_lines([1017]) == "line 1,017" and reading.list_lines([1, 2, 3], "row") == "rows 1, 2, 3"
+    assert reading.list_lines([17, 203, 540, 541]) == "lines 17, 203, 540, ..."
+
+
+@pytest.mark.parametrize("where", ["train", "valid"])
+def test_a_file_of_mostly_bad_lines_is_not_trained_on(tmp_path: Path, where: str) -> None:
+    """Also if bad lines are skipped: the rest would be an accident."""
+    files = {name: tmp_path / f"{name}.tsv" for name in ("train", "valid")}
+    for name, path in files.items():
+        path.write_text("".join(f"a{index}\t{name}\n" for index in range(10)), "utf-8")
+    skip = DataConfig(on_bad_line="skip")
+    for num_bad, is_refused in ((9, False), (10, False), (11, True)):
+        bad = "bad\n" * num_bad
+        files[where].write_text(bad + "".join(f"a{index}\t{where}\n" for index in range(10)), "utf-8")
+        if is_refused:
+            with pytest.raises(DataError) as raised:
+                reading.read_files(TrainingFiles(*files.values()), skip, None)
+            assert str(raised.value) == (
+                f"{files[where]}: 11 of 21 lines are bad, so it is probably not read as it is meant (format, "
+                f"delimiter, columns); the first: {files[where]}:1: expected 2 columns, got 1 (tabs separate columns)"
+            )
+        else:
+            reads = reading.read_files(TrainingFiles(*files.values()), skip, None).reads
+            assert sum(len(read.bad_lines) for read in reads) == num_bad
+
+
+def test_skipping_is_not_advised_where_already_the_first_line_is_bad(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("\nbad\na\tb\n", "utf-8")
+    (tmp_path / "b.tsv").write_text("a\tb\nbad\n", "utf-8")
+    for name, has_advice in (("a", False), ("b", True)):
+        with pytest.raises(BadLineError) as raised:
+            reading.read_files(TrainingFiles(tmp_path / f"{name}.tsv", None), DataConfig(), None)
+        assert ("--on-bad-line" in str(raised.value)) == has_advice
+
+
+def test_a_delimiter_is_refused_for_other_formats(tmp_path: Path) -> None:
+    files = TrainingFiles(tmp_path / "a.tsv", None)
+    with pytest.raises(ConfigError, match=r"^data\.delimiter .* a\.tsv is read as tsv: give --input-format csv"):
+        reading.resolve_auto_settings(files._replace(train=Path("a.tsv")), DataConfig(delimiter=";"))
+    for format in ("csv", "auto"):
+        config = DataConfig(delimiter=";", input_format=format)
+        named = files._replace(train=Path("a.txt"))
+        assert reading.resolve_auto_settings(named, config).input_format == "csv"
+    assert reading.resolve_auto_settings(files, DataConfig(delimiter="tab")).input_format == "tsv"
 
 
 def test_the_corpus_key_depends_on_settings_and_file_names(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def find_data_warnings(
     vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
     network = build_network(config, vocabularies)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network, "")
-    return list(data_warnings(predictor, validation_examples))
+    return list(data_warnings(predictor, validation_examples, range(11, 11 + len(validation_examples))))
 
 
 def test_a_single_class_is_reported() -> None:
@@ -44,6 +44,7 @@ def test_targets_that_the_model_cannot_produce_are_counted(pointer_generator: bo
     validation_examples = [Example("ab", "ab"), Example("ax", "axy"), Example("az", "az")]
     warnings = find_data_warnings("transduce", train, validation_examples, pointer_generator)
     expected = "2 of 3 validation examples cannot be right: no training target contains 'x' or others"
+    expected += " (lines 12 and 13 of the validation file)"
     assert warnings == ([] if pointer_generator else [expected])
 
 
@@ -91,4 +92,7 @@ def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:
     )
     assert result.code == 0
     assert "note: every training example has the same class, 'A'" in result.err
-    assert "note: 5 of 5 validation examples cannot be right: no training target contains 'B'" in result.err
+    expected = (
+        "note: 5 of 5 validation examples cannot be right: no training target contains 'B' (lines 1, 2, 3, ... of"
+    )
+    assert expected in result.err

@@ -171,7 +171,7 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
     """Assess all runs on one group; the settings of the first run determine how the file is read and tokenized."""
     predictors = [(str(path), _load_predictor(path, options, lexicons)) for path in inputs.runs]
     check_equal_tasks([(name, predictor.config.task) for name, predictor in predictors])
-    data = file_data_config(predictors[0][1].config.data, options.reading)
+    data = file_data_config(predictors[0][1].config.data, options.reading, inputs.file, options.input_format)
     data = evaluation_data_config(data, inputs.file, options.input_format)
     reading, groups = _read_pairs(inputs, data, options)
     ids = read_row_ids(inputs.file, data) if inputs.target is None else {}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pellucid.cli.sources import InputLine, escape_text
+from pellucid.data.delimiters import DELIMITERS
 from pellucid.data.examples import Example
 from pellucid.data.lines import BYTE_ORDER_MARK, open_data_file
 from pellucid.data.readers import TableCells
@@ -30,7 +31,8 @@ def starts_with_bom(path: Path) -> bool:
 class CsvOutput:
     """Formats results as CSV. Each row has the cells of its input line, unchanged, and one result.
 
-    The first row names the columns. Those of an input without header are named "source", or by their numbers.
+    The first row names the columns. Those of an input without header are named "source", or by their numbers. The
+    delimiter is that of the input.
     """
 
     def __init__(
@@ -94,6 +96,6 @@ class CsvOutput:
     def _format(self, rows: Sequence[Sequence[str]]) -> str:
         """Return rows as lines of CSV."""
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
+        writer = csv.writer(text, delimiter=DELIMITERS[self.cells.delimiter], lineterminator="\n")
         writer.writerows([[escape_text(cell) for cell in row] for row in rows] if self.escape else rows)
         return text.getvalue()

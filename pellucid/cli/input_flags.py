@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from tyro.conf import arg
 
-from pellucid.config.settings import DataConfig, Header
+from pellucid.config.settings import DataConfig, Delimiter, Format, Header
 from pellucid.data.headers import with_header
+from pellucid.data.readers import has_known_suffix, resolve_format
 from pellucid.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ class FileFlags:
     on_bad_line: Literal["stop", "skip"] = "stop"
     """At a line that cannot be read: stop with an error, or skip it and report it (predict and score write an empty
     output)."""
+    delimiter: Delimiter = "auto"
+    """Separator of the columns of CSV: comma, semicolon, tab or vertical bar. auto: that of the training, if it was
+    given there; else the comma, unless the first lines clearly have another one. With a delimiter, FILE is read as CSV.
+    """
     header: Header = "auto"
     """Whether the first line of a TSV or CSV file names the columns (--header, --no-header). auto: it does if that of
     the training file does (never on standard input in TSV, except in evaluate); otherwise it is read as an example, and
@@ -41,13 +46,23 @@ class PairFileFlags(FileFlags):
     """
 
 
-def file_data_config(trained: DataConfig, flags: FileFlags) -> DataConfig:
+def file_data_config(
+    trained: DataConfig, flags: FileFlags, file: "Path | None", input_format: Format = "auto"
+) -> DataConfig:
     """Return the data settings with which FILE is read: those of the training, changed by the flags.
 
     Args:
         trained: Data settings of the run; see `pair_config` for a run that is trained on two parallel files.
         flags: Parsed flags.
+        file: FILE; None if there is none.
+        input_format: Format that --input-format selects; "auto", the default, for none.
+
+    Raises:
+        InputError: A delimiter is given, but the format of FILE is not CSV.
     """
+    if flags.delimiter != "auto":
+        _check_format(flags.delimiter, file, input_format)
+        trained = msgspec.structs.replace(trained, delimiter=flags.delimiter, input_format="csv")
     columns = {"source_column": flags.source_column}
     if isinstance(flags, PairFileFlags):
         columns["target_column"] = flags.target_column
@@ -55,13 +70,29 @@ def file_data_config(trained: DataConfig, flags: FileFlags) -> DataConfig:
     return msgspec.structs.replace(with_header(trained, flags.header), on_bad_line=flags.on_bad_line, **given)
 
 
+def _check_format(delimiter: Delimiter, file: "Path | None", input_format: Format) -> None:
+    """Raise `InputError` if FILE, by --input-format or by its name, is no CSV, so that a delimiter has no effect."""
+    if input_format != "auto":
+        if input_format != "csv":
+            raise InputError(f"--delimiter applies to CSV: it excludes --input-format {input_format}")
+    elif file is not None and has_known_suffix(file):
+        format = resolve_format(file, DataConfig())
+        if format != "csv" and (format, delimiter) != ("tsv", "tab"):
+            raise InputError(
+                f"--delimiter applies to CSV, but the name of {file} means {format}: give --input-format csv, or leave "
+                "--delimiter out"
+            )
+
+
 def check_columns_of_pairs(flags: PairFileFlags, target: "Path | None") -> None:
-    """Raise `InputError` if a column is selected although FILE holds sources only, one per line.
+    """Raise `InputError` if a column or delimiter is selected although FILE holds sources only, one per line.
 
     Args:
         flags: Parsed flags.
         target: File of targets; None if FILE holds pairs.
     """
     given = [f"--{name}" for name in ("source-column", "target-column") if getattr(flags, name.replace("-", "_"))]
+    if target is not None and flags.delimiter != "auto":
+        raise InputError("--delimiter applies to a file of pairs; with --target, FILE has one source per line")
     if target is not None and given:
         raise InputError(f"{given[0]} selects a column of a file of pairs; with --target, FILE has one source per line")

@@ -118,6 +118,8 @@ def _check_arguments(args: LookArguments) -> None:
     check_columns_of_pairs(args, args.target)
     if args.file is None and (args.source_column or args.target_column):
         raise InputError("--source-column and --target-column select columns of FILE: pellucid look RUN FILE")
+    if args.file is None and args.delimiter != "auto":
+        raise InputError("--delimiter separates the columns of FILE: pellucid look RUN FILE")
     if args.export is not None and args.terminal:
         raise InputError("--terminal and --export exclude each other")
     if args.alignment and not (args.terminal or args.file == STDIN_PATH):
@@ -237,7 +239,7 @@ def _data_config(args: LookArguments, trained: DataConfig) -> DataConfig:
 
     The format of FILE is that of its name, else that of the training file.
     """
-    data = trained if args.file is None else file_data_config(trained, args)
+    data = trained if args.file is None else file_data_config(trained, args, args.file)
     if args.file is not None and has_known_suffix(args.file):
         data = msgspec.structs.replace(data, input_format="auto")
     skips = "skip" in (trained.on_bad_line, args.on_bad_line)

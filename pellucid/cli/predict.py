@@ -184,7 +184,7 @@ def main(arguments: list[str]) -> int:
         raise ConfigError("--top-mass selects from several outputs: it requires --nbest, or a larger --beam-size")
     check_decoding(predictor, sampling, nbest, prefixes is not None)  # before standard input is read
     acceptance = _acceptance(predictor, args)
-    notes, data = DecodingNotes(args.require), file_data_config(predictor.config.data, args)
+    notes, data = DecodingNotes(args.require), file_data_config(predictor.config.data, args, file, args.input_format)
     line_number = num_decoded = 0  # lines, and the sources among them
     num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
     cells = TableCells()
@@ -315,6 +315,7 @@ def _check_text_flags(args: PredictArguments) -> None:
         "--prefixes": args.prefixes is not None,
         "--lattice": args.lattice,
         "--source-column": bool(args.source_column),
+        "--delimiter": args.delimiter != "auto",
         "--header": args.header != "auto",
         "--input-format": args.input_format not in ("auto", "text"),
     }

@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
     runs, file = split_paths(args.run, args.more, "score")
     predictor = load(runs[0] if len(runs) == 1 else runs, args.device)
     use_threads(predictor.config.threads)
-    notes, data = DecodingNotes(), file_data_config(pair_config(predictor.config.data), args)
+    notes, data = DecodingNotes(), file_data_config(pair_config(predictor.config.data), args, file, args.input_format)
     cells = table = None
     if args.output_format == "csv":
         cells = TableCells()

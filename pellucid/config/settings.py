@@ -24,6 +24,7 @@ AttentionName = Annotated[str, Meta(title="attention")]
 """Name of a type of attention: a built-in one, or one that is registered (config/attention_types.py)."""
 Cell = Literal["gru", "lstm"]
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
+Delimiter = Literal["auto", ",", ";", "tab", "|"]
 Header = bool | Literal["auto"]
 Embedding = Literal["learned", "frozen", "one-hot"]
 Feedback = Literal["learned", "frozen", "one-hot", "none"]
@@ -74,6 +75,9 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     input_format: Format = "auto"
     """Format of data files: tsv, csv, jsonl, parquet or text (one source per line, with a parallel file of targets).
     auto: by the file name, else tsv."""
+    delimiter: Delimiter = "auto"
+    """Separator of the columns of CSV files: comma, semicolon, tab or vertical bar. auto: the comma, unless the first
+    lines clearly have another one; a file whose name has no known ending is read as CSV if one is given."""
     header: Header = "auto"
     """Whether the first line of a TSV or CSV file names the columns: true, false, or auto. auto is true if a column is
     selected by name; otherwise the first line is an example, and one that looks like column names is an error."""

@@ -106,6 +106,7 @@ ADDED_SETTINGS = frozenset(
         "training.time_limit",
         "training.sampled_softmax",
         "data.group_column",
+        "data.delimiter",
         *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_share")),
     }
 )

@@ -14,6 +14,7 @@ import msgspec
 from pellucid.argument_checks import UNCHECKED, argument_error, check_arguments
 from pellucid.config.columns import check_column, check_columns, column_number
 from pellucid.config.settings import DataConfig, Format, Header
+from pellucid.data.delimiters import describe_delimiter
 from pellucid.data.headers import check_header_cells, header_note, is_column_name, list_names
 from pellucid.data.in_memory import InMemoryTable
 from pellucid.data.lines import count_lines, open_data_file, read_lines
@@ -35,6 +36,7 @@ from pellucid.data.readers import (
     parse_records,
     read_parallel_records,
     read_records,
+    resolve_delimiter,
     resolve_format,
     resolve_header,
     resolve_input_format,
@@ -258,13 +260,18 @@ def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int
         selected = _lexicon_columns(names, columns, num_columns, name) if names else columns
         return _collect_examples(parquet_records(path, selected), config, InputNames(name, name))
     lines, first_lines = read_lines(path), list[bytes]()
+    if format == "csv":
+        delimiter, lines = resolve_delimiter(
+            lines, columns, name, advice="save the lexicon with commas, or with tabs under a name that ends with .tsv"
+        )
+        columns = columns._replace(delimiter=delimiter)
     copied_lines = _copy_lines(lines, first_lines)
     first = (
         first_json_keys(copied_lines)
         if format == "jsonl"
-        else first_table_row(copied_lines, format, name, min_columns=2)
+        else first_table_row(copied_lines, format, name, min_columns=2, delimiter=columns.delimiter)
     )
-    selected = _lexicon_columns(first, columns, num_columns, name)
+    selected = _lexicon_columns(first, columns, num_columns, name)._replace(delimiter=columns.delimiter)
     read_all = {"csv": csv_records, "jsonl": json_records}.get(format, tsv_records)
     location = " below the header" if format in TABLE_FORMATS and selected.header is True else ""
     records = read_all(chain(first_lines, lines), selected, name)
@@ -391,42 +398,59 @@ def count_columns(path: str | Path, config: DataConfig) -> int:
     Raises:
         DataError: The file cannot be read.
     """
-    return len(_first_row(Path(path), config))
+    return len(_first_row(Path(path), config).fields)
 
 
-def _first_row(path: Path, config: DataConfig) -> Sequence[str]:
-    """Return the fields of the first record of a TSV or CSV file; empty for other formats and for pipes."""
-    format = resolve_format(path, config)
-    return first_table_row(read_lines(path), format, str(path)) if format in TABLE_FORMATS and path.is_file() else ()
+class _FirstRow(NamedTuple):
+    """First record of a TSV or CSV file."""
+
+    fields: Sequence[str] = ()
+    """Its fields; empty for other formats and for pipes."""
+    delimiter: str = ""
+    """Note about a delimiter that was detected; empty for the comma, and for other formats."""
+
+
+def _first_row(path: Path, config: DataConfig) -> _FirstRow:
+    """Return the first record of a TSV or CSV file."""
+    format, name, columns = resolve_format(path, config), str(path), _selected_columns(config, PAIR_ROLES)
+    if format not in TABLE_FORMATS or not path.is_file():
+        return _FirstRow()
+    lines = read_lines(path)
+    if format == "tsv":
+        return _FirstRow(first_table_row(lines, format, name))
+    delimiter, lines = resolve_delimiter(lines, columns, name)
+    note = describe_delimiter(delimiter) if columns.delimiter == "auto" else ""
+    return _FirstRow(first_table_row(lines, format, name, delimiter=delimiter), note)
 
 
 @check_arguments
 def describe_used_columns(path: str | Path, config: DataConfig) -> str:
     """Describe which columns of a TSV or CSV file are used: "the file has 3 columns; used are 1 as source, …".
 
-    Columns of a file with a header have their names instead of their numbers.
+    Columns of a file with a header have their names instead of their numbers. A delimiter other than the comma that was
+    detected is named first.
 
     Args:
         path: The file.
         config: The data settings.
 
     Returns:
-        The description; "" if all columns are used, or the file has another format.
+        The description; "" if all columns are used and the delimiter was not detected, or the file has another format.
 
     Raises:
         DataError: The file cannot be read, or its header lacks a selected column.
         ConfigError: A configured column is invalid.
     """
     path = Path(path)
-    columns, first = _selected_columns(config, PAIR_ROLES), _first_row(path, config)
+    columns, (first, delimiter) = _selected_columns(config, PAIR_ROLES), _first_row(path, config)
     if len(first) <= len(set(columns.selected.values())):
-        return ""
+        return delimiter
     if columns.header is True:
         names = [quote(first[position]) for position in find_columns(columns, first, str(path))]
     else:
         names = list(columns.selected.values())
     used = ", ".join(f"{name} as {role}" for role, name in zip(columns.selected, names, strict=True))
-    return f"the file has {len(first)} columns; used are {used}"
+    return "; ".join(filter(None, [delimiter, f"the file has {len(first)} columns; used are {used}"]))
 
 
 @check_arguments
@@ -475,15 +499,15 @@ def read_row_ids(path: str | Path, config: DataConfig) -> dict[int, str]:
         ConfigError: A configured column is invalid.
     """
     path = Path(path)
-    columns, names = _selected_columns(config, PAIR_ROLES), _first_row(path, config)
+    columns, names = _selected_columns(config, PAIR_ROLES), _first_row(path, config).fields
     positions = [index for index, name in enumerate(names) if name.strip().lower() == ID_COLUMN]
     if columns.header is not True or len(positions) != 1:
         return {}
     if positions[0] in find_columns(columns, names, str(path)):
         return {}
-    selection = ColumnSelection({"id": str(positions[0] + 1)}, header=True)
+    selection = columns._replace(selected={**columns.selected, "id": str(positions[0] + 1)})
     records = read_records(path, resolve_format(path, config), selection)
-    return {record.line: record.fields[0] for record in records if not isinstance(record, BadLine) and record.fields}
+    return {record.line: record.fields[-1] for record in records if not isinstance(record, BadLine) and record.fields}
 
 
 @check_arguments
@@ -694,8 +718,9 @@ def _selected_columns(config: DataConfig, roles: tuple[str, ...], group: str = "
     configured["group"] = group
     check_columns(config)
     check_column("group", group)
+    selected = {role: configured[role] for role in roles if configured[role]}
     return resolve_header(
-        ColumnSelection({role: configured[role] for role in roles if configured[role]}, config.header)
+        ColumnSelection(selected, config.header, delimiter=config.delimiter, symbol_separator=config.source_symbols)
     )
 
 
@@ -725,7 +750,7 @@ def _read_pairs(
     location = " below the header" if format in TABLE_FORMATS and columns.header is True else ""
     reading = _collect_examples(records, config, InputNames(str(path), str(path), location))
     if format in TABLE_FORMATS and columns.header == "auto":
-        check_header_cells(reading.examples, f"{path}:{reading.line_numbers[0]}", _first_row(path, config))
+        check_header_cells(reading.examples, f"{path}:{reading.line_numbers[0]}", _first_row(path, config).fields)
     return reading
 
 
@@ -772,7 +797,8 @@ def _collect_examples(records: Records, config: DataConfig, names: InputNames) -
             name = names.name if source_reason or not names.target else names.target
             bad = BadLine(name, record.line, reason, names.unit)
         if config.on_bad_line == "stop":
-            raise BadLineError(f"{bad}; {SKIP_HINT}")
+            # Where already the first line is bad, the settings are wrong rather than the line.
+            raise BadLineError(f"{bad}; {SKIP_HINT}" if reading.examples else str(bad))
         reading.bad_lines.append(bad)
     reading = reading._replace(num_blank_lines=blank)
     if not reading.examples:

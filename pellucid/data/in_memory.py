@@ -23,8 +23,9 @@ from pellucid.data.readers import (
     Record,
     Records,
     arrow_records,
-    find_column,
+    check_distinct_columns,
     find_columns,
+    positions_of_columns,
 )
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, ConfigError, DataError, abbreviate_reason, quote
@@ -274,7 +275,7 @@ def _column_finder(columns: ColumnSelection) -> Callable[[tuple[str, ...]], list
 
     def find(names: tuple[str, ...]) -> list[int]:
         if not last or last[0][0] != names:
-            last[:] = [(names, [find_column(role, column, names) for role, column in columns.selected.items()])]
+            last[:] = [(names, positions_of_columns(columns, names))]
         return last[0][1]
 
     return find
@@ -291,6 +292,7 @@ def _numbered_positions(columns: ColumnSelection, name: str) -> list[int]:
                 "from 1, or dicts"
             )
         positions.append(number - 1)
+    check_distinct_columns(columns, positions)
     return positions
 
 

@@ -13,7 +13,17 @@ import msgspec
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.columns import column_number
-from pellucid.config.settings import DataConfig, Format, Header
+from pellucid.config.settings import DataConfig, Delimiter, Format, Header
+from pellucid.data.delimiters import (
+    DELIMITER_NAMES,
+    DELIMITERS,
+    MAX_SAMPLE_BYTES,
+    MAX_SAMPLE_LINES,
+    ExpectedColumns,
+    check_delimiter,
+    describe_delimiter,
+    detect_delimiter,
+)
 from pellucid.data.headers import check_header_names, is_column_name, list_names, name_note
 from pellucid.data.lines import (
     MAX_LINE_BYTES,
@@ -73,6 +83,8 @@ class TableCells:
 
     names: Sequence[str] = ()
     """Names of the columns, as in the header; empty without header."""
+    delimiter: Delimiter = ","
+    """Delimiter of a CSV input; the comma for other formats."""
     source_position: int = 0
     """Position of the source among the columns, from 0."""
     rows: deque[Sequence[str]] = field(default_factory=deque)
@@ -87,7 +99,8 @@ class ColumnSelection(NamedTuple):
     looks like a header. `single_column`: a record of one column is a source (in prediction). `max_columns`: maximum
     number of columns of a record without a header; 0 is no limit. `header_given`: the user specified the header of this
     input. `report` receives notes about its first line; None for no notes. `cells` receives all cells of a table; None
-    to keep only the selected columns.
+    to keep only the selected columns. `delimiter`: that of CSV; "auto" detects it. `symbol_separator`: separator of the
+    symbols of a source, which is no delimiter in a list of sources; empty if there is none.
     """
 
     selected: dict[str, str]
@@ -97,6 +110,8 @@ class ColumnSelection(NamedTuple):
     header_given: bool = False
     report: Callable[[str], None] | None = None
     cells: TableCells | None = None
+    delimiter: Delimiter = "auto"
+    symbol_separator: str = ""
 
 
 @dataclass
@@ -127,7 +142,7 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
         rows: Rows with all their columns.
         columns: The columns to select.
         name: Name of the file, for messages.
-        separators: What separates columns, for messages: "tabs" or "commas".
+        separators: What separates columns, for messages, such as "tabs" or "commas".
 
     Yields:
         Records of the selected columns; with `single_column`, of the source alone for a row of one column, unless a
@@ -138,8 +153,8 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
     Raises:
         DataError: The header line cannot be read, or lacks a selected column or has it twice.
         HeaderError: `header` is "auto", and the first row consists of usual column names.
-        ConfigError: A column is selected by name, but there is no header; with `single_column` only rows of several
-            columns are bad then.
+        ConfigError: A column is selected by name, but there is no header; with `single_column` only if the first row
+            has several columns, and later ones are bad then.
     """
     positions, width, rows = _resolve_columns(rows, columns, name)
     needed = max(positions, default=0) + 1
@@ -149,10 +164,14 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
     # Below a header that names another column first, a single cell is not the source.
     single_column = columns.single_column and not (width.columns and positions[0])
     expected = f"{width.columns} columns as in line {width.line}" if width.columns else f"{needed} columns"
+    has_sources = False
     for row in rows:
         if isinstance(row, BadLine) or not row.fields or (single_column and len(row.fields) == 1):
+            has_sources = has_sources or (isinstance(row, Record) and bool(row.fields))
             yield row
         elif not positions:
+            if not has_sources and columns.header is not True:
+                raise _missing_header(columns, name)
             missing = " or ".join(quote(column) for column in columns.selected.values())
             yield BadLine(name, row.line, f"got {len(row.fields)} columns, but no header names {missing}")
         elif len(row.fields) < needed:
@@ -214,9 +233,48 @@ def find_columns(columns: ColumnSelection, names: Sequence[str], name: str) -> l
         DataError: A column is missing or ambiguous.
     """
     try:
-        return [find_column(role, column, names) for role, column in columns.selected.items()]
-    except RecordError as error:
+        return positions_of_columns(columns, names)
+    except (RecordError, DataError) as error:
         raise DataError(f"{name}: {error}") from error
+
+
+def positions_of_columns(columns: ColumnSelection, names: Sequence[str]) -> list[int]:
+    """Return the positions, from 0, of the selected columns among column names.
+
+    Args:
+        columns: The columns to select.
+        names: Names of the columns of the record, in order.
+
+    Raises:
+        RecordError: A column is missing or ambiguous.
+        DataError: Source and target are one column (`check_distinct_columns`).
+    """
+    positions = [find_column(role, column, names) for role, column in columns.selected.items()]
+    check_distinct_columns(columns, positions, names)
+    return positions
+
+
+def check_distinct_columns(columns: ColumnSelection, positions: Sequence[int], names: Sequence[str] = ()) -> None:
+    """Check that source and target are two columns, unless the user has selected one column twice by its name.
+
+    The default numbers of source and target do not count as a choice of the user.
+
+    Args:
+        columns: The selected columns.
+        positions: Their positions, from 0.
+        names: Names of all columns; none by default.
+
+    Raises:
+        DataError: Source and target are one column.
+    """
+    found = dict(zip(columns.selected, positions, strict=True))
+    if found.get("source", -1) != found.get("target"):
+        return
+    source, target = columns.selected["source"], columns.selected["target"]
+    if source != target or source in (DEFAULTS.source_column, DEFAULTS.target_column):
+        column = quote(names[found["source"]]) if names else found["source"] + 1
+        role = "source" if source == DEFAULTS.source_column and source != target else "target"
+        raise DataError(f"source and target are both column {column}: give --{role}-column (data.{role}_column)")
 
 
 def find_column(role: str, column: str, names: Sequence[str]) -> int:
@@ -243,7 +301,7 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
             "number"
         )
     is_semicolon = len(names) == 1 and ";" in names[0]
-    separator = ": semicolons do not separate columns; save the file with commas or tabs" if is_semicolon else ""
+    separator = ": if semicolons separate the columns, give --input-format csv --delimiter ';'" if is_semicolon else ""
     raise RecordError(
         f"no column {quote(column)} ({_column_setting(role)}) among "
         f"{list_names(names)}{separator or suggest(column, names)}"
@@ -302,10 +360,17 @@ def _find_columns_of_header(columns: ColumnSelection, row: Record, name: str) ->
 
 
 def _names_source(row: Record, columns: ColumnSelection, name: str) -> bool:
-    """Return whether a first line of one cell is the header of a list of sources, not the first source."""
+    """Return whether a first line of one cell is the header of a list of sources, not the first source.
+
+    A header that lacks the column raises `DataError`: if the user says that there is a header, or if only the case of
+    the name differs.
+    """
     cell, source = row.fields[0], columns.selected["source"]
-    if column_number(source) is None:
-        return cell == source
+    is_named = column_number(source) is None
+    if is_named and cell == source:
+        return True
+    if is_named and (columns.header_given or cell.strip().lower() == source.strip().lower()):
+        _find_columns_of_header(columns._replace(selected={"source": source}), row, name)
     if not columns.header_given and columns.report is not None and is_column_name(cell):
         columns.report(f"{name}:{row.line}: {name_note('source', cell)}")
     return columns.header_given
@@ -339,20 +404,32 @@ def _check_first_row(rows: Records, name: str) -> Records:
 def _column_positions(columns: ColumnSelection, name: str) -> list[int]:
     """Return the positions of columns selected by number; empty if one is selected by name and rows may be sources."""
     positions = []
-    for role, column in columns.selected.items():
+    for column in columns.selected.values():
         number = column_number(column)
         if number is not None:
             positions.append(number - 1)
         elif columns.single_column:
             return []
         else:
-            raise ConfigError(
-                f"the column {quote(column)} ({_column_setting(role)}) is a name, but {name} has no header: give a "
-                "number from 1, or --header (data.header = true) if the first line names the columns"
-            )
+            raise _missing_header(columns, name)
+    try:
+        check_distinct_columns(columns, positions)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
     return positions
 
 
+def _missing_header(columns: ColumnSelection, name: str) -> ConfigError:
+    """Return the error for a file without header from which a column is selected by name."""
+    role, column = next((role, column) for role, column in columns.selected.items() if column_number(column) is None)
+    return ConfigError(
+        f"the column {quote(column)} ({_column_setting(role)}) is a name, but {name} has no header: give a number from "
+        "1, or --header (data.header = true) if the first line names the columns"
+    )
+
+
+DEFAULTS = DataConfig()
+"""Data settings that no user has changed."""
 MAX_CSV_FIELD = 2**31 - 1
 """Maximum field size that the csv module accepts on every system."""
 PARQUET_BATCH_ROWS = 2**13
@@ -384,7 +461,9 @@ def tsv_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> 
     return select_columns(_split_rows(lines, name, lambda text: text.split("\t")), columns, name, "tabs")
 
 
-def first_table_row(lines: Iterable[bytes], format: Format, name: str, min_columns: int = 1) -> Sequence[str]:
+def first_table_row(
+    lines: Iterable[bytes], format: Format, name: str, min_columns: int = 1, delimiter: Delimiter = ","
+) -> Sequence[str]:
     """Return the fields of the first readable, non-blank record of TSV or CSV; empty if there is none.
 
     Args:
@@ -392,11 +471,16 @@ def first_table_row(lines: Iterable[bytes], format: Format, name: str, min_colum
         format: "csv"; any other value means TSV.
         name: Name of the file, for messages.
         min_columns: Minimum number of fields of the record; 1 by default.
+        delimiter: Delimiter of CSV; the comma by default.
 
     Raises:
         DataError: A CSV record exceeds `MAX_LINE_BYTES`.
     """
-    rows = _csv_rows(lines, name) if format == "csv" else _split_rows(lines, name, lambda text: text.split("\t"))
+    rows = (
+        _csv_rows(lines, name, delimiter)
+        if format == "csv"
+        else _split_rows(lines, name, lambda text: text.split("\t"))
+    )
     return next((row.fields for row in rows if isinstance(row, Record) and len(row.fields) >= min_columns), ())
 
 
@@ -416,19 +500,76 @@ def source_line_records(lines: Iterable[bytes], columns: ColumnSelection, name: 
     return _split_rows(lines, name, lambda text: [text])
 
 
-def csv_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
-    """Yield the records of comma-separated values; a record that spans several lines has the number of the first.
+def csv_records(
+    lines: Iterable[bytes], columns: ColumnSelection, name: str, max_sample_lines: int = MAX_SAMPLE_LINES
+) -> Records:
+    """Yield the records of CSV; a record that spans several lines has the number of the first.
 
     Args:
         lines: The lines.
         columns: The columns to select.
         name: Name of the file, for messages.
+        max_sample_lines: Maximum number of lines that are read before the first record, to detect the delimiter.
 
     Raises:
-        DataError: As in `select_columns`, or a record exceeds `MAX_LINE_BYTES`.
+        DataError: As in `select_columns` and `resolve_delimiter`, or a record exceeds `MAX_LINE_BYTES`.
         ConfigError: As in `select_columns`.
     """
-    return select_columns(_csv_rows(lines, name), columns, name, "commas")
+    delimiter, lines = resolve_delimiter(lines, columns, name, max_sample_lines)
+    if columns.cells is not None:
+        columns.cells.delimiter = delimiter
+    if columns.delimiter == "auto" and columns.report is not None and (note := describe_delimiter(delimiter)):
+        columns.report(f"{name}: {note}")
+    yield from select_columns(_csv_rows(lines, name, delimiter), columns, name, DELIMITER_NAMES[delimiter])
+
+
+def resolve_delimiter(
+    lines: Iterable[bytes],
+    columns: ColumnSelection,
+    name: str,
+    max_sample_lines: int = MAX_SAMPLE_LINES,
+    advice: str = "",
+) -> tuple[Delimiter, Iterator[bytes]]:
+    """Return the delimiter of CSV, and all its lines.
+
+    Args:
+        lines: The lines, of which the first ones are read if the delimiter is "auto".
+        columns: The columns to select, with the delimiter.
+        name: Name of the file, for messages.
+        max_sample_lines: Maximum number of lines that are read, from the first one that is not blank.
+        advice: What to do if the delimiter is not clear; by default, to give a flag.
+
+    Raises:
+        DataError: The delimiter is not clear (`detect_delimiter`), or another one is given (`check_delimiter`).
+    """
+    lines = iter(lines)
+    names = frozenset(column for column in columns.selected.values() if column_number(column) is None)
+    if columns.delimiter != "auto":
+        if not (names and columns.single_column and columns.header is True):
+            return columns.delimiter, lines
+        max_sample_lines = 1
+    blank, sample, size = list[bytes](), list[bytes](), 0
+    for line in lines:
+        (sample if sample or not is_blank(line) else blank).append(line)
+        size += len(line)
+        if len(sample) >= max_sample_lines or size >= MAX_SAMPLE_BYTES:
+            break
+    numbers = [column_number(column) for column in columns.selected.values()]
+    expected = ExpectedColumns(
+        names,
+        columns.header is True,
+        max((number for number in numbers if number is not None), default=1),
+        columns.single_column,
+        columns.max_columns,
+        columns.symbol_separator,
+    )
+    if columns.delimiter == "auto":
+        delimiter = detect_delimiter(sample, expected, name, advice)
+    else:
+        delimiter = columns.delimiter
+        if sample:
+            check_delimiter(delimiter, sample[0], names, name)
+    return delimiter, chain(blank, sample, lines)
 
 
 def json_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
@@ -441,6 +582,9 @@ def json_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) ->
         lines: The lines.
         columns: The keys to select; a number counts the keys of each object from 1.
         name: Name of the file, for messages.
+
+    Raises:
+        DataError: Source and target are one key.
     """
     decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
     for number, line in enumerate(lines, 1):
@@ -451,6 +595,8 @@ def json_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) ->
             yield Record(number, _json_fields(line, decode, columns))
         except RecordError as error:
             yield BadLine(name, number, str(error))
+        except DataError as error:
+            raise DataError(f"{name}:{number}: {error}") from error
 
 
 def first_json_keys(lines: Iterable[bytes]) -> Sequence[str]:
@@ -655,10 +801,10 @@ def _split_rows(lines: Iterable[bytes], name: str, split: Callable[[str], list[s
             yield BadLine(name, number, str(error))
 
 
-def _csv_rows(lines: Iterable[bytes], name: str) -> Records:
+def _csv_rows(lines: Iterable[bytes], name: str, delimiter: Delimiter) -> Records:
     """Yield all columns of each CSV record."""
     record = _CsvRecord(name)
-    reader = csv.reader(_csv_lines(lines, record), strict=True)
+    reader = csv.reader(_csv_lines(lines, record), delimiter=DELIMITERS[delimiter], strict=True)
     while True:
         start = record.begin(reader.line_num + 1)
         # The limit is global to the process: it is raised for one record and then restored.
@@ -739,8 +885,8 @@ def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]],
         _check_keys(line, values)
         keys = list(values)
         fields = []
-        for role, column in columns.selected.items():
-            key = keys[find_column(role, column, keys)]
+        for position in positions_of_columns(columns, keys):
+            key = keys[position]
             value = bytes(values[key])
             if not value.startswith(b'"'):
                 raise RecordError(f"the value of {quote(key)} is {_json_type(value)}, not a string")
@@ -889,12 +1035,14 @@ SUFFIXES: dict[str, Format] = {
 def resolve_format(path: str | Path, config: DataConfig) -> Format:
     """Return the format of a file of pairs: the configured one; for "auto", by the file name, else TSV.
 
+    A file whose name has no known ending is CSV if a delimiter is configured.
+
     Args:
         path: The file.
         config: The data settings.
     """
     path = Path(path)
-    return _format_from_name(path, "tsv") if config.input_format == "auto" else config.input_format
+    return _format_from_name(path, _default_format(config)) if config.input_format == "auto" else config.input_format
 
 
 @check_arguments
@@ -906,7 +1054,7 @@ def resolve_input_format(path: str | Path, config: DataConfig) -> Format:
         config: The data settings of the run.
     """
     path = Path(path)
-    return _format_from_name(path, "tsv" if config.input_format == "auto" else config.input_format)
+    return _format_from_name(path, _default_format(config) if config.input_format == "auto" else config.input_format)
 
 
 @check_arguments
@@ -964,8 +1112,8 @@ def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: Co
     match format:
         case "parquet":
             raise DataError(f"{name} cannot be read as Parquet: give a file, or another --input-format")
-        case "csv":
-            return csv_records(lines, columns, name)
+        case "csv":  # of a stream, each line can be answered before the next one arrives
+            return csv_records(lines, columns, name, max_sample_lines=1)
         case "jsonl":
             return json_records(lines, columns, name)
         case "text":
@@ -1006,6 +1154,11 @@ def read_parallel_records(source_path: Path, target_path: Path, columns: ColumnS
             yield Record(number, [first, *(target.fields or [""]), *features])
         else:
             yield source
+
+
+def _default_format(config: DataConfig) -> Format:
+    """Return the format of a file whose name has no known ending: CSV if a delimiter is configured, else TSV."""
+    return "tsv" if config.delimiter == "auto" else "csv"
 
 
 def _format_from_name(path: Path, default: Format) -> Format:

@@ -32,6 +32,8 @@ LENGTH_ADVICE = (
     "a run cannot be made longer or shorter, because its learning rate depends on the length from the first update on; "
     "name another run folder, in which the training begins anew"
 )
+TIME_LIMIT = "training.time_limit: "
+"""Beginning of the difference between configurations whose time limits differ."""
 
 
 def repair_config(folder: Path, config: Config) -> list[str]:
@@ -151,6 +153,10 @@ def check_same_config(folder: Path, config: Config) -> None:
         advice = "name another run folder"
         if all(difference.startswith(LENGTH_SETTINGS) for difference in differences):
             advice = LENGTH_ADVICE
+            if any(difference.startswith(TIME_LIMIT) for difference in differences):
+                limit = load_run_config(folder, config).training.time_limit
+                flag = f"with --time {limit}, of which only the rest is spent" if limit else "without --time"
+                advice = f"resume it {flag}: {advice}"
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, advice)
 
 

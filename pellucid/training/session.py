@@ -198,10 +198,11 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
         initial = None if file_exists(folder / run_files.CHECKPOINT) else initial or _load_initial_run(config, folder)
         known, num_mixed_in = _known_vocabularies(folder, config, initial), training_data.num_mixed_in
         corpus, validation_file = encode_training_data(training_data, config, known), training_data.validation_file
+        validation_lines = training_data.validation_lines
         del training_data  # frees the texts of a large file; training needs only the ids
         try:
             state, fingerprint, log, model_built = _open_training(
-                folder, config, TrainingContents(corpus, validation_examples, num_mixed_in, initial)
+                folder, config, TrainingContents(corpus, validation_examples, validation_lines, num_mixed_in, initial)
             )
         except OtherDataError as error:
             if is_mapped:
@@ -237,6 +238,8 @@ class TrainingContents(NamedTuple):
     corpus: EncodedCorpus
     """Training examples in ids."""
     validation_examples: Sequence[Example]
+    validation_lines: Sequence[int]
+    """Number of the line of each validation example."""
     num_mixed_in: int
     """Number of the last training examples that are earlier pairs, of which each epoch draws some."""
     initial: InitialRun | None
@@ -328,7 +331,7 @@ def _open_training(
     damage += [] if state.progress.finished else _version_note(log, config)
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
     frozen = () if initialized is None else frozen_part_warnings(config, initialized)
-    warnings = (*data_warnings(state.predictor, validation_examples), *frozen, *damage)
+    warnings = (*data_warnings(state.predictor, validation_examples, contents.validation_lines), *frozen, *damage)
     parameters = parameter_count(network)
     model_built = ModelBuilt(
         folder, config.size, parameters, vocabularies, resumed, compiles, coverage, warnings, initialized

@@ -48,6 +48,10 @@ from pellucid.version import __version__
 
 MIN_SPACED_SHARE = 0.8
 """Minimum share of texts with a space if the parts between spaces are symbols."""
+MIN_CHECKED_LINES = 20
+"""Minimum number of lines of a file for the check that most of them are examples."""
+MAX_LISTED_LINES = 3
+"""Maximum number of line numbers in a note."""
 MAX_SYMBOL_LENGTH = 2.5
 """Maximum mean number of characters of such symbols; words of running text are longer."""
 
@@ -70,7 +74,9 @@ def check_vocabularies(vocabularies: Vocabularies, config: Config) -> None:
             )
 
 
-def data_warnings(predictor: Predictor, validation_examples: Sequence[Example]) -> Iterator[str]:
+def data_warnings(
+    predictor: Predictor, validation_examples: Sequence[Example], line_numbers: Sequence[int]
+) -> Iterator[str]:
     """Yield warnings about data on which a training cannot succeed, or hardly, or on which a setting gains nothing.
 
     All training examples of a classification have one label; a side is split into characters, but has spaces between
@@ -81,6 +87,7 @@ def data_warnings(predictor: Predictor, validation_examples: Sequence[Example]) 
     Args:
         predictor: The model, for its configuration, vocabularies and tokenizers.
         validation_examples: Validation examples.
+        line_numbers: Number of the line of each validation example.
 
     Yields:
         Sentences.
@@ -105,14 +112,33 @@ def data_warnings(predictor: Predictor, validation_examples: Sequence[Example]) 
     if not config.decoder.pointer_generator:
         tokenize, target_symbols = predictor.tokenizers.target.split, target_symbols | {config.data.ignored_tag}
         unknown = [
-            symbol
-            for example in validation_examples
+            (symbol, line)
+            for example, line in zip(validation_examples, line_numbers, strict=True)
             for symbol in sorted(set(tokenize(example.target)) - target_symbols)[:1]
         ]
         if unknown:
-            others = " or others" if len(set(unknown)) > 1 else ""
-            reason = f"no training target contains {quote(unknown[0])}{others}"
-            yield f"{len(unknown):,} of {len(validation_examples):,} validation examples cannot be right: {reason}"
+            others = " or others" if len({symbol for symbol, _ in unknown}) > 1 else ""
+            reason = f"no training target contains {quote(unknown[0][0])}{others}"
+            places = list_lines([line for _, line in unknown])
+            yield (
+                f"{len(unknown):,} of {len(validation_examples):,} validation examples cannot be right: {reason} "
+                f"({places} of the validation file)"
+            )
+
+
+def list_lines(numbers: Sequence[int], unit: str = "line") -> str:
+    """Return the first line numbers for a message: "line 17", "lines 17 and 203", "lines 17, 203, 540, ...".
+
+    Args:
+        numbers: The numbers, at least one, in order.
+        unit: Noun of a row; "line" by default.
+    """
+    shown = [f"{number:,}" for number in numbers[:MAX_LISTED_LINES]]
+    if len(numbers) == 1:
+        return f"{unit} {shown[0]}"
+    if len(numbers) == 2:
+        return f"{unit}s {shown[0]} and {shown[1]}"
+    return f"{unit}s {', '.join(shown)}{', ...' if len(numbers) > len(shown) else ''}"
 
 
 def _spaced_symbols(texts: Sequence[str]) -> str:
@@ -202,6 +228,8 @@ class TrainingData(NamedTuple):
     validation_file: bytes = b""
     """Content of the validation file of the run folder, if a part of the training set is held out or the validation set
     is in memory; else empty."""
+    validation_lines: Sequence[int] = ()
+    """Number of the line of each validation example, in its file."""
     num_mixed_in: int = 0
     """Number of the last training examples that are earlier pairs, of which each epoch draws some."""
 
@@ -221,12 +249,26 @@ def read_training_examples(files: TrainingInputs, config: DataConfig) -> tuple[E
         ConfigError: As in `read_files`.
     """
     if isinstance(files.train, InMemoryTable):
-        return read_table_examples(files.train, config)
-    if config.group_column:
+        reading, groups = read_table_examples(files.train, config)
+    elif config.group_column:
         if files.train_target is not None:
             raise ConfigError("data.group_column selects a column, but parallel files of text have none")
-        return read_grouped_examples(files.train, config, config.group_column)
-    return read_examples(files.train, config, files.train_target), []
+        reading, groups = read_grouped_examples(files.train, config, config.group_column)
+    else:
+        reading, groups = read_examples(files.train, config, files.train_target), []
+    _check_bad_share(reading, files.train)
+    return reading, groups
+
+
+def _check_bad_share(reading: ExampleFile, data: Path | InMemoryTable) -> None:
+    """Raise `DataError` if most lines of a file are bad: then it is read in a wrong way, and skipping does not help."""
+    num_bad = len(reading.bad_lines)
+    num_lines = num_bad + len(reading.examples)
+    if num_lines >= MIN_CHECKED_LINES and 2 * num_bad > num_lines:
+        raise DataError(
+            f"{_path_or_name(data)}: {num_bad:,} of {num_lines:,} lines are bad, so it is probably not read as it is "
+            f"meant (format, delimiter, columns); the first: {reading.bad_lines[0]}"
+        )
 
 
 def _digest(data: Path | InMemoryTable | None, config: DataConfig) -> FileDigest | None:
@@ -304,6 +346,7 @@ def read_files(
             valid_file, _ = read_table_examples(files.valid, config)
         else:
             valid_file = read_examples(files.valid, config, files.valid_target)
+        _check_bad_share(valid_file, files.valid)
     except HeaderError as error:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
     validation_examples = valid_file.examples
@@ -314,7 +357,7 @@ def read_files(
     count = len(training_examples) if corpus is None else corpus.encoded.source.num_sequences
     header = _header_note(training_examples, validation_examples, files, config) if corpus is None else ""
     ignored = _describe_columns(files, config) if corpus is None else ""
-    texts = _text_note(training_examples, config, "trained on") if corpus is None else corpus.report.texts
+    texts = _text_note(train_file, config, "trained on", _unit(files.train)) if corpus is None else corpus.report.texts
     train_note = "; ".join(filter(None, [note, header, ignored]))
     train_digest, valid_digest, train_target_digest, valid_target_digest = digests
     num_valid, bad_valid, blank_valid = len(validation_examples), valid_file.bad_lines, valid_file.num_blank_lines
@@ -336,10 +379,11 @@ def read_files(
             files.valid_target,
             valid_digest,
             valid_target_digest,
-            _text_note(validation_examples, config, "scored"),
+            _text_note(valid_file, config, "scored", _unit(files.valid)),
         ),
     )
     columns = _count_columns(files, config) if corpus is None else 0
+    lines = range(1, num_valid + 1) if isinstance(files.valid, InMemoryTable) else valid_file.line_numbers
     return TrainingData(
         key,
         ReadingReport(tuple(bad), blank, num_shared, texts),
@@ -349,30 +393,52 @@ def read_files(
         reads,
         columns,
         content,
+        lines,
     )
 
 
-def _text_note(examples: Sequence[Example], config: DataConfig, treatment: str) -> str:
+def _unit(data: Path | InMemoryTable) -> str:
+    """Return the noun of a row of a file or of a table."""
+    return data.unit if isinstance(data, InMemoryTable) else "line"
+
+
+def _text_note(reading: ExampleFile, config: DataConfig, treatment: str, unit: str) -> str:
     """Return a note about exact duplicates, and about spaces at the ends of texts that are symbols; "" without any.
 
     Args:
-        examples: Examples of a file.
+        reading: Content of a file.
         config: Data settings.
         treatment: What happens with each duplicate: "trained on".
+        unit: Noun of a row.
     """
-    notes, tokenizers = list[str](), build_tokenizers(config)
+    notes, tokenizers, examples = list[str](), build_tokenizers(config), reading.examples
     num_repeated = len(examples) - len(set(examples))
     if num_repeated:
         are = "example repeats" if num_repeated == 1 else "examples repeat"
-        notes.append(f"{num_repeated:,} {are} an earlier one exactly: each is {treatment}")
+        places = list_lines(_repeated_lines(reading), unit)
+        notes.append(f"{num_repeated:,} {are} an earlier one exactly ({places}): each is {treatment}")
     for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
-        spaced = [text for text in (getattr(example, side) for example in examples) if text != text.strip()]
+        texts = ((line, getattr(example, side)) for line, example in zip(reading.line_numbers, examples, strict=True))
+        spaced = [(line, text) for line, text in texts if text != text.strip()]
         # Tokenizers of words ignore such spaces; those of characters do not.
-        count = sum(tokenizer.count(text) != tokenizer.count(text.strip()) for text in spaced)
-        if count:
-            begin = f"{side} begins or ends" if count == 1 else f"{side}s begin or end"
-            notes.append(f"{count:,} {begin} with a space, which is a symbol: remove such spaces if they mean nothing")
+        lines = [line for line, text in spaced if tokenizer.count(text) != tokenizer.count(text.strip())]
+        if lines:
+            begin = f"{side} begins or ends" if len(lines) == 1 else f"{side}s begin or end"
+            notes.append(
+                f"{len(lines):,} {begin} with a space, which is a symbol ({list_lines(lines, unit)}): remove such "
+                "spaces if they mean nothing"
+            )
     return "; ".join(notes)
+
+
+def _repeated_lines(reading: ExampleFile) -> list[int]:
+    """Return the numbers of the lines whose example occurs before, in order."""
+    known, lines = set[Example](), list[int]()
+    for line, example in zip(reading.line_numbers, reading.examples, strict=True):
+        if example in known:
+            lines.append(line)
+        known.add(example)
+    return lines
 
 
 def _read_and_split(
@@ -397,7 +463,7 @@ def _read_and_split(
     content, num_held_out = format_validation_file(split.validation_examples), len(split.validation_examples)
     bad, blank = train_file.bad_lines, train_file.num_blank_lines
     note = "; ".join(filter(None, [header, ignored]))
-    texts = _text_note(train_file.examples, config, "used")
+    texts = _text_note(train_file, config, "used", _unit(files.train))
     held_out = f"held out of {files.train}: {description}"
     num_training, path = len(split.training_examples), _path_or_name(files.train)
     reads = (
@@ -413,6 +479,7 @@ def _read_and_split(
         reads=reads,
         columns=_count_columns(files, config),
         validation_file=content,
+        validation_lines=range(1, num_held_out + 1),
     )
 
 
@@ -427,12 +494,17 @@ def resolve_auto_settings(files: TrainingInputs, config: DataConfig) -> DataConf
         config: Data settings.
 
     Raises:
-        ConfigError: The configured columns are not valid.
+        ConfigError: The configured columns are not valid, or a delimiter is configured for a file that is no CSV.
     """
     if isinstance(files.train, InMemoryTable):
         format: Format = "tsv" if config.input_format == "auto" else config.input_format
     else:
         format = "text" if files.train_target else resolve_format(files.train, config)
+        if config.delimiter != "auto" and format != "csv" and (format, config.delimiter) != ("tsv", "tab"):
+            raise ConfigError(
+                f"data.delimiter (--delimiter) separates the columns of CSV, but {files.train} is read as {format}: "
+                "give --input-format csv (data.input_format), or leave the delimiter out"
+            )
     return msgspec.structs.replace(config, input_format=format, header=has_header(config))
 
 
