@@ -36,7 +36,7 @@ def test_path_has_the_highest_score_of_all(num_source: int, num_target: int, lim
     paths = list(list_alignments(tuple(range(num_source)), tuple(range(num_target)), limits))
     scores = [path_score(weights, [(len(source), len(target)) for source, target in path]) for path in paths]
     found = monotone_path(weights, limits)
-    assert (found is None) is not paths
+    assert (found is None) == (not paths)
     if found is not None:
         sizes = [(c.source_stop - c.source_start, c.target_stop - c.target_start) for c in found.chunks]
         assert sum(height for height, _ in sizes) == num_source and sum(width for _, width in sizes) == num_target

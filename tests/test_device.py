@@ -71,7 +71,8 @@ def test_bfloat16_on_a_cpu_needs_its_instructions_and_the_kernels(monkeypatch: p
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     monkeypatch.setenv("PELLUCID_PLAIN", "1")
     monkeypatch.setattr("pellucid.kernels.microkernel.HAS_BFLOAT16", False)
-    check_precision(cpu, "float32"), check_precision(gpu, "bf16")
+    check_precision(cpu, "float32")
+    check_precision(gpu, "bf16")
     expected = "precision: expected float32 on this machine, got 'bf16': "
     with pytest.raises(ConfigError) as caught:
         check_precision(cpu, "bf16")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pellucid.model.memory import DecoderCache, DecoderKernel, DecoderState, Memory
+from pellucid.model.memory import DecoderCache, DecoderKernel, DecoderState, Memory, SampledOutputs
 from pellucid.model.recurrence import DropoutMasks
 
 ROWS = st.lists(st.integers(0, 3), max_size=8)
@@ -20,7 +20,7 @@ def list_tensors(value: DecoderState | Memory | DecoderCache) -> list[Tensor | N
     """Return every tensor of a value, in order."""
     tensors: list[Tensor | None] = []
     for part in value:
-        assert not isinstance(part, DecoderKernel | DropoutMasks)
+        assert not isinstance(part, DecoderKernel | DropoutMasks | SampledOutputs)
         tensors += list_tensors(part) if isinstance(part, DecoderState | Memory) else [part]
     return tensors
 

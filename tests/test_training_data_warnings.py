@@ -80,7 +80,7 @@ def test_a_sampled_softmax_of_a_small_vocabulary_is_reported(num_sampled: int, w
         f"training.sampled_softmax = {num_sampled:,} saves no time: there are only 30 target symbols; without it, the "
         "softmax is exact"
     )
-    assert list(data_warnings(predictor, train)) == [warning] * warns
+    assert list(data_warnings(predictor, train, [1])) == [warning] * warns
 
 
 def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:

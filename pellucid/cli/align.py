@@ -239,7 +239,7 @@ def _align_by_em(args: AlignArguments, file: Path, writer: AlignmentWriter) -> N
     """Align all pairs of a file by a model that is fitted to them."""
     kinds = {"source_symbols": args.source_symbols, "target_symbols": args.target_symbols}
     data = msgspec.structs.replace(DataConfig(), **{name: kind for name, kind in kinds.items() if kind})
-    data = file_data_config(data, args)
+    data = file_data_config(data, args, file, args.input_format)
     tokenizers = build_tokenizers(data)
     items = list[InputLine]()
     for chunk in read_chunks(file, data, InputFormat(args.input_format, args.header), read_pairs, parse_pairs):
@@ -265,7 +265,7 @@ def _align_with_run(args: AlignArguments, runs: Sequence[Path], file: Path, writ
     by_attention = args.method != "em"
     if by_attention:
         predictor.check_alignment()
-    data = file_data_config(pair_config(predictor.config.data), args)
+    data = file_data_config(pair_config(predictor.config.data), args, file, args.input_format)
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
     align = _align_by_attention if by_attention else _align_by_pair_ngram
     for chunk in read_chunks(file, data, input_format, read_pairs, parse_pairs):

@@ -224,7 +224,7 @@ def test_comparison_list_has_one_tab_stop_and_arrow_keys(open_page: OpenPage, tm
 
 def test_a_run_without_attention_has_a_sentence_in_place_of_every_map(open_page: OpenPage, tmp_path: Path) -> None:
     attending = make_trace("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
-    without = make_trace("ab", ["A", "B", END], [[0, 0]] * 3)
+    without = make_trace("ab", ["A", "B", END], [[0.0, 0.0]] * 3)
     items = [
         PageExample(text="ab", features=[], traces=[page_trace_without_model(each)], references=["AB"], exact=True)
         for each in (attending, without)
@@ -241,7 +241,8 @@ def test_a_run_without_attention_has_a_sentence_in_place_of_every_map(open_page:
 
 
 def test_differences_have_one_scale_and_small_ones_can_be_scaled(open_page: OpenPage, tmp_path: Path) -> None:
-    traces = [make_trace("ab", ["A", END], rows) for rows in ([[0.5, 0.5], [0, 1]], [[0.55, 0.45], [0, 1]])]
+    weights = ([[0.5, 0.5], [0.0, 1.0]], [[0.55, 0.45], [0.0, 1.0]])
+    traces = [make_trace("ab", ["A", END], rows) for rows in weights]
     items = [
         PageExample(text="ab", features=[], traces=[page_trace_without_model(each)], references=[]) for each in traces
     ]

@@ -424,6 +424,7 @@ def test_unsure_outputs_are_listed_first_with_their_line_and_id(open_page: OpenP
 def test_title_of_a_long_source_names_the_attribution(open_page: OpenPage, tmp_path: Path) -> None:
     source = "ab" * 31
     trace = page_trace_without_model(make_trace(source, ["A", END], [[1] + [0] * 61, [0] * 61 + [1]]))
+    assert not isinstance(trace.attention, list)
     attribution = AttributionArrays(
         occlusion=trace.attention,
         input_x_gradient=trace.attention,
