@@ -8,7 +8,7 @@ from tyro.conf import arg
 
 from pellucid.config.settings import DataConfig, Header
 from pellucid.data.headers import with_header
-from pellucid.errors import InputError
+from pellucid.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,9 @@ class FileFlags:
     source_column: ColumnFlag = ""
     """Column of the sources in FILE: its name in the header, or its number from 1. Default: that of the training file.
     """
+    features_column: ColumnFlag = ""
+    """Column of the features in FILE: its name in the header, or its number from 1. Default: that of the training file.
+    Only for a model that was trained with features."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """At a line that cannot be read: stop with an error, or skip it and report it (predict and score write an empty
     output)."""
@@ -47,12 +50,29 @@ def file_data_config(trained: DataConfig, flags: FileFlags) -> DataConfig:
     Args:
         trained: Data settings of the run; see `pair_config` for a run that is trained on two parallel files.
         flags: Parsed flags.
+
+    Raises:
+        ConfigError: A column of features is selected, but the model was trained without features.
     """
-    columns = {"source_column": flags.source_column}
+    if flags.features_column and not trained.features_column:
+        raise ConfigError(
+            "--features-column selects the features of the sources, but the model was trained without features "
+            "(data.features_column)"
+        )
+    columns = {"source_column": flags.source_column, "features_column": flags.features_column}
     if isinstance(flags, PairFileFlags):
         columns["target_column"] = flags.target_column
     given = {name: column for name, column in columns.items() if column}
     return msgspec.structs.replace(with_header(trained, flags.header), on_bad_line=flags.on_bad_line, **given)
+
+
+def given_columns(flags: FileFlags) -> list[str]:
+    """Return the flags of columns that are given: "--source-column", "--target-column", "--features-column".
+
+    Args:
+        flags: Parsed flags.
+    """
+    return [f"--{role}-column" for role in ("source", "target", "features") if getattr(flags, f"{role}_column", "")]
 
 
 def check_columns_of_pairs(flags: PairFileFlags, target: "Path | None") -> None:
@@ -62,6 +82,6 @@ def check_columns_of_pairs(flags: PairFileFlags, target: "Path | None") -> None:
         flags: Parsed flags.
         target: File of targets; None if FILE holds pairs.
     """
-    given = [f"--{name}" for name in ("source-column", "target-column") if getattr(flags, name.replace("-", "_"))]
+    given = given_columns(flags)
     if target is not None and given:
         raise InputError(f"{given[0]} selects a column of a file of pairs; with --target, FILE has one source per line")

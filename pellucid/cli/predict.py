@@ -315,6 +315,7 @@ def _check_text_flags(args: PredictArguments) -> None:
         "--prefixes": args.prefixes is not None,
         "--lattice": args.lattice,
         "--source-column": bool(args.source_column),
+        "--features-column": bool(args.features_column),
         "--header": args.header != "auto",
         "--input-format": args.input_format not in ("auto", "text"),
     }
