@@ -60,8 +60,8 @@ UNSEARCHED_PAGES = ("changelog.html", "log.html", "seeds.html")
 HELP_WIDTH = 100
 """Characters per line of the help of the command line."""
 API_PACKAGES = (
-    *("config", "data", "kernels", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
-    *("reporting", "viewer", "tuning"),
+    *("config", "data", "kernels", "alignment", "model", "decoding", "evaluation", "tasks", "inspection"),
+    *("training", "reporting", "viewer", "tuning"),
 )
 """Packages with a page of their own. bench, recipes and cli are documented by their subcommands."""
 CHECKED_PACKAGES = ("decoding", "inspection")
@@ -84,7 +84,8 @@ def copy_pages() -> None:
         if source.endswith(".md"):
             (PAGES / page).write_text(adapt_links(ROOT / source, PAGES / page, sources), "utf-8")
     for path in sorted(sources):
-        write_page(source_page(path), [f"# {path.name}\n", "~~~~python", path.read_text("utf-8").rstrip(), "~~~~"])
+        language = "python" if path.suffix == ".py" else "yaml"
+        write_page(source_page(path), [f"# {path.name}\n", f"~~~~{language}", path.read_text("utf-8").rstrip(), "~~~~"])
 
 
 def adapt_links(path: Path, copy: Path, sources: set[Path]) -> str:
@@ -357,6 +358,41 @@ def trim_search_index(site: Path) -> None:
     (site / "search.js").write_text(f"var __index = {text}", "utf-8")
 
 
+BLOCK_CODE_OR_NUMBERS = re.compile(
+    r"(<pre.*?</pre>)|(?<=<code>)([^<]+)(?=</code>)|(?<=\d) (?=%)|(?<=\d) to (?=[-+−]?\d)", re.DOTALL
+)
+"""A code block, the text of code within a line, the space before a percent sign, or "to" between two numbers."""
+CODE_WORD = re.compile(r"\S+")
+LONGEST_UNBROKEN = 32
+"""Characters of code that fit in one line of a narrow page."""
+
+
+def control_line_breaks(html: str) -> str:
+    """Return an HTML page in which flags, intervals and percentages are not broken.
+
+    The style sheet permits breaks within other names in tables, and on narrow pages after a dot, a slash or an
+    underscore of a long name.
+
+    Args:
+        html: The page.
+    """
+
+    def mark(match: re.Match[str]) -> str:
+        word = match[0]
+        if len(word) > LONGEST_UNBROKEN // 2 and "&" not in word:
+            word = re.sub(r"(?<=\w)([._/])(?=\w)", r"\1<wbr>", word)
+        if "-" not in word or len(match[0]) > LONGEST_UNBROKEN:
+            return word
+        return f'<span class="{"unbroken" if word.startswith("-") else "name"}">{word}</span>'
+
+    def replace(match: re.Match[str]) -> str:
+        if match[1] or match[2]:
+            return match[1] or CODE_WORD.sub(mark, match[2])
+        return match[0].replace(" ", "\N{NO-BREAK SPACE}")
+
+    return BLOCK_CODE_OR_NUMBERS.sub(replace, html)
+
+
 class PageLinks(HTMLParser):
     """Anchors of an HTML page, the links and pictures on it, and the files that it loads."""
 
@@ -426,6 +462,8 @@ def build() -> int:
     print(process.stdout, end="")
     if process.returncode == 0:
         trim_search_index(SITE)
+        for page in SITE.rglob("*.html"):
+            page.write_text(control_line_breaks(page.read_text("utf-8")), "utf-8")
     faults = site_faults(SITE)
     print(*faults, sep="\n", end="\n" if faults else "")
     # The site generator prints faults of docstrings without counting them as warnings.

@@ -10,7 +10,8 @@ from pellucid.version import __version__
 from pellucid.viewer.registration import register_viewer as _register_viewer
 
 if TYPE_CHECKING:
-    from pellucid.api import compare, evaluate, predict, score, train
+    from pellucid.alignment.types import AlignedChunk, Alignment, ChunkLimits
+    from pellucid.api import align, compare, evaluate, predict, score, train
     from pellucid.config.settings import Config
     from pellucid.config.toml import load_config, size_preset
     from pellucid.data.text_words import WordRule
@@ -54,14 +55,18 @@ _HOMES = {
     "size_preset": "pellucid.config.toml",
     "register_attention": "pellucid.model.attention",
     "register_task": "pellucid.tasks.registry",
-    **dict.fromkeys(["train", "evaluate", "compare", "predict", "score"], "pellucid.api"),
+    **dict.fromkeys(["train", "evaluate", "compare", "predict", "score", "align"], "pellucid.api"),
+    **dict.fromkeys(["AlignedChunk", "Alignment", "ChunkLimits"], "pellucid.alignment.types"),
     **dict.fromkeys(["EvaluationOptions", "RunEvaluation", "RunComparisons"], "pellucid.run_evaluation"),
     "TrainingCallback": "pellucid.training.events",
     "save": "pellucid.run_folder.predictor_saver",
 }
 
 __all__ = [
+    "AlignedChunk",
+    "Alignment",
     "Attention",
+    "ChunkLimits",
     "Config",
     "DecodingOptions",
     "Ensemble",
@@ -80,6 +85,7 @@ __all__ = [
     "Transducer",
     "WordRule",
     "__version__",
+    "align",
     "compare",
     "evaluate",
     "load",

@@ -1,14 +1,16 @@
-"""Functions for programs: train, evaluate, compare, predict and score, with files or with objects in memory."""
+"""Functions for programs: train, evaluate, compare, predict, score and align, with files or with objects in memory."""
 
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import msgspec
 
+from pellucid.alignment.pair_aligner import align_symbols
+from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, ChunkLimits
 from pellucid.argument_checks import convert_argument, python_scalar
 from pellucid.config.presets import gives_size
 from pellucid.config.settings import Config, DataConfig, Device
@@ -32,8 +34,10 @@ from pellucid.data.headers import with_header
 from pellucid.data.in_memory import InMemoryTable, read_table
 from pellucid.data.readers import BadLine
 from pellucid.data.size_choice import build_sized_config
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
+from pellucid.decoding.transducer import require_transducer
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, ConfigError, DataError, InputError
 from pellucid.model.device import check_torch_defaults
@@ -81,6 +85,7 @@ Pairs = PairFiles | Iterable[Any] | SupportsArrow
 """Files of pairs; or pairs in memory: a list or iterable, a data frame, an Arrow table, or a dataset."""
 Sources = str | Path | Iterable[Any] | SupportsArrow
 """A file of sources; or sources in memory: a list or iterable of texts, a column or table of any kind."""
+AlignmentMethod = Literal["auto", "em", "attention"]
 Model = str | Path | list[str] | list[Path] | tuple[str | Path, ...] | Predictor
 """A run folder; the folder of an ensemble, or several run folders as one ensemble; or a loaded model."""
 
@@ -309,16 +314,92 @@ def score(run: Model, pairs: Pairs, device: Device = "cpu") -> list[Trace]:
         RunError: The run folder is missing, incomplete or damaged.
     """
     predictor = _load_model(run, device)
-    data = msgspec.structs.replace(pair_config(predictor.config.data), group_column="")
+    data = pair_config(predictor.config.data)
+    return predictor.score_examples(_read_pairs(pairs, data, predictor.config.data, predictor.vocabularies.columns))
+
+
+def _read_pairs(pairs: Pairs, data: DataConfig, trained: DataConfig, columns: int) -> list[Example]:
+    """Return pairs whose source is not empty; raise `DataError` for the first bad row.
+
+    Args:
+        pairs: Files or pairs in memory.
+        data: Data settings of pairs in one file or in memory.
+        trained: Data settings of two parallel files.
+        columns: Number of columns of the training file; 0 if there is none.
+    """
+    data = msgspec.structs.replace(data, group_column="")
     source, target = _read_argument("pairs", pairs, "", data)
     if isinstance(source, InMemoryTable):
         items = parse_table_pairs(source, data)
     elif target is None:
-        items = read_pairs(source, with_header(data), InputFormat(columns=predictor.vocabularies.columns))
+        items = read_pairs(source, with_header(data), InputFormat(columns=columns))
     else:
-        strict = msgspec.structs.replace(predictor.config.data, on_bad_line="stop")
+        strict = msgspec.structs.replace(trained, on_bad_line="stop")
         items = iter(read_examples(source, strict, target).examples)
-    return predictor.score_examples([example for example in _good_rows(items) if example.source])
+    return [example for example in _good_rows(items) if example.source]
+
+
+def align(
+    pairs: Pairs,
+    run: Model | None = None,
+    limits: ChunkLimits = DEFAULT_LIMITS,
+    method: AlignmentMethod = "auto",
+    data: DataConfig | Mapping[str, Any] | None = None,
+    device: Device = "cpu",
+) -> list[Alignment | None]:
+    """Align the source symbols of pairs with their target symbols, as `pellucid align` does.
+
+    Args:
+        pairs: A file of pairs, two parallel files, or pairs in memory; see `train`. Blank lines of files are skipped.
+        run: Run folder, folders of an ensemble, or a loaded model; None, the default, for a many-to-many model that is
+            fitted to the pairs.
+        limits: Sizes that a chunk may have; by default at most two symbols on one side, with insertions and deletions.
+        method: "attention" (the monotone path through the attention weights of `run`), or "em": without `run`, a model
+            fitted by expectation-maximization; with `run`, its pair n-gram model, whose chunks have their own limits.
+            "auto", the default, is attention with `run`, else em.
+        data: Data settings of pairs without `run`, such as {"target_symbols": "words"}; None for the defaults.
+        device: Device of the run, unless the model is loaded.
+
+    Returns:
+        The alignment of each pair, in order; None for a pair without an alignment within the limits.
+
+    Raises:
+        ArgumentError: An argument has the wrong type, or is out of range or without effect.
+        DataError: The pairs cannot be read, or a row is bad.
+        ConfigError: A setting is not valid, or the run has no attention, or no pair n-gram model.
+        RunError: The run folder is missing, incomplete or damaged.
+    """
+    limits = convert_argument("limits", limits, ChunkLimits)
+    method = convert_argument("method", method, AlignmentMethod)
+    if run is None:
+        if method == "attention":
+            raise ArgumentError("method: 'attention' needs a run")
+        settings = _data_settings(data)
+        tokenizers = build_tokenizers(settings)
+        examples = _read_pairs(pairs, settings, settings, 0)
+        symbols = [(tokenizers.source.split(pair.source), tokenizers.target.split(pair.target)) for pair in examples]
+        return align_symbols(symbols, limits)
+    if data is not None:
+        raise ArgumentError("data: expected None with a run, whose data settings are used")
+    if method == "em" and limits != DEFAULT_LIMITS:
+        raise ArgumentError("limits: the pair n-gram model of a run has its own chunks; leave out the limits")
+    predictor = _load_model(run, device)
+    examples = _read_pairs(
+        pairs, pair_config(predictor.config.data), predictor.config.data, predictor.vocabularies.columns
+    )
+    if method == "em":
+        return require_transducer(predictor, "method").align_by_pair_ngram(examples)
+    return predictor.align(examples, limits)
+
+
+def _data_settings(data: DataConfig | Mapping[str, Any] | None) -> DataConfig:
+    """Return data settings of pairs without a run; those that are not given have their defaults."""
+    given = convert_argument("data", data, DataConfig | Mapping[str, Any] | None)
+    if not isinstance(given, DataConfig):
+        given = build_config({"size": "tiny", "data": given or {}}, "data").data
+    if "subwords" in (given.source_symbols, given.target_symbols):
+        raise ConfigError("data: subwords are learned by a training: give its run")
+    return given
 
 
 def _good_rows(items: Iterable[Example | BadLine]) -> Iterator[Example]:

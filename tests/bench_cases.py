@@ -37,6 +37,7 @@ def make_fake_result(
         cell="gru",
         threads=1,
         plain=False,
+        precision="float32",
         samples_per_cpu_second=1.0,
         samples_per_second=1.0,
         tokens_per_second=1.0,

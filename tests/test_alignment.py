@@ -148,7 +148,7 @@ def test_summary_equals_the_definitions() -> None:
     short_entropy = float(row_entropy(short.attention).sum())
     assert statistics["entropy"].value == pytest.approx((sum(ENTROPIES) + short_entropy) / 6)
     assert statistics["relative entropy"].value == pytest.approx((sum(ENTROPIES) / math.log2(3) + short_entropy) / 6)
-    assert statistics["confidence"].value == pytest.approx(
+    assert statistics["alignment score"].value == pytest.approx(
         (attention_confidence(TRACE.attention) + attention_confidence(short.attention)) / 2
     )
     assert statistics["monotonicity"].value == 1 and statistics["alignment error"].value == pytest.approx(2 / 3)

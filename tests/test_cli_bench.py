@@ -5,12 +5,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from bench_cases import make_fake_result
 from command_line import run_pellucid, send_interrupt, start_command, usage_error_message, wait_for_exit
 
 from pellucid.bench import scaling
-from pellucid.bench.results import StageTime
+from pellucid.bench.cases import BenchRequest
+from pellucid.bench.results import BenchResult, StageTime
 from pellucid.cli import bench
 
 NUMBER_FIELDS = (
@@ -63,6 +65,26 @@ def test_json_of_several_cases_is_a_list(monkeypatch: pytest.MonkeyPatch, capsys
         assert_record(record)
 
 
+def test_each_precision_of_training_has_a_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Searches are in float32, and so are updates in plain PyTorch."""
+
+    def fake_result(request: BenchRequest) -> BenchResult:
+        result = make_fake_result(1e9, 5.0, 100.0)
+        return msgspec.structs.replace(result, task=request.task, plain=request.plain, precision=request.precision)
+
+    monkeypatch.setattr(bench, "run_measurement", fake_result)
+    monkeypatch.setattr("pellucid.model.device.check_precision", lambda device, precision: None)
+    arguments = ["all", "--case", "tiny", "--cell", "gru", "--precision", "float32", "bf16", "--plain"]
+    assert bench.main(arguments) == 0
+    names = [line.strip().split(" tiny")[0].split() for line in capsys.readouterr().out.splitlines() if " gru " in line]
+    assert names == [
+        *(["train"], ["train", "bf16"], ["train", "plain"]),
+        *(["greedy"], ["greedy", "plain"], ["beam"], ["beam", "plain"]),
+    ]
+
+
 def test_scaling_curves_are_plotted_and_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -85,6 +107,7 @@ def test_scaling_curves_are_plotted_and_printed(
         (("train", "--threads", "-1"), "--threads: expected 0 or more, got -1"),
         (("train", "--repeats", "0"), "--repeats: expected 1 or more, got 0"),
         (("train", "--seconds", "0"), "--seconds: expected a number above 0, got 0"),
+        (("train", "--precision", "half"), "there is no precision 'half' (float32, bf16)"),
         (("train", "--seconds", "nan"), "--seconds: expected a number above 0, got nan"),
         (("greedy", "--profile"), "--profile requires training"),
         (("all", "--scaling", "a.png"), "--scaling requires one task"),

@@ -82,7 +82,7 @@ def test_flags_of_other_subcommands_are_named() -> None:
     expected = "there is no flag --dropout; it is a flag of pellucid train, tune"
     assert unknown_flag_message("predict", "--dropout", "0.1") == expected
     assert unknown_flag_message("train", "--fp16").startswith(
-        "--fp16: there is no half precision on the CPU; pellucid train"
+        "--fp16: there is no float16; pellucid train --precision bf16"
     )
 
 

@@ -66,7 +66,12 @@ def test_help_is_one_page(subcommand: str) -> None:
 def test_every_option_of_a_help_page_exists_with_its_short_flag(subcommand: str) -> None:
     flags = known_flags(ARGUMENT_CLASSES[subcommand])
     page = help_page(subcommand).partition("Examples:")[0]
-    page_flags = set(re.findall(r"--[a-z][a-z-]*", page)) - {"--no-header", "--no-open"}
+    page_flags = set(re.findall(r"--[a-z][a-z-]*", page)) - {
+        "--no-header",
+        "--no-open",
+        "--no-insertions",
+        "--no-deletions",
+    }
     assert page_flags <= set(flags), page_flags - set(flags)
     for letter, flag in re.findall(r"^  -(.), (--[a-z-]+)", page, re.MULTILINE):
         assert SHORT_FLAGS[letter] == flag
@@ -137,7 +142,7 @@ def test_help_all_shows_every_flag_and_its_other_names() -> None:
 def test_a_flag_has_one_meaning_in_all_subcommands() -> None:
     """A flag that two subcommands share takes the same kind of value, except lists of bench and optional values.
 
-    A subcommand may accept fewer values: `score` does not accept lines of text.
+    A subcommand may accept fewer values: `score` does not accept lines of text. Formats of output depend on content.
     """
     flags_by_subcommand = {
         subcommand: known_flags(ARGUMENT_CLASSES[subcommand]) for subcommand in SUBCOMMANDS if subcommand != "bench"
@@ -149,7 +154,9 @@ def test_a_flag_has_one_meaning_in_all_subcommands() -> None:
             kind, other_kind = flags[name].kind, other_flags[name].kind
             choices, other_choices = set(get_args(kind)), set(get_args(other_kind))
             is_choice = bool(choices and other_choices)
-            assert kind == other_kind or (is_choice and (choices <= other_choices or other_choices <= choices)), context
+            is_subset = choices <= other_choices or other_choices <= choices
+            is_format = name == "--output-format" and bool(choices & other_choices)
+            assert kind == other_kind or (is_choice and (is_subset or is_format)), context
     for removed in ("--format", "--out", "--limit", "--samples"):
         assert not [subcommand for subcommand, flags in flags_by_subcommand.items() if removed in flags]
     required = {

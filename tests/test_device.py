@@ -11,8 +11,8 @@ import torch
 from test_transducer import PLAIN
 from trained_runs import copy_task_run
 
-from pellucid.errors import RunError
-from pellucid.model.device import check_process, prepare_for_forks, use_threads
+from pellucid.errors import ConfigError, RunError
+from pellucid.model.device import check_precision, check_process, prepare_for_forks, use_threads
 
 ROOT = Path(__file__).parents[1]
 FORK_PROGRAM = """
@@ -64,6 +64,24 @@ def test_forked_process_predicts_equal_outputs(plain: str) -> None:
     error, summary = process.stdout.splitlines()
     assert error.startswith("threads = 2: a forked process computes with one thread") and "spawn" in error
     assert summary.startswith("the same")
+
+
+def test_bfloat16_on_a_cpu_needs_its_instructions_and_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU needs neither; float32 needs nothing."""
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    monkeypatch.setenv("PELLUCID_PLAIN", "1")
+    monkeypatch.setattr("pellucid.kernels.microkernel.HAS_BFLOAT16", False)
+    check_precision(cpu, "float32"), check_precision(gpu, "bf16")
+    expected = "precision: expected float32 on this machine, got 'bf16': "
+    with pytest.raises(ConfigError) as caught:
+        check_precision(cpu, "bf16")
+    assert str(caught.value) == expected + "it needs a GPU, or a processor with the instructions avx512_bf16"
+    monkeypatch.setattr("pellucid.kernels.microkernel.HAS_BFLOAT16", True)
+    with pytest.raises(ConfigError) as caught:
+        check_precision(cpu, "bf16")
+    assert str(caught.value) == expected + "on the CPU it needs the kernels, which PELLUCID_PLAIN disables; unset it"
+    monkeypatch.delenv("PELLUCID_PLAIN")
+    check_precision(cpu, "bf16")
 
 
 def test_process_that_is_not_forked_can_set_its_threads() -> None:

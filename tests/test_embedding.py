@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.config.settings import Embedding as EmbeddingKind
-from pellucid.model.embedding import Embedding
+from pellucid.model.embedding import MIN_GATHERED_TABLE, Embedding
 
 KINDS: list[EmbeddingKind] = ["learned", "frozen", "one-hot"]
 
@@ -78,3 +78,42 @@ def test_dropout_is_applied_to_the_table_in_training_only(kind: EmbeddingKind) -
     assert 0 < int(nonzero.sum()) < int((table.weight[ids] != 0).sum())
     assert not torch.equal(table(ids), dropped)
     assert torch.equal(table.eval()(ids), table.weight[ids])
+
+
+def large_table(dropout: float = 0.0, symbol_dropout: float = 0.0) -> Embedding:
+    """Return a table of which a small batch reads the rows of its own symbols alone."""
+    return Embedding("learned", MIN_GATHERED_TABLE + 500, 4, dropout, symbol_dropout)
+
+
+def test_a_batch_reads_only_its_rows_of_a_large_table() -> None:
+    table, ids = large_table().train(), torch.tensor([[1400, 7, 1400], [0, 7, 9]])
+    inputs = table.embed(ids, None)
+    assert len(inputs.vectors) == 4
+    assert torch.equal(inputs.to_dense(), table.weight[ids])
+    (gradient,) = torch.autograd.grad(inputs.to_dense().sum(), table.weight)
+    assert gradient[[1400, 7, 0, 9, 8]].tolist() == [[2] * 4, [2] * 4, [1] * 4, [1] * 4, [0] * 4]
+
+
+def test_a_table_with_fewer_rows_than_positions_is_read_whole() -> None:
+    table = large_table().eval()
+    assert len(table.embed(torch.zeros(2, len(table.weight), dtype=torch.long), None).vectors) == len(table.weight)
+    assert len(Embedding("learned", MIN_GATHERED_TABLE, 2, 0.0).embed(torch.tensor([[3]]), None).vectors) > 1
+
+
+def test_dropout_of_a_large_table_drops_the_same_units_of_a_symbol() -> None:
+    torch.manual_seed(1)
+    table, ids = large_table(dropout=0.5).train(), torch.randint(6, (20, 30))
+    dense = table.embed(ids, None).to_dense()
+    assert equal_ids_have_equal_vectors(dense, ids)
+    nonzero = dense != 0
+    assert torch.equal(dense[nonzero], 2 * table.weight[ids][nonzero]) and 0 < int(nonzero.sum()) < dense.numel()
+
+
+def test_dropped_symbols_of_a_large_table_are_zero_in_their_sequence() -> None:
+    torch.manual_seed(1)
+    table, ids = large_table(symbol_dropout=0.5).train(), torch.randint(6, (20, 30))
+    dropped = table.draw_dropped_tokens(20)
+    assert dropped is not None
+    is_dropped = dropped.gather(1, ids)
+    dense = table.embed(ids, dropped).to_dense()
+    assert torch.equal(dense, (table.weight[ids] / 0.5).masked_fill(is_dropped[:, :, None], 0)) and is_dropped.any()

@@ -79,6 +79,20 @@ def test_the_examples_of_the_fine_tuning_guide_run(tmp_path: Path) -> None:
     assert run_script([sys.executable, "-"], program, tmp_path) == "runs/old tiny\n"
 
 
+def test_the_examples_of_the_alignment_guide_run(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "guides" / "alignment.md"
+    (script,), (program,) = SHELL_BLOCKS.findall(page.read_text("utf-8")), python_blocks(page)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with fast_command_environment() as environment:
+        rows = run_script(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path, environment).splitlines()
+    test = (ROOT / "examples" / "roman" / "test.tsv").read_text("utf-8").splitlines()
+    assert [row.split("\t")[:2] for row in rows[:3]] == [line.split("\t") for line in test[:3]]
+    for name in ("roman.corpus", "roman.jsonl", "roman.links"):
+        assert len((tmp_path / name).read_text("utf-8").splitlines()) == len(test)
+    printed = run_script([sys.executable, "-"], program, tmp_path)
+    assert "[(('5',), ('D',)), (('5',), ('L',)), (('7',), ('V', 'I', 'I'))] [(0, 0), (1, 1), (2, 2)" in printed
+
+
 def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "users" / "practitioners.md").read_text("utf-8")
     blocks = re.findall(r"<!-- run -->\n```(sh|python)\n(.*?)```", text, re.DOTALL)
@@ -171,3 +185,14 @@ def test_the_examples_of_data_in_python_run(tmp_path: Path, package: str) -> Non
     )
     assert result.returncode == 0, result.stderr
     assert "runs/watched" in result.stdout and (tmp_path / "runs" / "saved" / "model.safetensors").exists()
+
+
+def test_the_digits_of_the_class_are_disjoint(tmp_path: Path) -> None:
+    (program,) = python_blocks(ROOT / "docs" / "users" / "students-and-teachers.md")
+    run_script([sys.executable, "-"], program, tmp_path)
+    names = ("digits", "digits-dev", "digits-test", "digits-long")
+    files = [(tmp_path / f"{name}.tsv").read_text("utf-8").splitlines() for name in names]
+    assert [len(lines) for lines in files] == [3000, 300, 400, 400]
+    assert sum(len(set(lines)) for lines in files) == len(set().union(*files))
+    lengths = {len(line.split("\t")[1]) for line in files[2]}
+    assert lengths == set(range(2, 9))

@@ -21,7 +21,18 @@ ORDER = (
     *("version", "errors", "error_messages", "argument_checks", "file_lock", "files", "worker_pool"),
     *("config.settings", "config.presets", "config.extensions", "config.attention_types"),
     *("config.task_settings", "config"),
-    *("data", "kernels", "pair_ngram", "model", "decoding", "evaluation", "tasks", "run_folder", "inspection"),
+    *(
+        "data",
+        "kernels",
+        "alignment",
+        "pair_ngram",
+        "model",
+        "decoding",
+        "evaluation",
+        "tasks",
+        "run_folder",
+        "inspection",
+    ),
     *("training", "reporting", "viewer", "run_evaluation", "api", "sklearn", "tuning", "recipes", "bench", "cli"),
 )
 """Order of folders and modules: a file imports only from its own folder and from entries before its own."""

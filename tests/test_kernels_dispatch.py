@@ -4,7 +4,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import Thread
 from time import sleep
@@ -24,10 +24,11 @@ from pellucid.data.batches import Batch
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.kernels import compilation, dispatch, kernel_loader
 from pellucid.kernels.backend import ComputationRequest
-from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.dispatch import bfloat16_products, disable_kernels
+from pellucid.kernels.microkernel import HAS_BFLOAT16
 from pellucid.model.cells import LayerState
 from pellucid.model.decoder import Decoder
-from pellucid.model.network import Network
+from pellucid.model.network import EncoderDecoder, Network
 from pellucid.model.recurrence import DropoutMasks
 
 SUPPORTED_SETTINGS: dict[str, Any] = {
@@ -73,6 +74,45 @@ def test_a_training_update_equals_pytorch(batch: Batch, cell: str, seed: int, la
 
     # Layer normalization divides by the deviation of a state's units and so enlarges rounding errors.
     assert_named_tensors_close(*run_with_and_without_kernels(network, outputs, {}, seed), tolerance=1e-3)
+
+
+@pytest.mark.skipif(not HAS_BFLOAT16, reason="needs avx512_bf16")
+@given(batches(), CELLS, SEEDS, strategies.integers(1, 3))
+@settings(max_examples=25, deadline=None)
+def test_products_in_bfloat16_are_near_those_in_float32(batch: Batch, cell: str, seed: int, layers: int) -> None:
+    """The backward pass computes as its forward pass did, and so does every repetition, to the bit."""
+    network = build_network(cell, {"num_layers": layers}, seed, layers).train()
+    parameters = list(network.parameters())
+
+    def update(context: AbstractContextManager[None]) -> list[Tensor]:
+        with context:
+            logits = network(batch).logits
+        return [logits.detach(), *torch.autograd.grad(logits.square().sum(), parameters)]
+
+    exact, rounded, again = (update(context) for context in (nullcontext(), bfloat16_products(), bfloat16_products()))
+    assert all(torch.equal(one, other) for one, other in zip(rounded, again, strict=True))
+    assert all(tensor.dtype == torch.float32 for tensor in rounded)
+    expected, actual = (torch.cat([tensor.flatten() for tensor in tensors]) for tensors in (exact, rounded))
+    assert 0 < (actual - expected).norm() < 0.15 * expected.norm()
+
+
+@pytest.mark.skipif(not HAS_BFLOAT16, reason="needs avx512_bf16")
+def test_without_gradients_products_stay_in_float32() -> None:
+    network = build_network("lstm", {}, 3).eval()
+    batch = Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 2]]), torch.tensor([2]))
+    with torch.no_grad():
+        exact = decode_by_kernels(network, batch)
+        with bfloat16_products():
+            assert all(map(torch.equal, decode_by_kernels(network, batch), exact))
+
+
+def decode_by_kernels(network: Network, batch: Batch) -> list[Tensor]:
+    """Return the states of the encoder, the keys and the logits of a first step."""
+    assert isinstance(network, EncoderDecoder)
+    memory = network.encoder(batch.source, batch.source_lengths)
+    cache = network.decoder.build_cache(memory)
+    step = network.decoder.step(torch.tensor([1]), network.decoder.init_state(memory), cache)
+    return [memory.states, cache.keys, step.logits]
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])

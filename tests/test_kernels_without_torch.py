@@ -55,7 +55,7 @@ def read_struct(kind, prefix):
         arrays[0] = CellLayout(*map(int, arrays[0]))
     if kind is DecoderParameters:
         arrays[1] = ScoreLayout(int(arrays[1][0]), *map(bool, arrays[1][1:]))
-        arrays[-1] = bool(arrays[-1])
+        arrays[-2:] = map(bool, arrays[-2:])
     return kind(*arrays)
 
 for case in range(int(sys.argv[2])):

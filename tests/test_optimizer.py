@@ -167,3 +167,62 @@ def test_a_gradient_whose_square_exceeds_float32_changes_nothing(size: int) -> N
     assert torch.equal(network.weight, before) and not optimizer.square.any()
     assert optimizer.update([torch.full((1, size), 1e18)], 0.1) < math.inf
     assert optimizer.square.isfinite().all()
+
+
+def make_row_gradient(parameter: Tensor, seed: int) -> Tensor:
+    """Return a sparse gradient of some rows of a parameter."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randperm(len(parameter), generator=generator)[: 1 + seed % len(parameter)].sort().values
+    values = torch.randn(len(rows), *parameter.shape[1:], generator=generator)
+    return torch.sparse_coo_tensor(rows[None], values, parameter.shape, is_coalesced=True, check_invariants=False)
+
+
+@pytest.mark.parametrize("kernel_context", [disable_kernels, nullcontext])
+def test_sparse_gradients_update_their_rows_as_those_of_pytorch(kernel_context: KernelContext) -> None:
+    """The reference is `torch.optim.SparseAdam` for the first and the third parameter, and Adam for the second."""
+    shapes = [[30, 5], [7], [20]]
+    bag, reference_bag = ParameterBag(shapes, 1), ParameterBag(shapes, 1)
+    one, two, three = reference_bag.trainable
+    references = [torch.optim.SparseAdam([one, three], lr=0.01), torch.optim.Adam([two], lr=0.01)]
+    optimizer = Adam(bag)
+    for number in range(40):
+        dense = torch.randn(7, generator=torch.Generator().manual_seed(number))
+        gradients = [make_row_gradient(one, number), dense, make_row_gradient(three, number + 3)]
+        for parameter, gradient in zip(reference_bag.trainable, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        for reference in references:
+            reference.step()
+        with kernel_context():
+            norm = optimizer.update(gradients, 0.01)
+        expected_norm = math.sqrt(sum(float(each.to_dense().square().sum()) for each in gradients))
+        assert norm == pytest.approx(expected_norm, rel=1e-5)
+        for mine, theirs in zip(bag.trainable, reference_bag.trainable, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_sparse_gradients_are_clipped_with_the_others_and_not_changed() -> None:
+    shapes = [[6, 2], [3]]
+    bag, reference_bag = ParameterBag(shapes, 1), ParameterBag(shapes, 1)
+    sparse, dense = make_row_gradient(bag.trainable[0], 5), torch.tensor([3.0, -4.0, 0.5])
+    before = sparse.to_dense().clone()
+    norms = [
+        Adam(each, weight_decay=0.1).update(gradients, 0.01, clip_value=1.0, clip_norm=0.7)
+        for each, gradients in ((bag, [sparse, dense]), (reference_bag, [before, dense]))
+    ]
+    assert norms[0] == pytest.approx(norms[1])
+    assert torch.equal(sparse.to_dense(), before)
+    rows = sparse.indices()[0]
+    for mine, theirs, selected in zip(bag.trainable, reference_bag.trainable, (rows, slice(None)), strict=True):
+        torch.testing.assert_close(mine[selected], theirs[selected], rtol=1e-5, atol=1e-6)
+    others = sorted(set(range(6)) - set(rows.tolist()))
+    assert torch.equal(bag.trainable[0][others], ParameterBag(shapes, 1).trainable[0][others])
+
+
+def test_a_gradient_that_is_not_finite_changes_no_row() -> None:
+    bag = ParameterBag([[6, 2]], 1)
+    values = torch.tensor([[math.nan, 1.0]])
+    rows = torch.tensor([[2]])
+    gradient = torch.sparse_coo_tensor(rows, values, (6, 2), is_coalesced=True, check_invariants=False)
+    optimizer = Adam(bag)
+    assert not math.isfinite(optimizer.update([gradient], 0.01)) and optimizer.counts == [0]
+    assert torch.equal(bag.trainable[0], ParameterBag([[6, 2]], 1).trainable[0])

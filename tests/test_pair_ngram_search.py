@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_pair_ngram_alignment import key_of, list_alignments, to_pairs
+from test_lattice import key_of, list_alignments, to_pairs
 from test_pair_ngram_model import probability
 
 from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
 from pellucid.pair_ngram.search import MAX_EXTENSIONS, search_outputs
-from pellucid.pair_ngram.types import SearchSettings
+from pellucid.pair_ngram.types import SearchSettings, chunk_limits
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 EXAMPLES = st.lists(
@@ -42,7 +42,7 @@ def joint_probabilities(
     """Return the probability of each alignment by graphones of the model."""
     graphones = {key: number for number, key in enumerate(model.graphones.tolist())}
     begin, end, found = len(graphones), len(graphones) + 1, dict[tuple[int, ...], float]()
-    for path in list_alignments(source, target, model.numbering.target_chunk):
+    for path in list_alignments(source, target, chunk_limits(model.numbering.target_chunk)):
         keys = [key_of(graphone, model.numbering) for graphone in path]
         if any(key not in graphones for key in keys):
             continue
@@ -162,3 +162,23 @@ print(raised)
 def test_an_interruption_keeps_its_exception() -> None:
     result = subprocess.run([sys.executable, "-c", SIGNAL_PROGRAM], check=False, capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (0, "90\n"), result.stderr
+
+
+@given(EXAMPLES, EXAMPLES)
+def test_alignments_cover_source_and_target(examples: list[Pair], others: list[Pair]) -> None:
+    model = fit(examples)
+    graphones = set(model.graphones.tolist())
+    for source, target in [*examples, *others]:
+        sizes = model.align(source, target)
+        most = model.numbering.target_chunk
+        assert sizes is not None, "each source symbol may write any 0 to M symbols"
+        assert sum(height for height, _ in sizes) == len(source) and sum(width for _, width in sizes) == len(target)
+        assert all((height == 1 and width <= most) or (height, width) == (2, 1) for height, width in sizes)
+        expected = joint_probabilities(model, source, target)
+        row, column, keys = 0, 0, list[int]()
+        for height, width in sizes:
+            chunk = source[row : row + height], target[column : column + width]
+            keys.append(key_of(chunk, model.numbering))
+            row, column = row + height, column + width
+        if expected and graphones.issuperset(keys):
+            assert math.log(expected[tuple(keys)]) <= model.log_probability(source, target) + 1e-4

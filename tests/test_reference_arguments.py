@@ -1,4 +1,4 @@
-"""Functions of data, config, reporting, training and tuning refuse invalid arguments by an error that names them."""
+"""Functions of alignment, data, config, reporting, training and tuning refuse invalid arguments by naming them."""
 
 import importlib
 import inspect
@@ -14,6 +14,7 @@ from sample_predictions import make_prediction_trace
 from sample_traces import make_small_trace
 from trained_runs import copy_task_run
 
+from pellucid.alignment import attention_path, pair_aligner
 from pellucid.config import durations, settings, toml, validation
 from pellucid.data import examples, headers, lines, readers, synthetic, tokenizers, vectors, vocabulary
 from pellucid.data.examples import Example
@@ -38,6 +39,8 @@ SPACE_FILE.write_text("[training]\nlearning_rate = [0.001, 0.1, 'log']\n")
 
 FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     settings.memory_size: {"encoder": CONFIG.encoder},
+    pair_aligner.align_symbols: {"pairs": [(["a"], ["b"])]},
+    attention_path.monotone_path: {"weights": np.ones((1, 1))},
     toml.read_toml: {"path": RUN.run / "config.toml"},
     toml.load_saved_config: {"path": RUN.run / "config.toml"},
     toml.missing_settings: {"path": RUN.run / "config.toml", "config": CONFIG},
@@ -148,6 +151,9 @@ EXCEPTIONS = {
     "data.validation_split": "divides checked examples, for the reading of training files",
     "data.size_choice": "reads checked settings, and reports wrong ones as ConfigError",
     "config.toml.overlay_settings": "reports wrong settings as ConfigError",
+    "alignment.lattice": "computes with encoded pairs",
+    "alignment.pair_aligner.no_alignment_reason": "takes the lengths of pairs that were read",
+    "alignment.types.chunks_of_sizes": "takes the sizes that an aligner computes",
     "config.toml.build_config": "reports wrong settings as ConfigError, which test_argument_checks.py calls",
     "config.toml.is_section": "accepts any type",
     "config.toml.setting_choices": "accepts any type",
@@ -221,6 +227,7 @@ EXCEPTIONS = {
     "training.validation_sample": "is part of the end of a training",
     "training.pair_ngram_training": "is part of a training",
     "training.progress_check": "is part of resuming a training",
+    "training.sampled_softmax": "is part of an update",
     "training.scheduled_sampling": "is part of an update",
     "training.snapshots": "writes the snapshots of a training, except what reads them",
     "training.training_data": "reads the files of `pellucid.train`, which checks its arguments",
@@ -233,7 +240,7 @@ EXCEPTIONS = {
 
 def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield each public function of the packages with its module and name: "data.lines.read_lines"."""
-    for package in ("config", "data", "run_folder", "reporting", "training", "tuning"):
+    for package in ("alignment", "config", "data", "run_folder", "reporting", "training", "tuning"):
         folder = importlib.import_module(f"pellucid.{package}").__path__
         for module in pkgutil.iter_modules(folder):
             loaded = importlib.import_module(f"pellucid.{package}.{module.name}")

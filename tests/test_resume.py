@@ -21,9 +21,10 @@ from trained_runs import (
     write_pairs,
 )
 
-from pellucid.config.settings import Config
+from pellucid.config.settings import Cell, Config
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
+from pellucid.kernels.microkernel import HAS_BFLOAT16
 from pellucid.run_folder.predictor_loader import load, load_unwarned
 from pellucid.training import session as session_module
 from pellucid.training import training_data as reading
@@ -97,6 +98,7 @@ TRAINING_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "coverage": {"training": {"coverage_loss": 1.0}},
     "sampling": {"training": {"scheduled_sampling": "inverse-sigmoid", "sampling_probability": 0.5}},
     "consistency": {"training": {"rdrop_alpha": 1.0}},
+    "sampled softmax": {"training": {"sampled_softmax": 6}},
     "moving average": {"training": {"weight_averaging": "ema", "ema_decay": 0.9}},
     "mean of the last": {"training": {"weight_averaging": "last", "averaged_checkpoints": 2}},
     "copies": {"training": {"augmentation": "copy"}},
@@ -134,6 +136,27 @@ def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: di
     train_to_end(files, tmp_path / "interrupted", config)
     assert_runs_identical(tmp_path / "uninterrupted", tmp_path / "interrupted")
     load(tmp_path / "interrupted").predict(["abc"])
+
+
+@pytest.mark.skipif(not HAS_BFLOAT16, reason="needs avx512_bf16")
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_a_training_in_bfloat16_resumes_bit_for_bit(tmp_path: Path, cell: Cell) -> None:
+    """The parameters, the moments and the validations are in float32; another precision is another training."""
+    config = make_small_config({"epochs": 3, "eval_interval": 0.7}, dropout=0.3)
+    encoder, decoder = (msgspec.structs.replace(part, cell=cell) for part in (config.encoder, config.decoder))
+    config = msgspec.structs.replace(config, encoder=encoder, decoder=decoder, precision="bf16")
+    files = write_copy_files(tmp_path)
+    train_to_end(files, tmp_path / "uninterrupted", config)
+    for stop in (at_update(1), at_update(5), at_update(9)):
+        train_until(files, tmp_path / "interrupted", config, stop)
+    train_to_end(files, tmp_path / "interrupted", config)
+    assert_runs_identical(tmp_path / "uninterrupted", tmp_path / "interrupted")
+    parameters, _ = read_tensors(tmp_path / "interrupted" / "model.safetensors")
+    assert all(tensor.startswith(b"torch.float32 ") for tensor in parameters.values())
+    float32 = msgspec.structs.replace(config, precision="float32")
+    train_to_end(files, tmp_path / "float32", float32)
+    others, _ = read_tensors(tmp_path / "float32" / "model.safetensors")
+    assert parameters != others
 
 
 def _other_settings(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:

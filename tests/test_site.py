@@ -93,6 +93,29 @@ def test_formulas_of_pages_are_mathml() -> None:
             build_site.render_formulas(formula)
 
 
+def test_flags_intervals_and_percentages_are_not_broken() -> None:
+    page = (
+        "<p>Set <code>--batch-size 8</code> or <code>training.lr_schedule_of_all</code>, 5 % in <code>a-b</code>.</p>"
+        "<pre><code>pellucid train --batch-size 8</code></pre>"
+        "<td>0.52 (\u22121.04 to +1.33)</td>"
+    )
+    assert build_site.control_line_breaks(page) == (
+        '<p>Set <code><span class="unbroken">--batch-size</span> 8</code> or '
+        "<code>training.<wbr>lr_<wbr>schedule_<wbr>of_<wbr>all</code>, "
+        '5\u00a0% in <code><span class="name">a-b</span></code>.</p>'
+        "<pre><code>pellucid train --batch-size 8</code></pre>"
+        "<td>0.52 (\u22121.04\u00a0to\u00a0+1.33)</td>"
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_what_belongs_to_a_list_item_is_in_it(page: Path) -> None:
+    """Markdown of the site needs four spaces before code, tables and further paragraphs of a list item."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert re.findall(r"(?<=\n\n) {1,3}(?=[^ *\d-]).*", text) == []
+    assert re.findall(r"(?<=[^\n]\n) {2,3}\d+\. .*", text) == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_formulas_of_every_page_are_rendered(page: Path) -> None:
     shown = re.sub(

@@ -52,6 +52,14 @@ def test_attention_matrix_is_rendered() -> None:
     ]
 
 
+def test_the_alignment_is_a_line_below_the_weights() -> None:
+    trace = make_trace_with_end()
+    plain = render_trace(trace).splitlines()
+    assert render_trace(trace, alignment=True).splitlines() == [*plain, "alignment: a→A b→B c→_"]
+    assert render_trace(trace, ascii_only=True, alignment=True).splitlines()[-1] == "alignment: a->A b->B c->_"
+    assert "alignment" not in render_trace(make_trace("ab", ["A"], [[0.0, 0.0]], [0.9]), alignment=True)
+
+
 def test_ascii_only_uses_ascii() -> None:
     picture = render_trace(make_trace_with_end(), ascii_only=True)
     assert picture.isascii()

@@ -68,6 +68,20 @@ def test_symbols_between_spaces_that_are_split_into_characters_are_reported(targ
     assert find_data_warnings("tag", [Example("abc", "A B C")] * 2, [Example("abc", "A B C")]) == []
 
 
+@pytest.mark.parametrize(("num_sampled", "warns"), [(0, False), (10, False), (15, True), (1000, True)])
+def test_a_sampled_softmax_of_a_small_vocabulary_is_reported(num_sampled: int, warns: bool) -> None:
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    config = make_small_config({"sampled_softmax": num_sampled})
+    train = [Example(letters, letters)]
+    vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
+    predictor = get_task("transduce").build_predictor(config, vocabularies, build_network(config, vocabularies), "")
+    warning = (
+        f"training.sampled_softmax = {num_sampled:,} saves no time: there are only 30 target symbols; without it, the "
+        "softmax is exact"
+    )
+    assert list(data_warnings(predictor, train)) == [warning] * warns
+
+
 def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("ab\tA\n" * 20, "utf-8")
     (tmp_path / "dev.tsv").write_text("ab\tB\n" * 5, "utf-8")

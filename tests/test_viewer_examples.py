@@ -8,7 +8,7 @@ from sample_traces import make_trace
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import digit_spans, spell_digits
 from pellucid.decoding.trace import END
-from pellucid.viewer.examples import are_spelled_digits, gold_alignment
+from pellucid.viewer.examples import are_spelled_digits, gold_alignment, page_alignment, page_trace_without_model
 
 
 @given(st.text("0123456789", min_size=1, max_size=12))
@@ -34,3 +34,16 @@ def test_wrong_symbol_has_the_positions_of_the_expected_one() -> None:
     assert gold_alignment(trace, ["1", "3"], ["1", "2"]) == [(0, 3), (4, 7), (0, 0)]
     assert gold_alignment(trace, ["2"], ["1", "2"]) == [(4, 7), (0, 0), (0, 0)]
     assert gold_alignment(trace, ["1", "3"], ["12"]) is None
+
+
+def test_the_alignment_of_the_page_has_positions_with_features_and_no_end() -> None:
+    weights = [[0.0, 0.9, 0.1], [0.0, 0.1, 0.9], [1.0, 0.0, 0.0]]
+    trace = make_trace(["PLURAL", "a", "b"], ["A", "B", END], weights, features=1)
+    assert page_alignment(trace) == [(1, 2, 0, 1), (2, 3, 1, 2)]
+    assert page_trace_without_model(trace).alignment == page_alignment(trace)
+    assert page_alignment(make_trace(["a"], ["A", END], [[0.0], [0.0]])) == []
+
+
+def test_long_outputs_have_no_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pellucid.viewer.examples.MAX_ALIGNED_CELLS", 3)
+    assert page_alignment(make_trace(["a", "b"], ["A", END], [[1.0, 0.0], [0.0, 1.0]])) == []

@@ -1,10 +1,13 @@
 """The page shows a selection of the examples of a large file."""
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pellucid.config.settings import DataConfig
 from pellucid.evaluation.metrics import ScoredExample
-from pellucid.viewer.inputs import sample_evenly, select_examples
+from pellucid.viewer.inputs import read_example_file, sample_evenly, select_examples
 
 
 def make_scored_example(errors: int) -> ScoredExample:
@@ -46,7 +49,7 @@ def test_differing_examples_are_selected_first() -> None:
         "and 3 of 57 correct in all runs, sampled evenly from the file"
     )
     assert select_examples(first_run, 11, [first_run])[0] == select_examples(first_run, 11)[0]
-    assert "all 0 correct in only some runs" in select_examples(first_run, 11, [first_run])[1]
+    assert "no example correct in only some runs" in select_examples(first_run, 11, [first_run])[1]
 
 
 def test_too_many_differing_examples_are_sampled_evenly_from_both_kinds() -> None:
@@ -56,7 +59,7 @@ def test_too_many_differing_examples_are_sampled_evenly_from_both_kinds() -> Non
     )
     assert [index % 2 for index in numbers].count(0) == 5 and {0, 1, 98, 99} < set(numbers)
     assert note.startswith(
-        "10 of 100 examples: 10 of 100 correct in only some runs, sampled evenly; all 0 wrong in all runs"
+        "10 of 100 examples: 10 of 100 correct in only some runs, sampled evenly; no example wrong in all runs"
     )
     mixed_run = [make_scored_example(1 if index == 7 else index % 2) for index in range(100)]
     numbers, _ = select_examples(mixed_run, 10, [[make_scored_example(0)] * 100])
@@ -104,3 +107,20 @@ def test_evenly_sampled_items_are_distinct_and_include_both_ends(size: int, coun
     assert len(result) == len(set(result)) == min(size, max(count, 0))
     if count > 1 and size > 1:
         assert result[0] == 0 and result[-1] == size - 1
+
+
+def test_examples_have_the_id_and_the_line_of_their_row(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("Id,a,b\nP-1,x,y\n\nP-2,z,y\n", encoding="utf-8")
+    config = DataConfig(input_format="csv", source_column="a", target_column="b")
+    assert [(item.row_id, item.line) for item in read_example_file(path, config).metadata] == [("P-1", 2), ("P-2", 4)]
+    (tmp_path / "pairs.tsv").write_text("x\ty\n", encoding="utf-8")
+    assert read_example_file(tmp_path / "pairs.tsv", DataConfig()).metadata[0].row_id == ""
+
+
+def test_one_example_of_a_kind_is_not_called_all() -> None:
+    first_run, other_run = [[make_scored_example(errors) for errors in (0, 0, 0, last)] for last in (0, 1)]
+    assert select_examples(first_run, 3, [other_run])[1] == (
+        "3 of 4 examples: one correct in only some runs; no example wrong in all runs, "
+        "and 2 of 3 correct in all runs, sampled evenly from the file"
+    )

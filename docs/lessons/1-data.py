@@ -63,8 +63,9 @@ for row in range(len(samples.inputs)):
 # ## Twenty digits
 #
 # The lessons use twenty digits. Words have three to five letters, so the inputs differ in length, and the position of a
-# late word varies more than that of an early one. Each row of the picture is one input: white at a letter, dark at a
-# space, light blue after its end. The first spaces have similar positions; the positions of the last ones vary widely.
+# late word varies more than that of an early one. Each row of the picture is one input: letters have
+# no color, spaces the strongest, and the padding after the end a weak one. The first spaces have similar positions; the
+# positions of the last ones vary widely.
 
 # %%
 twenty_digits = draw_digits(SAMPLES, 20, 20, np.random.default_rng(2))
@@ -131,8 +132,8 @@ for name, network in networks.items():
 # All parameters are connected. The exponents of the second table, drawn below, differ by much more than those of the
 # first. The decoder's LSTM and the query projection have tiny gradients: at initialization all encoder states are
 # similar and all weights are small, so the query has nearly no effect yet. This is why accuracy with attention rises
-# late ([lesson 3](3-attention.md)). In the equations of that lesson, `query_projection` is W, `key_projection` is U and
-# `energy` is v.
+# late ([lesson 3](3-attention.md)). In the equations of that lesson, `query_projection` is $W$, `key_projection` is $U$
+# and `energy` is $v$.
 
 # %%
 names, norms = [name for name, _ in parameters], gradient_norms(networks["with attention"], batch)

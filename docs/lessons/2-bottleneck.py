@@ -41,10 +41,10 @@ from pellucid.reporting.figures import to_png
 #
 # The code can be the decoder's *input* at every step, or its *initial state*:
 #
-# * input: s_t = GRU(code, s_{t−1}), s_0 = 0
-# * initial state: s_t = GRU(nothing, s_{t−1}), s_0 = code
+# * input: $s_t = \operatorname{GRU}(\operatorname{code}, s_{t-1})$, $s_0 = 0$
+# * initial state: $s_t = \operatorname{GRU}(\operatorname{nothing}, s_{t-1})$, $s_0 = \operatorname{code}$
 #
-# s_t is the decoder state at target position t.
+# $s_t$ is the decoder state at target position $t$.
 #
 # The authors name both and implement the first. All hyperparameters are theirs: weights from N(0, 0.1), batches of 100
 # new samples, Adam with a learning rate of 0.005, gradient clipping. Symbol accuracy includes the `#`.

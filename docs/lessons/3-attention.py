@@ -9,15 +9,16 @@
 # The encoder is that of lesson 2, but all its states are kept, one per letter. At each target position the decoder
 # scores every state, normalizes the scores to weights that sum to one, and computes the weighted mean, the *context*.
 #
-# * score: e_ts = vᵀ tanh(W s_{t−1} + U h_s)
-# * weights: α_t = softmax(e_t)
-# * context: c_t = Σ_s α_ts h_s
-# * decoder state: s_t = LSTM(c_t, s_{t−1}), s_0 = 0
-# * symbol: softmax(W_o c_t + b_o)
+# * score: $e_{ts} = v^\top \tanh(W s_{t-1} + U h_s)$
+# * weights: $\alpha_t = \operatorname{softmax}(e_t)$
+# * context: $c_t = \sum_s \alpha_{ts} h_s$
+# * decoder state: $s_t = \operatorname{LSTM}(c_t, s_{t-1})$, $s_0 = 0$
+# * symbol: $\operatorname{softmax}(W_o c_t + b_o)$
 #
-# h_s is the encoder state at letter s, and s_t the decoder state at target position t. The *query* is the decoder state
-# s_{t−1}, the *key* of a letter is U h_s, and v is the *energy* vector. In the code, W is `query_projection`, U is
-# `key_projection` and v is `energy`. The [glossary](../glossary.md#symbols) has all symbols.
+# $h_s$ is the encoder state at letter $s$, and $s_t$ the decoder state at target position $t$. The *query* is the
+# decoder state $s_{t-1}$, the *key* of a letter is $U h_s$, and $v$ is the *energy* vector. In the code, $W$ is
+# `query_projection`, $U$ is `key_projection` and $v$ is `energy`. The [glossary](../glossary.md#symbols) has all
+# symbols.
 #
 # This is exactly the decoder of the 2016 notebook. Three of its properties are unusual. The output layer reads the
 # context alone, so the state acts only through the attention weights. No output symbol is fed back. And attention
@@ -132,10 +133,10 @@ print(f"samples to an accuracy of 0.3: {next((p.samples for p in curve if p.symb
 
 # %% [markdown]
 # At initialization all weights are small, so all encoder states are similar, all scores are similar, and the context is
-# the mean of the states. The query has nearly no effect: the gradient of W contains v, differences between states and a
-# decoder state close to zero as factors, and each of them is small. Output layer and encoder learn first; when the
-# states differ, the query has an effect, and all gradients grow. The accuracy rises above chance when the gradient of
-# the query is as large as the others. This explains the late rise; [lesson 4](4-better.md) explains why the accuracy
+# the mean of the states. The query has nearly no effect: the gradient of $W$ contains $v$, differences between states
+# and a decoder state close to zero as factors, and each of them is small. Output layer and encoder learn first; when
+# the states differ, the query has an effect, and all gradients grow. The accuracy rises above chance when the gradient
+# of the query is as large as the others. This explains the late rise; [lesson 4](4-better.md) explains why the accuracy
 # then rises so slowly.
 #
 # ## Attention weights

@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
-from pellucid.config.settings import Cell, Config
+from pellucid.config.settings import Cell, Config, Precision
 from pellucid.config.toml import build_config
 from pellucid.errors import InputError, quote, suggest
 from pellucid.kernels.types import CELL_LAYOUTS
@@ -63,6 +63,8 @@ class BenchRequest(msgspec.Struct, frozen=True):
     """Minimum seconds for which steps are timed, after the warmup."""
     plain: bool = False
     """Use plain PyTorch without kernels."""
+    precision: Precision = "float32"
+    """Precision of the products of an update: float32, or bf16."""
 
 
 class BenchSelection(NamedTuple):
@@ -103,6 +105,7 @@ def bench_config(request: BenchRequest) -> Config:
     sizes: dict[str, Any] = {"cell": request.cell, "embedding_size": request.case.embedding, "dropout": 0.0}
     settings = {
         "threads": request.threads,
+        "precision": request.precision,
         "encoder": {**sizes, "hidden_size": request.case.hidden // 2},
         "decoder": {**sizes, "hidden_size": request.case.hidden},
         "attention": {"size": request.case.units},

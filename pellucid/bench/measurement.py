@@ -238,7 +238,7 @@ def _build_result(
 ) -> BenchResult:
     """Return times, memory and lower bound of a measurement."""
     work = training_work(shape) if request.task == "train" else search_work(shape)
-    rates = measure_rates(shape, request.seconds)
+    rates = measure_rates(shape, request.seconds, request.precision)
     floor = compute_floor(work, rates)
     batches = batches_per_call(request.task)
     samples = batches * shape.rows
@@ -248,6 +248,7 @@ def _build_result(
         cell=request.cell,
         threads=request.threads,
         plain=request.plain,
+        precision=request.precision,
         samples_per_cpu_second=samples / timing.cpu,
         samples_per_second=samples / timing.wall,
         tokens_per_second=samples * shape.steps / timing.wall,

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from pellucid.bench.roofline import MachineRates, StepShape, TimeFloor
+from pellucid.config.settings import Precision
 
 NUM_WARMUP_STEPS = 3
 """Updates before the steady state, including the first."""
@@ -115,6 +116,8 @@ class BenchResult(msgspec.Struct, frozen=True):
     """CPU threads."""
     plain: bool
     """Whether plain PyTorch without kernels was requested."""
+    precision: Precision
+    """Precision of the products of an update."""
     samples_per_cpu_second: float
     """Pairs per second of CPU time of all threads."""
     samples_per_second: float

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from pellucid.config.settings import Precision
 from pellucid.kernels.kernel_loader import load_kernels
 
 FLOAT_BYTES = 4
@@ -166,7 +167,7 @@ class MachineRates(msgspec.Struct, frozen=True):
     """Measured rates of one thread: operations and bytes per second, seconds per function evaluation."""
 
     operations: float
-    """Multiplications and additions per second in float32 matrix products."""
+    """Multiplications and additions per second in matrix products of the measured precision."""
     activation_seconds: float
     """Seconds of a tanh, also used for a σ, which a tanh computes."""
     energy_seconds: float
@@ -224,12 +225,13 @@ NUM_VALUES = 4096
 """Number of arguments of function evaluations, which fit into the first-level cache."""
 
 
-def measure_rates(shape: StepShape, seconds: float) -> MachineRates:
+def measure_rates(shape: StepShape, seconds: float, precision: Precision = "float32") -> MachineRates:
     """Measure the rates of this machine on one thread, with matrices and arrays of the sizes of a step.
 
     Args:
         shape: Sizes of the step.
         seconds: Duration of the benchmark that the rates belong to; measuring them takes about a third of it.
+        precision: Precision of the products; default float32.
 
     Returns:
         Rates, each of the fastest implementation at hand.
@@ -238,7 +240,7 @@ def measure_rates(shape: StepShape, seconds: float) -> MachineRates:
     row_size = FLOAT_BYTES * shape.positions / shape.rows * (shape.units + shape.memory)
     with _single_thread():
         return MachineRates(
-            operations=max(_product_rate(sizes, seconds_per_rate) for sizes in _products(shape)),
+            operations=max(_product_rate(sizes, seconds_per_rate, precision) for sizes in _products(shape)),
             activation_seconds=_function_seconds(torch.tanh, "sum_tanh", seconds_per_rate),
             energy_seconds=min(
                 _compiled_seconds(name, seconds_per_rate) for name in ("sum_energies", "sum_paired_energies")
@@ -268,18 +270,23 @@ def _products(shape: StepShape) -> list[tuple[int, int, int]]:
     return [encoder, decoder, (math.ceil(shape.positions), shape.memory, shape.units), LARGE_PRODUCT]
 
 
-def _product_rate(sizes: tuple[int, int, int], seconds: float) -> float:
-    """Return the operations per second of a product, the faster of PyTorch and NumPy."""
+def _product_rate(sizes: tuple[int, int, int], seconds: float, precision: Precision) -> float:
+    """Return the operations per second of a product, the fastest of PyTorch, NumPy and the kernels."""
     rows, inner, columns = sizes
     left, right, result = torch.rand(rows, inner), torch.rand(inner, columns), torch.empty(rows, columns)
     arrays = left.numpy(), right.numpy(), result.numpy()
     implementations: list[Callable[[], object]] = [lambda: torch.mm(left, right, out=result), lambda: np.dot(*arrays)]
+    if load_kernels():
+        from pellucid.kernels.arithmetic import gemm_nt  # Numba takes a second to import
+
+        transposed = np.ascontiguousarray(arrays[1].T)
+        implementations.append(lambda: gemm_nt(arrays[0], transposed, arrays[2], precision == "bf16"))
     return (
         2.0
         * rows
         * inner
         * columns
-        / min(_best_seconds(implementation, seconds / 2) for implementation in implementations)
+        / min(_best_seconds(implementation, seconds / len(implementations)) for implementation in implementations)
     )
 
 

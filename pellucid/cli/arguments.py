@@ -613,7 +613,8 @@ class SettingFlags:
     device: Device
     """Device for training: cpu, cuda (one GPU), or auto (a GPU if there is one). Later commands have their own flag."""
     precision: Precision
-    """Precision of training: float32, or bf16 for matrix products (GPU only)."""
+    """Precision of training: float32, or bf16 for matrix products in bfloat16, with sums in float32 (needs a GPU, or a
+    CPU with avx512_bf16)."""
     deterministic: bool
     """Use only deterministic algorithms on a GPU; an operation without one is an error. The CPU is always
     deterministic."""

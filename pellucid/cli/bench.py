@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, cast, get_args
 
 import msgspec
 import tyro
@@ -24,9 +24,9 @@ from pellucid.bench.machine import describe_machine
 from pellucid.bench.results import BenchResult, StageTime
 from pellucid.bench.scaling import ScalingPoint, measure_scaling
 from pellucid.cli.arguments import parse_arguments
-from pellucid.config.settings import Threads
+from pellucid.config.settings import Precision, Threads
 from pellucid.error_messages import describe_suffix, escape_json
-from pellucid.errors import InputError
+from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled
 
@@ -66,6 +66,8 @@ class BenchArguments:
     """Minimum duration of a measurement in seconds, above 0, for all repeats together and after the warm-up."""
     plain: bool = False
     """Also measure with plain PyTorch, without the compiled kernels."""
+    precision: tuple[str, ...] = ()
+    """Precision of the matrix products of training: float32, bf16 (with the kernels only). Default: float32."""
     profile: bool = False
     """Also print the time of each stage of a training: reading, encoding, batches, forward and backward passes, update.
     For train and all."""
@@ -122,16 +124,39 @@ def _plan_measurements(args: BenchArguments) -> list[BenchRequest]:
         raise InputError("--profile requires training: pellucid bench train --profile")
     if args.scaling is not None:
         selection = _plan_scaling(args, args.scaling, selection)
+    precisions = _select_precisions(args)
     options = (args.threads or os.cpu_count() or 1, args.repeats, args.seconds)
     return [
         BenchRequest(
-            task, case, CASES[case], cell, threads=options[0], repeats=options[1], seconds=options[2], plain=plain
+            task,
+            case,
+            CASES[case],
+            cell,
+            threads=options[0],
+            repeats=options[1],
+            seconds=options[2],
+            plain=plain,
+            precision=precision,
         )
         for task in selection.tasks
         for case in selection.cases
         for cell in selection.cells
         for plain in _backends(args)
+        for precision in (precisions if task == "train" and not plain else ("float32",))
     ]
+
+
+def _select_precisions(args: BenchArguments) -> tuple[Precision, ...]:
+    """Return the precisions of training; `InputError` for unknown names, and for bf16 if this machine lacks it."""
+    for name in args.precision:
+        if name not in get_args(Precision):
+            raise InputError(f"there is no precision {quote(name)} ({', '.join(get_args(Precision))})")
+    precisions = cast(tuple[Precision, ...], tuple(dict.fromkeys(args.precision)) or ("float32",))
+    if "bf16" in precisions:
+        from pellucid.model.device import check_precision, find_device  # PyTorch takes a second to import
+
+        check_precision(find_device("cpu"), "bf16")
+    return precisions
 
 
 def _backends(args: BenchArguments) -> tuple[bool, ...]:
@@ -167,9 +192,14 @@ def _show_status(request: BenchRequest, suffix: str = "") -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    description = f"{request.task} {request.name} {request.cell}{' plain' if request.plain else ''}{suffix}"
+    description = f"{request.task} {request.name} {request.cell}{_variant(request)}{suffix}"
     with Console(stderr=True).status(f"measuring {description}"):
         yield
+
+
+def _variant(measured: BenchRequest | BenchResult) -> str:
+    """Return what distinguishes a measurement from the default: plain PyTorch, or another precision than float32."""
+    return f"{' plain' if measured.plain else ''}{' bf16' if measured.precision == 'bf16' else ''}"
 
 
 def _print_results(args: BenchArguments, records: Sequence[dict[str, Any]]) -> None:
@@ -179,12 +209,8 @@ def _print_results(args: BenchArguments, records: Sequence[dict[str, Any]]) -> N
     print(LEGEND, "", sep="\n")
     for record in records:
         if "profile" in record:
-            backend = " plain" if record["plain"] else ""
-            _print_table(
-                _stage_table(
-                    f"{record['case']} {record['cell']}{backend}", msgspec.convert(record["profile"], list[StageTime])
-                )
-            )
+            title = f"{record['case']} {record['cell']}{_variant(msgspec.convert(record, BenchResult))}"
+            _print_table(_stage_table(title, msgspec.convert(record["profile"], list[StageTime])))
     if args.profile:
         print("Milliseconds per batch in the first epoch; later epochs start at the stage batching.\n")
     _print_machine(records[0]["machine"], results[0].threads)
@@ -208,7 +234,7 @@ def _result_table(results: Sequence[BenchResult]) -> Table:
     for result in results:
         start_text = "" if result.start_seconds is None else f"{result.start_seconds:.1f}"
         table.add_row(
-            f"{result.task}{' plain' if result.plain else ''}",
+            f"{result.task}{_variant(result)}",
             result.case,
             result.cell,
             *(f"{value:,.0f}" for value in (result.samples_per_cpu_second, result.samples_per_second)),

@@ -64,6 +64,7 @@ _RUN_ARGUMENT = OptionHelp("RUN", "", "folder of a trained run; several: an ense
 _BEAM = OptionHelp("--beam-size", "K", "beam size (that of the run: 5 unless set); 1 is greedy search")
 _NBEST = OptionHelp("--nbest", "N", "write the N best outputs of each source")
 _INPUT = OptionHelp("--input-format", "FORMAT", "tsv, csv, jsonl, parquet, text (by the file name)")
+_INPUT_PAIRS = OptionHelp("--input-format", "FORMAT", "auto, tsv, csv, jsonl, parquet (by the file name)")
 _DEVICE = OptionHelp("--device", "DEVICE", "cpu, cuda (one GPU) or auto (cpu by default)")
 _HEADER = OptionHelp("--header, --no-header", "", "whether the first line of FILE names columns")
 _SOURCE_COLUMN = OptionHelp("--source-column", "NAME", "column of the sources; also --features-column")
@@ -173,6 +174,34 @@ HELP_PAGES: dict[str, HelpPage] = {
             _DEVICE,
         ),
         ("score runs/a test.tsv", "score runs/a test.tsv --output-format tsv"),
+    ),
+    "align": HelpPage(
+        "[RUN ...] [FILE|-] [options]",
+        "Align source and target symbols, one line per pair: by expectation-maximization on the pairs, or by the "
+        "attention of a model.",
+        (
+            OptionHelp("RUN", "", "folder of a trained run; without it, no model is needed"),
+            OptionHelp("FILE", "", "pairs; - is standard input (default with RUN)"),
+            OptionHelp("--output-format", "FORMAT", "tsv (default), jsonl, phonetisaurus or pharaoh"),
+            OptionHelp("--method", "METHOD", "auto (attention with RUN, else em), em or attention"),
+            OptionHelp("--max-source", "N", "maximum source symbols of a chunk (2 by default)"),
+            OptionHelp("--max-target", "N", "maximum target symbols of a chunk (2 by default)"),
+            OptionHelp("--no-insertions", "", "align each target symbol with source symbols"),
+            OptionHelp("--no-deletions", "", "align each source symbol with target symbols"),
+            OptionHelp("--many-to-many", "", "also chunks with several symbols on both sides"),
+            OptionHelp("--source-symbols", "KIND", "without RUN: characters (if not given), words, or a separator"),
+            OptionHelp("--target-symbols", "KIND", "the same for targets"),
+            _COLUMNS,
+            _INPUT_PAIRS,
+            _HEADER,
+            _BAD_LINE,
+            _DEVICE,
+        ),
+        (
+            "align words.tsv --target-symbols words",
+            "align words.tsv --target-symbols words --output-format phonetisaurus",
+            "align runs/a test.tsv --output-format jsonl",
+        ),
     ),
     "evaluate": HelpPage(
         "RUN [RUN ...] FILE [options]",

@@ -72,6 +72,8 @@ class LookArguments(PairFileFlags):
     """Width of the output in the terminal, in columns; 0: width of the terminal."""
     ascii: bool = False
     """Use ASCII characters only in the terminal."""
+    alignment: bool = False
+    """Also print the monotone alignment of each output, by its attention, in the terminal. The page has a button."""
 
     @property
     def file(self) -> Path | None:
@@ -119,6 +121,8 @@ def _check_arguments(args: LookArguments) -> None:
         raise InputError(f"{given[0]} selects a column of FILE: pellucid look RUN FILE")
     if args.export is not None and args.terminal:
         raise InputError("--terminal and --export exclude each other")
+    if args.alignment and not (args.terminal or args.file == STDIN_PATH):
+        raise InputError('--alignment requires --terminal; the page has the button "Monotone alignment"')
     if args.max_examples is not None and args.max_examples < 1:
         raise InputError(f"--max-examples: expected 1 or more, got {args.max_examples}")
     if args.export is not None and args.export.suffix not in EXPORT_SUFFIXES:
@@ -264,7 +268,7 @@ def _print_traces(args: LookArguments) -> None:
     outputs, num_remaining = _decode_for_terminal(args, predictor, _read_pairs(args, data, log), max_examples)
     traces = [output.trace for output in outputs]
     for trace, expected in outputs:
-        picture = render_trace(trace, width=width, color=color, ascii_only=args.ascii, expected=expected)
+        picture = render_trace(trace, width, color, args.ascii, expected, args.alignment)
         print(picture, end="\n\n")
     if not traces[0].per_position:  # tags have no attention weights
         print(shade_legend(color=color, ascii_only=args.ascii))

@@ -5,6 +5,7 @@ No module of a subcommand imports this one, except that of completion.
 
 from collections.abc import Collection, Mapping
 
+from pellucid.cli.align import AlignArguments
 from pellucid.cli.arguments import known_flags
 from pellucid.cli.evaluate import EvaluateArguments
 from pellucid.cli.flag_suggestions import unknown_flag_error
@@ -19,6 +20,7 @@ MODEL_SUBCOMMANDS: Mapping[str, type] = {
     "tune": TuneArguments,
     "predict": PredictArguments,
     "score": ScoreArguments,
+    "align": AlignArguments,
     "evaluate": EvaluateArguments,
     "look": LookArguments,
 }

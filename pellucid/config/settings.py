@@ -275,6 +275,10 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     sampling_probability: Fraction = 0.25
     """Probability of feeding back a prediction at the end of the maximum number of updates (with scheduled_sampling).
     """
+    sampled_softmax: Limit = 0
+    """Sampled softmax: mean number of target symbols that are drawn for each batch, over which alone its loss is
+    computed; faster for vocabularies of thousands of symbols. Validation and predictions use all symbols (0 = off;
+    task = "transduce" only)."""
     rdrop_alpha: Amount = 0.0
     """Weight of the R-Drop loss between two dropout passes; an update takes twice as long (0 = off)."""
     weight_averaging: Literal["none", "ema", "last"] = "none"
@@ -375,7 +379,8 @@ class Config(Settings, frozen=True, kw_only=True):
     device: Device = "cpu"
     """Device for training: cpu, cuda (one GPU), or auto (a GPU if there is one). Later commands have their own flag."""
     precision: Precision = "float32"
-    """Precision of training: float32, or bf16 for matrix products (GPU only)."""
+    """Precision of training: float32, or bf16 for matrix products in bfloat16, with sums in float32 (needs a GPU, or a
+    CPU with avx512_bf16)."""
     deterministic: bool = False
     """Use only deterministic algorithms on a GPU; an operation without one is an error. The CPU is always
     deterministic."""

@@ -104,6 +104,7 @@ RESTORE_ADVICE = "correct the file, or restore it from a copy of the run"
 ADDED_SETTINGS = frozenset(
     {
         "training.time_limit",
+        "training.sampled_softmax",
         "data.group_column",
         *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_share")),
     }

@@ -89,7 +89,7 @@ FREE_SEARCH_SETTINGS = ("batch_size", "beam_size")
 """Search settings that other tasks support: the batch size, and the beam size 1, which is no beam."""
 AUTOREGRESSIVE_SETTINGS = (
     *("decoder.pointer_generator", "decoder.tie_embeddings", "decoder.pretrained", "training.coverage_loss"),
-    *("training.scheduled_sampling", "training.augmentation", "cuda_graphs"),
+    *("training.scheduled_sampling", "training.sampled_softmax", "training.augmentation", "cuda_graphs"),
     *(
         f"search.{field.name}"
         for field in msgspec.structs.fields(SearchConfig)
@@ -139,7 +139,26 @@ REQUIREMENTS: Sequence[Requirement] = (
         "cuda_graphs = false: a recorded update cannot change its sampling probability",
         lambda c: not c.cuda_graphs,
     ),
-    Requirement("precision", "a GPU, but device is 'cpu'", _may_use_gpu),
+    Requirement(
+        "training.sampled_softmax",
+        "decoder.pointer_generator = false: its mixture has the probabilities of all symbols",
+        lambda c: not c.decoder.pointer_generator,
+    ),
+    Requirement(
+        "training.sampled_softmax",
+        "training.rdrop_alpha = 0: its divergence has the probabilities of all symbols",
+        lambda c: not c.training.rdrop_alpha,
+    ),
+    Requirement(
+        "training.sampled_softmax",
+        "training.scheduled_sampling = 'none': its predictions need the logits of all symbols",
+        lambda c: c.training.scheduled_sampling == "none",
+    ),
+    Requirement(
+        "training.sampled_softmax",
+        "cuda_graphs = false: each update samples another number of symbols",
+        lambda c: not c.cuda_graphs,
+    ),
     Requirement("cuda_graphs", "a GPU, but device is 'cpu'", _may_use_gpu),
     *(
         Requirement(key, AUTOREGRESSIVE_REQUIREMENT, lambda c: get_task_settings(c.task).autoregressive)

@@ -1,5 +1,5 @@
 """Decoding over one step protocol: greedy, beam, sampling, forced; constraints, ensembles, the Trace.
 
-Imports: argument_checks, config, data, error_messages, errors, kernels, model, pair_ngram.
+Imports: alignment, argument_checks, config, data, error_messages, errors, kernels, model, pair_ngram.
 Start with: predictor.py.
 """

@@ -25,6 +25,7 @@ from jaxtyping import Int
 from msgspec import Meta
 from torch import Tensor
 
+from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, ChunkLimits
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Config, SearchConfig, Width
 from pellucid.config.task_settings import get_task_settings
@@ -57,6 +58,7 @@ from pellucid.decoding.preprocessing import (
 from pellucid.decoding.sampling import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk, Prefix, Result, decode_chunks
 from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace_alignment import align_trace
 from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.device import check_process, disable_autocast
@@ -665,6 +667,36 @@ class Predictor(ABC):
         """
         self._check_scoring()
         return self._check_and_decode(self._score_chunk, examples)
+
+    def align(self, pairs: Sequence[Example], limits: ChunkLimits = DEFAULT_LIMITS) -> list[Alignment | None]:
+        """Align the source symbols of pairs with their target symbols, by the attention weights of forced decoding.
+
+        Args:
+            pairs: Pairs of a source and a target.
+            limits: Sizes that a chunk of an alignment may have.
+
+        Returns:
+            The alignment of each pair, which is the monotone path of the highest score through the attention weights
+            (`monotone_path`); None for a pair without a path within the limits.
+
+        Raises:
+            ConfigError: The model does not decode symbol by symbol, or has no attention.
+            InputError: As in `score_examples`.
+        """
+        self.check_alignment()
+        examples = convert_argument("pairs", pairs, Sequence[Example])
+        limits = convert_argument("limits", limits, ChunkLimits)
+        return [align_trace(trace, limits) for trace in self.score_examples(examples)]
+
+    def check_alignment(self) -> None:
+        """Raise `ConfigError` if the outputs of this model have no attention weights to align them by."""
+        if not self.autoregressive:
+            raise self.unsupported_error("align")
+        if self.config.attention.type == "none":
+            raise ConfigError(
+                "align: the model has no attention (attention.type = 'none'); align the pairs without a run, by "
+                "expectation-maximization"
+            )
 
     def _check_and_decode(
         self,

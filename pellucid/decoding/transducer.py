@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from pellucid.alignment.types import Alignment, chunks_of_sizes
 from pellucid.argument_checks import convert_argument
 from pellucid.data.encoding import to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_sequence_examples
-from pellucid.data.vocabulary import EOS
+from pellucid.data.vocabulary import EOS, UNK
 from pellucid.decoding.beam_search import BeamConfig, beam, beam_stepwise
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.derived_traces import sampled_traces, scored_trace
@@ -270,6 +271,48 @@ class Transducer(Predictor):
         targets = to_ragged([*target, EOS] for _, target in outputs)
         ids, steps = targets.pad(np.arange(len(outputs)))
         return score_targets(self.initialize(part), part.positions, ids.to(device), steps.to(device))
+
+    def align_by_pair_ngram(self, pairs: Sequence[Example]) -> list[Alignment | None]:
+        """Align the source symbols of pairs with their target symbols, by the pair n-gram model of the run.
+
+        A chunk has one source symbol and 0 to M target symbols, or two source symbols and one target symbol, where M is
+        the maximum of the model, 2 to 4.
+
+        Args:
+            pairs: Pairs of a source and a target; features are not read.
+
+        Returns:
+            The most probable alignment of each pair, whose score is the joint log-probability of source and target;
+            None for a pair without an alignment.
+
+        Raises:
+            ConfigError: There is no pair n-gram model.
+        """
+        self.check_pair_ngram_alignment()
+        examples: list[Example] = convert_argument("pairs", pairs, Sequence[Example])
+        return [self._align_by_pair_ngram(example) for example in examples]
+
+    def check_pair_ngram_alignment(self) -> None:
+        """Raise `ConfigError` if there is no pair n-gram model."""
+        if self.pair_ngram is None:
+            raise ConfigError(
+                "the run has no pair n-gram model with a weight above 0; align the pairs by attention, or without a run"
+            )
+
+    def _align_by_pair_ngram(self, example: Example) -> Alignment | None:
+        """Return the most probable alignment of a pair."""
+        assert self.pair_ngram is not None
+        sides = [(self.tokenizers.source, self.vocabularies.source), (self.tokenizers.target, self.vocabularies.target)]
+        symbols, ids = list[tuple[str, ...]](), list[list[int]]()
+        model = self.pair_ngram.model
+        for (tokenizer, vocabulary), text, size in zip(sides, example[:2], model.numbering[:2], strict=True):
+            symbols.append(tuple(tokenizer.split(text)))
+            known = [vocabulary.ids.get(symbol, UNK) for symbol in symbols[-1]]
+            ids.append([identity if identity < size else UNK for identity in known])
+        sizes = model.align(*ids) if ids[0] else None
+        if sizes is None:
+            return None
+        return Alignment(symbols[0], symbols[1], chunks_of_sizes(sizes), min(0.0, model.log_probability(*ids)))
 
     def _refuse_lattice(self, operation: str) -> None:
         """Raise `ConfigError` if the options request a search tree, for an operation without a beam."""

@@ -384,7 +384,12 @@ STATISTICS = (
         "nats",
         "Mean over outputs of AP_in (Rikters et al. 2017): minus the columns' entropy.",
     ),
-    ("confidence", "share", "Mean over outputs of exp(−0.05 (CDP + AP_out + AP_in)²) (Rikters et al. 2017)."),
+    (
+        "alignment score",
+        "",
+        "Mean over outputs of exp(−0.05 (CDP + AP_out + AP_in)²), from 0 to 1 (Rikters et al. 2017, as “confidence”). "
+        "Not the confidence of an output: it says nothing about its correctness.",
+    ),
     (
         "monotonicity",
         "share",

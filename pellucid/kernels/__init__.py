@@ -7,6 +7,7 @@ Start with: dispatch.py.
 * types: arguments and results of the CPU kernels.
 * argument_checks: types, shapes, lengths and ids of the arrays that CPU kernels take.
 * compilation, runtime: Numba and the folder of compiled kernels; aligned memory, threads and signals.
+* microkernel: matrix products in AVX-512, in float32 and bfloat16.
 * arithmetic, cells, attention: functions that kernels call; attention also projects the keys.
 * recurrence, unroll, decoder_step, search, cross_entropy, adam: kernels of the encoder, the decoder over known symbols,
   one decoder step, whole searches, the loss and the optimizer. They take NumPy arrays.

@@ -8,7 +8,7 @@ float32 is not vectorized by most processors.
 Matrix products: C = A B, C += A B, C = A Bᵀ and C = Aᵀ B, of n rows, K columns of the left and N columns of the right.
 NumPy's `dot` in a kernel calls SciPy's OpenBLAS. PyTorch has its own library (Intel's MKL on most processors), which is
 1.5 times as fast at 64 rows and twice at 32. It is called if it is present, through the Fortran interface that both
-have.
+have. On processors of AMD with AVX-512, and for bfloat16, the products are those of microkernel.py.
 """
 
 import ctypes
@@ -23,6 +23,7 @@ from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
 
 from pellucid.kernels.compilation import njit_no_refcount
+from pellucid.kernels.microkernel import HAS_BFLOAT16, HAS_FLOAT32, add_product_bfloat16, add_product_float32
 from pellucid.kernels.runtime import torch_library
 
 Flat = Float[np.ndarray, " N"]
@@ -229,6 +230,8 @@ SYMBOL = "pellucid_sgemm"
 """Name under which compiled code, loaded from the disk, finds the function in its process."""
 
 NOT_TRANSPOSED, TRANSPOSED = ord("N"), ord("T")
+MIN_MICROKERNEL_ROWS = 4
+"""Rows from which the microkernel is faster than SGEMM: with fewer, packing the right operand does not pay."""
 
 LeftMatrix = Float[np.ndarray, "n K"]
 RightMatrix = Float[np.ndarray, "K N"]
@@ -309,7 +312,7 @@ def _sgemm(
 
 
 @njit_no_refcount
-def gemm(left: LeftMatrix, right: RightMatrix, result: ProductMatrix) -> None:
+def gemm(left: LeftMatrix, right: RightMatrix, result: ProductMatrix, bfloat16: bool = False) -> None:
     """Compute result = left right.
 
     In each operand of this and the other products, the numbers of a row are contiguous; rows may be apart. None of the
@@ -319,67 +322,90 @@ def gemm(left: LeftMatrix, right: RightMatrix, result: ProductMatrix) -> None:
         left: n rows and K columns.
         right: K rows and N columns.
         result: Output, n rows and N columns.
+        bfloat16: Round the operands to bfloat16 and add the products in float32; default False. It is ignored on a
+            processor without the instructions.
     """
-    _multiply(left, right, (NOT_TRANSPOSED, NOT_TRANSPOSED), ZERO, result)
+    _multiply(left, right, (False, False), ZERO, result, bfloat16)
 
 
 @njit_no_refcount
-def gemm_add(left: LeftMatrix, right: RightMatrix, result: ProductMatrix) -> None:
+def gemm_add(left: LeftMatrix, right: RightMatrix, result: ProductMatrix, bfloat16: bool = False) -> None:
     """Compute result += left right.
 
     Args:
         left: n rows and K columns.
         right: K rows and N columns.
         result: n rows and N columns, changed in place.
+        bfloat16: As in `gemm`.
     """
-    _multiply(left, right, (NOT_TRANSPOSED, NOT_TRANSPOSED), ONE, result)
+    _multiply(left, right, (False, False), ONE, result, bfloat16)
 
 
 @njit_no_refcount
-def gemm_nt(left: LeftMatrix, right: Float[np.ndarray, "N K"], result: ProductMatrix) -> None:
+def gemm_nt(left: LeftMatrix, right: Float[np.ndarray, "N K"], result: ProductMatrix, bfloat16: bool = False) -> None:
     """Compute result = left rightᵀ.
 
     Args:
         left: n rows and K columns.
         right: N rows and K columns, transposed in the product.
         result: Output, n rows and N columns.
+        bfloat16: As in `gemm`.
     """
-    _multiply(left, right, (NOT_TRANSPOSED, TRANSPOSED), ZERO, result)
+    _multiply(left, right, (False, True), ZERO, result, bfloat16)
 
 
 @njit_no_refcount
-def gemm_tn(left: Float[np.ndarray, "K n"], right: RightMatrix, result: ProductMatrix) -> None:
+def gemm_tn(left: Float[np.ndarray, "K n"], right: RightMatrix, result: ProductMatrix, bfloat16: bool = False) -> None:
     """Compute result = leftᵀ right.
 
     Args:
         left: K rows and n columns, transposed in the product.
         right: K rows and N columns.
         result: Output, n rows and N columns.
+        bfloat16: As in `gemm`.
     """
-    _multiply(left, right, (TRANSPOSED, NOT_TRANSPOSED), ZERO, result)
+    _multiply(left, right, (True, False), ZERO, result, bfloat16)
 
 
 @njit_no_refcount
 def _multiply(
     left: Float[np.ndarray, "l L"],
     right: Float[np.ndarray, "r R"],
-    transposed: tuple[int, int],
+    transposed: tuple[bool, bool],
     beta: np.float32,
     result: ProductMatrix,
+    bfloat16: bool,
 ) -> None:
     """Compute result = beta result + the product of the operands, each transposed if `transposed` says so."""
     n, columns = result.shape
-    k = left.shape[0] if transposed[0] == TRANSPOSED else left.shape[1]
+    k = left.shape[0] if transposed[0] else left.shape[1]
     if n == 0 or columns == 0:
         return
+    rounds = HAS_BFLOAT16 and bfloat16
+    in_microkernel = rounds or (HAS_FLOAT32 and n >= MIN_MICROKERNEL_ROWS)
+    if beta == ZERO and (k == 0 or in_microkernel):
+        result[:] = ZERO
     if k == 0:
-        result *= beta
+        return
+    if rounds:
+        add_product_bfloat16(left, right, transposed, result)
+        return
+    if in_microkernel:
+        add_product_float32(left, right, transposed, result)
         return
     size = np.int64(left.itemsize)
+    letters = TRANSPOSED if transposed[0] else NOT_TRANSPOSED, TRANSPOSED if transposed[1] else NOT_TRANSPOSED
     _sgemm(
-        (n, k, columns, transposed[0], transposed[1]),
+        (n, k, columns, letters[0], letters[1]),
         (left.ctypes, max(left.strides[0] // size, left.shape[1])),
         (right.ctypes, max(right.strides[0] // size, right.shape[1])),
         beta,
         (result.ctypes, max(result.strides[0] // size, columns)),
     )
+
+
+def warm_up() -> None:
+    """Compile the products that Python calls, by running the smallest examples."""
+    one = np.ones((1, 1), np.float32)
+    for product in (gemm, gemm_nt, gemm_tn):
+        product(one, one, one.copy(), False)

@@ -67,6 +67,8 @@ class KeyProjection(NamedTuple):
     memory: Float[np.ndarray, "B S D"]
     weight: Float[np.ndarray, "A D"]
     bias: Flat
+    bfloat16: bool = False
+    """Whether products are in bfloat16, with sums in float32."""
 
 
 def project_keys_numpy(projection: KeyProjection) -> KeyMatrix:
@@ -102,7 +104,7 @@ def _row_slices(projection: KeyProjection) -> list[slice]:
 
 def _project_rows(projection: KeyProjection, keys: KeyMatrix, rows: slice) -> None:
     """Compute the keys of a slice of the rows."""
-    project_rows(projection.memory[rows], projection.weight, projection.bias, keys[rows])
+    project_rows(projection._replace(memory=projection.memory[rows]), keys[rows])
 
 
 def _project_rows_backward(
@@ -117,19 +119,16 @@ def _project_rows_backward(
 
 
 @njit_no_refcount
-def project_rows(
-    memory: Float[np.ndarray, "B S D"], weight: Float[np.ndarray, "A D"], bias: Flat, keys: KeyMatrix
-) -> None:
+def project_rows(projection: KeyProjection, keys: KeyMatrix) -> None:
     """Compute K = W Mᵀ + b of every row, in the calling thread.
 
     Args:
-        memory: M.
-        weight: W.
-        bias: b; empty for none.
+        projection: The memory, weight and bias.
         keys: Output.
     """
-    for row in range(memory.shape[0]):
-        gemm_nt(weight, memory[row], keys[row])
+    bias = projection.bias
+    for row in range(projection.memory.shape[0]):
+        gemm_nt(projection.weight, projection.memory[row], keys[row], projection.bfloat16)
         for unit in range(bias.shape[0]):
             unit_keys, unit_bias = keys[row, unit], bias[unit]
             for position in range(unit_keys.shape[0]):
@@ -154,8 +153,8 @@ def project_rows_backward(
         bias: db, changed in place; empty for none.
     """
     for row in range(gradients.shape[0]):
-        gemm_tn(gradients[row], projection.weight, memory[row])
-        gemm_add(gradients[row], projection.memory[row], weight)
+        gemm_tn(gradients[row], projection.weight, memory[row], projection.bfloat16)
+        gemm_add(gradients[row], projection.memory[row], weight, projection.bfloat16)
         for unit in range(bias.shape[0]):
             unit_gradient, bias_sum = gradients[row, unit], ZERO
             for position in range(unit_gradient.shape[0]):
@@ -180,6 +179,8 @@ class Scorer(NamedTuple):
     location_t: Float[np.ndarray, "F A"]
     filters: Float[np.ndarray, "F N"]
     filters_t: Float[np.ndarray, "N F"]
+    bfloat16: bool
+    """Whether the projection of the queries is in bfloat16, with sums in float32."""
 
 
 class ScorerGradients(NamedTuple):
@@ -245,7 +246,9 @@ def scorer_of(parameters: DecoderParameters) -> Scorer:
     query, location, filters = (contiguous(array) for array in arrays)
     query_t, location_t, filters_t = (contiguous(array.T) for array in (query, location, filters))
     energy = contiguous(parameters.energy)
-    return Scorer(parameters.score_layout, query, query_t, energy, location, location_t, filters, filters_t)
+    return Scorer(
+        parameters.score_layout, query, query_t, energy, location, location_t, filters, filters_t, parameters.bfloat16
+    )
 
 
 def prepare_keys(keys: Float[np.ndarray, "B S A"], lengths: Int[np.ndarray, " B"], layout: ScoreLayout) -> KeyMatrix:
@@ -343,7 +346,7 @@ def project_queries(scorer: Scorer, states: Float[np.ndarray, "R H"], queries: F
         states: Decoder states s.
         queries: Output.
     """
-    gemm(states, scorer.query_t, queries)
+    gemm(states, scorer.query_t, queries, scorer.bfloat16)
     if scorer.layout.score == ADDITIVE_SCORE:
         exp_2x_(queries.reshape(-1))
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 Computation = Literal[
     "recurrence",  # recurrent cells over whole sequences
+    "linear",  # W x + b of the rows of a matrix
     "keys",  # of attention, projected from a memory
     "attention",  # of all queries
     "unroll",  # the decoder over known symbols

@@ -108,7 +108,8 @@ def _fingerprint_parts() -> Iterator[object]:
     """
     kernels = Path(__file__).resolve().parent
     sources = (*sorted(kernels.glob("*.py")), *sorted((kernels.parent / "pair_ngram").glob("*.py")))
-    for path in (*sources, kernels.parent / "data" / "vocabulary.py"):
+    others = [kernels.parent / path for path in ("alignment/lattice.py", "alignment/types.py", "data/vocabulary.py")]
+    for path in (*sources, *others):
         yield str(path), path.stat().st_mtime_ns, path.read_bytes()
     yield platform.python_version(), version("numba"), platform.machine(), platform.processor()
     with suppress(OSError):

@@ -122,6 +122,7 @@ NUMBA = Backend(
     "Numba",
     {
         "recurrence": {**CPU, **RECURRENT_MASK, "cell.kind": {"recurrent"}, "cell.type": CELL_LAYOUTS},
+        "linear": CPU_TRAINING,
         "keys": CPU_TRAINING,
         "unroll": UNROLL,
         "step": STEP,
@@ -168,6 +169,28 @@ def disable_kernels() -> Iterator[None]:
         yield
     finally:
         _DISABLED.reset(token)
+
+
+_BFLOAT16 = ContextVar("bfloat16_products", default=False)
+
+
+@contextmanager
+def bfloat16_products() -> Iterator[None]:
+    """Compute products of CPU kernels with gradients in bfloat16 within the block, with sums in float32.
+
+    The backward pass computes in the type of its forward pass. Other threads and processes are not affected. Kernels
+    without gradients, and PyTorch, stay in float32.
+    """
+    token = _BFLOAT16.set(True)
+    try:
+        yield
+    finally:
+        _BFLOAT16.reset(token)
+
+
+def are_products_bfloat16() -> bool:
+    """Return whether products are in bfloat16: within `bfloat16_products()`."""
+    return _BFLOAT16.get()
 
 
 def choose_backend(request: ComputationRequest) -> Backend:

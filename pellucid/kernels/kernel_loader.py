@@ -119,9 +119,9 @@ def _compile_in_child() -> None:
 def _call_all_kernels() -> None:
     """Call every kernel for the CPU with small arguments, at which Numba loads it from the disk or compiles it."""
     # Numba takes long to import.
-    from pellucid.kernels import adam, attention, cross_entropy, decoder_step, recurrence, search, unroll
+    from pellucid.kernels import adam, arithmetic, attention, cross_entropy, decoder_step, recurrence, search, unroll
 
-    for module in (recurrence, attention, unroll, decoder_step, search, cross_entropy, adam):
+    for module in (arithmetic, recurrence, attention, unroll, decoder_step, search, cross_entropy, adam):
         module.warm_up()
 
 

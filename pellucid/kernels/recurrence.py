@@ -42,6 +42,8 @@ class RecurrentParameters(NamedTuple):
     recurrent_t: Float[np.ndarray, "Q H H"]
     """Uᵀ of each gate, for the forward pass."""
     bias_n: Flat
+    bfloat16: bool
+    """Whether products are in bfloat16, with sums in float32."""
 
 
 class RecurrentTape(NamedTuple):
@@ -135,14 +137,15 @@ def _run_group(
     return recurrence_forward(parameters[group.direction], group.packed, states, with_tape)
 
 
-def recurrent_parameters(direction: Direction) -> RecurrentParameters:
+def recurrent_parameters(direction: Direction, bfloat16: bool = False) -> RecurrentParameters:
     """Return the parameters of a direction as the kernels read them.
 
     Args:
         direction: Projected inputs and parameters.
+        bfloat16: Whether products are in bfloat16, with sums in float32; default False.
     """
     projected_inputs, weight, bias = (contiguous(array) for array in direction[1:])
-    return RecurrentParameters(direction.layout, projected_inputs, by_gate(weight), by_gate_t(weight), bias)
+    return RecurrentParameters(direction.layout, projected_inputs, by_gate(weight), by_gate_t(weight), bias, bfloat16)
 
 
 def by_gate(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Float[np.ndarray, "Q H N"]:
@@ -244,7 +247,7 @@ def _forward_steps(
             tape.buffers,
             offset,
         )
-        add_recurrent(layout, before, parameters.recurrent_t, tape.buffers, offset)
+        add_recurrent(layout, before, parameters.recurrent_t, tape.buffers, offset, parameters.bfloat16)
         cell_before, cell_after = tape.cell_before[first : first + cells].reshape(-1), cell_state[:cells].reshape(-1)
         copy_(cell_before, cell_after)
         cell_forward(layout, tape.buffers, offset, (before.reshape(-1), cell_before), (hidden, cell_after))
@@ -303,7 +306,7 @@ def _backward_steps(
             layout, tape.buffers, offset, (hidden_gradient.reshape(-1), cell_state[:cells].reshape(-1)), before
         )
         scatter_add(layout, tape.buffers, offset, packed.symbols[start:end], projected_inputs)
-        add_recurrent_backward(layout, tape.buffers, offset, parameters.recurrent, hidden_gradient)
+        add_recurrent_backward(layout, tape.buffers, offset, parameters.recurrent, hidden_gradient, parameters.bfloat16)
         end = start
 
 
@@ -384,6 +387,7 @@ def add_recurrent(
     recurrent_t: Float[np.ndarray, "Q H H"],
     buffers: GateBuffers,
     first: int,
+    bfloat16: bool,
 ) -> None:
     """Add U h of every gate to the buffer that `recurrent_buffer_index` selects.
 
@@ -393,10 +397,11 @@ def add_recurrent(
         recurrent_t: Uᵀ of each gate.
         buffers: Preactivations, changed in place.
         first: Index at which the step begins in each buffer.
+        bfloat16: Whether products are in bfloat16.
     """
     for gate in range(layout.gates):
         buffer = buffers[recurrent_buffer_index(layout, gate), first : first + before.size]
-        gemm_add(before, recurrent_t[gate], buffer.reshape(before.shape))
+        gemm_add(before, recurrent_t[gate], buffer.reshape(before.shape), bfloat16)
 
 
 @njit_no_refcount
@@ -406,6 +411,7 @@ def add_recurrent_backward(
     first: int,
     recurrent: Float[np.ndarray, "Q H H"],
     hidden: Float[np.ndarray, "n H"],
+    bfloat16: bool,
 ) -> None:
     """Add Uᵀ times the gradients of every gate's U h to the gradients of h.
 
@@ -415,10 +421,11 @@ def add_recurrent_backward(
         first: Index at which the step begins in each buffer.
         recurrent: U of each gate.
         hidden: Gradients of h, changed in place.
+        bfloat16: Whether products are in bfloat16.
     """
     for gate in range(layout.gates):
         buffer = buffers[recurrent_buffer_index(layout, gate), first : first + hidden.size]
-        gemm_add(buffer.reshape(hidden.shape), recurrent[gate], hidden)
+        gemm_add(buffer.reshape(hidden.shape), recurrent[gate], hidden, bfloat16)
 
 
 def warm_up() -> None:

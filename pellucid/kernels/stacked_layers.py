@@ -45,6 +45,8 @@ class UpperCells(NamedTuple):
     norm_weights: Float[np.ndarray, "N H"]
     norm_biases: Float[np.ndarray, "N H"]
     residual: bool
+    bfloat16: bool
+    """Whether products are in bfloat16, with sums in float32."""
 
 
 class UpperTape(NamedTuple):
@@ -95,6 +97,7 @@ def upper_cells(parameters: DecoderParameters) -> UpperCells:
         norm_weights=contiguous(parameters.norm_weights),
         norm_biases=contiguous(parameters.norm_biases),
         residual=parameters.residual,
+        bfloat16=parameters.bfloat16,
     )
 
 
@@ -121,10 +124,10 @@ def upper_preactivations(
     for gate in range(layout.gates):
         buffer = buffers[gate, first : first + before.size].reshape(before.shape)
         _fill_rows(buffer, cells.biases[layer, gate * size : (gate + 1) * size])
-        gemm_add(inputs, cells.inputs_t[layer, gate], buffer)
+        gemm_add(inputs, cells.inputs_t[layer, gate], buffer, cells.bfloat16)
     if layout.gated >= 0:
         _fill_rows(buffers[layout.gates, first : first + before.size].reshape(before.shape), cells.bias_n[layer])
-    add_recurrent(layout, before, cells.recurrent_t[layer], buffers, first)
+    add_recurrent(layout, before, cells.recurrent_t[layer], buffers, first, cells.bfloat16)
 
 
 @njit_no_refcount
@@ -290,7 +293,7 @@ def upper_layers_backward(
         _layer_output_backward(cells, layer, below, tape.outputs, below_gradient, gradients)
         previous_hidden = gradients.hidden[layer, step]
         add_(previous_hidden.reshape(-1), hidden.reshape(-1))
-        add_recurrent_backward(layout, buffers, first, cells.recurrent[layer], previous_hidden)
+        add_recurrent_backward(layout, buffers, first, cells.recurrent[layer], previous_hidden, cells.bfloat16)
 
 
 @njit_no_refcount
@@ -301,6 +304,6 @@ def _inputs_backward(
     for gate in range(cells.layout.gates):
         buffer = buffers[gate, first : first + inputs.size].reshape(inputs.shape)
         if gate == 0:
-            gemm(buffer, cells.inputs[layer, gate], inputs)
+            gemm(buffer, cells.inputs[layer, gate], inputs, cells.bfloat16)
         else:
-            gemm_add(buffer, cells.inputs[layer, gate], inputs)
+            gemm_add(buffer, cells.inputs[layer, gate], inputs, cells.bfloat16)

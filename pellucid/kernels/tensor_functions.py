@@ -9,6 +9,8 @@ layers of the decoder, U = L − 1 layers above the first, V rows of projected i
 search.
 """
 
+import math
+from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -19,8 +21,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pellucid.kernels import attention, decoder_step, search, unroll
+from pellucid.kernels.arithmetic import gemm, gemm_nt, gemm_tn
 from pellucid.kernels.attention import KeyProjection, Scorer, scorer_of
 from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
+from pellucid.kernels.dispatch import are_products_bfloat16
 from pellucid.kernels.recurrence import (
     RecurrentParameters,
     RecurrentTape,
@@ -31,7 +35,7 @@ from pellucid.kernels.recurrence import (
     row_groups,
     run_groups,
 )
-from pellucid.kernels.runtime import defer_signals, thread_map
+from pellucid.kernels.runtime import Result, defer_signals, empty, in_one_thread, num_slices, split_rows, thread_map
 from pellucid.kernels.stacked_layers import UpperTape
 from pellucid.kernels.types import (
     AttentionInputs,
@@ -79,9 +83,23 @@ def run_recurrence(
     tensors = [tensor for direction in directions for tensor in direction[1:]]
     shape = (*symbols.shape, len(directions))
     if not torch.is_grad_enabled():
-        output, _ = run_groups(_recurrent_parameters(layouts, tensors), groups, shape, False)
+        output, _ = run_groups(_recurrent_parameters(layouts, tensors, False), groups, shape, False)
         return RecurrentOutput(*map(torch.from_numpy, output))
-    return RecurrentOutput(*_RecurrenceFunction.apply(layouts, groups, shape, *tensors))  # type: ignore[no-untyped-call]
+    settings = _RecurrenceSettings(layouts, groups, shape, are_products_bfloat16())
+    return RecurrentOutput(*_RecurrenceFunction.apply(settings, *tensors))  # type: ignore[no-untyped-call]
+
+
+class _RecurrenceSettings(NamedTuple):
+    """Arguments of recurrent layers that are not tensors."""
+
+    layouts: list[CellLayout]
+    """Layout of each direction's cell."""
+    groups: list[RowGroup]
+    """Rows that run together."""
+    shape: tuple[int, int, int]
+    """B, S and N."""
+    bfloat16: bool
+    """Whether products are in bfloat16, with sums in float32."""
 
 
 class _RecurrenceFunction(torch.autograd.Function):
@@ -90,22 +108,19 @@ class _RecurrenceFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401
-        layouts: list[CellLayout],
-        groups: list[RowGroup],
-        shape: tuple[int, int, int],
+        settings: _RecurrenceSettings,
         *tensors: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return all states and the final ones.
 
         Args:
             ctx: Context of autograd.
-            layouts: Layout of each direction's cell.
-            groups: Rows that run together.
-            shape: B, S and N.
+            settings: Layouts, groups of rows, and type of the products.
             *tensors: Projected inputs, weight and `bias_n` of each direction.
         """
-        output, ctx.tapes = run_groups(_recurrent_parameters(layouts, tensors), groups, shape, True)
-        ctx.layouts, ctx.groups = layouts, groups
+        parameters = _recurrent_parameters(settings.layouts, tensors, settings.bfloat16)
+        output, ctx.tapes = run_groups(parameters, settings.groups, settings.shape, True)
+        ctx.settings = settings
         ctx.save_for_backward(*tensors)
         return torch.from_numpy(output.states), torch.from_numpy(output.final)
 
@@ -119,29 +134,36 @@ class _RecurrenceFunction(torch.autograd.Function):
             states: Gradients of all states.
             final: Gradients of the final states.
         """
-        weights = _recurrent_parameters(ctx.layouts, ctx.saved_tensors)
+        settings: _RecurrenceSettings = ctx.settings
+        weights = _recurrent_parameters(settings.layouts, ctx.saved_tensors, settings.bfloat16)
         if ctx.tapes is None:
             raise RuntimeError(
                 "the backward pass ran already: its buffers are freed, so it runs only once for each forward pass"
             )
         tapes, ctx.tapes = ctx.tapes, None
         grad_outputs = (states.contiguous().flatten(0, 2).numpy(), final.numpy())
-        pairs = list(zip(ctx.groups, tapes, strict=True))
+        pairs = list(zip(settings.groups, tapes, strict=True))
         results = thread_map(partial(_run_group_backward, weights, grad_outputs), pairs)
         summed_gradients: list[Tensor] = []
         for direction in range(len(weights)):
             group_gradients = [
-                gradients for group, gradients in zip(ctx.groups, results, strict=True) if group.direction == direction
+                gradients
+                for group, gradients in zip(settings.groups, results, strict=True)
+                if group.direction == direction
             ]
             summed_gradients += [reduce(torch.add, tensors) for tensors in zip(*group_gradients, strict=True)]
-        return None, None, None, *summed_gradients
+        return None, *summed_gradients
 
 
-def _recurrent_parameters(layouts: list[CellLayout], tensors: Any) -> list[RecurrentParameters]:  # noqa: ANN401 (a sequence)
+def _recurrent_parameters(
+    layouts: list[CellLayout],
+    tensors: Any,  # noqa: ANN401 (a sequence)
+    bfloat16: bool,
+) -> list[RecurrentParameters]:
     """Return the weights of each direction, as the kernels read them, from the flat list that PyTorch passes."""
     arrays = _arrays(*tensors)
     return [
-        recurrent_parameters(Direction(layout, *arrays[3 * index : 3 * index + 3]))
+        recurrent_parameters(Direction(layout, *arrays[3 * index : 3 * index + 3]), bfloat16)
         for index, layout in enumerate(layouts)
     ]
 
@@ -159,36 +181,140 @@ def _run_group_backward(
     )
     layout, size = direction_weights.layout, direction_weights.recurrent.shape[1]
     factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
-    weight = _recurrent_gradient(layout, factors, torch.from_numpy(tape.before))
+    weight = _recurrent_gradient(layout, factors, torch.from_numpy(tape.before), direction_weights.bfloat16)
     return torch.from_numpy(projected_inputs), weight, _bias_n_gradient(layout, factors)
 
 
 def _recurrent_gradient(
-    layout: CellLayout, buffers: Float[Tensor, "P M H"], before: Float[Tensor, "M H"]
+    layout: CellLayout, buffers: Float[Tensor, "P M H"], before: Float[Tensor, "M H"], bfloat16: bool
 ) -> Float[Tensor, "G H"]:
     """Return the gradient of U from those of the preactivations and the states before the steps."""
     size = before.shape[1]
     weight = torch.empty(layout.gates * size, size, dtype=torch.float32)
     for gate in range(layout.gates):
         buffer = buffers[recurrent_buffer_index(layout, gate)]
-        torch.mm(buffer.T, before, out=weight[gate * size : (gate + 1) * size])
+        _multiply_t(buffer, before, weight[gate * size : (gate + 1) * size], bfloat16)
     return weight
 
 
 def _input_gradient(
-    layout: CellLayout, buffers: Float[Tensor, "P M H"], inputs: Float[Tensor, "M D"]
+    layout: CellLayout, buffers: Float[Tensor, "P M H"], inputs: Float[Tensor, "M D"], bfloat16: bool
 ) -> Float[Tensor, "G D"]:
     """Return the gradient of input weights from those of the preactivations and the inputs."""
     size = buffers.shape[2]
     weight = torch.empty(layout.gates * size, inputs.shape[1], dtype=torch.float32)
     for gate in range(layout.gates):
-        torch.mm(buffers[gate].T, inputs, out=weight[gate * size : (gate + 1) * size])
+        _multiply_t(buffers[gate], inputs, weight[gate * size : (gate + 1) * size], bfloat16)
     return weight
+
+
+def _multiply_t(
+    left: Float[Tensor, "M n"], right: Float[Tensor, "M N"], result: Float[Tensor, "n N"], bfloat16: bool
+) -> None:
+    """Compute result = leftᵀ right of contiguous tensors in the calling thread."""
+    gemm_tn(left.numpy(), right.numpy(), result.numpy(), bfloat16)
 
 
 def _bias_n_gradient(layout: CellLayout, buffers: Float[Tensor, "P M H"]) -> Float[Tensor, " C"]:
     """Return the gradient of the bias of the gate whose U h another gate multiplies; empty without such a gate."""
     return buffers[layout.gates].sum(dim=0) if layout.gated >= 0 else torch.empty(0, dtype=torch.float32)
+
+
+def linear(inputs: Float[Tensor, "*shape K"], weight: Float[Tensor, "N K"], bias: Tensor | None) -> Tensor:
+    """Return `nn.functional.linear(inputs, weight, bias)`. Gradients flow to all arguments.
+
+    Args:
+        inputs: Vectors to multiply.
+        weight: W.
+        bias: b, of N numbers; None for none.
+    """
+    result: Tensor = _LinearFunction.apply(are_products_bfloat16(), inputs, weight, bias)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _LinearFunction(torch.autograd.Function):
+    """Forward and backward by matrix products, one slice of the rows per thread."""
+
+    @staticmethod
+    def forward(ctx: Any, bfloat16: bool, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: ANN401
+        """Return W x + b.
+
+        Args:
+            ctx: Context of autograd.
+            bfloat16: Whether products are in bfloat16, with sums in float32.
+            inputs: Vectors to multiply.
+            weight: W.
+            bias: b; None for none.
+        """
+        rows, matrix = _as_matrix(inputs), weight.contiguous()
+        ctx.save_for_backward(rows, matrix)
+        ctx.bfloat16, ctx.input_shape, ctx.has_bias = bfloat16, inputs.shape, bias is not None
+        result = torch.empty(len(rows), len(matrix), dtype=torch.float32)
+        arrays = _arrays(rows, matrix, result)
+        _map_rows(partial(_linear_rows, arrays, bfloat16), len(rows))
+        if bias is not None:
+            result += bias
+        return result.view(*inputs.shape[:-1], len(matrix))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        """Return the gradients of the arguments of `forward`.
+
+        Args:
+            ctx: Context of autograd.
+            grad_output: Gradients of the result.
+        """
+        rows, matrix = ctx.saved_tensors
+        gradients = _as_matrix(grad_output)
+        inputs = weight = None
+        if ctx.needs_input_grad[1]:
+            row_gradients = torch.empty(rows.shape, dtype=torch.float32)
+            arrays = _arrays(gradients, matrix, row_gradients)
+            _map_rows(partial(_linear_inputs_backward, arrays, ctx.bfloat16), len(rows))
+            inputs = row_gradients.view(ctx.input_shape)
+        if ctx.needs_input_grad[2]:
+            task = partial(_linear_weight_backward, _arrays(gradients, rows), ctx.bfloat16)
+            weight = torch.from_numpy(reduce(np.add, _map_rows(task, len(rows))))
+        bias = gradients.sum(dim=0) if ctx.has_bias and ctx.needs_input_grad[3] else None
+        return None, inputs, weight, bias
+
+
+def _as_matrix(vectors: Float[Tensor, "*shape K"]) -> Float[Tensor, "M K"]:
+    """Return the vectors as the rows of a contiguous matrix; they may have no numbers."""
+    return vectors.reshape(math.prod(vectors.shape[:-1]), vectors.shape[-1]).contiguous()
+
+
+def _map_rows(task: Callable[[slice], Result], rows: int) -> list[Result]:
+    """Return the results of a task for one slice of the rows per thread.
+
+    A product returns no array, so a single one needs no deferral of signals, which takes longer than a small product.
+    """
+    slices = split_rows(rows, num_slices(rows))
+    if len(slices) > 1:
+        return thread_map(task, slices)
+    with in_one_thread():
+        return [task(slices[0])]
+
+
+def _linear_rows(arrays: tuple[np.ndarray, ...], bfloat16: bool, rows: slice) -> None:
+    """Write W x of some rows, from the arrays of the inputs, the weight and the result."""
+    inputs, weight, result = arrays
+    gemm_nt(inputs[rows], weight, result[rows], bfloat16)
+
+
+def _linear_inputs_backward(arrays: tuple[np.ndarray, ...], bfloat16: bool, rows: slice) -> None:
+    """Write the gradients of some inputs, from the arrays of the gradients, the weight and the result."""
+    gradients, weight, result = arrays
+    gemm(gradients[rows], weight, result[rows], bfloat16)
+
+
+def _linear_weight_backward(arrays: tuple[np.ndarray, ...], bfloat16: bool, rows: slice) -> Float[np.ndarray, "N K"]:
+    """Return the summand of the weight's gradient from some rows, from the arrays of the gradients and the inputs."""
+    gradients, inputs = arrays
+    weight = empty((gradients.shape[1], inputs.shape[1]))
+    gemm_tn(gradients[rows], inputs[rows], weight, bfloat16)
+    return weight
 
 
 def project_keys(
@@ -204,7 +330,7 @@ def project_keys(
         bias: Bias of the projection; None for none.
     """
     arguments = memory, weight, weight.new_zeros(0) if bias is None else bias
-    keys: Tensor = _ProjectKeysFunction.apply(*arguments)  # type: ignore[no-untyped-call]
+    keys: Tensor = _ProjectKeysFunction.apply(are_products_bfloat16(), *arguments)  # type: ignore[no-untyped-call]
     return keys
 
 
@@ -212,36 +338,39 @@ class _ProjectKeysFunction(torch.autograd.Function):
     """Forward and backward by the kernels, one slice of the rows per thread."""
 
     @staticmethod
-    def forward(ctx: Any, *tensors: Tensor) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, bfloat16: bool, *tensors: Tensor) -> Tensor:  # noqa: ANN401
         """Return the keys, transposed.
 
         Args:
             ctx: Context of autograd.
+            bfloat16: Whether products are in bfloat16, with sums in float32.
             *tensors: Memory, weight and bias.
         """
         ctx.save_for_backward(*tensors)
-        return torch.from_numpy(attention.project_keys_numpy(_projection(tensors))).transpose(1, 2)
+        ctx.bfloat16 = bfloat16
+        return torch.from_numpy(attention.project_keys_numpy(_projection(tensors, bfloat16))).transpose(1, 2)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+    def backward(ctx: Any, grad_keys: Tensor) -> tuple[None, Tensor, Tensor, Tensor]:  # noqa: ANN401
         """Return the gradients of memory, weight and bias.
 
         Args:
             ctx: Context of autograd.
             grad_keys: Gradients of the keys.
         """
-        projection = _projection(ctx.saved_tensors)
+        projection = _projection(ctx.saved_tensors, ctx.bfloat16)
         memory = torch.empty(projection.memory.shape, dtype=torch.float32)
         weight, bias = attention.project_keys_backward(
             projection, grad_keys.transpose(1, 2).contiguous().numpy(), memory.numpy()
         )
-        return memory, torch.from_numpy(weight), torch.from_numpy(bias)
+        return None, memory, torch.from_numpy(weight), torch.from_numpy(bias)
 
 
-def _projection(tensors: tuple[Tensor, ...]) -> KeyProjection:
+def _projection(tensors: tuple[Tensor, ...], bfloat16: bool) -> KeyProjection:
     """Return the arguments of the projection as the arrays that kernels take."""
-    return KeyProjection(*(tensor.detach().contiguous().numpy() for tensor in tensors))
+    memory, weight, bias = (tensor.detach().contiguous().numpy() for tensor in tensors)
+    return KeyProjection(memory, weight, bias, bfloat16)
 
 
 def unroll_decoder(
@@ -273,10 +402,12 @@ def unroll_decoder(
     initial_cell_state = hidden[:0] if cell_state is None else cell_state
     weights_before = hidden.new_empty(0, 0) if initial_weights is None else initial_weights
     parameter_tensors = (
-        torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in parameters[2:-1]
+        torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in parameters[2:-2]
     )
     tensors = [*parameter_tensors, inputs.keys, inputs.memory, hidden, initial_cell_state, weights_before]
-    settings = _DecoderSettings(parameters.cell_layout, parameters.score_layout, parameters.residual)
+    settings = _DecoderSettings(
+        parameters.cell_layout, parameters.score_layout, parameters.residual, are_products_bfloat16()
+    )
     results = _UnrollFunction.apply(settings, symbols, inputs.lengths, masks, *tensors)  # type: ignore[no-untyped-call]
     return DecoderOutput(*results)
 
@@ -287,12 +418,14 @@ class _DecoderSettings(NamedTuple):
     cell_layout: CellLayout
     score_layout: ScoreLayout
     residual: bool
+    bfloat16: bool
+    """Whether products are in bfloat16, with sums in float32."""
 
 
 def _decoder_parameters(settings: _DecoderSettings, arrays: Any) -> DecoderParameters:  # noqa: ANN401 (a sequence)
     """Return the parameters of a decoder from its settings, and from its arrays in the order of the fields."""
     parameters = DecoderParameters(settings.cell_layout, settings.score_layout, *arrays)
-    return parameters._replace(residual=settings.residual)
+    return parameters._replace(residual=settings.residual, bfloat16=settings.bfloat16)
 
 
 class _UnrollTensors(NamedTuple):
@@ -403,20 +536,22 @@ def _slice_gradients(
     contexts = torch.from_numpy(unrolled.tape.contexts).flatten(0, 1)
     states = torch.from_numpy(unrolled.tape.hidden[:-1]).flatten(0, 1)
     query_states = torch.from_numpy(unroll.query_states(unrolled.tape)).flatten(0, 1)
-    projected = unrolled.attention.scorer.layout.projects_query
+    query = torch.zeros(0, 0, dtype=torch.float32)
+    if unrolled.attention.scorer.layout.projects_query:
+        query_gradients = torch.from_numpy(factors.queries).flatten(0, 1)
+        query = torch.empty(query_gradients.shape[1], query_states.shape[1], dtype=torch.float32)
+        _multiply_t(query_gradients, query_states, query, parameters.bfloat16)
     upper = state_gradients.upper
     return _UnrollTensors(
         projected_inputs=torch.from_numpy(factors.projected_inputs),
         bias_n=_bias_n_gradient(layout, buffers),
-        recurrent=_recurrent_gradient(layout, buffers, states),
-        context=_input_gradient(layout, buffers, contexts),
-        query=torch.from_numpy(factors.queries).flatten(0, 1).T @ query_states
-        if projected
-        else torch.zeros(0, 0, dtype=torch.float32),
+        recurrent=_recurrent_gradient(layout, buffers, states, parameters.bfloat16),
+        context=_input_gradient(layout, buffers, contexts, parameters.bfloat16),
+        query=query,
         energy=torch.from_numpy(scorer.energy),
         location=torch.from_numpy(scorer.location),
         filters=torch.from_numpy(scorer.filters),
-        **_upper_layer_gradients(layout, unrolled.tape.upper),
+        **_upper_layer_gradients(layout, unrolled.tape.upper, parameters.bfloat16),
         norm_weights=torch.from_numpy(upper.norm_weights),
         norm_biases=torch.from_numpy(upper.norm_biases),
         keys=memory_gradients.keys,
@@ -427,7 +562,7 @@ def _slice_gradients(
     )
 
 
-def _upper_layer_gradients(layout: CellLayout, tape: UpperTape) -> dict[str, Tensor]:
+def _upper_layer_gradients(layout: CellLayout, tape: UpperTape, bfloat16: bool) -> dict[str, Tensor]:
     """Return the gradients of the parameters of the layers above the first, stacked, by their names."""
     if not len(tape.hidden):
         empty = torch.zeros(0, 0, dtype=torch.float32)
@@ -442,11 +577,13 @@ def _upper_layer_gradients(layout: CellLayout, tape: UpperTape) -> dict[str, Ten
     inputs = (torch.from_numpy(array).flatten(0, 1) for array in tape.inputs)
     states = (torch.from_numpy(array[:-1]).flatten(0, 1) for array in tape.hidden)
     return {
-        "upper_inputs": torch.stack([_input_gradient(layout, *pair) for pair in zip(layers, inputs, strict=True)]),
+        "upper_inputs": torch.stack(
+            [_input_gradient(layout, *pair, bfloat16) for pair in zip(layers, inputs, strict=True)]
+        ),
         "upper_biases": torch.stack([buffers[: layout.gates].sum(dim=1).flatten() for buffers in layers]),
         "upper_bias_n": torch.stack([_bias_n_gradient(layout, buffers) for buffers in layers]),
         "upper_recurrent": torch.stack(
-            [_recurrent_gradient(layout, *pair) for pair in zip(layers, states, strict=True)]
+            [_recurrent_gradient(layout, *pair, bfloat16) for pair in zip(layers, states, strict=True)]
         ),
     }
 
@@ -520,8 +657,8 @@ def prepare_decoder(
         output_layer: Parameters of the output layer.
         inputs: Keys, memory and lengths of the sources.
     """
-    settings = _DecoderSettings(parameters.cell_layout, parameters.score_layout, parameters.residual)
-    weights = _decoder_parameters(settings, _arrays(*parameters[2:-1]))
+    settings = _DecoderSettings(parameters.cell_layout, parameters.score_layout, parameters.residual, False)
+    weights = _decoder_parameters(settings, _arrays(*parameters[2:-2]))
     return NumbaDecoder(
         decoder_step.prepare_decoder_numpy(
             weights, OutputLayerParameters(*_arrays(*output_layer)), AttentionInputs(*_arrays(*inputs))

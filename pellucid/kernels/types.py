@@ -123,6 +123,8 @@ class DecoderParameters(NamedTuple):
     norm_biases: Float[Array, "N H"] = NO_ROWS
     residual: bool = False
     """Whether the output of the layer below is added to that of each layer above the first."""
+    bfloat16: bool = False
+    """Whether products of training are in bfloat16, with sums in float32."""
 
 
 class RecurrentOutput(NamedTuple):

@@ -83,6 +83,8 @@ class CellParameters(NamedTuple):
     context_t: Float[np.ndarray, "Q D H"]
     upper: UpperCells
     """Parameters of the layers above the first."""
+    bfloat16: bool
+    """Whether products are in bfloat16, with sums in float32."""
 
 
 class DecoderTape(NamedTuple):
@@ -256,6 +258,7 @@ def cell_parameters(parameters: DecoderParameters) -> CellParameters:
         by_gate(context, size),
         *transposed,
         upper_cells(parameters),
+        parameters.bfloat16,
     )
 
 
@@ -314,9 +317,9 @@ def unroll_slice_backward(
     adds_key_gradients = unrolled.attention.scorer.layout.adds_key_gradients
     ordered = keys.transpose(0, 2, 1) if adds_key_gradients else np.empty((0, 0, 0), np.float32)
     factors = unroll_backward(parameters, unrolled.symbols, unrolled.attention, tape, output_gradients, ordered)
-    sum_over_steps(tape.weights, contexts, memory)
+    sum_over_steps(tape.weights, contexts, memory, parameters.bfloat16)
     if not adds_key_gradients:
-        sum_over_steps(factors.energies, query_states(tape), keys)
+        sum_over_steps(factors.energies, query_states(tape), keys, parameters.bfloat16)
     return output_gradients, factors
 
 
@@ -342,7 +345,10 @@ def _upper_gradients(cells: UpperCells, tape: UpperTape) -> UpperGradients:
 
 @njit_no_refcount
 def sum_over_steps(
-    weights: Float[np.ndarray, "B T S"], vectors: Float[np.ndarray, "T B D"], result: Float[np.ndarray, "B S D"]
+    weights: Float[np.ndarray, "B T S"],
+    vectors: Float[np.ndarray, "T B D"],
+    result: Float[np.ndarray, "B S D"],
+    bfloat16: bool,
 ) -> None:
     """Compute Σ_t weights_ts vector_t of every row.
 
@@ -350,9 +356,10 @@ def sum_over_steps(
         weights: Weight of each source position at each step.
         vectors: Vector of each step.
         result: Output, one vector per source position of each row.
+        bfloat16: Whether products are in bfloat16.
     """
     for row in range(weights.shape[0]):
-        gemm_tn(weights[row], vectors[:, row], result[row])
+        gemm_tn(weights[row], vectors[:, row], result[row], bfloat16)
 
 
 @njit
@@ -448,8 +455,8 @@ def compute_preactivations(
     gather_inputs(parameters.layout, parameters.projected_inputs, symbols, parameters.bias_n, buffers, first)
     for gate in range(parameters.layout.gates):
         buffer = buffers[gate, first : first + before.size]
-        gemm_add(contexts, parameters.context_t[gate], buffer.reshape(before.shape))
-    add_recurrent(parameters.layout, before, parameters.recurrent_t, buffers, first)
+        gemm_add(contexts, parameters.context_t[gate], buffer.reshape(before.shape), parameters.bfloat16)
+    add_recurrent(parameters.layout, before, parameters.recurrent_t, buffers, first, parameters.bfloat16)
 
 
 @njit
@@ -519,7 +526,7 @@ def _backward_steps(
         queries = tape.queries[step] if projected else top
         attention_backward(attention, attention_gradients, gradients.scorer, step, (queries, tape.weights), buffers)
         if projected:
-            gemm_add(query_gradient, attention.scorer.query, top_gradient)
+            gemm_add(query_gradient, attention.scorer.query, top_gradient, parameters.bfloat16)
         else:
             add_(top_gradient.reshape(-1), query_gradient.reshape(-1))
 
@@ -543,10 +550,11 @@ def _step_backward(
     scatter_add(layout, tape.buffers, first, symbols, projected_inputs)
     for gate in range(layout.gates):
         buffer = tape.buffers[gate, first : first + hidden.size]
-        gemm_add(buffer.reshape(hidden.shape), parameters.context[gate], output_gradients.contexts[step])
+        contexts = output_gradients.contexts[step]
+        gemm_add(buffer.reshape(hidden.shape), parameters.context[gate], contexts, parameters.bfloat16)
     previous_hidden = output_gradients.hidden[step]
     add_(previous_hidden.reshape(-1), hidden.reshape(-1))
-    add_recurrent_backward(layout, tape.buffers, first, parameters.recurrent, previous_hidden)
+    add_recurrent_backward(layout, tape.buffers, first, parameters.recurrent, previous_hidden, parameters.bfloat16)
 
 
 def warm_up() -> None:

@@ -27,6 +27,7 @@ from pellucid.kernels.types import (
 from pellucid.model.attention import build_attention
 from pellucid.model.cells import CELLS, LayerState, StackedCells, cell_class
 from pellucid.model.embedding import Embedding
+from pellucid.model.linear import linear
 from pellucid.model.memory import (
     AttentionOutput,
     DecoderCache,
@@ -34,6 +35,7 @@ from pellucid.model.memory import (
     DecoderStepOutput,
     Memory,
     NetworkOutput,
+    SampledOutputs,
 )
 from pellucid.model.output_layers import (
     OutputLayer,
@@ -156,6 +158,14 @@ class Decoder(nn.Module, ABC):
             assert sizes.copied is not None, "a decoder with a pointer-generator needs the target ids of source symbols"
             gate_size = config.hidden_size + sizes.memory + self.table.size
             self.copying = PointerGenerator(sizes.copied, sizes.vocabulary, gate_size)
+
+    def vocabulary_tensors(self) -> dict[str, Tensor]:
+        """Return the parameters and buffers with one row per target symbol, by their names in this module."""
+        table = {"table.weight": self.table.weight}
+        if isinstance(self.head, TiedOutputLayer):
+            return {**table, "head.bias": self.head.bias}
+        projection = self.head.projection
+        return {**table, "head.projection.weight": projection.weight, "head.projection.bias": projection.bias}
 
     @abstractmethod
     def step_without_logits(
@@ -287,6 +297,8 @@ class Decoder(nn.Module, ABC):
     ) -> NetworkOutput:
         """Apply the output layer to all steps, and return the result of `unroll` without the weights of heads.
 
+        The logits are those of all symbols, or of `cache.sampled_outputs` alone.
+
         Args:
             symbols: Symbols fed back.
             readout: Inputs of the output layer, before dropout.
@@ -294,6 +306,10 @@ class Decoder(nn.Module, ABC):
             final_state: State after the last step.
         """
         readout = self._drop_readout(readout, cache.dropout_masks)
+        if cache.sampled_outputs is not None:
+            assert self.copying is None, "a pointer-generator needs the logits of all symbols"
+            logits, target_logits = self._sampled_logits(readout, cache.sampled_outputs)
+            return NetworkOutput(logits, readout.weights, final_state.stack(), target_logits=target_logits)
         vocabulary_logits = self._vocabulary_logits(readout)
         logits = self.mix_copy(vocabulary_logits, symbols, readout, cache)
         return NetworkOutput(
@@ -426,6 +442,14 @@ class Decoder(nn.Module, ABC):
             return logits
         untied_logits: Tensor = self.head(readout.outputs, readout.contexts)
         return untied_logits
+
+    def _sampled_logits(
+        self, readout: ReadoutInputs, sampled: SampledOutputs
+    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B T"]]:
+        """Return the logits of the sampled symbols and of the targets."""
+        if isinstance(self.head, TiedOutputLayer):
+            return self.head.sampled_logits(readout.outputs, readout.contexts, self.table.weight, sampled)
+        return self.head.sampled_logits(readout.outputs, readout.contexts, sampled)
 
     def project_symbols(
         self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None
@@ -596,7 +620,7 @@ class AttendThenStep(Decoder):
     def _kernel_weights(self, vectors: Float[Tensor, "N E"], masks: DropoutMasks | None) -> DecoderParameters:
         """Return the parameters that a kernel reads: projected embeddings, and weights of cells and attention."""
         cell, score = self.cells[0], SCORES[kind_of(self.attention)]
-        projected_inputs = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
+        projected_inputs = linear(vectors, cell.input_weight, cell.added_bias())
         recurrent = [
             each.hidden_weight if mask is None or mask.weight is None else mask.weight
             for each, mask in zip(self.cells, (None,) * len(self.cells) if masks is None else masks.cells, strict=True)

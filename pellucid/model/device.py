@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 
 import torch
 
 from pellucid.config.settings import Config, Device, Precision
 from pellucid.errors import ConfigError, RunError
+from pellucid.kernels.dispatch import are_kernels_disabled, bfloat16_products
 from pellucid.kernels.runtime import tune_malloc
 from pellucid.model.footprint import address_space, gibibytes, process_limit
 from pellucid.model.network import Network
@@ -80,6 +81,27 @@ def find_device(name: Device) -> torch.device:
         reason = "PyTorch finds no GPU" if torch.version.cuda else "this PyTorch was built without CUDA"
         raise ConfigError(f"device: expected cpu (or auto) on this machine, got 'cuda': {reason}")
     return torch.device("cuda", torch.cuda.current_device())
+
+
+def check_precision(device: torch.device, precision: Precision) -> None:
+    """Check that a device has products of a precision.
+
+    Args:
+        device: Device of the network.
+        precision: "bf16" or "float32".
+
+    Raises:
+        ConfigError: The precision is "bf16" on a CPU without AVX-512 for bfloat16, or without kernels.
+    """
+    if precision == "float32" or device.type != "cpu":
+        return
+    from pellucid.kernels.microkernel import HAS_BFLOAT16  # Numba takes a second to import
+
+    expected = "precision: expected float32 on this machine, got 'bf16'"
+    if not HAS_BFLOAT16:
+        raise ConfigError(f"{expected}: it needs a GPU, or a processor with the instructions avx512_bf16")
+    if are_kernels_disabled():
+        raise ConfigError(f"{expected}: on the CPU it needs the kernels, which PELLUCID_PLAIN disables; unset it")
 
 
 def check_torch_defaults() -> None:
@@ -184,8 +206,11 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
 
     Args:
         device: Device of the network.
-        precision: "bf16" (bfloat16), or "float32", with which the context changes nothing.
+        precision: "bf16" (bfloat16), or "float32", with which the context changes nothing. On the CPU the kernels
+            compute in bfloat16, and PyTorch stays in float32.
     """
+    if device.type == "cpu":
+        return bfloat16_products() if precision == "bf16" else nullcontext()
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 

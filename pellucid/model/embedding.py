@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from pellucid.config.settings import Feedback
 from pellucid.model.recurrence import Inputs
 
+MIN_GATHERED_TABLE = 1000
+"""Number of symbols above which a batch with fewer positions reads only the rows of its own symbols."""
+
 
 class Embedding(nn.Module):
     """One vector for each symbol. Frozen tables are random and not trained; one-hot tables are the identity.
@@ -76,7 +79,10 @@ class Embedding(nn.Module):
         return torch.rand(rows, len(self.weight), device=self.weight.device) < self.symbol_dropout
 
     def embed(self, ids: Int[Tensor, "B *steps"], dropped: Bool[Tensor, "B V"] | None) -> Inputs:
-        """Return the table of vectors and the row of each id, so that a kernel can project the table only once.
+        """Return a table of vectors and the row of each id, so that a kernel can project the table only once.
+
+        The table has the vectors of all symbols; or, on a CPU, those of the distinct ids alone, if there are more than
+        `MIN_GATHERED_TABLE` symbols and fewer positions than symbols. Dropout is applied to the rows of the table.
 
         If symbols are dropped, the others are divided by 1 − the probability, and dropped ones read an added zero row.
 
@@ -87,12 +93,16 @@ class Embedding(nn.Module):
         References:
             Gal & Ghahramani 2016, section 4.2, with one draw for each sequence.
         """
-        vectors = self.vectors()
+        if ids.device.type == "cpu" and len(self.weight) > max(MIN_GATHERED_TABLE, ids.numel()):
+            used, rows = torch.unique(ids, return_inverse=True)
+            vectors = nn.functional.dropout(nn.functional.embedding(used, self.weight), self.dropout, self.training)
+        else:
+            vectors, rows = self.vectors(), ids
         if dropped is None:
-            return Inputs(vectors, ids)
+            return Inputs(vectors, rows)
         is_dropped = dropped.gather(1, ids.view(len(ids), -1)).view_as(ids)
         extended_table = torch.cat([vectors / (1 - self.symbol_dropout), vectors.new_zeros(1, self.size)])
-        return Inputs(extended_table, ids.masked_fill(is_dropped, len(vectors)))
+        return Inputs(extended_table, rows.masked_fill(is_dropped, len(vectors)))
 
     def load_pretrained(self, ids: Sequence[int], vectors: Float[Tensor, "N E"]) -> None:
         """Replace the vectors of some symbols, in place.

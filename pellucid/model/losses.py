@@ -1,6 +1,7 @@
 """Losses, all in nats: functions that return one number, the mean over the target positions of a batch.
 
-B batch, S source positions, T target positions, V vocabulary, W = V, or V + S with a pointer-generator.
+B batch, S source positions, T target positions, V vocabulary, W = V, or V + S with a pointer-generator, C symbols of a
+sampled softmax.
 """
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional
 
 from pellucid.data.vocabulary import PAD
 from pellucid.kernels.dispatch import use_kernel
+from pellucid.model.memory import NetworkOutput
 from pellucid.model.requests import request_of
 
 
@@ -38,6 +40,54 @@ def cross_entropy(
     return functional.cross_entropy(
         logits.flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=label_smoothing
     )
+
+
+def sampled_cross_entropy(
+    output: NetworkOutput,
+    target: Int[Tensor, "B T"],
+    symbols: Int[Tensor, " C"],
+    log_inclusion: Float[Tensor, " V"],
+    label_smoothing: float,
+) -> Float[Tensor, ""]:
+    """Return the mean over real target positions of the loss of a sampled softmax.
+
+    S are the sampled symbols, each of which is in S with probability Q_k, independently of the others. With the scores
+    s_k = logit_k − log Q_k, the loss of a target y is
+
+        L(y) = log Σ_{k ∈ S ∪ {y}} exp s_k − s_y
+
+    A target that is also sampled counts once. If the model's distribution is the true one, the expected gradient of
+    the logits is zero, as that of the full softmax. Label smoothing takes the mean of L over all symbols, estimated
+    by the sampled ones with the weights 1 / Q_k. If all symbols are sampled, Q = 1, and the loss is `cross_entropy`.
+
+    Args:
+        output: Logits of the sampled symbols, and of the targets.
+        target: Target ids; PAD positions do not contribute.
+        symbols: S, in ascending order, not empty.
+        log_inclusion: log Q of all symbols.
+        label_smoothing: ε, 0 to 1.
+
+    References:
+        Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation", section 3; Ma &
+        Collins 2018, "Noise Contrastive Estimation and Negative Sampling for Conditional Models", section 3.
+    """
+    assert output.target_logits is not None, "expected the logits of sampled symbols and of the targets"
+    target_scores = output.target_logits - log_inclusion[target]
+    log_q = log_inclusion[symbols]
+    scores = (output.logits - log_q).flatten(0, 1)
+    columns = torch.searchsorted(symbols, target.flatten()).clamp(max=len(symbols) - 1)
+    is_sampled = symbols[columns] == target.flatten()
+    scores[is_sampled.nonzero()[:, 0], columns[is_sampled]] = -torch.inf
+    others = scores.logsumexp(dim=1).view_as(target_scores)
+    log_sum = torch.logaddexp(others, target_scores)
+    losses = log_sum - target_scores
+    if label_smoothing:
+        weights = torch.exp(-log_q)
+        weights = weights / weights.sum()
+        mean_score = output.logits @ weights - log_q @ weights
+        uniform = torch.where(is_sampled.view_as(target), log_sum, others) - mean_score
+        losses = (1 - label_smoothing) * losses + label_smoothing * uniform
+    return _mean(losses, target)
 
 
 def copying_cross_entropy(

@@ -1,7 +1,7 @@
 """Values that pass between encoder, attention, decoder and search. No module stores them.
 
 B batch, S source positions, T target positions, R hypotheses of all sources (as many as sources, or a multiple), L
-layers, D memory, H hidden, F attentional state, A attention units, N heads, V vocabulary.
+layers, D memory, H hidden, F attentional state, A attention units, N heads, V vocabulary, C sampled symbols.
 """
 
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -99,6 +99,15 @@ class DecoderKernel(Protocol):
         """
 
 
+class SampledOutputs(NamedTuple):
+    """Symbols of which alone a training computes the logits, at all steps (sampled softmax)."""
+
+    target: Int[Tensor, "B T"]
+    """Target of each step."""
+    symbols: Int[Tensor, " C"]
+    """Sampled ids, distinct and in ascending order, which all steps share."""
+
+
 class DecoderCache(NamedTuple):
     """Inputs of a decoder that are equal at all steps: a memory, the keys of attention, and optional parts.
 
@@ -113,6 +122,8 @@ class DecoderCache(NamedTuple):
     """Dropout masks of all steps; None outside training."""
     copy_ids: Int[Tensor, "B S"] | None = None
     """The target id of each position's symbol when it is copied; None without a pointer-generator."""
+    sampled_outputs: SampledOutputs | None = None
+    """Symbols whose logits `Decoder.unroll` computes; None for all."""
 
     def index_select(self, rows: Int[Tensor, " R"]) -> "DecoderCache":
         """Return the cache of some sources.
@@ -170,7 +181,8 @@ class NetworkOutput(NamedTuple):
     """Results of a network for a batch: of all decoder steps over known symbols, or of all labels of a classifier."""
 
     logits: Float[Tensor, "B T V"]
-    """Logits of each target position; with a pointer-generator, log-probabilities of V + S symbols."""
+    """Logits of each target position; with a pointer-generator, log-probabilities of V + S symbols. With
+    `target_logits`, only those of the sampled symbols."""
     weights: Float[Tensor, "B T S"]
     """Attention weights of each target position; S is 0 for a tagger."""
     state: DecoderState
@@ -181,3 +193,5 @@ class NetworkOutput(NamedTuple):
     """The logits before copies are mixed in; None without a pointer-generator."""
     hop_weights: Float[Tensor, "B R S"] | None = None
     """The weights of every attention hop of a classifier, of which `weights` are the last; None for other networks."""
+    target_logits: Float[Tensor, "B T"] | None = None
+    """Logit of each target, if `logits` are those of sampled symbols; else None."""

@@ -15,7 +15,7 @@ from pellucid.data.vocabulary import BOS, UNK, Vocabularies
 from pellucid.errors import ArgumentError, InputError
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims, StepThenAttend
 from pellucid.model.encoder import Encoder
-from pellucid.model.memory import NetworkOutput
+from pellucid.model.memory import NetworkOutput, SampledOutputs
 from pellucid.model.pointer_generator import copied_ids
 
 
@@ -71,11 +71,13 @@ class EncoderDecoder(Network):
         """Return V, the number of target symbols, special ones included."""
         return self.decoder.table.weight.shape[0]
 
-    def forward(self, batch: Batch) -> NetworkOutput:
+    def forward(self, batch: Batch, sampled_symbols: Int[Tensor, " C"] | None = None) -> NetworkOutput:
         """Return every target symbol's logits given the source and the true previous symbols (teacher forcing).
 
         Args:
             batch: Sources and targets; without rows, the output has none.
+            sampled_symbols: Distinct target ids, in ascending order: only their logits and those of the targets are
+                computed (sampled softmax). By default, those of all symbols.
 
         Raises:
             ArgumentError: On the CPU: a length is not from 1 to S, or an id is out of range.
@@ -84,9 +86,10 @@ class EncoderDecoder(Network):
         if not len(batch.source):
             return self._empty_output(batch)
         memory = self.encoder(batch.source, batch.source_lengths)
-        return self.decoder.unroll(
-            shift_right(batch.target), self.decoder.init_state(memory), self.decoder.build_cache(memory)
-        )
+        state, cache = self.decoder.init_state(memory), self.decoder.build_cache(memory)
+        if sampled_symbols is not None:
+            cache = cache._replace(sampled_outputs=SampledOutputs(batch.target, sampled_symbols))
+        return self.decoder.unroll(shift_right(batch.target), state, cache)
 
     def _check_target(self, batch: Batch) -> None:
         """Check the target ids, by which kernels read memory; ids of the vocabulary size and above denote copies."""

@@ -1,6 +1,6 @@
 """Output layers.
 
-H hidden, D memory, E embedding, V vocabulary.
+B batch, T target positions, H hidden, D memory, E embedding, V vocabulary, C sampled symbols, N inputs.
 """
 
 from typing import ClassVar, Literal
@@ -10,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pellucid.kernels.types import OutputLayerParameters
+from pellucid.model.linear import linear
+from pellucid.model.memory import SampledOutputs
 
 ReadoutKind = Literal["state", "context", "state-and-context"]
 
@@ -50,8 +52,20 @@ class OutputLayer(nn.Module):
             hidden: h.
             context: c.
         """
-        logits: Tensor = self.projection(select_inputs(self.inputs, hidden, context))
-        return logits
+        return linear(select_inputs(self.inputs, hidden, context), self.projection.weight, self.projection.bias)
+
+    def sampled_logits(
+        self, hidden: Float[Tensor, "B T H"], context: Float[Tensor, "B T D"], sampled: SampledOutputs
+    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B T"]]:
+        """Return the logits of the sampled symbols and of the targets; only their rows of W are read.
+
+        Args:
+            hidden: h.
+            context: c.
+            sampled: Sampled symbols, and targets.
+        """
+        features = select_inputs(self.inputs, hidden, context)
+        return _sampled_logits(features, self.projection.weight, self.projection.bias, sampled)
 
 
 class TiedOutputLayer(nn.Module):
@@ -102,7 +116,26 @@ class TiedOutputLayer(nn.Module):
             vectors: Y.
         """
         features = select_inputs(self.inputs, hidden, context)
-        return nn.functional.linear(features if self.adapter is None else self.adapter(features), vectors, self.bias)
+        return linear(features if self.adapter is None else linear(features, self.adapter.weight), vectors, self.bias)
+
+    def sampled_logits(
+        self,
+        hidden: Float[Tensor, "B T H"],
+        context: Float[Tensor, "B T D"],
+        vectors: Float[Tensor, "V E"],
+        sampled: SampledOutputs,
+    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B T"]]:
+        """Return the logits of the sampled symbols and of the targets; only their rows of Y are read.
+
+        Args:
+            hidden: h.
+            context: c.
+            vectors: Y.
+            sampled: Sampled symbols, and targets.
+        """
+        features = select_inputs(self.inputs, hidden, context)
+        features = features if self.adapter is None else linear(features, self.adapter.weight)
+        return _sampled_logits(features, vectors, self.bias, sampled)
 
 
 class TokenClassificationHead(nn.Module):
@@ -124,8 +157,7 @@ class TokenClassificationHead(nn.Module):
         Args:
             states: Encoder states.
         """
-        logits: Tensor = self.projection(states)
-        return logits
+        return linear(states, self.projection.weight, self.projection.bias)
 
 
 def output_layer_input_size(inputs: ReadoutKind, hidden_size: int, memory_size: int) -> int:
@@ -154,6 +186,23 @@ def select_inputs(inputs: ReadoutKind, hidden: Float[Tensor, "*shape H"], contex
             return context
         case "state-and-context":
             return torch.cat([hidden, context], dim=-1)
+
+
+def _sampled_logits(
+    features: Float[Tensor, "B T N"], weight: Float[Tensor, "V N"], bias: Float[Tensor, " V"], sampled: SampledOutputs
+) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B T"]]:
+    """Return the logits of the sampled symbols and of the targets.
+
+    All rows are gathered at once, so that the backward pass builds the gradient of the whole weight once.
+    """
+    target, symbols = sampled.target.flatten(), sampled.symbols
+    ids, sizes = torch.cat([symbols, target]), [len(symbols), len(target)]
+    sampled_rows, target_rows = torch.split_with_sizes(nn.functional.embedding(ids, weight), sizes)
+    sampled_bias, target_bias = torch.split_with_sizes(bias[ids], sizes)
+    flat = features.flatten(0, 1)
+    target_logits = (flat * target_rows).sum(dim=1) + target_bias
+    logits = linear(features, sampled_rows, sampled_bias)
+    return logits, target_logits.view_as(sampled.target)
 
 
 def _split_weight(

@@ -16,6 +16,7 @@ from pellucid.kernels.backend import present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import Direction, RecurrentOutput
 from pellucid.model.cells import NO_DROPOUT, RecurrentCell, RecurrentMask
+from pellucid.model.linear import linear
 from pellucid.model.requests import kind_of, request_of
 
 
@@ -180,7 +181,7 @@ def run_rnn_kernel(
     directions = [
         Direction(
             cell.layout,
-            nn.functional.linear(vectors, cell.input_weight, cell.added_bias()),
+            linear(vectors, cell.input_weight, cell.added_bias()),
             cell.hidden_weight if mask.weight is None else mask.weight,
             cell.bias_n(),
         )

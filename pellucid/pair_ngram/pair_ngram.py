@@ -17,13 +17,14 @@ import numpy as np
 from jaxtyping import Bool, Int
 from msgspec import Meta
 
+from pellucid.alignment.types import GraphoneKeys, SymbolPairs
 from pellucid.argument_checks import argument_error, check_arguments, convert_argument
 from pellucid.config.settings import Width
 from pellucid.data.vocabulary import NUM_SPECIAL, UNK
 from pellucid.errors import ArgumentError
 from pellucid.kernels.runtime import defer_signals
 from pellucid.pair_ngram.ngram_model import LOWEST, NgramModel, fit_ngram_model
-from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneKeys, GraphoneTable, SearchSettings, SymbolPairs
+from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings, chunk_limits
 
 ORDER = 8
 """Default order of the n-gram model, in graphones."""
@@ -157,6 +158,55 @@ class PairNgram:
             _, scores = search_outputs(self.model, self.table, ids, given, False, settings)
         return float(scores[0]) if len(scores) else -np.inf
 
+    def align(self, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]] | None:
+        """Return the number of source and target symbols of each chunk of the most probable alignment.
+
+        Args:
+            source: Source ids.
+            target: Target ids, without the end symbol.
+
+        Returns:
+            The sizes of the chunks, in order; None without an alignment (`chunk_limits`).
+        """
+        from pellucid.pair_ngram.search import search_outputs
+
+        ids, given = np.array(source, np.int64), np.array(target, np.int64)
+        with defer_signals():
+            outputs, _ = search_outputs(self.model, self.table, ids, given, False, SearchSettings(BEAM_SIZE, MARGIN, 1))
+        return self._chunk_sizes(outputs[0].tolist(), len(ids), given.tolist()) if len(outputs) else None
+
+    def _chunk_sizes(self, graphones: list[int], length: int, target: list[int]) -> list[tuple[int, int]]:
+        """Return the sizes of graphones, given from the last to the first; −1 has one source symbol and any target.
+
+        Of several divisions of the target among such graphones, the first is taken in which an earlier one has one
+        symbol, else none, else more.
+        """
+        table, rest = self.table, length
+        path = list[tuple[int, list[int] | None]]()  # source symbols and target ids of each chunk
+        for graphone in graphones:
+            if not rest:
+                break
+            chunk = int(np.searchsorted(table.first, graphone, side="right")) - 1
+            height = 1 if graphone < 0 or table.chunks[chunk] <= table.source_size else SOURCE_CHUNK
+            ids = None if graphone < 0 else table.target[graphone, : table.target_length[graphone]].tolist()
+            path.append((height, ids))
+            rest -= height
+        path.reverse()
+        # From the end: the target positions from which the chunks from each step on write the rest of the target.
+        starts = [set[int]() for _ in path] + [{len(target)}]
+        for step in range(len(path) - 1, -1, -1):
+            ids = path[step][1]
+            widths = range(table.target.shape[1] + 1) if ids is None else [len(ids)]
+            reached = {end - width for end in starts[step + 1] for width in widths if width <= end}
+            starts[step] = {start for start in reached if ids is None or target[start : start + len(ids)] == ids}
+        sizes, start = list[tuple[int, int]](), 0
+        for step, (height, ids) in enumerate(path):
+            widths = [1, 0, *range(2, table.target.shape[1] + 1)] if ids is None else [len(ids)]
+            width = next(width for width in widths if start + width in starts[step + 1])
+            sizes.append((height, width))
+            start += width
+        return sizes
+
     def _target_ids(self, output: Int[np.ndarray, " steps"]) -> tuple[int, ...]:
         """Return the target ids of graphones, which are given from the last to the first."""
         table = self.table
@@ -181,21 +231,24 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
         The model; None if no example has an alignment, or the vocabularies are too large or too varied
         (`MAX_CHUNK_GRAPHONES`).
     """
-    from pellucid.pair_ngram.alignment import align_pairs, alignable_rows, estimate_graphones
+    from pellucid.alignment.lattice import align_pairs, alignable_rows, estimate_graphones
 
     pairs = drop_examples(pairs, pairs.target == UNK, pairs.target_offsets)
     examples = len(pairs.source_offsets) - 1
-    fitting = [GraphoneKeys(source_size, target_size, chunk) for chunk in TARGET_CHUNKS]
+    fitting = [GraphoneKeys(source_size, target_size, SOURCE_CHUNK, chunk) for chunk in TARGET_CHUNKS]
     fitting = [numbering for numbering in fitting if numbering.fits]
     enough = [
         numbering
         for numbering in fitting
-        if len(alignable_rows(pairs, numbering.target_chunk)) >= MIN_ALIGNED * examples
+        if len(alignable_rows(pairs, chunk_limits(numbering.target_chunk))) >= MIN_ALIGNED * examples
     ]
     chosen = (enough[:1] or fitting[-1:])[0] if fitting else None
-    if chosen is None or not len(alignable_rows(pairs, chosen.target_chunk)):
+    if chosen is None:
         return None
-    alignments = align_pairs(pairs, chosen, estimate_graphones(pairs, chosen))
+    limits = chunk_limits(chosen.target_chunk)
+    if not len(alignable_rows(pairs, limits)):
+        return None
+    alignments = align_pairs(pairs, chosen, limits, estimate_graphones(pairs, chosen, limits))
     graphones, tokens = np.unique(alignments.graphones, return_inverse=True)
     factor = (target_size + 1) ** chosen.target_chunk
     if np.unique(graphones // factor, return_counts=True)[1].max() > MAX_CHUNK_GRAPHONES:
@@ -255,6 +308,8 @@ def _graphones_error(ngram: PairNgram) -> str:
     numbering, graphones = ngram.numbering, ngram.graphones
     if numbering.target_chunk not in TARGET_CHUNKS or min(numbering.source_size, numbering.target_size) < 1:
         return "numbering: expected positive sizes, and target_chunk 2, 3 or 4"
+    if numbering.source_chunk != SOURCE_CHUNK:
+        return f"numbering: expected source_chunk {SOURCE_CHUNK}"
     factor = (numbering.target_size + 1) ** numbering.target_chunk
     if not numbering.fits or (np.diff(graphones) <= 0).any():
         return "graphones: expected ascending numbers"

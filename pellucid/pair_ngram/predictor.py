@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pellucid.alignment.types import SymbolPairs
 from pellucid.data.encoding import EncodedExamples, Ragged, encode_examples, encode_sources
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.pair_ngram.pair_ngram import PairNgram, drop_examples, fit_pair_ngram
-from pellucid.pair_ngram.types import SymbolPairs
 
 MAX_CELLS = 200_000_000
 """Maximum sum of source length times target length over the examples of a model, which bounds time and memory."""

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from pellucid.alignment.lattice import chunk_key
 from pellucid.kernels.compilation import njit
-from pellucid.pair_ngram.alignment import chunk_key
 from pellucid.pair_ngram.ngram_model import NgramModel
 from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings
 

@@ -1,6 +1,6 @@
 """Arrays and settings of pair n-gram models. This module imports no compiled function, which takes a second.
 
-N examples, G graphones, M maximum number of target symbols of a graphone, K outputs.
+G graphones, M maximum number of target symbols of a graphone, K outputs.
 """
 
 from typing import NamedTuple
@@ -8,38 +8,19 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from pellucid.alignment.types import ChunkLimits
+
 SOURCE_CHUNK = 2
 """Maximum number of source symbols of a graphone."""
 
 
-class SymbolPairs(NamedTuple):
-    """Sources and targets of examples, as ids in one array each."""
+def chunk_limits(target_chunk: int) -> ChunkLimits:
+    """Return the sizes of graphones: one source symbol with 0 to M target symbols, or two source symbols with one.
 
-    source: Int[np.ndarray, " source_ids"]
-    source_offsets: Int[np.ndarray, " N+1"]
-    target: Int[np.ndarray, " target_ids"]
-    target_offsets: Int[np.ndarray, " N+1"]
-
-
-class GraphoneKeys(NamedTuple):
-    """Numbering of all possible graphones.
-
-    The key of a graphone is k_s·(V_t + 1)^M + k_t, where k_s and k_t are the ids of its source and target chunk, plus
-    one, as digits in the bases V_s + 1 and V_t + 1. Graphones with the same source chunk have successive keys.
+    Args:
+        target_chunk: M, maximum number of target symbols of a graphone.
     """
-
-    source_size: int
-    """V_s, number of source ids."""
-    target_size: int
-    """V_t, number of target ids."""
-    target_chunk: int
-    """M, maximum number of target symbols of a graphone."""
-
-    @property
-    def fits(self) -> bool:
-        """True if every key is an integer of 63 bits."""
-        num_keys: int = (self.source_size + 1) ** SOURCE_CHUNK * (self.target_size + 1) ** self.target_chunk
-        return num_keys < 2**63
+    return ChunkLimits(SOURCE_CHUNK, target_chunk, insertions=False)
 
 
 class GraphoneTable(NamedTuple):

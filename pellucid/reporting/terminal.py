@@ -14,6 +14,7 @@ from rich.cells import cell_len
 
 from pellucid.argument_checks import check_arguments
 from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace_alignment import align_trace
 from pellucid.reporting.display_text import (
     ascii_symbol,
     format_probability,
@@ -28,6 +29,8 @@ from pellucid.tasks.registry import get_task
 NO_ATTENTION = "This model has no attention: there are no weights to show."
 
 _DARK, _BRIGHT = (24, 30, 42), (125, 190, 255)
+NO_SYMBOL = "_"
+"""Side of a chunk without symbols."""
 _LONGEST_LABEL = 14
 
 
@@ -90,13 +93,19 @@ def attention_caption(trace: Trace) -> str:
 
 @check_arguments
 def render_trace(
-    trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False, expected: str | None = None
+    trace: Trace,
+    width: int = 100,
+    color: bool = False,
+    ascii_only: bool = False,
+    expected: str | None = None,
+    alignment: bool = False,
 ) -> str:
     """Return a trace as text for the terminal, without a final newline.
 
     The text has source, output and probability, the expected output if it is another, notes (such as unknown symbols),
-    and the attention matrix, in panels if it is too wide; for tags, a line of symbol, tag and probability each. Control
-    characters and escape sequences in the trace are replaced by visible signs.
+    the attention matrix, in panels if it is too wide, and the monotone alignment if requested; for tags, a line of
+    symbol, tag and probability each. Control characters and escape sequences in the trace are replaced by visible
+    signs.
 
     Args:
         trace: The trace.
@@ -104,6 +113,7 @@ def render_trace(
         color: Whether to draw weights as 24-bit background colors instead of characters.
         ascii_only: Whether to use ASCII only.
         expected: Expected output of a wrong one; None if the output is correct, or if there is no reference.
+        alignment: Whether to add the monotone alignment (`align_trace`), if the output has one.
     """
     characters = _ASCII if ascii_only else _UNICODE
     width = max(width, 40)
@@ -117,6 +127,8 @@ def render_trace(
             "",
             *(_tag_lines(trace, characters) if trace.per_position else _matrix_lines(trace, characters, width, color)),
         ]
+    if alignment:
+        lines += _alignment_lines(trace, characters, width)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -189,6 +201,18 @@ def _matrix_lines(trace: Trace, characters: _CharacterSet, width: int, color: bo
         if number:
             yield ""
         yield from _panel_lines(panel, rows, heading if not number else " " * margin, characters, color)
+
+
+def _alignment_lines(trace: Trace, characters: _CharacterSet, width: int) -> list[str]:
+    """Return the lines of the monotone alignment, "alignment: 1→M 9→CM"; none without attention or output symbols."""
+    if not trace.autoregressive or not trace.attention.any():
+        return []
+    alignment = align_trace(trace)
+    chunks = list[str]()
+    for sides in [] if alignment is None else alignment.symbols:
+        source, target = ("".join(map(characters.symbol, symbols)) or NO_SYMBOL for symbols in sides)
+        chunks.append(f"{source}{characters.arrow}{target}")
+    return list(wrap_columns(f"alignment: {' '.join(chunks)}", width)) if chunks else []
 
 
 def _tag_lines(trace: Trace, characters: _CharacterSet) -> Iterator[str]:

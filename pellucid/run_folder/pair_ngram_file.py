@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pellucid.alignment.types import GraphoneKeys
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import ArgumentError, RunError, abbreviate
 from pellucid.files import write_atomic
 from pellucid.pair_ngram.ngram_model import NgramModel
 from pellucid.pair_ngram.pair_ngram import TARGET_CHUNKS, PairNgram
-from pellucid.pair_ngram.types import GraphoneKeys
+from pellucid.pair_ngram.types import SOURCE_CHUNK
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT, add_advice
 from pellucid.run_folder.tensor_file import (
     TensorFile,
@@ -107,7 +108,7 @@ def load_pair_ngram(path: Path, vocabularies: Vocabularies) -> SavedPairNgram:
         metadata = {key: value for key, value in stored.metadata.items() if key != "sha256"}
         check_digest(stored, tensor_digest(tensors, _signed(metadata)))
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    numbering = GraphoneKeys(len(vocabularies.source), len(vocabularies.target), target_chunk)
+    numbering = GraphoneKeys(len(vocabularies.source), len(vocabularies.target), SOURCE_CHUNK, target_chunk)
     try:
         model = PairNgram(numbering, arrays.pop("graphones"), NgramModel(**arrays))
     except ArgumentError as error:

@@ -4,13 +4,14 @@ P is the number of scalars in all parameters. The parameters keep their own memo
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, groupby, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.argument_checks import check_arguments
@@ -69,7 +70,8 @@ class Adam:
         m ← β₁ m + (1 − β₁) g            v ← β₂ v + (1 − β₂) g²
         θ ← θ − r λ θ − r · (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε)
 
-    A parameter without a gradient is not changed, and its t does not count the update.
+    A parameter without a gradient is not changed, and its t does not count the update. A sparse gradient changes only
+    its rows: the others keep their values and moments, while t, one for the parameter, counts the update (lazy Adam).
     """
 
     def __init__(self, network: nn.Module, weight_decay: float = 0.0) -> None:
@@ -95,7 +97,8 @@ class Adam:
         """Clip the gradients and update the parameters in place; the given gradients are not changed.
 
         Args:
-            gradients: Gradients in the order of `parameters`; None for a parameter without one.
+            gradients: Gradients in the order of `parameters`; None for a parameter without one. Sparse ones are
+                coalesced, with one sparse dimension, the first.
             rate: Learning rate.
             clip_value: Clip each entry to ±`clip_value` first; 0 is off.
             clip_norm: Then scale all gradients so that their joint Euclidean norm is at most this (Pascanu et al.
@@ -106,18 +109,25 @@ class Adam:
             moments are unchanged; it is infinite from `MAX_NORM` on.
         """
         with torch.no_grad():
-            flat = [
-                parameter.new_zeros(parameter.numel()) if gradient is None else gradient.flatten()
-                for gradient, parameter in zip(gradients, self.parameters, strict=True)
-            ]
-            torch.cat(flat, out=self.gradients)
+            sparse = {
+                i: RowGradient(gradient.indices()[0], gradient.values().clone(memory_format=torch.contiguous_format))
+                for i, gradient in enumerate(gradients)
+                if gradient is not None and gradient.is_sparse
+            }
+            parts = self._collect([None if i in sparse else gradient for i, gradient in enumerate(gradients)], sparse)
+            parts += [row_gradient.values.view(-1) for row_gradient in sparse.values()]
             if clip_value:
-                self.gradients.clamp_(-clip_value, clip_value)
-            norm = self._norm()
+                for part in parts:
+                    part.clamp_(-clip_value, clip_value)
+            norm = _joint_norm(parts)
             if math.isfinite(norm):
                 if clip_norm and (scale := clip_norm / (norm + 1e-6)) < 1.0:
-                    self.gradients.mul_(scale)
-                self._step([i for i, gradient in enumerate(gradients) if gradient is not None], rate)
+                    for part in parts:
+                        part.mul_(scale)
+                present = [i for i, gradient in enumerate(gradients) if gradient is not None and i not in sparse]
+                self._step(present, rate)
+                for i, row_gradient in sparse.items():
+                    self._step_rows(i, row_gradient, rate)
             return norm
 
     def state(self) -> dict[str, Tensor]:
@@ -150,12 +160,20 @@ class Adam:
         ranges = zip(self.parameters, pairwise(self.ends), strict=True)
         return [flat[start:stop].view_as(parameter) for parameter, (start, stop) in ranges]
 
-    def _norm(self) -> float:
-        """Return the Euclidean norm of all gradients."""
-        starts = range(0, len(self.gradients), NORM_BLOCK)
-        norms = [torch.linalg.vector_norm(self.gradients[start : start + NORM_BLOCK]) for start in starts]
-        norm = float(norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms)))
-        return norm if norm < MAX_NORM else math.inf  # the norm of a single number is not squared, so may exceed
+    def _collect(self, gradients: Sequence[Tensor | None], absent: Container[int]) -> list[Float[Tensor, " p"]]:
+        """Copy the gradients into the flat array, zeros for None; return its contiguous parts without those absent."""
+        parts = list[Float[Tensor, " p"]]()
+        for is_absent, group in groupby(range(len(gradients)), lambda i: i in absent):
+            members = list(group)
+            if not is_absent:
+                parts.append(self.gradients[self.ends[members[0]] : self.ends[members[-1] + 1]])
+                flat = [
+                    self.parameters[i].new_zeros(self.parameters[i].numel()) if gradient is None else gradient.flatten()
+                    for i in members
+                    for gradient in (gradients[i],)
+                ]
+                torch.cat(flat, out=parts[-1])
+        return parts
 
     def _step(self, present: Sequence[int], rate: float) -> None:
         """Add Adam's changes to the parameters with a gradient, by the equations above."""
@@ -165,9 +183,7 @@ class Adam:
             compute_adam_changes_kernel if use_kernel(request_of("adam", self.gradients)) else compute_adam_changes
         )
         for start, stop, count in self._runs(present):
-            # Numerator and denominator are multiplied by √(1 − β₂ᵗ), which saves one product per parameter.
-            scale = math.sqrt(1 - BETA_2**count)
-            coefficients = 1 - BETA_1, 1 - BETA_2, -rate * scale / (1 - BETA_1**count), EPSILON * scale
+            coefficients = _coefficients(rate, count)
             compute_changes(self.gradients[start:stop], self.mean[start:stop], self.square[start:stop], coefficients)
         parameters = [self.parameters[i] for i in present]
         if parameters and self.weight_decay:
@@ -175,12 +191,53 @@ class Adam:
         if parameters:
             torch._foreach_add_(parameters, [self.changes[i] for i in present])
 
+    def _step_rows(self, index: int, gradient: "RowGradient", rate: float) -> None:
+        """Add Adam's changes to the rows of a parameter that have a gradient."""
+        self.counts[index] += 1
+        rows, parameter = gradient.rows, self.parameters[index]
+        start, stop = self.ends[index], self.ends[index + 1]
+        mean, square = (moment[start:stop].view_as(parameter) for moment in (self.mean, self.square))
+        row_mean, row_square = mean[rows], square[rows]
+        values, flat_mean, flat_square = (each.view(-1) for each in (gradient.values, row_mean, row_square))
+        compute_adam_changes(values, flat_mean, flat_square, _coefficients(rate, self.counts[index]))
+        mean[rows], square[rows] = row_mean, row_square
+        if self.weight_decay:
+            parameter[rows] = parameter[rows] * (1 - rate * self.weight_decay)
+        parameter.index_add_(0, rows, gradient.values)
+
     def _runs(self, present: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         """Return contiguous ranges of parameters with gradients and equal t, as (start, stop, t); usually one."""
         # In a contiguous run, the difference between the parameter's index and its position in `present` is constant.
         for (_, count), group in groupby(enumerate(present), lambda pair: (pair[1] - pair[0], self.counts[pair[1]])):
             members = [parameter for _, parameter in group]
             yield self.ends[members[0]], self.ends[members[-1] + 1], count
+
+
+class RowGradient(NamedTuple):
+    """Gradient of some rows of a parameter; that of the others is zero."""
+
+    rows: Int[Tensor, " N"]
+    """Indices of the rows, distinct."""
+    values: Float[Tensor, "N *shape"]
+    """Gradient of each row."""
+
+
+def _joint_norm(parts: Sequence[Float[Tensor, " p"]]) -> float:
+    """Return the Euclidean norm of all gradients."""
+    norms = [
+        torch.linalg.vector_norm(part[start : start + NORM_BLOCK])
+        for part in parts
+        for start in range(0, len(part), NORM_BLOCK)
+    ]
+    norm = float(norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms)))
+    return norm if norm < MAX_NORM else math.inf  # the norm of a single number is not squared, so may exceed
+
+
+def _coefficients(rate: float, count: int) -> tuple[float, float, float, float]:
+    """Return the coefficients of `compute_adam_changes` at the t-th update."""
+    # Numerator and denominator are multiplied by √(1 − β₂ᵗ), which saves one product per parameter.
+    scale = math.sqrt(1 - BETA_2**count)
+    return 1 - BETA_1, 1 - BETA_2, -rate * scale / (1 - BETA_1**count), EPSILON * scale
 
 
 def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:

@@ -28,6 +28,7 @@ from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
 from pellucid.model.device import (
     check_gradients,
+    check_precision,
     check_torch_defaults,
     find_device,
     move_to_device,
@@ -173,7 +174,9 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
     unresolved_data = config.data
     config = msgspec.structs.replace(config, data=resolve_auto_settings(files, unresolved_data))
     # The run folder records the device that was found. A training resumes only on such a device.
-    config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
+    device = find_device(config.device)
+    check_precision(device, config.precision)
+    config = validate_config(msgspec.structs.replace(config, device=device.type))
     check_training_folder(folder)
     config = resolve_initial_run(config, folder)
     check_same_config(folder, config)  # before the data is read, which may take long

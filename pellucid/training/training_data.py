@@ -71,12 +71,12 @@ def check_vocabularies(vocabularies: Vocabularies, config: Config) -> None:
 
 
 def data_warnings(predictor: Predictor, validation_examples: Sequence[Example]) -> Iterator[str]:
-    """Yield warnings about data on which a training cannot succeed, or hardly.
+    """Yield warnings about data on which a training cannot succeed, or hardly, or on which a setting gains nothing.
 
     All training examples of a classification have one label; a side is split into characters, but has spaces between
     short symbols, as phones have; or validation targets cannot be produced. A target cannot be produced if it has a
     symbol outside the vocabulary, other than the ignored tag; a pointer-generator is not checked, since it may copy the
-    symbol from the source.
+    symbol from the source. A sampled softmax gains nothing if it samples half of the target symbols or more.
 
     Args:
         predictor: The model, for its configuration, vocabularies and tokenizers.
@@ -96,6 +96,12 @@ def data_warnings(predictor: Predictor, validation_examples: Sequence[Example]) 
                 f"{side}s such as {quote(spaced)} seem to be symbols between spaces, but they are split into "
                 f"characters, of which the space is one: consider --{side}-symbols words"
             )
+    num_sampled, num_targets = config.training.sampled_softmax, len(predictor.vocabularies.target)
+    if 2 * num_sampled >= num_targets:
+        yield (
+            f"training.sampled_softmax = {num_sampled:,} saves no time: there are only {num_targets:,} target symbols; "
+            f"without it, the softmax is exact"
+        )
     if not config.decoder.pointer_generator:
         tokenize, target_symbols = predictor.tokenizers.target.split, target_symbols | {config.data.ignored_tag}
         unknown = [

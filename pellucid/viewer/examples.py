@@ -13,6 +13,7 @@ from pellucid.data.synthetic import digit_spans, spell_digits
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace_alignment import align_trace
 from pellucid.decoding.trace_schema import encode_array
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.confusion import align_symbols
@@ -79,8 +80,34 @@ def page_trace(trace: Trace, bits: Float[np.ndarray, " T"], is_lower_bound: bool
     """
     record = replace(trace, heads=None).to_record(compact=True)
     return PageTrace(
-        **msgspec.structs.asdict(record), entropy=encode_array(bits), entropy_is_lower_bound=is_lower_bound
+        **msgspec.structs.asdict(record),
+        entropy=encode_array(bits),
+        entropy_is_lower_bound=is_lower_bound,
+        alignment=page_alignment(trace),
     )
+
+
+MAX_ALIGNED_CELLS = 2**16
+"""Maximum number of weights of a trace whose alignment the page shows; longer outputs would delay the page."""
+
+
+def page_alignment(trace: Trace) -> list[tuple[int, int, int, int]]:
+    """Return the chunks of the monotone path through the attention weights of a trace, by positions in `Trace.source`.
+
+    Args:
+        trace: Trace.
+
+    Returns:
+        The chunks; none for other tasks than sequences, without attention, and for long outputs.
+    """
+    if not trace.autoregressive or not trace.attention.any() or trace.attention.size > MAX_ALIGNED_CELLS:
+        return []
+    alignment, first = align_trace(trace), trace.features
+    chunks = () if alignment is None else alignment.chunks
+    return [
+        (chunk.source_start + first, chunk.source_stop + first, chunk.target_start, chunk.target_stop)
+        for chunk in chunks
+    ]
 
 
 def entropy_lower_bound(trace: Trace) -> Float[np.ndarray, " T"]:
@@ -141,6 +168,8 @@ class SourceMetadata(NamedTuple):
     """Line number in the file, from 1; None for a source that is from no file."""
     is_spelled: bool = False
     """Whether all sources of the file spell the digits of their references."""
+    row_id: str = ""
+    """Cell of the column "id" of the line; "" if the file has no such column."""
 
 
 def page_examples(
@@ -165,6 +194,7 @@ def page_examples(
             traces=[page_trace(trace, next(bits)) for trace in traces],
             references=list(source_metadata.references),
             line=source_metadata.line,
+            row_id=source_metadata.row_id,
         )
         examples.append(
             _with_errors(item, traces[0], source_metadata, predictor) if source_metadata.references else item

@@ -21,6 +21,7 @@ from pellucid.data.examples import (
     is_header_unknown,
     read_examples,
     read_pairs,
+    read_row_ids,
     read_sources,
 )
 from pellucid.data.headers import header_note
@@ -101,15 +102,20 @@ def _select_differing(
 
 
 def _share_text(shown: int, total: int, partial_text: str) -> str:
-    """Return the description of a share: all, none, or `partial_text`."""
+    """Return the description of a share: no example, one, all, none, or `partial_text`."""
+    if total == 0:
+        return "no example"
+    if shown == total == 1:
+        return "one"
     return f"all {total:,}" if shown == total else partial_text if shown else f"none of {total:,}"
 
 
 def _differing_text(shown: int, total: int) -> str:
     """Return the description of the shown examples on which the runs differ."""
     description = "correct in only some runs"
-    partial_text = f"{shown:,} of {total:,} {description}, sampled evenly"
-    return f"{partial_text if shown < total else f'all {total:,} {description}'}; "
+    if shown < total:
+        return f"{shown:,} of {total:,} {description}, sampled evenly; "
+    return f"{_share_text(shown, total, '')} {description}; "
 
 
 def sample_evenly(items: Sequence[int], count: int) -> list[int]:
@@ -448,7 +454,8 @@ def read_example_file(path: Path, data: DataConfig, target: Path | None = None) 
         raise DataError(f"{reading.bad_lines[0]}; {SKIP_HINT}")
     numbered_examples = zip(reading.examples, reading.line_numbers, strict=True)
     is_spelled = are_spelled_digits(reading.examples)
-    metadata = [SourceMetadata((file.target,), line, is_spelled) for file, line in numbered_examples]
+    ids = read_row_ids(path, data) if target is None else {}
+    metadata = [SourceMetadata((file.target,), line, is_spelled, ids.get(line, "")) for file, line in numbered_examples]
     columns = describe_used_columns(path, data) if target is None else ""
     header = header_note(reading.examples) if is_header_unknown(path, data, target) else ""
     note = "; ".join(

@@ -81,6 +81,9 @@ class PageTrace(TraceRecord, frozen=True, kw_only=True, omit_defaults=False):
     """Entropy of the output distribution of each step, in bits; no NaN."""
     entropy_is_lower_bound: bool = False
     """Whether the entropies are lower bounds, because only the most probable symbols are known."""
+    alignment: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Monotone path through the attention weights: source positions [start, stop) and steps [start, stop) of each chunk
+    (alignment/attention_path.py); empty without attention."""
     attribution: AttributionArrays | None = None
     """Attribution scores; None unless computed."""
     states: HiddenStates | None = None
@@ -116,6 +119,8 @@ class PageExample(PageStruct, frozen=True, kw_only=True):
     """Whether the first output equals a reference; None without references."""
     line: int | None = None
     """Line number in its file, from 1; None for a source from elsewhere."""
+    row_id: str = ""
+    """Cell of the column "id" of its line; "" if the file has no such column."""
     gold_alignment: list[tuple[int, int]] | None = None
     """Source positions [first, stop) of each step of the first output, (0, 0) if unknown; None if all are unknown."""
 

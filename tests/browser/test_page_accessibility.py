@@ -34,7 +34,7 @@ def test_page_opens_on_the_first_wrong_example(open_page: OpenPage, exported_pag
           - tab "Training"
           - tab "About"
         - tabpanel "Examples":
-          - searchbox "Regular expression in source, output or reference"
+          - searchbox "Regular expression in source, output, reference or id"
           - combobox "Sort by"
           - combobox "Filter by correctness"
           - status

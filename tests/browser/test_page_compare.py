@@ -1,4 +1,4 @@
-"""Comparison of two runs: paired outcomes, list of examples, attention difference, saved files."""
+"""Comparison of two runs: paired outcomes, list of examples, attention difference, missing attention, saved files."""
 
 import json
 import re
@@ -175,12 +175,12 @@ def test_paired_outcomes_are_saved_with_the_counts_of_the_file(open_page: OpenPa
     assert values["runs"] == ["run", "rival"] and values["examples"] == 450 and values["differing"] == 28
     assert values["outcomes"] == {
         "both correct": 372,
-        "only run correct": 14,
-        "only rival correct": 10,
+        "only “run” correct": 14,
+        "only “rival” correct": 10,
         "both wrong": 54,
     }
     assert 0.5 < values["p"] < 0.6 and len(values["scores"][0]) == len(values["scores"][1]) > 0
-    (example,) = values["shown examples"]["only rival correct"]
+    (example,) = values["shown examples"]["only “rival” correct"]
     assert example["source"] == "ab" and example["outputs"] == ["A", "AB"]
     texts = read_svg_texts(download_panel(page, "Paired outcomes of both runs", "SVG", tmp_path))
     rate = page_contents().compared_runs[0].scores[0]
@@ -220,3 +220,39 @@ def test_comparison_list_has_one_tab_stop_and_arrow_keys(open_page: OpenPage, tm
         expect(selected_row).to_have_attribute("aria-posinset", f"{position}")
     page.keyboard.press("Tab")
     expect(page.get_by_role("button", name=re.compile("^Open these 30"))).to_be_focused()
+
+
+def test_a_run_without_attention_has_a_sentence_in_place_of_every_map(open_page: OpenPage, tmp_path: Path) -> None:
+    attending = make_trace("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
+    without = make_trace("ab", ["A", "B", END], [[0, 0]] * 3)
+    items = [
+        PageExample(text="ab", features=[], traces=[page_trace_without_model(each)], references=["AB"], exact=True)
+        for each in (attending, without)
+    ]
+    page = open_comparison(open_page, tmp_path, items[:1], items[1:])
+    sentence = "Model “rival” has no attention."
+    expect(find_panel(page, "run").locator("canvas")).to_be_visible()
+    for title in ("rival", "Attention difference"):
+        expect(find_panel(page, title)).to_contain_text(sentence)
+        expect(find_panel(page, title).locator("canvas")).to_have_count(0)
+    page = open_comparison(open_page, tmp_path, items[1:], items[:1])
+    open_tab(page, "Examples")
+    expect(page.get_by_text("Model “run” has no attention.")).to_be_visible()
+
+
+def test_differences_have_one_scale_and_small_ones_can_be_scaled(open_page: OpenPage, tmp_path: Path) -> None:
+    traces = [make_trace("ab", ["A", END], rows) for rows in ([[0.5, 0.5], [0, 1]], [[0.55, 0.45], [0, 1]])]
+    items = [
+        PageExample(text="ab", features=[], traces=[page_trace_without_model(each)], references=[]) for each in traces
+    ]
+    page = open_comparison(open_page, tmp_path, items[:1], items[1:])
+    difference = find_panel(page, "Attention difference")
+    expect(difference).to_contain_text("−1 (blue) to 1 (red)")
+    image = "canvas => canvas.toDataURL()"
+    faint = difference.locator("canvas").evaluate(image)
+    difference.get_by_role("button", name="Scale colors to this maximum").click()
+    expect(difference).to_contain_text("−0.050 (blue) to 0.050 (red)")
+    assert difference.locator("canvas").evaluate(image) != faint
+    difference.get_by_role("button", name="Colors from −1 to 1").click()
+    expect(difference).to_contain_text("−1 (blue) to 1 (red)")
+    assert difference.locator("canvas").evaluate(image) == faint

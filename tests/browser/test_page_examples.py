@@ -21,7 +21,7 @@ from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
 from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.pages import export_page
-from pellucid.viewer.schema import EditOperation, PageExample
+from pellucid.viewer.schema import AttributionArrays, EditOperation, PageExample
 
 
 def page_examples() -> list[PageExample]:
@@ -61,6 +61,25 @@ def test_matrix_scale_changes_colors(open_page: OpenPage, server_url: str) -> No
     find_panel(page, "Attention matrix").get_by_role("button", name="row maximum").click()
     assert canvas.evaluate(picture) != before
     assert page.url.endswith("scale=row")
+
+
+def test_monotone_alignment_is_drawn_on_request(open_page: OpenPage, server_url: str) -> None:
+    page, trace = open_page(server_url), page_examples()[0].traces[0]
+    chunks = [chunk for chunk in trace.alignment if chunk[1] > chunk[0] and chunk[3] > chunk[2]]
+    matrix, links = (find_panel(page, f"Attention {name}") for name in ("matrix", "links"))
+    expect(matrix.locator("rect.aligned")).to_have_count(0)
+    matrix.get_by_role("button", name="Monotone alignment").click()
+    expect(matrix.locator("rect.aligned")).to_have_count(len(chunks))
+    expect(links.get_by_role("button", name="Monotone alignment")).to_have_attribute("aria-pressed", "true")
+    num_links = sum((stop - start) * (last - first) for start, stop, first, last in chunks)
+    expect(links.locator("g.aligned path")).to_have_count(num_links)
+    shape = decode_array(trace.attention).shape
+    center = cell_center(page, "Attention matrix", (chunks[0][2], chunks[0][0]), shape)
+    box = matrix.locator("rect.aligned").first.bounding_box()
+    assert box is not None
+    assert box["x"] < center[0] < box["x"] + box["width"] and box["y"] < center[1] < box["y"] + box["height"]
+    links.get_by_role("button", name="Monotone alignment").click()
+    expect(page.locator(".aligned path, rect.aligned")).to_have_count(0)
 
 
 def test_links_show_their_share_and_the_slider_changes_it(open_page: OpenPage, server_url: str) -> None:
@@ -372,3 +391,54 @@ def test_every_view_states_its_limits(open_page: OpenPage, server_url: str) -> N
     expect(find_panel(page, "Beam search tree").locator(".more")).to_contain_text("never considered is not shown")
     open_tab(page, "About")
     expect(find_panel(page, "Limits of interpretation")).to_contain_text("Jain and Wallace 2019")
+
+
+def test_unsure_outputs_are_listed_first_with_their_line_and_id(open_page: OpenPage, tmp_path: Path) -> None:
+    confidences = [0.9, None, 0.2]
+    examples = [
+        PageExample(
+            text=f"source {line}",
+            features=[],
+            traces=[msgspec.structs.replace(page_examples()[0].traces[0], confidence=confidence)],
+            references=[],
+            line=line,
+            row_id=f"P-{line}",
+        )
+        for line, confidence in enumerate(confidences, start=2)
+    ]
+    contents = msgspec.structs.replace(
+        digits_page_data(beam_size=3).contents, examples=examples, num_examples=3, compared_runs=[], served=False
+    )
+    path = tmp_path / "page.html"
+    path.write_text(export_page(contents), encoding="utf-8")
+    page = open_page(path.as_uri())
+    rows = page.locator(".row")
+    expect(rows.locator(".place")).to_have_text(["line 2, id P-2", "line 3, id P-3", "line 4, id P-4"])
+    page.get_by_label("Sort by").select_option("confidence, lowest first")
+    expect(rows.locator(".place")).to_have_text(["line 4, id P-4", "line 2, id P-2", "line 3, id P-3"])
+    expect(rows.first).to_contain_text("20 %")
+    page.get_by_role("searchbox", name="Regular expression").fill("P-2$")
+    expect(rows.locator(".place")).to_have_text(["line 2, id P-2"])
+
+
+def test_title_of_a_long_source_names_the_attribution(open_page: OpenPage, tmp_path: Path) -> None:
+    source = "ab" * 31
+    trace = page_trace_without_model(make_trace(source, ["A", END], [[1] + [0] * 61, [0] * 61 + [1]]))
+    attribution = AttributionArrays(
+        occlusion=trace.attention,
+        input_x_gradient=trace.attention,
+        occlusion_correlation=0.5,
+        gradient_correlation=0.5,
+    )
+    item = PageExample(
+        text=source, features=[], traces=[msgspec.structs.replace(trace, attribution=attribution)], references=[]
+    )
+    contents = msgspec.structs.replace(
+        digits_page_data(beam_size=3).contents, examples=[item], num_examples=1, compared_runs=[], served=False
+    )
+    path = tmp_path / "page.html"
+    path.write_text(export_page(contents), encoding="utf-8")
+    page = open_page(path.as_uri())
+    for layer in ("attention", "occlusion", "gradient"):
+        page.get_by_role("button", name=layer, exact=True).click()
+        expect(page.get_by_role("heading", name=f"{layer.capitalize()} of step 1 over the source")).to_be_visible()

@@ -34,21 +34,27 @@ def test_forced_output_is_compared_along_itself_and_saved(open_page: OpenPage, s
     expect(page.locator(SENTENCE)).to_contain_text(f"outputs “{symbol}” (p = ")
     probabilities = find_panel(page, "Probabilities before and after")
     expect(probabilities.locator("tbody tr")).to_have_count(max(len(before), len(after)))
-    expect(probabilities.locator(".caption")).to_contain_text("along its own prefix")
+    expect(probabilities.locator(".caption")).to_contain_text("after along the output after")
+    # Both symbols of the first step have their probabilities before and after the change.
+    first_row = probabilities.locator("tbody tr").first
+    for written in (before[0], after[0]):
+        expect(first_row).to_contain_text(re.compile(rf"p\({re.escape(written)}\)(< )?[\d.e-]+→(< )?[\d.e-]+"))
     assert find_panel(page, "Attention difference").locator("canvas").evaluate(COUNT_COLORS) > 1
     header, *rows = read_csv_lines(download_panel(page, "Probabilities before and after", "CSV", tmp_path))
     assert header == [
         "step",
         "before",
         "after",
-        "p before",
-        "p after, along its own output",
+        "p(symbol before), before the change",
+        "p(symbol before), after the change, along the output after",
+        "p(symbol after), before the change",
+        "p(symbol after), after the change, along the output after",
         "KL in bits",
         "forced after",
     ]
-    assert [row[6] for row in rows] == ["symbol", *[""] * (len(rows) - 1)]
+    assert [row[8] for row in rows] == ["symbol", *[""] * (len(rows) - 1)]
     assert [row[2] for row in rows[: len(after)]] == after and [row[1] for row in rows[: len(before)]] == before
-    assert float(rows[0][4]) < float(rows[0][3]) and float(rows[0][5]) == 0 < float(rows[1][5])
+    assert float(rows[0][6]) < float(rows[0][3]) and float(rows[0][7]) == 0 < float(rows[1][7])
     difference_rows = read_csv_lines(download_panel(page, "Attention difference", "CSV", tmp_path))[1:]
     assert len(difference_rows) == min(len(before), len(after)) and difference_rows[0][0] == f"{before[0]}/{after[0]}"
     page.get_by_role("button", name="Uniform").click()
@@ -57,7 +63,7 @@ def test_forced_output_is_compared_along_itself_and_saved(open_page: OpenPage, s
         page.get_by_role("button", name="Mask in attention").click()
     expect(page.locator(SENTENCE)).to_contain_text("Masking")
     forced_column = [
-        row[6] for row in read_csv_lines(download_panel(page, "Probabilities before and after", "CSV", tmp_path))
+        row[8] for row in read_csv_lines(download_panel(page, "Probabilities before and after", "CSV", tmp_path))
     ]
     assert forced_column[1] == "symbol and attention"
     values = json.loads(download_panel(page, "Probabilities before and after", "JSON", tmp_path))
@@ -76,7 +82,9 @@ def test_step_forced_in_examples_is_selected(open_page: OpenPage, server_url: st
     expect(steps.nth(1)).to_have_attribute("aria-pressed", "true")
     expect(steps.nth(1)).to_be_focused()
     expect(find_panel(page, "Attention of step 2")).to_be_visible()
-    expect(find_panel(page, "Output before and after")).to_contain_text("Candidates at step 2")
+    expect(find_panel(page, "Output before and after")).to_contain_text(
+        re.compile("Output at step 2 .*; other candidates")
+    )
 
 
 def test_impossible_prefix_is_reported(open_page: OpenPage, server_url: str) -> None:

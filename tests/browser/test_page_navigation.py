@@ -156,6 +156,7 @@ def test_unknown_symbols_are_marked_in_every_view(open_page: OpenPage, server_ur
     page.get_by_role("searchbox", name="Source to decode").fill("si☃x")
     for title in ("Attention links", "Attention matrix"):
         expect(find_panel(page, title).locator("svg title")).to_have_text(UNKNOWN_MESSAGE)
+    expect(page.get_by_text("The model does not know “☃”")).to_be_visible()
     page.get_by_role("button", name="Weights as table", exact=True).click()
     expect(page.get_by_role("columnheader", name=f"☃, position 3, {UNKNOWN_MESSAGE}")).to_be_visible()
     find_panel(page, "Attention links").get_by_role("application").focus()
@@ -168,12 +169,16 @@ def test_unknown_symbols_are_marked_in_every_view(open_page: OpenPage, server_ur
     expect(find_panel(page, "Attention of the selected hypothesis").locator("svg title")).to_have_text(
         [UNKNOWN_MESSAGE, UNKNOWN_MESSAGE]
     )
+    expect(page.get_by_text("The model does not know “☃”")).to_be_visible()
     open_tab(page, "Compare")
+    for name in ("run", "rival"):
+        expect(page.get_by_text(f"Model “{name}” does not know “☃”")).to_be_visible()
     for title in ("run", "rival", "Attention difference"):
         expect(find_panel(page, title).locator("svg title")).to_have_text(UNKNOWN_MESSAGE)
     open_tab(page, "What if")
     for title in ("Attention before", "Attention after", "Attention difference"):
         expect(find_panel(page, title).locator("svg title")).to_have_text(UNKNOWN_MESSAGE)
+    expect(find_panel(page, "Edit the source")).to_contain_text("The model does not know “☃”")
     expect(page.get_by_role("button", name=f"☃, position 3, {UNKNOWN_MESSAGE}")).to_have_class(re.compile("unknown"))
     bars = page.get_by_role("slider", name="Attention of step 1")
     expect(bars.locator("title").filter(has_text=UNKNOWN_MESSAGE)).to_have_count(1)
@@ -285,10 +290,10 @@ def test_percentages_name_their_total(open_page: OpenPage, server_url: str) -> N
         expect(page.locator(".layers + p")).to_contain_text(caption)
     open_tab(page, "Compare")
     outcomes = page.get_by_role("group", name=re.compile("^Outcomes"))
-    expect(outcomes).to_contain_text("only run correct")
-    expect(outcomes).to_contain_text("only rival correct")
-    expect(find_panel(page, "Attention difference").locator(".caption")).to_contain_text("Red: more weight in rival")
-    expect(find_panel(page, "Attention difference")).to_contain_text("rival − run")
+    expect(outcomes).to_contain_text("only “run” correct")
+    expect(outcomes).to_contain_text("only “rival” correct")
+    expect(find_panel(page, "Attention difference").locator(".caption")).to_contain_text("Red: more weight in “rival”")
+    expect(find_panel(page, "Attention difference")).to_contain_text("“rival” − “run”")
     # On a wide screen, the three heat maps are side by side.
     page.set_viewport_size({"width": 1600, "height": 900})
     top_edges = page.locator(".pair canvas").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")

@@ -206,7 +206,13 @@ def test_requested_details_are_saved(open_page: OpenPage, server_url: str, tmp_p
     trace = page_contents().examples[0].traces[0]
     texts = read_svg_texts(saved_files["Probabilities before and after"]["SVG"])
     assert " ".join(texts).startswith(sentence)
-    assert {"before", "after", "p before", "p after", "KL divergence, bits"} < set(texts)
+    assert {
+        "before",
+        "after",
+        "p(before), before the change",
+        "p(before), after the change",
+        "KL divergence, bits",
+    } < set(texts)
     steps = len(trace.target)
     for title, rows in (("Attention difference", steps), ("Attention before", steps), ("Attention of step 1", 1)):
         assert_heat_map_files(saved_files[title], rows, len(trace.source))

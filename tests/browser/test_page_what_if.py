@@ -130,6 +130,48 @@ def test_attention_is_overridden_and_its_effect_described(open_page: OpenPage, p
     )
 
 
+def test_dragged_weights_apply_to_every_step_until_all_changes_are_reset(
+    open_page: OpenPage, phoneme_address: str
+) -> None:
+    page = open_page(phoneme_address)
+    open_what_if(page)
+    steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
+    count = steps.count()
+    steps.first.click()
+    every_step = page.get_by_role("checkbox", name="apply to every step")
+    every_step.check()
+    box = page.get_by_role("slider", name="Attention of step 1").bounding_box()
+    assert count > 1 and box is not None
+    page.mouse.move(box["x"] + 5, box["y"] + 8)
+    page.mouse.down()
+    page.mouse.up()
+    overridden_steps = page.get_by_role("group", name="Steps with overridden attention").get_by_role("button")
+    expect(overridden_steps).to_have_count(count)
+    page.get_by_role("button", name="Reset all changes").click()
+    expect(overridden_steps).to_have_count(0)
+    expect(every_step).not_to_be_checked()
+
+
+def test_a_substituted_symbol_has_its_probabilities_before_and_after(open_page: OpenPage, phoneme_address: str) -> None:
+    page = open_page(phoneme_address)
+    open_what_if(page)
+    page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
+    slider = page.get_by_role("slider", name="Attention of step 1")
+    slider.focus()
+    # All weight on the last position changes the first symbol.
+    for _ in first_example().traces[0].source:
+        page.keyboard.press("ArrowRight")
+    for _ in range(20):
+        page.keyboard.press("ArrowUp")
+    expect(page.locator(".outdated")).to_have_count(0)
+    row = find_panel(page, "Probabilities before and after").locator("tbody tr").first
+    before, after = row.locator("td").nth(1).inner_text(), row.locator("td").nth(2).inner_text()
+    written = row.locator(".symbol-change > span:first-child").all_inner_texts()
+    assert written == [f"p({symbol})" for symbol in dict.fromkeys((before, after))]
+    # The frame of the keyboard focus is within the strip, which would clip it.
+    assert slider.evaluate("each => getComputedStyle(each).outlineOffset") == "-2px"
+
+
 def test_overrides_of_several_steps_are_reset_one_by_one(open_page: OpenPage, server_url: str) -> None:
     index, overrides = find_override_chain()
     page = open_page(f"{server_url}#example={index}")

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { filterRows, coverageDeviation, NO_FILTER, parsePattern, describeConfusionShare, describeConfusion, describeShownErrors, repeatedConfusions, exampleRow, outputSegments, describeResult, explainError, wrongSteps } from "../src/selection/exampleRows";
+import { filterRows, coverageDeviation, NO_FILTER, parsePattern, describeConfusionShare, describeConfusion, describePlace, describeShownErrors, repeatedConfusions, exampleRow, outputSegments, describeResult, explainError, wrongSteps } from "../src/selection/exampleRows";
 import type { ConfusionCount, EditOperation } from "../src/data/contents";
 import { example, trace, VIEWS } from "./fixtures";
 
@@ -30,6 +30,14 @@ describe("the list of examples", () => {
   it("sorts by a column, ties in file order", () => {
     expect(indices(filterRows(rows, NO_FILTER, "errors", true))).toEqual([1, 0, 2]);
     expect(indices(filterRows(rows, NO_FILTER, "length", false))).toEqual([2, 0, 1]);
+  });
+  it("sorts by confidence, rows without one last in ascending order", () => {
+    const confidences = [0.9, null, 0.2].map((confidence, index) => exampleRow({ ...examples[0]!, traces: [{ ...trace("x", "a"), confidence }] }, index));
+    expect(indices(filterRows([...confidences, { ...confidences[1]!, index: 3 }], NO_FILTER, "confidence", false))).toEqual([2, 0, 1, 3]);
+  });
+  it("names the line and the id of an example, which the filter finds", () => {
+    expect([{ line: 12, row_id: "P-17" }, { line: 12, row_id: "" }, { line: null, row_id: "" }].map((place) => describePlace({ ...examples[0]!, ...place }))).toEqual(["line 12, id P-17", "line 12", ""]);
+    expect(filterRows([exampleRow({ ...examples[0]!, row_id: "P-17" }, 0)], { ...NO_FILTER, pattern: "^P-17$" }, "file", false)).toHaveLength(1);
   });
   it("filters by pattern, correctness, length and indices", () => {
     expect(indices(filterRows(rows, { ...NO_FILTER, pattern: "^abc$" }, "file", false))).toEqual([0]);

@@ -101,25 +101,35 @@ test("a confusion table of many errors has the most frequent, with a note", () =
   expect(texts(confusionFiles(all, "predicted", (symbol) => symbol ?? "nothing").picture as string).join(" ")).toContain(`Confusions ${note}`);
 });
 
+/** Probabilities of the symbols of a step: 0.9 → 0.25, and of another symbol < 0.01 → 0.7. */
+const changesOf = (symbol: string, newSymbol: string) => [
+  { symbol, before: { probability: 0.9, isBound: false }, after: { probability: 0.25, isBound: false } },
+  ...(newSymbol === symbol ? [] : [{ symbol: newSymbol, before: { probability: 0.01, isBound: true }, after: { probability: 0.7, isBound: false } }]),
+];
+
 test("a what-if figure has the outputs before and after, with changed symbols marked", () => {
-  const change = (step: number, newStep: number, symbol: string) => ({ step, newStep, oldSymbol: symbol, newSymbol: symbol, oldProbability: 0.9, newProbability: 0.25, probabilityChange: -0.65, divergence: 1.5 });
-  const unpaired = { step: null, oldSymbol: undefined, oldProbability: null, newProbability: null, probabilityChange: null, divergence: null };
+  const change = (step: number, newStep: number, symbol: string, newSymbol = symbol) => ({ step, newStep, oldSymbol: symbol, newSymbol, oldProbability: 0.9, newProbability: 0.25, symbols: changesOf(symbol, newSymbol), probabilityChange: -0.65, divergence: 1.5 });
+  const unpaired = { step: null, oldSymbol: undefined, oldProbability: null, newProbability: null, symbols: [], probabilityChange: null, divergence: null };
   const svg = changeFigure("masking b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, 0, "x"), { ...unpaired, newStep: 1, newSymbol: "z" }, change(1, 2, "y")]);
   const svgTexts = texts(svg);
-  for (const text of ["masking b", "before", "after", "p before", "p after", "KL divergence, bits", "z", "–"]) expect(svgTexts).toContain(text);
+  for (const text of ["masking b", "before", "after", "p(before), before the change", "p(before), after the change", "KL divergence, bits", "z", "–"]) expect(svgTexts).toContain(text);
   expect([times(svgTexts, "x"), times(svgTexts, "0.25"), times(svgTexts, "1.50")]).toEqual([2, 2, 2]);
   expect(svg.match(/fill="var\(--accent\)" fill-opacity="0.16" d="[^"]*M[^"]*M/g)).toHaveLength(1);
   expect(svg).toContain('stroke="var(--gold)"');
-  expect(texts(changeFigure("t", trace("x", "a"), trace("y", "a"), []))).not.toContain("p after");
+  expect(texts(changeFigure("t", trace("x", "a"), trace("y", "a"), []))).not.toContain("p(before), after the change");
+  // A substituted symbol has its own probabilities.
+  const substituted = texts(changeFigure("t", trace("x", "a"), trace("y", "a"), [change(0, 0, "x", "y")]));
+  expect(["0.90", "0.25", "&lt; 0.01", "0.70"].map((text) => times(substituted, text))).toEqual([1, 1, 1, 1]);
 });
 
 test("a what-if table marks forced symbols and attention, and names the output that p after refers to", () => {
-  const change = (step: number | null, newStep: number | null) => ({ step, newStep, oldSymbol: "x", newSymbol: "x", oldProbability: 0.5, newProbability: 0.25, probabilityChange: -0.25, divergence: 1 });
+  const change = (step: number | null, newStep: number | null, newSymbol = "x") => ({ step, newStep, oldSymbol: "x", newSymbol, oldProbability: 0.9, newProbability: 0.25, symbols: changesOf("x", newSymbol), probabilityChange: -0.25, divergence: 1 });
   const now = { ...trace("xyz", "ab"), forced: [0, 1], forced_attention: [1, 2] };
-  const table = changeTable(now, [change(0, 0), change(1, 1), change(2, 2), change(3, null)], false);
-  expect(table[0]).toEqual(["step", "before", "after", "p before", "p after, along the output before", "KL in bits", "forced after"]);
-  expect(table.slice(1).map((line) => line[6])).toEqual(["symbol", "symbol and attention", "attention", ""]);
-  expect(changeTable(now, [], true)[0]![4]).toBe("p after, along its own output");
+  const table = changeTable(now, [change(0, 0), change(1, 1, "y"), change(2, 2), change(3, null)], false);
+  expect(table[0]).toEqual(["step", "before", "after", "p(symbol before), before the change", "p(symbol before), after the change, along the output before", "p(symbol after), before the change", "p(symbol after), after the change, along the output before", "KL in bits", "forced after"]);
+  expect(table.slice(1, 3).map((line) => line.slice(3, 7))).toEqual([[0.9, 0.25, "", ""], [0.9, 0.25, "< 0.01", 0.7]]);
+  expect(table.slice(1).map((line) => line[8])).toEqual(["symbol", "symbol and attention", "attention", ""]);
+  expect(changeTable(now, [], true)[0]![6]).toBe("p(symbol after), after the change, along the output after");
 });
 
 test("a TikZ difference has two colors, scaled by the maximum magnitude", () => {

@@ -34,6 +34,7 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     lattice: null,
     heads: null,
     added: [],
+    alignment: [],
     attribution: null,
     states: null,
     entropy_is_lower_bound: false,
@@ -53,6 +54,7 @@ export function example(text: string, output: string, reference: string | null, 
     errors: reference === null ? null : wrong,
     exact: reference === null ? null : output === reference,
     line: null,
+    row_id: "",
     gold_alignment: null,
   };
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { gridFromRows } from "../src/data/arrays";
-import { scaleByMaximum, scaleByRow, aboveUniform, maxPool, chooseScale } from "../src/drawing/raster";
+import { scaleByLimit, scaleByMaximum, scaleByRow, aboveUniform, maxPool, chooseScale } from "../src/drawing/raster";
 import { colorAt, formatDecimal, formatPercent } from "../src/drawing/scales";
 
 test("max pooling keeps a narrow peak", () => {
@@ -18,6 +18,7 @@ test("a window without pooling is unchanged", () => {
 test("scaling by row and by all", () => {
   const grid = gridFromRows([[1, -2], [0, 0]]);
   expect([...scaleByRow(grid).values]).toEqual([0.5, -1, 0, 0]);
+  expect([...scaleByLimit(grid, 4).values]).toEqual([0.25, -0.5, 0, 0]);
   expect([...scaleByMaximum(gridFromRows([[1, -4]])).values]).toEqual([0.25, -1]);
 });
 

@@ -4,7 +4,7 @@ import type { WhatIfResponse } from "../src/data/contents";
 import { EMPTY_REQUEST, toggleMask, setAttention } from "../src/selection/request";
 import { formatProbability } from "../src/drawing/scales";
 import { alignSteps } from "../src/data/steps";
-import { stepChanges, stepNumber, describeWhatIf } from "../src/what-if/summary";
+import { formatCandidate, stepChanges, stepNumber, describeWhatIf } from "../src/what-if/summary";
 import { example, trace } from "./fixtures";
 
 const requested = { ...EMPTY_REQUEST, text: "abc" };
@@ -53,6 +53,15 @@ describe("description of a what-if change", () => {
   it("pairs the probabilities of each symbol", () => {
     expect(stepChanges(lower)[1]).toMatchObject({ step: 1, oldSymbol: "8", divergence: 4 });
     expect(stepChanges(lower)[1]!.newProbability).toBeCloseTo(0.03, 5);
+  });
+  it("gives the probabilities of the symbols of both outputs, or a bound for one that is not stored", () => {
+    const candidates = (...top: [string, number][]) => top.map(([symbol, p]): [string, number] => [symbol, Math.log(p)]);
+    const changed = difference([Math.log(0.9), Math.log(0.09), Math.log(0.5)], "759");
+    changed.before.traces[0]!.top[1] = candidates(["8", 0.98], ["1", 0.01]);
+    changed.rescored = { ...changed.rescored, top: [[], candidates(["5", 0.6], ["8", 0.09]), []] };
+    const rounded = stepChanges(changed)[1]!.symbols.map(({ symbol, before, after }) => `${symbol} ${formatCandidate(before)} ${formatCandidate(after)}`);
+    expect(rounded).toEqual(["8 0.98 0.09", "5 < 0.01 0.60"]);
+    expect(stepChanges(changed)[0]!.symbols.map(({ symbol }) => symbol)).toEqual(["7"]);
   });
   it("describes the output after a forced prefix with its own probability", () => {
     const forced = { ...difference([Math.log(0.9), Math.log(0.02), Math.log(0.6), Math.log(0.3)], "7155"), compared_output: "after" as const };

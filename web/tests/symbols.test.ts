@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { textWidth, quoteSymbol, repeatNumbers, symbolParts, quoteText, visibleSymbol, visibleText, spokenSymbol } from "../src/drawing/symbols";
+import { describeUnknown, textWidth, quoteSymbol, repeatNumbers, symbolParts, quoteText, visibleSymbol, visibleText, spokenSymbol } from "../src/drawing/symbols";
 
 test("blank symbols are drawn or named", () => {
   expect(["", " ", "\t", "\n", "\u202e", "\u200f", "\0", "\ufeff"].map(visibleSymbol)).toEqual([
@@ -45,4 +45,11 @@ test("repeated symbols are numbered", () => {
 test("combining marks have no width, ideographs are wide", () => {
   expect(textWidth("e\u0301")).toBe(textWidth("e"));
   expect(textWidth("漢")).toBeGreaterThan(textWidth("a"));
+});
+
+test("unknown symbols are named in a sentence, each once, up to a maximum", () => {
+  expect(describeUnknown([])).toBe("");
+  expect(describeUnknown(["q", "q"])).toMatch(/^The model does not know “q” \(marked/);
+  expect(describeUnknown(["q", "z", " "], "none")).toMatch(/^Model “none” does not know “q”, “z” and “␣” \(/);
+  expect(describeUnknown([..."abcdefghijk"])).toMatch(/“h” and 3 more symbols/);
 });

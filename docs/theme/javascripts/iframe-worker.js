@@ -9,7 +9,7 @@ if (location.protocol === "file:") {
       this.element.hidden = true
       document.body.append(this.element)
       const frame = this.element.contentWindow
-      frame.postMessage = (data) => this.deliver(this, new MessageEvent("message", { data }))
+      frame.postMessage = (data) => this.deliver(this, new MessageEvent("message", { data: structuredClone(data) }))
       frame.importScripts = () => {
         throw new Error("scripts cannot be imported in a frame")
       }
@@ -30,8 +30,10 @@ if (location.protocol === "file:") {
       })
     }
 
+    // Both sides may change a message, so each receives a copy, as from a worker.
     postMessage(data) {
       const frame = this.element.contentWindow
+      data = structuredClone(data)
       this.loaded.then(() => this.deliver(frame, new frame.MessageEvent("message", { data })), () => {})
     }
 

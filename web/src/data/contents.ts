@@ -95,6 +95,7 @@ export interface Trace {
   lattice: Lattice | null;
   entropy: EncodedArray;
   entropy_is_lower_bound: boolean;
+  alignment: [number, number, number, number][];
   attribution: AttributionArrays | null;
   states: HiddenStates | null;
 }
@@ -116,6 +117,7 @@ export interface PageExample {
   errors: number | null;
   exact: boolean | null;
   line: number | null;
+  row_id: string;
   gold_alignment: [number, number][] | null;
 }
 

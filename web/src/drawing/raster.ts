@@ -1,5 +1,5 @@
 /** Grids as pixels. */
-import { row, type Grid } from "../data/arrays";
+import { maxMagnitude, row, type Grid } from "../data/arrays";
 import { rangeSize, type IndexRange } from "./layout";
 import type { Colormap, ColorScale } from "./scales";
 
@@ -47,11 +47,10 @@ export function scaleByRow(grid: Grid, above = false): Grid {
 }
 
 /** Scales all values by the maximum magnitude; rounding errors stay near zero. */
-export function scaleByMaximum(grid: Grid): Grid {
-  let maximum = 1e-4;
-  for (const value of grid.values) maximum = Math.max(maximum, Math.abs(value));
-  return { ...grid, values: grid.values.map((value) => value / maximum) };
-}
+export const scaleByMaximum = (grid: Grid): Grid => scaleByLimit(grid, Math.max(1e-4, maxMagnitude(grid)));
+
+/** Scales all values so that `limit` becomes 1. */
+export const scaleByLimit = (grid: Grid, limit: number): Grid => ({ ...grid, values: grid.values.map((value) => value / limit) });
 
 /**
  * Max-pools a part of a grid to at most `width` × `height` values by magnitude: a mean would hide narrow peaks.

@@ -105,5 +105,16 @@ export function textWidth(symbol: string): number {
 /** Note on a symbol outside the vocabulary. */
 export const UNKNOWN_NOTE = "not in the vocabulary";
 
+/** Maximum number of unknown symbols in a sentence. */
+const MAX_NAMED_UNKNOWN = 8;
+
+/** Sentence on the symbols that a model does not know; "" for none. `model`: name of its run, where several are shown. */
+export function describeUnknown(symbols: readonly string[], model?: string): string {
+  const quoted = [...new Set(symbols)].map(quoteSymbol);
+  if (quoted.length === 0) return "";
+  const named = quoted.length > MAX_NAMED_UNKNOWN ? `${quoted.slice(0, MAX_NAMED_UNKNOWN).join(", ")} and ${quoted.length - MAX_NAMED_UNKNOWN} more symbols` : quoted.length > 1 ? `${quoted.slice(0, -1).join(", ")} and ${quoted.at(-1)}` : quoted[0];
+  return `${model === undefined ? "The model" : `Model ${quoteText(model)}`} does not know ${named} (marked in the pictures). It reads every symbol outside its vocabulary as the same unknown symbol.`;
+}
+
 /** Suffix of a label for screen readers. */
 export const unknownSuffix = (of: ReadonlySet<number> | undefined, index: number): string => (of?.has(index) ? `, ${UNKNOWN_NOTE}` : "");

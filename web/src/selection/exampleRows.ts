@@ -8,13 +8,14 @@ import { topValues } from "../drawing/layout";
 import { formatPercent, formatProbability } from "../drawing/scales";
 import { quoteSymbol, visibleSymbol, visibleText } from "../drawing/symbols";
 
-export type SortOrder = "file" | "loss" | "entropy" | "errors" | "coverage" | "length";
+export type SortOrder = "file" | "confidence" | "loss" | "entropy" | "errors" | "coverage" | "length";
 
 /** Sort orders without meaning for outputs that are not autoregressive. */
 export const inapplicableOrders = ({ autoregressive, per_position }: TaskView): SortOrder[] => (autoregressive ? [] : per_position ? ["coverage"] : ["coverage", "errors"]);
 
 export const SORT_ORDERS: [SortOrder, string][] = [
   ["file", "file order"],
+  ["confidence", "confidence, lowest first"],
   ["loss", "loss per symbol"],
   ["entropy", "mean entropy"],
   ["errors", "edit distance"],
@@ -26,6 +27,8 @@ export const SORT_ORDERS: [SortOrder, string][] = [
 export interface ExampleRow {
   index: number;
   example: PageExample;
+  /** Fitted confidence of the output; Infinity without one, so that such rows are last. */
+  confidence: number;
   loss: number;
   entropy: number;
   errors: number;
@@ -71,6 +74,7 @@ export function exampleRow(example: PageExample, index: number): ExampleRow {
     index,
     example,
     bits,
+    confidence: trace?.confidence ?? Infinity,
     loss: trace ? meanLoss(trace) : 0,
     entropy: mean(bits),
     errors: example.errors ?? 0,
@@ -102,11 +106,19 @@ export function filterRows(rows: ExampleRow[], filter: ExampleFilter, order: Sor
   );
   const sign = descending ? -1 : 1;
   if (order === "file") return descending ? selected.reverse() : selected;
-  return selected.sort((left, right) => sign * (left[order] - right[order]) || left.index - right.index);
+  return selected.sort((left, right) => sign * compareNumbers(left[order], right[order]) || left.index - right.index);
+}
+
+/** Order of two numbers, of which both may be infinite. */
+const compareNumbers = (left: number, right: number): number => (left === right ? 0 : left - right);
+
+/** Place of an example in its file: the line and, if the file has such a column, the id; "" for neither. */
+export function describePlace({ line, row_id: id }: PageExample): string {
+  return [line === null ? [] : `line ${line}`, id === "" ? [] : `id ${visibleText(id)}`].flat().join(", ");
 }
 
 function searchableTexts(example: PageExample): string[] {
-  return [example.text, ...(example.traces[0] ? [example.traces[0].output] : []), ...example.references];
+  return [...(example.row_id ? [example.row_id] : []), example.text, ...(example.traces[0] ? [example.traces[0].output] : []), ...example.references];
 }
 
 /** Wrong steps, and missing symbols with the step that they precede. */
@@ -244,8 +256,6 @@ export function explainError(example: PageExample, trace: Trace): string[] {
     const expected = `The expected symbol “${named(right)}”`;
     sentences.push(rank < 0 ? `${expected} is not among the ${trace.top[step]?.length ?? 0} most probable.` : `${expected} has p = ${p(trace.top[step]![rank]![1])}, rank ${rank + 1}.`);
   }
-  const unseen = trace.unknown.map((at) => `${quoteSymbol(trace.source[at] ?? "")} (position ${at + 1})`);
-  if (unseen.length > 0) sentences.push(`Not in the vocabulary: ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""}.`);
   const peak = weights.indexOf(Math.max(...weights));
   // The weights of a position task are its prediction; tags have none.
   if (view.points) return sentences;

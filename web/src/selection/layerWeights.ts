@@ -2,6 +2,7 @@
 import { toGrid, type Grid } from "../data/arrays";
 import type { Trace } from "../data/contents";
 import type { Colormap } from "../drawing/scales";
+import { quoteText } from "../drawing/symbols";
 import type { AttributionLayer } from "./selection.svelte";
 
 export interface LayerWeights {
@@ -24,3 +25,12 @@ export function layerWeights(trace: Trace, layer: AttributionLayer): LayerWeight
   if (layer === "attention" || !trace.attribution) return { title: TITLES.attention, weights: toGrid(trace.attention), colormap: "weight", quantity: QUANTITIES.attention };
   return { title: TITLES[layer], weights: toGrid(layer === "occlusion" ? trace.attribution.occlusion : trace.attribution.input_x_gradient), colormap: "difference", quantity: QUANTITIES[layer] };
 }
+
+/** Whether an output has attention weights: without attention, all are zero. An output without steps counts as having them. */
+export function hasAttention({ attention }: Trace): boolean {
+  const { values } = toGrid(attention);
+  return values.length === 0 || values.some((value) => value !== 0);
+}
+
+/** Sentence in place of the weights of a model without attention. */
+export const describeMissingAttention = (model: string | undefined): string => `${model === undefined ? "This model" : `Model ${quoteText(model)}`} has no attention.`;

@@ -41,6 +41,8 @@ class Selection extends Pointer {
   layer = $state.raw<AttributionLayer>("attention");
   /** Share of each row's weight that the links show. */
   mass = $state.raw(0.95);
+  /** Whether pictures show the monotone alignment. */
+  showsAlignment = $state.raw(false);
   /** Zoomed positions and steps; null: all. */
   columns = $state.raw<IndexRange | null>(null);
   rows = $state.raw<IndexRange | null>(null);

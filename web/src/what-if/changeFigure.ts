@@ -1,20 +1,28 @@
 /** Figure and table of the outputs before and after a change. */
 import { taskViewOf } from "../data/taskView";
 import type { Trace } from "../data/contents";
-import { formatProbability } from "../drawing/scales";
 import { renderFigure, type FigureCell } from "../drawing/figure";
 import { visibleSymbol } from "../drawing/symbols";
-import { hasProbability, stepNumber, type StepChange } from "./summary";
+import { formatCandidate, hasProbability, stepNumber, type CandidateProbability, type StepChange } from "./summary";
 
 /** Changed symbols; not errors. */
 const MARKED: FigureCell = { fill: "var(--accent)", fillOpacity: 0.16, color: "var(--accent)" };
 
+/** Probability of the symbol of one output, before or after the change; null without a symbol, and for an equal symbol of the second output. */
+function pick({ symbols, oldSymbol, newSymbol }: StepChange, output: "before" | "after", time: "before" | "after"): CandidateProbability | null {
+  if (output === "after" && oldSymbol === newSymbol) return null;
+  return symbols.find(({ symbol }) => symbol === (output === "before" ? oldSymbol : newSymbol))?.[time] ?? null;
+}
+const OUTPUTS = ["before", "after"] as const;
+const COLUMNS = OUTPUTS.flatMap((output) => OUTPUTS.map((time) => [output, time] as const));
+
 /** Table of the steps, with forced symbols and attention overrides. */
 export function changeTable(newTrace: Trace, all: readonly StepChange[], hasOwnPrefix: boolean): (string | number)[][] {
   const overriddenKinds = ({ newStep }: StepChange): string => (newStep === null ? "" : [newTrace.forced.includes(newStep) ? "symbol" : [], newTrace.forced_attention.includes(newStep) ? "attention" : []].flat().join(" and "));
+  const cellOf = (value: CandidateProbability | null): string | number => (value === null || value.isBound ? formatCandidate(value) : value.probability);
   return [
-    ["step", "before", "after", "p before", `p after, along ${hasOwnPrefix ? "its own output" : "the output before"}`, "KL in bits", "forced after"],
-    ...all.map((each) => [stepNumber(each), each.oldSymbol ?? "", each.newSymbol ?? "", each.oldProbability ?? "", each.newProbability ?? "", each.divergence ?? "", overriddenKinds(each)]),
+    ["step", "before", "after", ...COLUMNS.map(([output, time]) => `p(symbol ${output}), ${time} the change${time === "after" ? `, along the output ${hasOwnPrefix ? "after" : "before"}` : ""}`), "KL in bits", "forced after"],
+    ...all.map((each) => [stepNumber(each), each.oldSymbol ?? "", each.newSymbol ?? "", ...COLUMNS.map((column) => cellOf(pick(each, ...column))), each.divergence ?? "", overriddenKinds(each)]),
   ];
 }
 
@@ -22,7 +30,7 @@ export function changeTable(newTrace: Trace, all: readonly StepChange[], hasOwnP
 export function changeFigure(title: string, oldTrace: Trace, newTrace: Trace, all: readonly StepChange[]): string {
   const symbolCell = (trace: Trace, step: number | null, pairedSymbol: string | undefined): FigureCell =>
     step === null ? { text: "–", ...MARKED } : { text: visibleSymbol(trace.target[step]!), ...(trace.target[step] !== pairedSymbol && MARKED), frameColor: trace.forced.includes(step) ? "var(--gold)" : undefined };
-  const probabilityBar = (value: number | null): FigureCell => (value === null ? {} : { text: formatProbability(value), bar: value });
+  const probabilityBar = (value: CandidateProbability | null): FigureCell => (value === null ? {} : { text: formatCandidate(value), bar: value.isBound ? 0 : value.probability });
   return renderFigure([{
     title,
     xTitle: taskViewOf(oldTrace).per_position ? "source" : "output",
@@ -32,8 +40,7 @@ export function changeFigure(title: string, oldTrace: Trace, newTrace: Trace, al
       ["after", all.map((each) => symbolCell(newTrace, each.newStep, each.oldSymbol))],
       ...(all.some(hasProbability)
         ? [
-            ["p before", all.map(({ oldProbability }) => probabilityBar(oldProbability))] as const,
-            ["p after", all.map(({ newProbability }) => probabilityBar(newProbability))] as const,
+            ...COLUMNS.map(([output, time]) => [`p(${output}), ${time} the change`, all.map((each) => probabilityBar(pick(each, output, time)))] as const),
             ["KL divergence, bits", all.map(({ divergence }) => (divergence === null ? {} : { text: divergence.toFixed(2) }))] as const,
           ]
         : []),

@@ -7,14 +7,30 @@ import { alignSteps } from "../data/steps";
 import { formatProbability } from "../drawing/scales";
 import { quoteSymbol, quoteText, visibleSymbol } from "../drawing/symbols";
 
+/** Probability of a symbol at a step before and after the change; null where there is no such step. */
+export interface SymbolChange {
+  symbol: string;
+  before: CandidateProbability | null;
+  after: CandidateProbability | null;
+}
+
+/** Probability; `isBound` if the trace lacks the symbol, whose probability is then below the least stored one. */
+export interface CandidateProbability {
+  probability: number;
+  isBound: boolean;
+}
+
 /** Step before and after the change; null or undefined if there is no paired step. */
 export interface StepChange {
   step: number | null;
   newStep: number | null;
   oldSymbol: string | undefined;
   newSymbol: string | undefined;
+  /** Probability of the symbol that was scored: before the change of the old symbol; after it of the old symbol, or along the new output of the new symbol. */
   oldProbability: number | null;
   newProbability: number | null;
+  /** Probabilities of the symbols of both outputs before and after the change; of one, if the symbols are equal. */
+  symbols: SymbolChange[];
   /** Change of the probability; null if the symbols differ. */
   probabilityChange: number | null;
   divergence: number | null;
@@ -40,9 +56,27 @@ export function stepChanges({ before, after, rescored, kl_divergence: divergence
     const newProbability = isComparable && scoredStep !== null ? Math.exp(newLogProbabilities[scoredStep] ?? -Infinity) : null;
     const isPaired = oldProbability !== null && newProbability !== null;
     const probabilityChange = isPaired && (!hasOwnPrefix || oldSymbol === newSymbol) ? newProbability - oldProbability : null;
-    return { step, newStep, oldSymbol, newSymbol, oldProbability, newProbability, probabilityChange, divergence: isPaired ? (bits[step!] ?? 0) : null };
+    const written = [...new Set([oldSymbol, newSymbol])].filter((symbol) => symbol !== undefined);
+    const symbols = isComparable
+      ? written.map((symbol) => ({ symbol, before: step === null ? null : symbolProbability(oldTrace, step, symbol), after: scoredStep === null ? null : symbolProbability(rescored, scoredStep, symbol) }))
+      : [];
+    return { step, newStep, oldSymbol, newSymbol, oldProbability, newProbability, symbols, probabilityChange, divergence: isPaired ? (bits[step!] ?? 0) : null };
   });
 }
+
+/** Probability of the symbol that an output has at a step. */
+export const outputProbability = (trace: Trace, step: number): number => Math.exp(decodeArray(trace.log_probabilities)[step] ?? -Infinity);
+
+/** Probability of any symbol at a step, from the most probable symbols that the trace stores. */
+export function symbolProbability(trace: Trace, step: number, symbol: string): CandidateProbability {
+  if (trace.target[step] === symbol) return { probability: outputProbability(trace, step), isBound: false };
+  const top = trace.top[step] ?? [];
+  const stored = top.find(([candidate]) => candidate === symbol);
+  return { probability: Math.exp((stored ?? top.at(-1))?.[1] ?? 0), isBound: stored === undefined };
+}
+
+/** Probability as text: “0.09”, “< 0.004” for a bound, or nothing. */
+export const formatCandidate = (value: CandidateProbability | null): string => (value === null ? "" : `${value.isBound ? "< " : ""}${formatProbability(value.probability)}`);
 
 /** Pairs steps by their index. */
 function pairByIndex(before: number, after: number): [number | null, number | null][] {

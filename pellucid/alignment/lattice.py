@@ -1,9 +1,9 @@
 """Many-to-many alignment of sources and targets by expectation-maximization.
 
 An alignment cuts a source and its target into equally many chunks, in order. A graphone is the pair of a source chunk
-and its target chunk (Bisani and Ney 2008). It has one source symbol and 0 to M target symbols, or two source symbols
-and one target symbol. The probability of an alignment is the product of the probabilities of its graphones. All
-alignments of an example form a lattice: nodes are pairs of a source and a target position, edges are graphones.
+and its target chunk (Bisani and Ney 2008); `ChunkLimits` sets the sizes that it may have. The probability of an
+alignment is the product of the probabilities of its graphones. All alignments of an example form a lattice: nodes are
+pairs of a source and a target position, edges are graphones.
 
 N examples, S source positions, T target positions, E edges of the lattices of all examples, G graphones.
 """
@@ -13,15 +13,18 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from pellucid.alignment.types import ChunkLimits, GraphoneKeys, SymbolPairs
 from pellucid.kernels.compilation import njit
 from pellucid.kernels.runtime import defer_signals
-from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneKeys, SymbolPairs
 
 MAX_EDGES = 8_000_000
 """Maximum number of edges of the lattices from which probabilities are estimated; they take 12 bytes each, and three
 times as much while the graphones are counted. Beyond it a random sample of the examples is used."""
 MIN_PROBABILITY = 1e-12
 """Graphones of lower probability are not kept."""
+SMALL = 1e-15
+"""Highest forward probability of a row below which it is scaled together with the rows after it. The quotients of up to
+16 rows (`ChunkLimits`) do not overflow."""
 MISSING_PENALTY = 3.0
 """A graphone that is not kept has the lowest log-probability of those kept, minus this."""
 SEED = 1
@@ -36,13 +39,19 @@ class GraphoneDistribution(NamedTuple):
     log_probabilities: Float[np.ndarray, " G"]
 
 
-class Alignments(NamedTuple):
+class GraphoneSequences(NamedTuple):
     """The most probable alignment of each example."""
 
     graphones: Int[np.ndarray, " graphones"]
     """Keys of the graphones of all alignments, one example after the other."""
+    source_sizes: Int[np.ndarray, " graphones"]
+    """Number of source symbols of each graphone."""
+    target_sizes: Int[np.ndarray, " graphones"]
+    """Number of target symbols of each graphone."""
     offsets: Int[np.ndarray, " N+1"]
     """Index of the first graphone of each example, and the number of all graphones."""
+    log_probabilities: Float[np.ndarray, " N"]
+    """Sum of the log-probabilities of the graphones of each example."""
 
 
 class LatticeEdges(NamedTuple):
@@ -59,33 +68,56 @@ class LatticeEdges(NamedTuple):
 
 
 @njit
-def list_edges(num_source: int, num_target: int, target_chunk: int) -> LatticeEdges:
+def list_edges(num_source: int, num_target: int, limits: ChunkLimits) -> LatticeEdges:
     """Return the edges through which a path from the start to the end of an example passes.
 
     Args:
         num_source: S, number of source symbols.
         num_target: T, number of target symbols.
-        target_chunk: M, maximum number of target symbols of a graphone.
+        limits: Sizes that a graphone may have.
     """
     count = 0
     for is_counted in (False, True):
         edges = np.empty((4, count if is_counted else 0), np.int32)
         count = 0
-        for row in range(num_source):
-            # Before `row`, at most M symbols per source symbol are written, and so many must suffice after it.
-            first, last = max(0, num_target - (num_source - row) * target_chunk), min(num_target, row * target_chunk)
+        for row in range(num_source + 1):
+            first, last = _columns_on_paths(row, num_source, num_target, limits)
             for column in range(first, last + 1):
-                for kind in range(target_chunk + 2):
-                    height, width = (SOURCE_CHUNK, 1) if kind > target_chunk else (1, kind)
-                    below, right = row + height, column + width
-                    if below > num_source or right > num_target:
-                        continue
-                    if num_target - right > (num_source - below) * target_chunk:
-                        continue
-                    if is_counted:
-                        edges[0, count], edges[1, count], edges[2, count], edges[3, count] = row, column, height, width
-                    count += 1
+                for height in range(0 if limits.insertions else 1, min(limits.max_source, num_source - row) + 1):
+                    left, right = _columns_on_paths(row + height, num_source, num_target, limits)
+                    fewest = 0 if limits.deletions and height == 1 else 1
+                    for width in range(fewest, _max_width(height, limits) + 1):
+                        if not left <= column + width <= right:
+                            continue
+                        if is_counted:
+                            edges[0, count], edges[1, count] = row, column
+                            edges[2, count], edges[3, count] = height, width
+                        count += 1
     return LatticeEdges(edges[0], edges[1], edges[2], edges[3])
+
+
+@njit
+def _max_width(height: int, limits: ChunkLimits) -> int:
+    """Return the maximum number of target symbols of a graphone with `height` source symbols."""
+    if height == 0:
+        return 1  # an insertion
+    most: int = limits.max_target if height == 1 or limits.many_to_many else 1
+    return most
+
+
+@njit
+def _columns_on_paths(row: int, num_source: int, num_target: int, limits: ChunkLimits) -> tuple[int, int]:
+    """Return the first and the last target position at a source position through which a path passes.
+
+    There, the symbols before the position have an alignment (`ChunkLimits.allow`), and those after it.
+    """
+    first, last, rest = 0, num_target, num_source - row
+    if not limits.insertions:
+        first, last = max(first, num_target - rest * limits.max_target), min(last, row * limits.max_target)
+    if not limits.deletions:
+        first = max(first, -(-row // limits.max_source))
+        last = min(last, num_target + -rest // limits.max_source)
+    return first, last
 
 
 @njit
@@ -117,30 +149,34 @@ def _edge_keys(pairs: SymbolPairs, example: int, numbering: GraphoneKeys, edges:
 
 
 @njit
-def _example_edges(pairs: SymbolPairs, example: int, target_chunk: int) -> LatticeEdges:
+def _example_edges(pairs: SymbolPairs, example: int, limits: ChunkLimits) -> LatticeEdges:
     """Return the edges of the lattice of an example."""
     num_source = pairs.source_offsets[example + 1] - pairs.source_offsets[example]
     num_target = pairs.target_offsets[example + 1] - pairs.target_offsets[example]
-    return list_edges(num_source, num_target, target_chunk)
+    return list_edges(num_source, num_target, limits)
 
 
 @njit
-def _count_edges(pairs: SymbolPairs, rows: Int[np.ndarray, " n"], target_chunk: int) -> int:
+def _count_edges(pairs: SymbolPairs, rows: Int[np.ndarray, " n"], limits: ChunkLimits) -> int:
     """Return the number of edges of several examples."""
     count = 0
     for example in rows:
-        count += _example_edges(pairs, example, target_chunk).row.shape[0]
+        count += _example_edges(pairs, example, limits).row.shape[0]
     return count
 
 
 @njit
 def _write_edge_keys(
-    pairs: SymbolPairs, rows: Int[np.ndarray, " n"], numbering: GraphoneKeys, keys: Int[np.ndarray, " E"]
+    pairs: SymbolPairs,
+    rows: Int[np.ndarray, " n"],
+    numbering: GraphoneKeys,
+    limits: ChunkLimits,
+    keys: Int[np.ndarray, " E"],
 ) -> None:
     """Write the keys of the edges of several examples, one example after the other."""
     first = 0
     for example in rows:
-        edges = _example_edges(pairs, example, numbering.target_chunk)
+        edges = _example_edges(pairs, example, limits)
         last = first + edges.row.shape[0]
         keys[first:last] = _edge_keys(pairs, example, numbering, edges)
         first = last
@@ -152,19 +188,22 @@ def _forward(
     probabilities: Float[np.ndarray, " E"],
     alpha: Float[np.ndarray, "S+1 T+1"],
     scales: Float[np.ndarray, " S+1"],
+    max_source: int,
 ) -> None:
     """Write the forward probabilities, each row divided by its maximum; `scales` are the logarithms of the divisors.
 
-    The last row keeps the scale of the row before it.
+    A row from which no edge starts, such as the last one without insertions, keeps the scale of the row before it.
     """
     alpha[:], scales[:] = 0.0, 0.0
     alpha[0, 0] = 1.0
     for edge in range(edges.row.shape[0]):
         row, column = edges.row[edge], edges.column[edge]
         if row > 0 and edges.row[edge - 1] < row:
-            maximum = max(alpha[row].max(), 1e-300)
+            maximum = alpha[row].max()
+            if maximum < SMALL:  # few paths or none pass through this row; the rows after it must not overflow
+                maximum = max(alpha[row : row + max_source].max(), 1e-300)
             # The next row holds what earlier rows have added, in the same scale.
-            alpha[row : row + SOURCE_CHUNK] /= maximum
+            alpha[row : row + max_source] /= maximum
             scales[row:] = scales[row - 1] + np.log(maximum)
         alpha[row + edges.height[edge], column + edges.width[edge]] += alpha[row, column] * probabilities[edge]
 
@@ -173,7 +212,7 @@ def _forward(
 def _add_expected_counts(
     pairs: SymbolPairs,
     rows: Int[np.ndarray, " n"],
-    target_chunk: int,
+    limits: ChunkLimits,
     ids: Int[np.ndarray, " E"],
     distribution: tuple[Float[np.ndarray, " G"], Float[np.ndarray, " G"]],
 ) -> None:
@@ -183,14 +222,14 @@ def _add_expected_counts(
     """
     (probabilities, counts), first = distribution, 0
     for example in rows:
-        edges = _example_edges(pairs, example, target_chunk)
+        edges = _example_edges(pairs, example, limits)
         edge_ids = ids[first : first + edges.row.shape[0]]
         first += edges.row.shape[0]
         height = pairs.source_offsets[example + 1] - pairs.source_offsets[example]
         width = pairs.target_offsets[example + 1] - pairs.target_offsets[example]
         alpha, beta = np.empty((height + 1, width + 1)), np.zeros((height + 1, width + 1))
         scales, edge_probabilities = np.empty(height + 1), probabilities[edge_ids]
-        _forward(edges, edge_probabilities, alpha, scales)
+        _forward(edges, edge_probabilities, alpha, scales, limits.max_source)
         if alpha[height, width] <= 0.0:
             continue  # the probabilities underflow: an example of very rare graphones
         beta[height, width] = 1.0 / alpha[height, width]
@@ -216,96 +255,133 @@ def _write_best_paths(
     pairs: SymbolPairs,
     rows: Int[np.ndarray, " n"],
     numbering: GraphoneKeys,
-    distribution: GraphoneDistribution,
-    alignments: Alignments,
+    limits: ChunkLimits,
+    scoring: tuple[GraphoneDistribution, bool],
+    sequences: GraphoneSequences,
 ) -> None:
     """Write the keys of the graphones of the best path of each lattice (Viterbi algorithm).
 
-    The log-probability of a graphone counts (number of its source symbols + number of its target symbols) / 2 times.
-    Otherwise few long graphones would be more probable than many short ones.
+    `scoring` are the last two arguments of `align_pairs`.
     """
+    distribution, by_longer_side = scoring
     missing = distribution.log_probabilities.min() - MISSING_PENALTY
     for index in range(rows.shape[0]):
-        edges = _example_edges(pairs, rows[index], numbering.target_chunk)
-        keys, last = _edge_keys(pairs, rows[index], numbering, edges), edges.row.shape[0] - 1
-        height, width = edges.row[last] + edges.height[last], edges.column[last] + edges.width[last]
+        edges = _example_edges(pairs, rows[index], limits)
+        keys = _edge_keys(pairs, rows[index], numbering, edges)
+        height = pairs.source_offsets[rows[index] + 1] - pairs.source_offsets[rows[index]]
+        width = pairs.target_offsets[rows[index] + 1] - pairs.target_offsets[rows[index]]
         best, incoming = np.full((height + 1, width + 1), -np.inf), np.full((height + 1, width + 1), -1)
+        log_probabilities = np.empty(keys.shape[0])
         best[0, 0] = 0.0
         for edge in range(edges.row.shape[0]):
             row, column = edges.row[edge], edges.column[edge]
             below, right = row + edges.height[edge], column + edges.width[edge]
-            weight = 0.5 * (edges.height[edge] + edges.width[edge])
-            score = best[row, column] + weight * _log_probability(distribution, keys[edge], missing)
+            sizes = edges.height[edge] + edges.width[edge]
+            weight = max(edges.height[edge], edges.width[edge]) if by_longer_side else 0.5 * sizes
+            log_probabilities[edge] = _log_probability(distribution, keys[edge], missing)
+            score = best[row, column] + weight * log_probabilities[edge]
             if score > best[below, right]:
                 best[below, right], incoming[below, right] = score, edge
-        first, count = alignments.offsets[index], 0
-        while height > 0:
+        first, count = sequences.offsets[index], 0
+        while height > 0 or width > 0:
             edge = incoming[height, width]
-            alignments.graphones[first + count] = keys[edge]
+            sequences.graphones[first + count] = keys[edge]
+            sequences.source_sizes[first + count] = edges.height[edge]
+            sequences.target_sizes[first + count] = edges.width[edge]
+            sequences.log_probabilities[index] += log_probabilities[edge]
             height, width, count = edges.row[edge], edges.column[edge], count + 1
-        alignments.graphones[first : first + count] = alignments.graphones[first : first + count][::-1].copy()
-        alignments.offsets[index + 1] = first + count
+        for values in (sequences.graphones, sequences.source_sizes, sequences.target_sizes):
+            values[first : first + count] = values[first : first + count][::-1].copy()
+        sequences.offsets[index + 1] = first + count
 
 
-def alignable_rows(pairs: SymbolPairs, target_chunk: int) -> Int[np.ndarray, " n"]:
-    """Return the numbers of the examples that have an alignment: a source, and at most M target symbols per symbol.
+def alignable_rows(pairs: SymbolPairs, limits: ChunkLimits) -> Int[np.ndarray, " n"]:
+    """Return the numbers of the examples that have a source, and an alignment within the limits.
 
     Args:
         pairs: Sources and targets.
-        target_chunk: M, maximum number of target symbols of a graphone.
+        limits: Sizes that a graphone may have.
     """
     sources, targets = np.diff(pairs.source_offsets), np.diff(pairs.target_offsets)
-    return np.flatnonzero((sources > 0) & (targets <= sources * target_chunk))
+    fits = sources > 0
+    if not limits.insertions:
+        fits &= targets <= sources * limits.max_target
+    if not limits.deletions:
+        fits &= sources <= targets * limits.max_source
+    return np.flatnonzero(fits)
 
 
-def estimate_graphones(pairs: SymbolPairs, numbering: GraphoneKeys, iterations: int = 10) -> GraphoneDistribution:
+def estimate_graphones(
+    pairs: SymbolPairs, numbering: GraphoneKeys, limits: ChunkLimits, iterations: int = 10
+) -> GraphoneDistribution:
     """Estimate the joint probabilities of graphones by expectation-maximization, from a uniform distribution.
 
     Args:
         pairs: Sources and targets.
         numbering: Numbering of the graphones.
+        limits: Sizes that a graphone may have, within those of the numbering.
         iterations: Number of iterations.
 
     References:
         Jiampojamarn, Kondrak and Sherif 2007, Applying many-to-many alignments and hidden Markov models to
         letter-to-phoneme conversion; Bisani and Ney 2008, Joint-sequence models, section 3.
     """
-    rows = _sample_rows(pairs, numbering.target_chunk)
+    rows = _sample_rows(pairs, limits)
     with defer_signals():
-        keys = np.empty(_count_edges(pairs, rows, numbering.target_chunk), np.int64)
-        _write_edge_keys(pairs, rows, numbering, keys)
+        keys = np.empty(_count_edges(pairs, rows, limits), np.int64)
+        _write_edge_keys(pairs, rows, numbering, limits, keys)
     graphones, edge_ids = np.unique(keys, return_inverse=True)
     edge_ids = edge_ids.astype(np.int32)
     probabilities = np.full(len(graphones), 1 / max(len(graphones), 1))
     for _ in range(iterations):
         counts = np.zeros(len(graphones))
         with defer_signals():
-            _add_expected_counts(pairs, rows, numbering.target_chunk, edge_ids, (probabilities, counts))
+            _add_expected_counts(pairs, rows, limits, edge_ids, (probabilities, counts))
+        if not counts.sum() > 0:
+            break  # the probabilities of all examples underflow
         probabilities = counts / counts.sum()
     kept = probabilities > MIN_PROBABILITY
     return GraphoneDistribution(graphones[kept], np.log(probabilities[kept]))
 
 
-def _sample_rows(pairs: SymbolPairs, target_chunk: int) -> Int[np.ndarray, " n"]:
+def _sample_rows(pairs: SymbolPairs, limits: ChunkLimits) -> Int[np.ndarray, " n"]:
     """Return the numbers of the alignable examples, or of a random sample whose lattices have `MAX_EDGES` at most."""
-    rows = alignable_rows(pairs, target_chunk)
+    rows = alignable_rows(pairs, limits)
     nodes = (np.diff(pairs.source_offsets)[rows] + 1) * (np.diff(pairs.target_offsets)[rows] + 1)
     order = np.random.default_rng(SEED).permutation(len(rows))
-    edges = np.cumsum(nodes[order] * (target_chunk + 2))  # an upper bound
+    edges = np.cumsum(nodes[order] * limits.num_sizes)  # an upper bound
     return np.sort(rows[order[: max(1, np.searchsorted(edges, MAX_EDGES))]])
 
 
-def align_pairs(pairs: SymbolPairs, numbering: GraphoneKeys, distribution: GraphoneDistribution) -> Alignments:
+def align_pairs(
+    pairs: SymbolPairs,
+    numbering: GraphoneKeys,
+    limits: ChunkLimits,
+    distribution: GraphoneDistribution,
+    by_longer_side: bool = False,
+) -> GraphoneSequences:
     """Return the most probable alignment of each alignable example.
+
+    The log-probability of a graphone counts as often as the mean of the numbers of its source and its target symbols,
+    or as the greater of the two. Otherwise few long graphones would be more probable than many short ones.
 
     Args:
         pairs: Sources and targets.
         numbering: Numbering of the graphones.
+        limits: Sizes that a graphone may have, within those of the numbering.
         distribution: Joint probabilities of the graphones.
+        by_longer_side: Count a graphone by the greater number. A deletion or an insertion then counts as one symbol, as
+            a substitution does, and not as half a symbol.
     """
-    rows = alignable_rows(pairs, numbering.target_chunk)
-    graphones = np.empty(int(np.diff(pairs.source_offsets)[rows].sum()), np.int64)
-    found = Alignments(graphones, np.zeros(len(rows) + 1, np.int64))
+    rows = alignable_rows(pairs, limits)
+    most = int(np.diff(pairs.source_offsets)[rows].sum())
+    if limits.insertions:
+        most += int(np.diff(pairs.target_offsets)[rows].sum())
+    graphones, sizes = np.empty(most, np.int64), np.empty((2, most), np.int64)
+    found = GraphoneSequences(
+        graphones, sizes[0], sizes[1], np.zeros(len(rows) + 1, np.int64), np.zeros(len(rows), np.float64)
+    )
     with defer_signals():
-        _write_best_paths(pairs, rows, numbering, distribution, found)
-    return Alignments(graphones[: found.offsets[-1]], found.offsets)
+        _write_best_paths(pairs, rows, numbering, limits, (distribution, by_longer_side), found)
+    used = found.offsets[-1]
+    return found._replace(graphones=graphones[:used], source_sizes=sizes[0, :used], target_sizes=sizes[1, :used])

@@ -1,0 +1,102 @@
+"""Alignment of pairs of symbol sequences by a many-to-many model that is fitted to the pairs themselves."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, ChunkLimits, GraphoneKeys, SymbolPairs, chunks_of_sizes
+from pellucid.argument_checks import check_arguments
+from pellucid.errors import ConfigError
+
+ITERATIONS = 11
+"""Default number of iterations of expectation-maximization, that of phonetisaurus-align."""
+MAX_PAIR_EDGES = 2**24
+"""Maximum number of edges of the lattice of one pair, which bounds memory; longer pairs have no alignment."""
+Iterations = Annotated[int, Meta(ge=1, le=1000)]
+SymbolSequences = Sequence[tuple[Sequence[str], Sequence[str]]]
+"""Source symbols and target symbols of each pair."""
+
+
+@check_arguments
+def align_symbols(
+    pairs: SymbolSequences, limits: ChunkLimits = DEFAULT_LIMITS, iterations: Iterations = ITERATIONS
+) -> list[Alignment | None]:
+    """Align pairs by a model that is fitted to them by expectation-maximization.
+
+    The probability of an alignment is the product of the joint probabilities of its chunks. The alignment returned has
+    the highest sum of the log-probabilities of its chunks, each times the number of symbols on the longer side of the
+    chunk: without that factor, few long chunks would be more probable than many short ones.
+
+    Args:
+        pairs: Source symbols and target symbols of each pair.
+        limits: Sizes that a chunk may have.
+        iterations: Number of iterations of expectation-maximization; 11 by default.
+
+    Returns:
+        The alignment of each pair, whose score is the joint log-probability of its chunks; None for a pair that has no
+        alignment (`no_alignment_reason`).
+
+    Raises:
+        ArgumentError: An argument has a wrong type or is out of range.
+        ConfigError: The pairs have too many different symbols for chunks of this size.
+
+    References:
+        Jiampojamarn, Kondrak and Sherif 2007, Applying many-to-many alignments and hidden Markov models to
+        letter-to-phoneme conversion.
+    """
+    rows = [
+        row for row, (source, target) in enumerate(pairs) if not no_alignment_reason(len(source), len(target), limits)
+    ]
+    found = list[Alignment | None]([None] * len(pairs))
+    if not rows:
+        return found
+    from pellucid.alignment.lattice import align_pairs, estimate_graphones  # Numba takes a second to import
+
+    arrays, sizes = _encode([pairs[row] for row in rows])
+    numbering = GraphoneKeys(*sizes, limits.max_source, limits.max_target)
+    if not numbering.fits:
+        raise ConfigError(
+            f"chunks of up to {limits.max_source} of {sizes[0]:,} different source symbols with up to "
+            f"{limits.max_target} of {sizes[1]:,} target symbols cannot be numbered: choose smaller limits"
+        )
+    distribution = estimate_graphones(arrays, numbering, limits, iterations)
+    sequences = align_pairs(arrays, numbering, limits, distribution, by_longer_side=True)
+    chunk_sizes = list(zip(sequences.source_sizes.tolist(), sequences.target_sizes.tolist(), strict=True))
+    offsets, scores = sequences.offsets.tolist(), sequences.log_probabilities.tolist()
+    for index, row in enumerate(rows):
+        source, target = pairs[row]
+        chunks = chunks_of_sizes(chunk_sizes[offsets[index] : offsets[index + 1]])
+        found[row] = Alignment(tuple(source), tuple(target), chunks, min(scores[index], 0.0))
+    return found
+
+
+def no_alignment_reason(num_source: int, num_target: int, limits: ChunkLimits) -> str:
+    """Return why a source and a target of these lengths are not aligned; "" if they are.
+
+    Args:
+        num_source: S, number of source symbols.
+        num_target: T, number of target symbols.
+        limits: Sizes that a chunk may have.
+    """
+    lengths = f"{num_source:,} source and {num_target:,} target symbols"
+    if not num_source:
+        return "the source has no symbol"
+    if not limits.allow(num_source, num_target):
+        return f"{lengths} cannot be divided into {limits.describe()}"
+    if (num_source + 1) * (num_target + 1) * limits.num_sizes > MAX_PAIR_EDGES:
+        return f"{lengths} are too long: at most {MAX_PAIR_EDGES // limits.num_sizes:,} pairs of positions are compared"
+    return ""
+
+
+def _encode(pairs: SymbolSequences) -> tuple[SymbolPairs, tuple[int, int]]:
+    """Return the pairs as ids in the order of the first occurrences, and the number of ids of each side."""
+    columns, sizes = list[np.ndarray](), list[int]()
+    for side in (0, 1):
+        ids: dict[str, int] = {}
+        encoded = [ids.setdefault(symbol, len(ids)) for pair in pairs for symbol in pair[side]]
+        columns.append(np.array(encoded, np.int64))
+        columns.append(np.cumsum([0, *(len(pair[side]) for pair in pairs)]).astype(np.int64))
+        sizes.append(max(1, len(ids)))
+    return SymbolPairs(*columns), (sizes[0], sizes[1])
