@@ -57,8 +57,9 @@ from pellucid.run_evaluation import (
     group_examples,
     read_evaluation_pairs,
 )
+from pellucid.run_folder.completion import UnfinishedTraining, find_unfinished
 from pellucid.run_folder.initial_run import settings_over_initial_run
-from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.predictor_loader import load, load_unwarned
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
 from pellucid.training.events import RunEvent, TrainingCallback, TrainingStopped
 from pellucid.training.session import train_run
@@ -163,7 +164,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
         )
     if size != 1:
         _train_ensemble(files, folder, settings, size, report)
-        return load(folder, settings.device)
+        return load_unwarned(folder, settings.device)
     events = train_run(files, folder, settings, started_at)
     with training_progress() if report.progress else nullcontext() as reporter:
         for event in events:
@@ -176,7 +177,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
                 raise
             if interrupted and not isinstance(event, TrainingStopped):
                 events.close()
-    return load(folder, settings.device)
+    return load_unwarned(folder, settings.device)  # a callback may have ended the training early
 
 
 def _over_initial_run(
@@ -442,7 +443,18 @@ def _evaluate(
     evaluations = evaluate_predictors(named, reading, grouped, decode, chosen.texts, outputs_per_source)
     remarks = tuple(note.removeprefix("note: ") for note in notes)
     recorded = add_provenance(evaluations, files, chosen.nbest, chosen.sampling, chosen.multi_reference)
-    return [evaluation._replace(notes=remarks) for evaluation in recorded]
+    return [
+        evaluation._replace(notes=remarks, unfinished=_unfinished_trainings(run))
+        for evaluation, run in zip(recorded, runs, strict=True)
+    ]
+
+
+def _unfinished_trainings(run: Model) -> tuple[UnfinishedTraining, ...]:
+    """Return the unfinished trainings of a model; of a loaded one they are unknown."""
+    if isinstance(run, Predictor):
+        return ()
+    paths = run if isinstance(run, list | tuple) else [run]
+    return tuple(unfinished for path in paths for unfinished in find_unfinished(path))
 
 
 def _read_evaluated(

@@ -45,7 +45,9 @@ from pellucid.evaluation.assessment import (
 from pellucid.evaluation.risk_control import MAX_ERRORS, accepted_outputs
 from pellucid.files import digest_file
 from pellucid.model.device import use_threads
+from pellucid.model.network import parameter_count
 from pellucid.reporting.tables import exclusively_right
+from pellucid.run_folder.completion import UnfinishedTraining
 from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
 
@@ -139,10 +141,14 @@ class RunEvaluation(NamedTuple):
     """Lines or rows that were skipped."""
     config: Config
     """Configuration of the run, with the search settings of the evaluation."""
+    parameters: int
+    """Number of trained parameters; of all members of an ensemble, and of the largest run for the placeholder {}."""
     notes: tuple[str, ...] = ()
     """Remarks about the pairs, such as columns that are not used."""
     provenance: EvaluationProvenance | None = None
     """Inputs of the evaluation, for its record."""
+    unfinished: tuple[UnfinishedTraining, ...] = ()
+    """Unfinished trainings among the run or the members of the ensemble; unknown for a loaded model."""
 
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return the metrics, counts and worst errors as plain values, as `pellucid evaluate --json` prints them.
@@ -152,7 +158,10 @@ class RunEvaluation(NamedTuple):
         """
         worst = [self.assessment.error_record(index) for index in self.assessment.worst_examples(max_errors)]
         provenance = {} if self.provenance is None else {"provenance": self.provenance.to_dict()}
-        return {**self.assessment.to_dict(), **self.counts, "seconds": self.seconds, **provenance, "worst": worst}
+        unfinished = [training.to_dict() for training in self.unfinished]
+        numbers = {**self.counts, "parameters": self.parameters, "seconds": self.seconds}
+        results = {**self.assessment.to_dict(), **numbers, **provenance}
+        return {**results, "unfinished_trainings": unfinished, "worst": worst}
 
 
 class RunComparisons(NamedTuple):
@@ -168,11 +177,17 @@ class RunComparisons(NamedTuple):
     distinct: list[ComparedAssessment]
     """The comparisons with the first run of each other group; seeds of one group are not compared with each other."""
 
+    @property
+    def unfinished_names(self) -> list[str]:
+        """Names in the assessments of the runs whose training is unfinished; means over seeds contain them."""
+        return [evaluation.assessment.name for evaluation in self.evaluations if evaluation.unfinished]
+
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return all results as plain values, as `pellucid evaluate --json` prints them.
 
         "seeds" has the mean and standard deviation of each main rate, for each group of runs that differ in their seeds
-        only; "mean_differences" has the differences between the group of the first run and others.
+        only, with the names of those whose training is unfinished; "mean_differences" has the differences between the
+        group of the first run and others.
 
         Args:
             max_errors: Maximum number of listed errors of each run and each comparison; 10 by default.
@@ -191,7 +206,11 @@ class RunComparisons(NamedTuple):
             pairs.append(record)
         names = {evaluation.assessment.name: evaluation.name for evaluation in self.evaluations}
         seeds = [
-            {"runs": [names[name] for name in group.runs], **{rate.key: rate.to_dict() for rate in group.rates}}
+            {
+                "runs": [names[name] for name in group.runs],
+                "unfinished_runs": [names[name] for name in group.runs if name in self.unfinished_names],
+                **{rate.key: rate.to_dict() for rate in group.rates},
+            }
             for group in self.seeds
         ]
         means = [
@@ -305,7 +324,14 @@ def join_evaluations(parts: Sequence[RunEvaluation], name: str, short_name: str,
     bad_lines = [line for part in parts for line in part.bad_lines]
     seconds = sum(part.seconds for part in parts)
     return parts[0]._replace(
-        name=name, assessment=assessment, counts=counts, seconds=seconds, bad_lines=bad_lines, provenance=provenance
+        name=name,
+        assessment=assessment,
+        counts=counts,
+        seconds=seconds,
+        bad_lines=bad_lines,
+        parameters=max(part.parameters for part in parts),
+        provenance=provenance,
+        unfinished=tuple(training for part in parts for training in part.unfinished),
     )
 
 
@@ -463,8 +489,18 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
         decoded, metrics = grouped._replace(outputs=outputs), get_task(predictor.config.task).metrics
         assessment = assess_outputs(short_name, decoded, predictor.tokenizers, shared, metrics, texts)
         assessment = _with_acceptance(assessment, predictor, nbest)
-        counts = _counts(reading, outputs)
-        evaluations.append(RunEvaluation(name, assessment, counts, seconds, reading.bad_lines, predictor.config))
+        parameters = sum(map(parameter_count, predictor.networks))
+        evaluations.append(
+            RunEvaluation(
+                name,
+                assessment,
+                _counts(reading, outputs),
+                seconds,
+                reading.bad_lines,
+                predictor.config,
+                parameters,
+            )
+        )
     return evaluations
 
 

@@ -278,7 +278,8 @@ def test_mean_over_seeds_is_reported_for_runs_that_differ_in_nothing_else(tmp_pa
     (other / "config.toml").write_text(re.sub(r"(?m)^seed = 1$", "seed = 2", config), "utf-8")
     actual = evaluate_to_json(other, write_pairs_file(), "--html", tmp_path / "page.html")
     (group,) = actual["seeds"]
-    assert group.pop("runs") == ["run", "other"] and list(group) == ["exact_match", "symbol_error_rate"]
+    assert group.pop("runs") == ["run", "other"] and group.pop("unfinished_runs") == []
+    assert list(group) == ["exact_match", "symbol_error_rate"]
     for key, rate in group.items():
         values = [each[key] for each in actual["runs"]]
         assert rate == {"mean": values[0], "standard_deviation": 0, "values": values}
@@ -299,6 +300,7 @@ def test_mean_over_seeds_is_reported_for_runs_that_differ_in_nothing_else(tmp_pa
     assert means["exact_match"]["difference"] == 0 == means["exact_match"]["ci95"][0]  # the same weights
     assert "difference of the means, points" in (tmp_path / "page.html").read_text("utf-8")
     tables = evaluate(other, copy, third, write_pairs_file()).out
+    assert means["exact_match"]["p"] is None and "no p: with 2 and 2 seeds" in " ".join(tables.split())
     assert "A: run, third" in tables and "B: other, copy" in tables and "rough with so few seeds" in tables
     assert "only the other" in tables and "run correct, third wrong" not in tables
 

@@ -272,6 +272,39 @@ def test_features_are_read_from_their_column(tmp_path: Path) -> None:
     assert without_features["source"] == ["a", "b"] and without_features["features"] == 0
 
 
+def test_a_covered_file_of_sources_and_features_is_decoded(tmp_path: Path) -> None:
+    """The target, column 2 in the training, is missing, so the features are in column 2."""
+    words = ["ab", "ba", "aab", "abb", "bab", "bba", "aa", "bb"]
+    tagged = [Example(word, word.upper(), "V;PST" if index % 2 else "V") for index, word in enumerate(words)]
+    files = TrainingFiles(
+        write_pairs(tmp_path / "train.tsv", tagged[:6]), write_pairs(tmp_path / "dev.tsv", tagged[6:])
+    )
+    train_to_end(files, run := tmp_path / "run", make_small_config({"epochs": 1}, data={"features_column": "3"}))
+    lines = [f"{example.source}\t{example.features}\n" for example in tagged]
+    (covered := tmp_path / "covered.tsv").write_text("".join(lines), "utf-8")
+    advice = "expected 3 columns, got 2 (tabs separate columns); --source-column and --features-column select the"
+    assert advice in usage_error_message(run_pellucid("predict", run, covered))
+    result = run_pellucid("predict", run, covered, "--features-column", "2", "--output-format", "jsonl")
+    traces = list(map(json.loads, result.out.splitlines()))
+    assert [trace["source"] for trace in traces] == [[*e.features.split(";"), *e.source] for e in tagged]
+    (swapped := tmp_path / "swapped.tsv").write_text(
+        "".join(f"{e.features}\t{e.source}\t{e.target}\n" for e in tagged), "utf-8"
+    )
+    columns = ("--source-column", "2", "--target-column", "3", "--features-column", "1")
+    assert run_pellucid("score", run, swapped, *columns).code == 0
+    shown = run_pellucid("look", run, swapped, *columns, "--terminal")
+    evaluated = run_pellucid("evaluate", run, swapped, *columns, "--json")
+    assert (shown.code, evaluated.code) == (0, 0) and json.loads(evaluated.out)["lines"] == len(tagged), evaluated
+
+
+def test_a_column_of_features_is_refused_for_a_model_without_features(tmp_path: Path) -> None:
+    path = write_pairs(tmp_path / "pairs.tsv", [Example("one", "1")])
+    message = usage_error_message(run_pellucid("predict", digits_run().run, path, "--features-column", "2"))
+    assert message.startswith(
+        "--features-column selects the features of the sources, but the model was trained without"
+    )
+
+
 def test_lattice_without_jsonl_is_refused() -> None:
     for arguments in (("--lattice",), ("--lattice", "--output-format", "jsonl", "--sample", 2)):
         assert "--lattice requires --output-format jsonl" in usage_error_message(predict(*arguments, stdin="one\n"))

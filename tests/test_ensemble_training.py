@@ -64,7 +64,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_each_member_equals_the_run_of_its_seed_bit_for_bit(ensemble: tuple[Path, str], tmp_path: Path) -> None:
     folder, stderr = ensemble
-    assert "3 runs, seeds 1 to 3, 2 in parallel" in stderr
+    assert "3 runs, seeds 1 to 3, 2 in parallel; --jobs 1 trains one at a time" in stderr
     assert [path.name for path in member_folders(folder)] == ["seed-1", "seed-2", "seed-3"]
     assert_runs_identical(folder / "seed-1", copy_task_run().run)
     plan = plan_ensemble(copy_task_run().files, folder, copy_task_run().config, 3)

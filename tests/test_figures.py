@@ -1,6 +1,7 @@
 import base64
 import itertools
 import math
+import re
 import struct
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from sample_traces import HOSTILE_SYMBOLS, make_diagonal_trace, make_trace
 
@@ -76,7 +77,7 @@ def line_points(axes: Axes) -> dict[str, list[tuple[float, float]]]:
 
 def test_attention_figure_shows_weights_symbols_and_probabilities() -> None:
     axes = attention_figure(build_trace()).axes[0]
-    (image,) = axes.images
+    (image,) = axes.collections
     assert np.array_equal(np.asarray(image.get_array()), build_trace().attention)
     assert image.get_clim() == (0.0, 1.0)
     assert tick_labels(axes) == (["a", "b", "c"], ["A", "B", "⟨end⟩"])
@@ -166,8 +167,22 @@ def test_png_has_the_requested_resolution() -> None:
     assert sizes[1][0] == int(figure.get_figwidth() * 100)
 
 
-def test_svg_cells_equal_the_weights() -> None:
+def test_svg_cells_are_rectangles_in_the_shades_of_the_weights() -> None:
+    trace = build_trace()
+    document = ElementTree.fromstring(to_svg(attention_figure(trace)))
+    assert not list(document.iter(f"{SVG}image"))
+    (mesh,) = [group for group in document.iter(f"{SVG}g") if group.get("id") == "QuadMesh_1"]
+    cells = [path for path in mesh.iter(f"{SVG}path") if path.get("style")]
+    colors = [re.findall(r"fill: (#\w{6})", path.attrib["style"])[0] for path in cells]
+    assert colors == [to_hex(SHADES(float(weight))) for weight in trace.attention.ravel()]
+    corners = [re.findall(r"[ML] ([\d.]+) ([\d.]+)", path.attrib["d"]) for path in cells]
+    left_edges = [min(float(x) for x, _ in corner) for corner in corners]
+    assert all(len(set(corner)) == 4 for corner in corners) and left_edges[0] < left_edges[1] < left_edges[2]
+
+
+def test_svg_of_many_cells_embeds_one_image(monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedded image has one pixel per cell and asks browsers to scale it without smoothing."""
+    monkeypatch.setattr(fonts, "MAX_RECTANGLES", 8)
     document = ElementTree.fromstring(to_svg(attention_figure(build_trace())))
     image = next(document.iter(f"{SVG}image"))
     data = base64.b64decode(image.attrib["{http://www.w3.org/1999/xlink}href"].partition(",")[2])
@@ -238,9 +253,9 @@ def test_mean_attention_figure_shows_lines_and_image() -> None:
     upper, lower = mean_attention_figure(traces).axes[:2]
     assert line_points(upper) == {"1": [(1, 0.5), (2, 0.25), (3, 0.25)], "2": [(1, 0), (2, 0), (3, 1)]}
     assert [text.get_text() for text in upper.texts] == ["1", "2"]
-    (image,) = lower.images
+    (image,) = lower.collections
     assert np.asarray(image.get_array()).tolist() == mean_attention(traces).tolist()
-    assert list(image.get_extent()) == [0.5, 3.5, 2.5, 0.5]
+    assert (*lower.get_xlim(), *lower.get_ylim()) == (0.5, 3.5, 2.5, 0.5)
     assert to_png(mean_attention_figure([]))
 
 

@@ -62,6 +62,14 @@ def test_the_commands_of_the_task_guide_run(tmp_path: Path) -> None:
         assert expected in stdout
 
 
+def test_the_example_of_features_in_the_data_guide_decodes_a_covered_file(tmp_path: Path) -> None:
+    (script,) = SHELL_BLOCKS.findall((ROOT / "docs" / "guides" / "data.md").read_text("utf-8"))
+    with fast_command_environment() as environment:
+        run_script(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path, environment)
+    lines = [(tmp_path / name).read_text("utf-8").count("\n") for name in ("covered.tsv", "predicted.txt")]
+    assert lines == [16, 16]
+
+
 def test_the_examples_of_the_fine_tuning_guide_run(tmp_path: Path) -> None:
     page = ROOT / "docs" / "guides" / "fine-tuning.md"
     (script,), (program,) = SHELL_BLOCKS.findall(page.read_text("utf-8")), python_blocks(page)

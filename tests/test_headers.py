@@ -557,7 +557,7 @@ def test_columns_are_not_selected_in_a_file_of_sources(run: Path, tmp_path: Path
 
 def test_columns_of_look_are_those_of_its_file(run: Path) -> None:
     message = usage_error_message(run_pellucid("look", run, "--source-column", "word", "--terminal"))
-    assert message == "--source-column and --target-column select columns of FILE: pellucid look RUN FILE"
+    assert message == "--source-column selects a column of FILE: pellucid look RUN FILE"
 
 
 def test_semicolons_as_separators_are_named(tmp_path: Path) -> None:

@@ -1,16 +1,34 @@
 """The model card: every number in it comes from the run."""
 
+import hashlib
+import json
+import math
+import platform
 import re
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import safetensors.torch
-from trained_runs import copy_task_run, digits_run
+from trained_runs import (
+    copy_run_folder,
+    copy_task_run,
+    digits_run,
+    make_small_config,
+    train_to_end,
+    write_copy_files,
+)
 
 from pellucid.config.settings import TaskName
 from pellucid.config.toml import build_config
 from pellucid.run_folder.log import read_log
+from pellucid.run_folder.run_files import load_run_config
 from pellucid.tasks.registry import BUILT_IN_TASKS, get_task
+from pellucid.training.events import TrainingStarted
+from pellucid.training.loop import derived_batch_size, derived_epochs
 from pellucid.training.model_card import _scores
+from pellucid.training.session import train_run
+from pellucid.version import __version__
 
 
 def read_card() -> str:
@@ -41,11 +59,65 @@ def test_the_card_describes_the_model_and_its_data() -> None:
     assert "Stopped because all its passes over the data are done." in read_card()
 
 
+def test_the_card_states_what_a_paper_needs() -> None:
+    (started,) = [record for record in read_log(digits_run().run) if record["event"] == "started"]
+    tensors = safetensors.torch.load_file(digits_run().run / "model.safetensors")
+    versions = f"pellucid {__version__}, Python {platform.python_version()}, PyTorch {version('torch')}"
+    facts = read_card().partition("## For a paper")[2].partition("## Use")[0]
+    for expected in (
+        f"* Parameters: {sum(tensor.numel() for tensor in tensors.values()):,}\n",
+        f"* Batch size: {started['batch_size']} examples\n",
+        f"* Epochs: at most {started['epochs']:g} ({started['updates']:,} updates); done: 150 updates, ",
+        ", the last in epoch 10;",
+        f"* Seed: {digits_run().config.seed}\n",
+        f"* Software: {versions}, Numba {version('numba')}, {started['processor']}, {started['threads']} thread",
+        "* License of the software: Apache-2.0\n",
+        f"  version = {{{__version__}}},\n",
+        *(
+            f"* SHA-256 of `{path.name}`: `{hashlib.sha256(path.read_bytes()).hexdigest()}`\n"
+            for path in (digits_run().files.train, digits_run().files.valid)
+        ),
+    ):
+        assert expected in facts
+
+
+def test_derived_numbers_are_in_the_log_and_in_the_card(tmp_path: Path) -> None:
+    """Batch size and epochs are 0 in config.toml, as they are derived from the data; the log has their values."""
+    config = make_small_config({"batch_size": 0, "epochs": 0, "snapshots": False})
+    files = write_copy_files(tmp_path)
+    events = train_run(files, tmp_path / "run", config)
+    for event in events:
+        if isinstance(event, TrainingStarted):
+            break
+    events.close()
+    saved = load_run_config(tmp_path / "run").training
+    assert (saved.batch_size, saved.epochs) == (0, 0)
+    (started,) = [record for record in read_log(tmp_path / "run") if record["event"] == "started"]
+    num_examples = len(files.train.read_text("utf-8").splitlines())
+    size, epochs = derived_batch_size(num_examples), derived_epochs(num_examples)
+    assert (started["batch_size"], started["epochs"]) == (size, epochs)
+    assert started["updates"] == math.ceil(epochs * math.ceil(num_examples / size))
+    assert started["processor"] and started["threads"] >= 1
+    assert started["python"] == platform.python_version() and started["torch"] == version("torch")
+
+
+def test_the_card_of_an_earlier_log_says_what_is_not_recorded(tmp_path: Path) -> None:
+    """A run that an earlier version finished has no environment in its log; its card is written with the rest."""
+    run = copy_run_folder(digits_run().run, tmp_path / "run")
+    (run / "card.md").unlink()
+    keys = ("python", "torch", "numba", "processor", "threads", "batch_size")
+    records = [{key: value for key, value in record.items() if key not in keys} for record in read_log(run)]
+    (run / "log.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+    train_to_end(digits_run().files, run, digits_run().config)
+    assert "* Software: not recorded\n" in (run / "card.md").read_text("utf-8")
+
+
 def test_the_card_is_markdown_without_local_paths() -> None:
     assert read_card().startswith("# A Pellucid model\n") and read_card().endswith("\n")
     assert re.findall(r"^## (.*)$", read_card(), re.MULTILINE) == [
         "Scores on the validation set",
         "Limitations",
+        "For a paper",
         "Use",
     ]
     assert str(digits_run().run) not in read_card()

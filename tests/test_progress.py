@@ -292,6 +292,24 @@ def test_parallel_trainings_print_their_updates_to_a_file(stream: TextIO) -> Non
     assert written_text(stream).splitlines()[-1] == "still running"
 
 
+def test_validations_of_parallel_trainings_have_epoch_and_remaining_time(stream: TextIO) -> None:
+    clock = Clock()
+    console = PipeSafeConsole(stream, clock)
+    progress = MultiProgress(console, build_progress_bars(console))
+    progress.report("seed-1", TrainingStarted(Progress(), 1.0, 400))
+    for number in range(1, 52):
+        progress.report("seed-1", make_update(number))
+        clock.now += 3
+    state = Progress(epoch=2, batch=5, update=51, samples=510, seconds=61.4)
+    progress.report("seed-1", ValidationCompleted(state, METRICS, True, []))
+    (line,) = written_text(stream).splitlines()
+    assert re.fullmatch(
+        r"seed-1: epoch +3 · update +51 · exact match +12\.50 % · loss 0\.500 · 61 s · "
+        r"at most 0:17:48 remaining · best",
+        line,
+    ), line
+
+
 def test_the_bar_shows_the_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):

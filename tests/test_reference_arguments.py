@@ -20,7 +20,7 @@ from pellucid.data import examples, headers, lines, readers, synthetic, tokenize
 from pellucid.data.examples import Example
 from pellucid.errors import ArgumentError
 from pellucid.reporting import display_text, figures, terminal
-from pellucid.run_folder import lock, log, run_files, tensor_file
+from pellucid.run_folder import completion, lock, log, run_files, tensor_file
 from pellucid.training import session, snapshots
 from pellucid.tuning import space
 
@@ -118,6 +118,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     run_files.load_run_config: {"folder": RUN.run},
     run_files.load_run_vocabularies: {"folder": RUN.run, "config": CONFIG},
     run_files.has_run: {"folder": RUN.run},
+    completion.find_unfinished: {"folder": RUN.run},
     lock.in_use: {"folder": RUN.run},
     log.read_log: {"folder": RUN.run},
     log.load_run_log: {"folder": RUN.run},
@@ -211,6 +212,8 @@ EXCEPTIONS = {
     "run_folder.confidence_file": "reads and writes a file of a run folder, whose contents it checks",
     "run_folder.pair_ngram_file": "reads and writes a file of a run folder, whose contents it checks",
     "run_folder.predictor_loader.load": "converts its arguments, which `invalid_arguments.py` calls",
+    "run_folder.predictor_loader.load_unwarned": "converts its arguments for `load`",
+    "run_folder.environment": "describes the machine, with numbers and names of this package",
     "run_folder.predictor_loader.load_logged": "is called for a run whose log was read before",
     "run_folder.predictor_loader.missing_model_error": "is called for a folder that was examined before",
     "run_folder.progress": "reads the header of a checkpoint, which it checks",

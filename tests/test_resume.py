@@ -25,7 +25,7 @@ from pellucid.config.settings import Cell, Config
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.kernels.microkernel import HAS_BFLOAT16
-from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.predictor_loader import load, load_unwarned
 from pellucid.training import session as session_module
 from pellucid.training import training_data as reading
 from pellucid.training.events import (
@@ -216,7 +216,7 @@ def test_closing_at_the_best_validation_saves_its_model(tmp_path: Path) -> None:
         assert msgspec.json.decode(notes["progress"])["update"] == event.progress.update
         if event.best:
             parameters = {n.removeprefix("network."): v for n, v in state.items() if n.startswith("network.")}
-            predictor = load(tmp_path / "run").with_beam(1)  # as in validation
+            predictor = load_unwarned(tmp_path / "run").with_beam(1)  # as in validation
             outputs = [trace.output for trace in predictor.predict_examples(make_copy_examples(10, seed=2))]
             assert model[0] == parameters and outputs == [trace.output for trace in event.traces]
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy import stats
 
 from pellucid.errors import InputError
 from pellucid.evaluation.outcomes import OutcomeTable, macro_average
-from pellucid.evaluation.significance import compare_means, compare_outcomes
+from pellucid.evaluation.significance import compare_means, compare_outcomes, permute_runs, smallest_run_p
 from pellucid.tasks.registry import get_task
 
 ROWS = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 6)).map(lambda row: (int(row[0]), row[1], row[2]))
@@ -57,7 +57,7 @@ def test_p_of_exact_match_equals_the_sign_test(only_a: int, only_b: int) -> None
     rows = [((0, 0, 3), (1, 1, 3))] * only_a + [((1, 1, 3), (0, 0, 3))] * only_b + [((0, 0, 3), (0, 0, 3))] * 50
     a, b = outcome_tables(rows)
     result = compare_outcomes([a], [b])
-    assert result.exact_match.p == pytest.approx(binomtest(only_a, only_a + only_b).pvalue, abs=0.025)
+    assert result.exact_match.p == pytest.approx(stats.binomtest(only_a, only_a + only_b).pvalue, abs=0.025)
     assert (result.only_a, result.only_b, result.both, result.neither) == (only_a, only_b, 50, 0)
     assert result.exact_match.difference == pytest.approx(100 * (only_a - only_b) / len(rows))
 
@@ -193,6 +193,42 @@ def test_the_interval_of_a_difference_of_means_holds() -> None:
         contained += exact.ci95.low <= 0 <= exact.ci95.high
     assert contained / 200 >= 0.93
     assert np.mean(widths) < 1.5 * 2 * 1.96 * np.std(differences)
+
+
+@pytest.mark.parametrize(("num_a", "num_b"), [(4, 4), (3, 4), (6, 5)])
+def test_the_p_value_over_runs_is_that_of_scipy(num_a: int, num_b: int) -> None:
+    generator = np.random.default_rng(num_a)
+    for shift in (0.0, 1.0, 5.0):
+        a, b = generator.normal(70 + shift, 1, num_a), generator.normal(70, 1, num_b)
+        expected = stats.permutation_test(
+            (a, b),
+            lambda x, y, axis: abs(x.mean(axis=axis) - y.mean(axis=axis)),
+            vectorized=True,
+            alternative="greater",
+        )
+        assert permute_runs(a.tolist(), b.tolist()) == pytest.approx(expected.pvalue)
+    separate = permute_runs([90.0 + index for index in range(num_a)], [10.0 + index for index in range(num_b)])
+    assert separate == pytest.approx(smallest_run_p(num_a, num_b))
+
+
+def test_few_runs_have_no_p_value() -> None:
+    """Of three and three runs, the most extreme assignment and its mirror image are 2 of 20."""
+    assert smallest_run_p(3, 3) == pytest.approx(0.1) and permute_runs([3.0, 4.0, 5.0], [0.0, 1.0, 2.0]) is None
+    assert permute_runs([1.0], [2.0]) is None
+
+
+def test_the_p_value_of_many_runs_is_estimated() -> None:
+    generator = np.random.default_rng(2)
+    a, b = generator.normal(70, 1, 15), generator.normal(70.5, 1, 15)
+    expected = stats.ttest_ind(a, b).pvalue
+    assert permute_runs(a.tolist(), b.tolist()) == pytest.approx(expected, abs=0.03)
+    assert permute_runs(a.tolist(), (b + 50).tolist()) == pytest.approx(1 / 10_001)
+
+
+def test_the_p_value_over_runs_is_rarely_small_without_a_difference() -> None:
+    generator = np.random.default_rng(5)
+    p_values = [permute_runs(*generator.normal(70, 1, (2, 5)).tolist()) for _ in range(400)]
+    assert np.mean([p is not None and p <= 0.05 for p in p_values]) <= 0.075
 
 
 def test_means_of_groups_need_the_same_examples() -> None:

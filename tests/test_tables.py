@@ -32,10 +32,17 @@ def test_long_names_lose_their_common_prefix_then_their_middle() -> None:
 
 def test_names_of_many_runs_are_short_enough_for_80_columns() -> None:
     seeds = [f"gru-large-dropout-{seed:02}" for seed in range(1, 5)]
-    assert short_names(seeds) == seeds and short_names(seeds, name_width(4)) == ["…01", "…02", "…03", "…04"]
+    assert short_names(seeds) == seeds and short_names(seeds, name_width(9)) == ["…01", "…02", "…03", "…04"]
     cells = [f"experiment-{cell}-additive-attention" for cell in ("gru", "lstm")]
     assert short_names(cells, name_width(2)) == ["…gru…", "…lstm…"]
-    assert [name_width(count) for count in (1, 2, 4, 9)] == [20, 20, 10, 8]
+    assert [name_width(count) for count in (1, 2, 4, 5, 9)] == [20, 20, 20, 16, 12]
+
+
+def test_seeds_of_two_configurations_are_told_apart() -> None:
+    for count in (2, 3, 5):
+        names = [f"runs/{cell}/seed-{seed}" for cell in ("gru", "lstm") for seed in range(1, count + 1)]
+        shown = short_names(names, name_width(len(names)))
+        assert all(short.endswith(name.removeprefix("runs/")) for short, name in zip(shown, names, strict=True))
 
 
 def test_names_are_folded_and_never_cut_in_a_narrow_table() -> None:

@@ -5,11 +5,11 @@ import platform
 import sys
 import time
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
 
+from pellucid.run_folder.environment import package_version, processor_name
 from pellucid.version import __version__
 
 MIB = 2**20
@@ -41,11 +41,11 @@ def describe_machine() -> MachineInfo:
     """
     versions = {"pellucid": __version__, "python": platform.python_version()}
     return MachineInfo(
-        processor=_processor_name(),
+        processor=processor_name(),
         cores=os.cpu_count() or 1,
         system=f"{platform.system()} {platform.release()}",
         load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
-        versions={**versions, **{name: _package_version(name) for name in PACKAGES}},
+        versions={**versions, **{name: package_version(name) for name in PACKAGES}},
         date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     )
 
@@ -66,21 +66,3 @@ def peak_memory_mib() -> float:
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (MIB if sys.platform == "darwin" else 1024)
     return 0.0
-
-
-def _processor_name() -> str:
-    """Return the name of the processor."""
-    path = Path("/proc/cpuinfo")
-    if path.exists():
-        for line in path.read_text("utf-8", "replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _package_version(name: str) -> str:
-    """Return the installed version of a package, or "none"."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "none"

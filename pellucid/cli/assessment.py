@@ -34,6 +34,7 @@ from pellucid.run_evaluation import (
     join_evaluations,
     read_evaluation_pairs,
 )
+from pellucid.run_folder.completion import find_unfinished
 
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
@@ -170,6 +171,7 @@ def _fill_placeholder(path: Path, name: str) -> Path:
 def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons: LexiconCache) -> list[RunEvaluation]:
     """Assess all runs on one group; the settings of the first run determine how the file is read and tokenized."""
     predictors = [(str(path), _load_predictor(path, options, lexicons)) for path in inputs.runs]
+    unfinished = [tuple(find_unfinished(path)) for path in inputs.runs]
     check_equal_tasks([(name, predictor.config.task) for name, predictor in predictors])
     data = file_data_config(predictors[0][1].config.data, options.reading, inputs.file, options.input_format)
     data = evaluation_data_config(data, inputs.file, options.input_format)
@@ -188,7 +190,13 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
     name = "-" if inputs.file.name == STANDARD_INPUT else str(inputs.file)
     file = describe_evaluated_file(inputs.file, inputs.target, reading, name)
     search = options.search
-    return add_provenance(evaluations, (file,), search.nbest, options.sampling, options.multi_reference, search.lexicon)
+    recorded = add_provenance(
+        evaluations, (file,), search.nbest, options.sampling, options.multi_reference, search.lexicon
+    )
+    return [
+        evaluation._replace(unfinished=unfinished_trainings)
+        for evaluation, unfinished_trainings in zip(recorded, unfinished, strict=True)
+    ]
 
 
 def _report_outputs(

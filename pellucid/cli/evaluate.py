@@ -117,14 +117,20 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(encode_json(values).decode() + "\n")
     elif len(runs) > 1:
         _print_run_names(runs)
-        _print_tables(map(seed_table, results.seeds))
+        _print_tables(seed_table(group, results.unfinished_names) for group in results.seeds)
         _print_tables(map(group_comparison_table, results.mean_differences))
         assessments, seconds = [run.assessment for run in runs], [run.seconds for run in runs]
-        _print_tables(comparison_tables(assessments, results.distinct, seconds, max_errors))
+        parameters = [run.parameters for run in runs]
+        _print_tables(comparison_tables(assessments, results.distinct, seconds, max_errors, parameters))
     else:
-        _print_tables(assessment_tables(runs[0].assessment, runs[0].counts, runs[0].seconds, max_errors))
+        _print_tables(assessment_tables(runs[0].assessment, _shown_counts(runs[0]), runs[0].seconds, max_errors))
     _print_notes(runs, paths[:-1])
     return 0
+
+
+def _shown_counts(run: "RunEvaluation") -> dict[str, int]:
+    """Return the counts that are shown with the scores of one run, with the number of parameters."""
+    return {**run.counts, "parameters": run.parameters}
 
 
 def _print_notes(runs: "Sequence[RunEvaluation]", paths: Sequence[Path]) -> None:
@@ -217,7 +223,9 @@ def _write_page(args: EvaluateArguments, file: Path, results: "RunComparisons") 
         if full_names := _full_names(runs):
             report = replace(report, introduction=f"{report.introduction} {', '.join(full_names)}.")
     else:
-        report = evaluation_report(runs[0].assessment, str(file), runs[0].counts, max_errors)
+        report = evaluation_report(runs[0].assessment, str(file), _shown_counts(runs[0]), max_errors)
+    if unfinished := [str(training) for run in runs for training in run.unfinished]:
+        report = replace(report, introduction=f"{report.introduction} Warning: {', and '.join(unfinished)}.")
     write_report(args.html, report)
     print_message(f"wrote {args.html}")
 

@@ -67,8 +67,8 @@ _INPUT = OptionHelp("--input-format", "FORMAT", "tsv, csv, jsonl, parquet, text 
 _INPUT_PAIRS = OptionHelp("--input-format", "FORMAT", "auto, tsv, csv, jsonl, parquet (by the file name)")
 _DEVICE = OptionHelp("--device", "DEVICE", "cpu, cuda (one GPU) or auto (cpu by default)")
 _HEADER = OptionHelp("--header, --no-header", "", "whether the first line of FILE names columns")
-_SOURCE_COLUMN = OptionHelp("--source-column", "NAME", "column of the sources (that of the training file)")
-_COLUMNS = OptionHelp("--source-column", "NAME", "column of the sources; also --target-column")
+_SOURCE_COLUMN = OptionHelp("--source-column", "NAME", "column of the sources; also --features-column")
+_COLUMNS = OptionHelp("--source-column", "NAME", "column of sources; also --target-column, --features-column")
 _BAD_LINE = OptionHelp("--on-bad-line", "ACTION", "stop or skip (stop by default)")
 _SETTINGS = (
     OptionHelp("--size", "SIZE", "tiny, small, base, large; auto: by number of pairs"),
@@ -96,7 +96,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--valid", "FILE", "validation file, decoded greedily (default: a tenth of TRAIN)"),
             OptionHelp("--run", "DIR", "folder of the run, created or resumed"),
             *_SETTINGS,
-            OptionHelp("--time", "T", "maximum time of the command: 90s, 10m, 2h"),
+            OptionHelp("--time", "T", "maximum time of each training: 90s, 10m, 2h"),
             *_NETWORK,
             OptionHelp("--seed", "N", "random seed (1 by default)"),
             OptionHelp("--from", "RUN", "begin from the model of another run (fine-tuning)"),

@@ -9,7 +9,7 @@ from tyro.conf import arg
 from pellucid.config.settings import DataConfig, Delimiter, Format, Header
 from pellucid.data.headers import with_header
 from pellucid.data.readers import has_known_suffix, resolve_format
-from pellucid.errors import InputError
+from pellucid.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +24,9 @@ class FileFlags:
     source_column: ColumnFlag = ""
     """Column of the sources in FILE: its name in the header, or its number from 1. Default: that of the training file.
     """
+    features_column: ColumnFlag = ""
+    """Column of the features in FILE: its name in the header, or its number from 1. Default: that of the training file.
+    Only for a model that was trained with features."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """At a line that cannot be read: stop with an error, or skip it and report it (predict and score write an empty
     output)."""
@@ -59,11 +62,17 @@ def file_data_config(
 
     Raises:
         InputError: A delimiter is given, but the format of FILE is not CSV.
+        ConfigError: A column of features is selected, but the model was trained without features.
     """
     if flags.delimiter != "auto":
         _check_format(flags.delimiter, file, input_format)
         trained = msgspec.structs.replace(trained, delimiter=flags.delimiter, input_format="csv")
-    columns = {"source_column": flags.source_column}
+    if flags.features_column and not trained.features_column:
+        raise ConfigError(
+            "--features-column selects the features of the sources, but the model was trained without features "
+            "(data.features_column)"
+        )
+    columns = {"source_column": flags.source_column, "features_column": flags.features_column}
     if isinstance(flags, PairFileFlags):
         columns["target_column"] = flags.target_column
     given = {name: column for name, column in columns.items() if column}
@@ -84,6 +93,15 @@ def _check_format(delimiter: Delimiter, file: "Path | None", input_format: Forma
             )
 
 
+def given_columns(flags: FileFlags) -> list[str]:
+    """Return the flags of columns that are given: "--source-column", "--target-column", "--features-column".
+
+    Args:
+        flags: Parsed flags.
+    """
+    return [f"--{role}-column" for role in ("source", "target", "features") if getattr(flags, f"{role}_column", "")]
+
+
 def check_columns_of_pairs(flags: PairFileFlags, target: "Path | None") -> None:
     """Raise `InputError` if a column or delimiter is selected although FILE holds sources only, one per line.
 
@@ -91,8 +109,8 @@ def check_columns_of_pairs(flags: PairFileFlags, target: "Path | None") -> None:
         flags: Parsed flags.
         target: File of targets; None if FILE holds pairs.
     """
-    given = [f"--{name}" for name in ("source-column", "target-column") if getattr(flags, name.replace("-", "_"))]
     if target is not None and flags.delimiter != "auto":
         raise InputError("--delimiter applies to a file of pairs; with --target, FILE has one source per line")
+    given = given_columns(flags)
     if target is not None and given:
         raise InputError(f"{given[0]} selects a column of a file of pairs; with --target, FILE has one source per line")

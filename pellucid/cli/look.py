@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ import msgspec
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config
+from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config, given_columns
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import check_path_order, standard_input
 from pellucid.config.settings import DataConfig, Device, Limit
@@ -102,6 +102,7 @@ def main(arguments: list[str]) -> int:
     _check_arguments(args)
     if args.export is not None:
         _export(args, args.export)
+        _report_unfinished(args.runs)
         print(args.export)
     elif args.terminal or args.file == STDIN_PATH:
         _print_traces(args)
@@ -116,8 +117,8 @@ def _check_arguments(args: LookArguments) -> None:
         raise InputError("the folder of a run is required: pellucid look RUN [FILE]")
     check_path_order(args.paths, "look")
     check_columns_of_pairs(args, args.target)
-    if args.file is None and (args.source_column or args.target_column):
-        raise InputError("--source-column and --target-column select columns of FILE: pellucid look RUN FILE")
+    if args.file is None and (given := given_columns(args)):
+        raise InputError(f"{given[0]} selects a column of FILE: pellucid look RUN FILE")
     if args.file is None and args.delimiter != "auto":
         raise InputError("--delimiter separates the columns of FILE: pellucid look RUN FILE")
     if args.export is not None and args.terminal:
@@ -133,6 +134,15 @@ def _check_arguments(args: LookArguments) -> None:
         check_writable(args.export)
 
 
+def _report_unfinished(runs: Sequence[Path]) -> None:
+    """Print a message for each run whose training is unfinished."""
+    from pellucid.run_folder.completion import find_unfinished
+
+    for run in runs:
+        for unfinished in find_unfinished(run):
+            print_message(str(unfinished))
+
+
 def _serve(args: LookArguments) -> None:
     """Serve the page until Ctrl-C."""
     from pellucid.viewer.server import (
@@ -144,7 +154,9 @@ def _serve(args: LookArguments) -> None:
     )
 
     server_socket = open_socket(args.port)
-    app = create_app(_assemble_page(args, served=True), reload=lambda: _assemble_page(args, served=True))
+    page = _assemble_page(args, served=True)
+    _report_unfinished(args.runs)
+    app = create_app(page, reload=lambda: _assemble_page(args, served=True))
     url = server_url(server_socket)
     print(url, flush=True)
     print_message("press Ctrl-C to stop the server")
@@ -251,6 +263,7 @@ def _print_traces(args: LookArguments) -> None:
     from pellucid.reporting.terminal import attention_caption, render_trace, shade_legend
 
     predictor, data, log = _load_one_run(args)
+    _report_unfinished(args.runs)
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not args.ascii
     width = args.width or shutil.get_terminal_size((120, 24)).columns
     max_examples = MAX_PRINTED_EXAMPLES if args.max_examples is None else args.max_examples
@@ -334,7 +347,7 @@ def _load_one_run(args: LookArguments) -> "tuple[Predictor, DataConfig, RunLog |
     """Return the predictor of the one run, the data settings of FILE, and without FILE the log of the run."""
     from pellucid.model.device import use_threads
     from pellucid.run_folder.log import load_run_log
-    from pellucid.run_folder.predictor_loader import load, load_logged
+    from pellucid.run_folder.predictor_loader import load_logged, load_unwarned
     from pellucid.run_folder.run_files import member_folders
 
     if len(args.runs) > 1:
@@ -342,7 +355,7 @@ def _load_one_run(args: LookArguments) -> "tuple[Predictor, DataConfig, RunLog |
     run = member_folders(args.runs[0])[0]
     log = load_run_log(run) if args.file is None else None  # the log names the validation file
     is_single = run == args.runs[0]
-    predictor = load_logged(run, args.device, log) if log and is_single else load(args.runs[0], args.device)
+    predictor = load_logged(run, args.device, log) if log and is_single else load_unwarned(args.runs[0], args.device)
     predictor = predictor if args.beam_size is None else predictor.with_beam(args.beam_size)
     use_threads(predictor.config.threads)
     return predictor, _data_config(args, predictor.config.data), log

@@ -316,6 +316,7 @@ def _check_text_flags(args: PredictArguments) -> None:
         "--lattice": args.lattice,
         "--source-column": bool(args.source_column),
         "--delimiter": args.delimiter != "auto",
+        "--features-column": bool(args.features_column),
         "--header": args.header != "auto",
         "--input-format": args.input_format not in ("auto", "text"),
     }

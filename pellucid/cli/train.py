@@ -105,7 +105,8 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
             if len(training_jobs) > 1
             else f"1 run, seed {last_seed}"
         )
-        progress.print_line(f"{description}, {num_parallel} in parallel")
+        advice = "; --jobs 1 trains one at a time" if num_parallel > 1 else ""
+        progress.print_line(f"{description}, {num_parallel} in parallel{advice}")
         interrupt.is_training = True
         events = train_ensemble(training_jobs, args.run, num_parallel)
         for worker_event in events:

@@ -245,8 +245,9 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Maximum number of epochs; 0 derives it from the number of training pairs. It is then 30 for 3,600 pairs, more for
     fewer (at most 200), and fewer for more."""
     time_limit: str = ""
-    """Maximum time of the training command, such as "90s", "10m" or "2h"; empty for none. The learning rate then
-    follows the time or the epochs, whichever is further. The result depends on the speed of the machine."""
+    """Maximum time of the training, such as "90s", "10m" or "2h"; empty for none. Each member of an ensemble has the
+    whole time. The learning rate then follows the time or the epochs, whichever is further. The result depends on the
+    speed of the machine."""
     batch_size: Limit = 0
     """Batch size, in units of batch_type; 0 derives it from the number of training pairs. It is then 8 for 1,000 pairs,
     16 for 3,600, and 64 from 32,768."""

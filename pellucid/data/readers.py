@@ -176,6 +176,8 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
             yield BadLine(name, row.line, f"got {len(row.fields)} columns, but no header names {missing}")
         elif len(row.fields) < needed:
             message = f"expected {expected}, got {len(row.fields)} ({separators} separate columns)"
+            if columns.single_column and not width.columns:
+                message += f"; {_column_flags(columns)} the columns of this file"
             yield BadLine(name, row.line, message)
         elif columns.max_columns and len(row.fields) > columns.max_columns and columns.header is not True:
             message = (
@@ -354,9 +356,15 @@ def _find_columns_of_header(columns: ColumnSelection, row: Record, name: str) ->
         if not columns.single_column:
             raise
         raise DataError(
-            f"{error}; line {row.line} is read as the names of the columns, as in the training file: --source-column "
-            "selects another one, and --input-format text reads each line as a source"
+            f"{error}; line {row.line} is read as the names of the columns, as in the training file: "
+            f"{_column_flags(columns)} another one, and --input-format text reads each line as a source"
         ) from error
+
+
+def _column_flags(columns: ColumnSelection) -> str:
+    """Return the flags that select the columns of sources, with a verb: "--source-column selects"."""
+    flags = " and ".join(f"--{role}-column" for role in columns.selected)
+    return f"{flags} {'select' if len(columns.selected) > 1 else 'selects'}"
 
 
 def _names_source(row: Record, columns: ColumnSelection, name: str) -> bool:

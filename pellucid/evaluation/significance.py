@@ -3,7 +3,9 @@
 n examples of a group; R resamples. The three columns of a table are those of `outcome_table`.
 """
 
+import math
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +19,10 @@ from pellucid.evaluation.outcomes import OutcomeTable, check_tables, rates_from_
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, TaskMetrics
 
 NUM_PERMUTATIONS = 10_000
+MAX_ASSIGNMENTS = 200_000
+"""Maximum number of assignments of runs to two groups that are all counted."""
+MAX_P = 0.05
+"""Maximum of the smallest possible p-value of a permutation test over runs that is reported."""
 
 
 class RateDifference(NamedTuple):
@@ -61,12 +67,15 @@ class MeanDifference(NamedTuple):
     """a − b."""
     ci95: ConfidenceInterval
     """95 % interval of the difference, by a bootstrap over examples and over the runs of each group."""
+    p: float | None = None
+    """Two-sided p-value of a permutation test over runs (`permute_runs`), on these examples; None if so few runs cannot
+    give one of 0.05 or less."""
 
     @property
     def complement(self) -> "MeanDifference":
         """The difference of 100 − x, for a rate x."""
         difference, low, high = (0.0 - value for value in (self.difference, self.ci95.high, self.ci95.low))
-        return MeanDifference(100 - self.a, 100 - self.b, difference, ConfidenceInterval(low, high))
+        return MeanDifference(100 - self.a, 100 - self.b, difference, ConfidenceInterval(low, high), self.p)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -186,10 +195,60 @@ def compare_means(
     )
     means = [_resampled_means(resampled[..., part], generator) for part in (slice(len(a)), slice(len(a), None))]
     exact, errors = (
-        _mean_difference(rates[: len(a)].mean(), rates[len(a) :].mean(), spread)
+        _mean_difference(rates[: len(a)], rates[len(a) :], spread)
         for rates, spread in zip(observed, means[0] - means[1], strict=True)
     )
     return exact, errors
+
+
+def smallest_run_p(num_a: int, num_b: int) -> float:
+    """Return the smallest p-value of `permute_runs` for groups of these sizes.
+
+    An assignment of the runs to groups of equal size and its mirror image have the same absolute difference, so two
+    assignments at least are as extreme as the most extreme one.
+
+    Args:
+        num_a: Number of runs of group A.
+        num_b: Number of runs of group B.
+    """
+    return (2 if num_a == num_b else 1) / math.comb(num_a + num_b, num_a)
+
+
+def permute_runs(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Return the two-sided p-value of a permutation test for the difference between the means of two groups of runs.
+
+    The null hypothesis is that the rates of all runs, such as seeds of two configurations, have one distribution on
+    these examples. No other assumption is made. The p-value is the share of the assignments of the runs to the groups
+    with at least the observed absolute difference: of all of them, or of `NUM_PERMUTATIONS` random ones and the
+    observed one if there are more than `MAX_ASSIGNMENTS`.
+
+    Args:
+        a: Rate of each run of group A.
+        b: Rate of each run of group B.
+
+    Returns:
+        The p-value; None if the smallest possible one is above 0.05, as for three runs and three.
+
+    References:
+        B. Phipson and G. K. Smyth (2010), "Permutation P-values should never be zero".
+    """
+    if smallest_run_p(len(a), len(b)) > MAX_P:
+        return None
+    values = np.array([*a, *b], dtype=np.float64)
+    total, size = values.sum(), len(a)
+    observed = abs(np.mean(a) - np.mean(b)) - 1e-9
+
+    def differences(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return the absolute difference of the means for each sum of the rates of group A."""
+        difference: Float[np.ndarray, " n"] = np.abs(sums / size - (total - sums) / (len(values) - size))
+        return difference
+
+    if math.comb(len(values), size) <= MAX_ASSIGNMENTS:
+        sums = np.array([sum(chosen) for chosen in combinations(values.tolist(), size)])
+        return float((differences(sums) >= observed).mean())
+    generator = np.random.default_rng(1)
+    drawn = np.array([generator.permutation(values)[:size].sum() for _ in range(NUM_PERMUTATIONS)])
+    return float(((differences(drawn) >= observed).sum() + 1) / (NUM_PERMUTATIONS + 1))
 
 
 def _rates_of_runs(sums: Int[np.ndarray, "*r c"], examples: int) -> Float[np.ndarray, "2 *r runs"]:
@@ -210,9 +269,13 @@ def _resampled_means(rates: Float[np.ndarray, "2 r m"], generator: np.random.Gen
     return scaled
 
 
-def _mean_difference(a: float, b: float, spread: Float[np.ndarray, " r"]) -> MeanDifference:
-    """Return the difference of two means with its interval from resampled differences."""
-    return MeanDifference(float(a), float(b), float(a - b), _percentile_interval(spread))
+def _mean_difference(
+    a: Float[np.ndarray, " m"], b: Float[np.ndarray, " k"], spread: Float[np.ndarray, " r"]
+) -> MeanDifference:
+    """Return the difference of the means of two groups with its interval from resampled differences, and its p."""
+    mean_a, mean_b = float(a.mean()), float(b.mean())
+    p = permute_runs(a.tolist(), b.tolist())
+    return MeanDifference(mean_a, mean_b, mean_a - mean_b, _percentile_interval(spread), p)
 
 
 def _percentile_interval(values: Float[np.ndarray, " r"]) -> ConfidenceInterval:

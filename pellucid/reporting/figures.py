@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, fontManager, get_font
@@ -30,6 +31,11 @@ from pellucid.decoding.trace import Trace
 from pellucid.evaluation.metrics import GroupAccuracy, ValidationMetric
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.reporting.display_text import format_probability, truncate_columns, visible_symbol
+
+MAX_RECTANGLES = 1_600
+"""Maximum number of cells of a matrix that are drawn as rectangles: 40 symbols by 40."""
+SCALE_LEVELS = 32
+"""Number of shades of a color bar; from 50 on, matplotlib would embed it as an image."""
 
 
 def accuracy_axis_limits(accuracies: Sequence[GroupAccuracy]) -> tuple[float, float]:
@@ -201,7 +207,7 @@ def attention_figure(trace: Trace) -> Figure:
     figure = empty_figure(cell * S + 1.8 + 0.1 * max(map(len, target), default=0), 0.3 * T + 1.1 + above + below)
     axes = figure.add_subplot()
     weights = trace.attention if trace.attention.size else np.zeros((T, S))
-    image = axes.imshow(weights, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto", interpolation="none")
+    image = _draw_matrix(axes, weights, 1.0, 0)
     set_tick_labels(axes.xaxis, source, min(11.0, 64 * cell), INK)
     set_tick_labels(axes.yaxis, target, 11.0, INK)
     axes.tick_params(labeltop=True, labelbottom=False, length=0, pad=4)
@@ -349,12 +355,8 @@ def mean_weights_figure(mean: Annotated[Float[np.ndarray, "T S"], PROBABILITY]) 
     style_axes(lines)
     lines.set_ylim(bottom=0.0)
     lines.set_ylabel("mean weight", color=MUTED)
-    extent = (0.5, max(S, 1) + 0.5, max(T, 1) + 0.5, 0.5)
-    image_weights = mean if mean.size else np.zeros((1, 1))
     top = round_up(float(mean.max(initial=0.0)))
-    image = matrix.imshow(
-        image_weights, cmap=SHADES, vmin=0.0, vmax=top, aspect="auto", extent=extent, interpolation="none"
-    )
+    image = _draw_matrix(matrix, mean if mean.size else np.zeros((1, 1)), top, 1)
     style_axes(matrix)
     matrix.grid(False)
     matrix.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
@@ -447,9 +449,26 @@ def _draw_curve(axes: Axes, points: Sequence[tuple[float, float]], name: str, co
         axes.plot([x for x, _ in points], [y for _, y in points], color=color, linewidth=width, label=name)
 
 
-def _add_scale(figure: Figure, axes: Axes, image: AxesImage, top: float) -> None:
+def _draw_matrix(axes: Axes, weights: Float[np.ndarray, "T S"], top: float, first: int) -> AxesImage | QuadMesh:
+    """Draw weights from 0 to `top` as shaded cells, the first of which is at (`first`, `first`).
+
+    Up to `MAX_RECTANGLES` cells are rectangles, also in SVG; more of them are one image, which makes a smaller file.
+    """
+    T, S = weights.shape
+    left, right, bottom, upper = first - 0.5, first + S - 0.5, first + T - 0.5, first - 0.5
+    if weights.size > MAX_RECTANGLES:
+        extent = (left, right, bottom, upper)
+        return axes.imshow(weights, cmap=SHADES, vmin=0.0, vmax=top, aspect="auto", extent=extent, interpolation="none")
+    columns, rows = (np.arange(size + 1) + first - 0.5 for size in (S, T))
+    cells = axes.pcolormesh(columns, rows, weights, cmap=SHADES, vmin=0.0, vmax=top)
+    axes.set(xlim=(left, right), ylim=(bottom, upper))
+    return cells
+
+
+def _add_scale(figure: Figure, axes: Axes, image: AxesImage | QuadMesh, top: float) -> None:
     """Add a color bar for weights from 0 to `top`, and a frame around the matrix."""
-    bar = figure.colorbar(image, ax=axes, fraction=0.04, aspect=12, shrink=0.6, anchor=(0.0, 1.0))
+    levels = np.linspace(0.0, top, SCALE_LEVELS + 1)
+    bar = figure.colorbar(image, ax=axes, fraction=0.04, aspect=12, shrink=0.6, anchor=(0.0, 1.0), boundaries=levels)
     bar.set_ticks([0.0, top / 2, top], labels=[format_number(value) for value in (0.0, top / 2, top)])
     bar.ax.tick_params(length=0, labelsize=8, labelcolor=MUTED)
     bar.ax.set_title("weight", fontsize=8, color=MUTED)

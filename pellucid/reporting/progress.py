@@ -403,14 +403,26 @@ class ProgressReporter:
 
     def _report_validation(self, event: ValidationCompleted) -> None:
         """Print the validation metrics, and mark the best checkpoint so far."""
-        progress = event.progress
-        remaining = self.pace.remaining_seconds(self.console.clock()) if self.pace and not progress.finished else None
-        left = "" if remaining is None else f" · at most {format_duration(remaining)} remaining"
-        self._print_line(
-            f"epoch {progress.epoch + (1 if progress.batch else 0):>3} · update {progress.update:>6,} · "
-            f"{format_scores(event.task, event.metrics)} · {progress.seconds:,.0f} s{left}"
-            f"{' · best' if event.best else ''}"
-        )
+        self._print_line(validation_line(event, self.pace, self.console.clock()))
+
+
+def validation_line(event: ValidationCompleted, pace: TrainingPace | None, now: float, short: bool = False) -> str:
+    """Return epoch, update, scores, time, and remaining time of a validation; "best" marks the best one so far.
+
+    Args:
+        event: The validation.
+        pace: Pace of the training; None if its start is unknown.
+        now: Time in seconds.
+        short: Whether the scores are those of a progress bar.
+    """
+    progress = event.progress
+    remaining = pace.remaining_seconds(now) if pace and not progress.finished else None
+    left = "" if remaining is None else f" · at most {format_duration(remaining)} remaining"
+    return (
+        f"epoch {progress.epoch + (1 if progress.batch else 0):>3} · update {progress.update:>6,} · "
+        f"{format_scores(event.task, event.metrics, short)} · {progress.seconds:,.0f} s{left}"
+        f"{' · best' if event.best else ''}"
+    )
 
 
 def fit_line(event: PairNgramFitted | PairNgramWeighted | ConfidenceFitted) -> str:
@@ -605,11 +617,8 @@ class MultiProgress:
                     self.compiles = True
                     self.print_line(f"{name}: {compilation_note()}")
             case ValidationCompleted() if not self.is_live:
-                best = " · best" if event.best else ""
-                self.print_line(
-                    f"{name}: update {event.progress.update:,} · "
-                    f"{format_scores(event.task, event.metrics, short=True)}{best}"
-                )
+                line = validation_line(event, self.paces.get(name), self.console.clock(), short=True)
+                self.print_line(f"{name}: {line}")
             case PairNgramWeighted() | ConfidenceFitted():
                 self.print_line(f"{name}: {fit_line(event)}")
             case TrainingStopped():

@@ -1,7 +1,7 @@
 """Metrics and comparisons as terminal tables."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from rich.markup import escape as markup_escape
@@ -12,16 +12,16 @@ from pellucid.evaluation.assessment import Assessment, ComparedAssessment, Group
 from pellucid.evaluation.label_metrics import TOP_K, LabelMetrics
 from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, GroupAccuracy, wilson_interval
 from pellucid.evaluation.risk_control import AcceptedOutputs
-from pellucid.evaluation.significance import RateDifference, RunComparison
+from pellucid.evaluation.significance import RateDifference, RunComparison, smallest_run_p
 from pellucid.evaluation.task_metrics import NamedRate
 from pellucid.reporting.display_text import visible_symbol, visible_text
 
 MAX_NAME_LENGTH = 20
 """Maximum length of a name in a table, in characters."""
-MAX_LINE_OF_NAMES = 40
-"""Maximum length of the names of all runs in one line of a table of 80 columns, in characters."""
-MIN_NAME_LENGTH = 8
-"""Length up to which a name is never shortened, in characters."""
+MAX_LINE_OF_NAMES = 80
+"""Maximum length of the names of all runs in a table of 80 columns, in characters. They are folded into two lines."""
+MIN_NAME_LENGTH = 12
+"""Length up to which a name is never shortened, in characters: that of "…lstm/seed-1"."""
 WORD_ENDS = re.compile(r"[-_./ ]")
 
 
@@ -183,7 +183,11 @@ def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds
 
 
 def comparison_tables(
-    runs: Sequence[Assessment], comparisons: Sequence[ComparedAssessment], seconds: Sequence[float], max_listed: int
+    runs: Sequence[Assessment],
+    comparisons: Sequence[ComparedAssessment],
+    seconds: Sequence[float],
+    max_listed: int,
+    parameters: Sequence[int] = (),
 ) -> Iterator[Table]:
     """Yield the tables that compare the first run with other runs on the same examples.
 
@@ -195,8 +199,9 @@ def comparison_tables(
         comparisons: Comparisons of the first run with other runs.
         seconds: Seconds of decoding of each run.
         max_listed: Maximum number of examples in each list; 0 for no lists.
+        parameters: Number of parameters of each run; empty by default, for no row of them.
     """
-    yield _run_table(runs, seconds)
+    yield _run_table(runs, seconds, parameters)
     if runs[0].mean:
         yield group_table(runs)
     if comparisons:
@@ -440,25 +445,44 @@ def _place_cells(assessment: Assessment, index: int) -> list[str]:
     ]
 
 
-def _run_table(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
+def _run_table(runs: Sequence[Assessment], seconds: Sequence[float], parameters: Sequence[int]) -> Table:
     """Return a table with a row for each metric and a column for each run."""
     table = _empty_table("", f"{runs[0].evaluation.examples:,} examples", *map(_run_name, runs))
     scores = [score_rows(run) for run in runs]
     for index, (name, _, _) in enumerate(scores[0]):
         table.add_row(name, *(values[index][1] if index < len(values) else "" for values in scores))
+    if parameters:
+        table.add_row("parameters", *(f"{number:,}" for number in parameters))
     table.add_row("decoded in", *(f"{values:.1f} s" for values in seconds))
     return table
 
 
-def seed_table(group: SeedRates) -> Table:
+def unfinished_note(group: SeedRates, unfinished: Collection[str]) -> str:
+    """Return a warning that means over seeds contain runs whose training is unfinished; "" if there are none.
+
+    Args:
+        group: Rates of the runs.
+        unfinished: Names of the runs whose training is unfinished.
+    """
+    names = [visible_text(name) for name in group.runs if name in unfinished]
+    if not names:
+        return ""
+    return f"WARNING: the training of {', '.join(names)} is unfinished, and mean and deviation contain it"
+
+
+def seed_table(group: SeedRates, unfinished: Collection[str] = ()) -> Table:
     """Return the table of mean and standard deviation of each rate over runs that differ in their seeds.
 
     Args:
         group: Rates of the runs.
+        unfinished: Names of the runs whose training is unfinished, of which the table warns; none by default.
     """
     headings = ("score", "mean", "standard deviation", "lowest", "highest")
     title = f"{len(group.runs)} seeds: {', '.join(map(visible_text, group.runs))}"
-    table = _empty_table(title, *headings, caption="standard deviation with n − 1 in the denominator")
+    caption = "standard deviation with n − 1 in the denominator"
+    if warning := unfinished_note(group, unfinished):
+        caption = f"{warning}\n{caption}"
+    table = _empty_table(title, *headings, caption=caption)
     for row in seed_rows(group.rates):
         table.add_row(*row)
     return table
@@ -489,14 +513,32 @@ def group_comparison_table(comparison: GroupComparison) -> Table:
         comparison: Comparison of the groups.
     """
     names = [", ".join(map(visible_text, runs)) for runs in (comparison.a, comparison.b)]
-    headings = ("score", "mean of A", "mean of B", "A − B", "95 % interval")
+    headings = ("score", "mean of A", "mean of B", "A − B", "95 % interval", "p")
     is_rough = min(len(comparison.a), len(comparison.b)) < MIN_SEEDS
     caption = f"interval: bootstrap over examples and seeds{', rough with so few seeds' if is_rough else ''}"
+    caption += f"\n{run_permutation_note(comparison)}"
     table = _empty_table(f"A: {names[0]}\nB: {names[1]}", *headings, caption=caption)
     for key, row in comparison.differences.items():
-        cells = (f"{row.a:.2f} %", f"{row.b:.2f} %", f"{row.difference:+z.2f}", _format_interval(row.ci95))
+        p = "–" if row.p is None else format_p_value(row.p)
+        cells = (f"{row.a:.2f} %", f"{row.b:.2f} %", f"{row.difference:+z.2f}", _format_interval(row.ci95), p)
         table.add_row(comparison.names[key], *cells)
     return table
+
+
+def run_permutation_note(comparison: GroupComparison) -> str:
+    """Return the explanation of the p-value over seeds, or the reason for none.
+
+    Args:
+        comparison: Comparison of two groups of runs.
+    """
+    num_a, num_b = len(comparison.a), len(comparison.b)
+    smallest = smallest_run_p(num_a, num_b)
+    if any(row.p is not None for row in comparison.differences.values()):
+        return f"p: permutation test over seeds, on these examples alone; {smallest:.3g} is the smallest possible"
+    return (
+        f"no p: with {num_a} and {num_b} seeds, a permutation test over seeds cannot give less than {smallest:.2g}; "
+        "four and four suffice"
+    )
 
 
 def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[ComparedAssessment]) -> Table:

@@ -8,5 +8,6 @@ Start with: predictor_loader.py.
 * predictor_loader: `pellucid.load`.
 * tensor_file, model_file, pair_ngram_file: parameters in safetensors files.
 * progress, log, log_records: the progress of the training, and the log of its events.
+* completion: trainings that have not reached their end; environment: software and processor, for the log.
 * lock, initialization: the folder during a training, and its first files.
 """

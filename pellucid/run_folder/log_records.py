@@ -151,12 +151,26 @@ class StartedRecord(ProgressRecord, frozen=True, kw_only=True, tag="started"):
     """Maximum number of epochs."""
     updates: Count | UnsetType = UNSET
     """Approximate maximum number of updates."""
+    batch_size: Count | UnsetType = UNSET
+    """Batch size, which is derived from the data if the settings have none."""
     time: str | UnsetType = UNSET
     """Local time with its offset from UTC: 2026-01-31T12:00:00+0100."""
     fingerprint: str | UnsetType = UNSET
     """Hash of the settings and the data of the training."""
     versions: str | UnsetType = UNSET
     """Versions of Pellucid and of the packages of its extensions: "pellucid 0.1.0, my-attention 1"."""
+    python: str | UnsetType = UNSET
+    """Version of Python."""
+    torch: str | UnsetType = UNSET
+    """Version of PyTorch."""
+    numba: str | UnsetType = UNSET
+    """Version of Numba."""
+    processor: str | UnsetType = UNSET
+    """Model of the processor."""
+    gpu: str | UnsetType = UNSET
+    """Model of the GPU; only for a training on one."""
+    threads: Count | UnsetType = UNSET
+    """Number of threads of PyTorch."""
 
 
 class SteppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stepped"):

@@ -22,6 +22,7 @@ from pellucid.errors import ArgumentError, ConfigError, RunError, quote
 from pellucid.files import file_exists
 from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
 from pellucid.model.footprint import check_memory
+from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.identity import ModelIdentity, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
@@ -64,6 +65,8 @@ def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = 
 def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
     """Load the model of a run folder, with the parameters of its best validation so far.
 
+    A Python warning names each run whose training is unfinished, and the first one that other versions trained.
+
     Args:
         run: Run folder; or several, or the folder of an ensemble, which are loaded as one ensemble.
         device: Device to load to ("auto" is a GPU if there is one); independent of the device of the training.
@@ -77,6 +80,28 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
             runs have different tasks or target symbols; or torch's default type is not float32, or its default device
             is "meta".
         ConfigError: The device is not available, the saved configuration is not valid, or memory does not suffice.
+    """
+    paths: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
+    predictor = load_unwarned(run, device)
+    for path in paths if isinstance(paths, list) else [paths]:
+        for unfinished in find_unfinished(path):
+            warnings.warn(str(unfinished), stacklevel=2)
+    return predictor
+
+
+def load_unwarned(
+    run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu"
+) -> Predictor:
+    """Load a run as `load` does, without the warnings about unfinished trainings.
+
+    Args:
+        run: Run folder or run folders, as in `load`.
+        device: Device to load to, as in `load`.
+
+    Raises:
+        ArgumentError: As in `load`.
+        RunError: As in `load`.
+        ConfigError: As in `load`.
     """
     prepare_for_forks()
     paths: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
@@ -99,7 +124,7 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
 
 
 def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
-    """Load one run folder whose log has been read, as `load` does.
+    """Load one run folder whose log has been read, as `load_unwarned` does.
 
     Args:
         run: Run folder, not the folder of an ensemble.

@@ -109,6 +109,11 @@ class TrainingState:
         return self.config.training.epochs or derived_epochs(self.examples_per_epoch)
 
     @property
+    def batch_size(self) -> int:
+        """Batch size in units of `training.batch_type`: from the settings, or else from `derived_batch_size`."""
+        return self.config.training.batch_size or derived_batch_size(self.examples_per_epoch)
+
+    @property
     def num_new_examples(self) -> int:
         """Number of training examples that each epoch has once: all but the earlier pairs."""
         return self.encoded_training_examples.source.num_sequences - self.num_mixed_in
@@ -143,9 +148,8 @@ class TrainingState:
         Args:
             epoch: Index of the epoch, from 0.
         """
-        config = self.config.training
-        size, rows = config.batch_size or derived_batch_size(self.examples_per_epoch), self.rows_of_epoch(epoch)
-        return bucket_by_length(self.encoded_training_examples, size, config.batch_type, self.config.seed, epoch, rows)
+        batch_type, seed, rows = self.config.training.batch_type, self.config.seed, self.rows_of_epoch(epoch)
+        return bucket_by_length(self.encoded_training_examples, self.batch_size, batch_type, seed, epoch, rows)
 
     def load_batch(self, rows: np.ndarray) -> Batch:
         """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare_batch`).

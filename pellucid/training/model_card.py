@@ -1,12 +1,14 @@
 """The model card: a Markdown description of the model of a run."""
 
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePath
 from typing import Any
 
 from pellucid.errors import quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
 from pellucid.run_folder.advice import REMOVE_CARD, add_advice
+from pellucid.run_folder.identity import PACKAGE
 from pellucid.run_folder.log import RunLog
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.tasks.registry import get_task
@@ -14,6 +16,10 @@ from pellucid.tasks.task import Task
 from pellucid.training.fine_tuning import initial_run_sentence
 from pellucid.training.loop import TrainingState
 from pellucid.version import __version__
+
+LICENSE = "Apache-2.0"
+"""SPDX identifier of the license of Pellucid."""
+LICENSE_NAME = "Apache License 2.0"
 
 
 def build_model_card(state: TrainingState, log: RunLog) -> str:
@@ -39,10 +45,15 @@ def build_model_card(state: TrainingState, log: RunLog) -> str:
             "The model knows only the symbols in `vocabulary.json` and reads others as unknown. Attention weights show",
             "which source positions it used, not why. The scores hold only for data like the validation set.",
             "",
+            "## For a paper",
+            "",
+            *_paper_facts(state, log),
+            "",
             "## Use",
             "",
             "`pellucid predict DIR FILE`, or `pellucid.load(DIR).predict([...])`, where DIR is this folder.",
-            f"`config.toml` contains every setting. Written by Pellucid {__version__}.",
+            "`config.toml` contains every setting; a batch size or a number of epochs of 0 there is derived from the",
+            f"data, as above. Written by Pellucid {__version__}.",
             "",
         ]
     )
@@ -92,6 +103,70 @@ def _about(state: TrainingState, log: RunLog) -> list[str]:
         f"* Target: {len(vocabularies.target.symbols)} symbols ({quote(config.data.target_symbols)}), "
         f"longest {vocabularies.longest_target}.",
     ]
+
+
+def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
+    """Return what a paper states of a training and what reproduces it, with a BibTeX entry."""
+    config, started = state.config, log.all("started")
+    first = started[0] if started else {}
+    units = {"examples": "examples", "tokens": "source and target positions"}[config.training.batch_type]
+    updates = f" ({first['updates']:,} updates)" if "updates" in first else ""
+    limits = f", or {config.training.time_limit}" if config.training.time_limit else ""
+    environments = [text for text in dict.fromkeys(map(_environment, started)) if text]
+    continued = [f"* Continued with: {text}" for text in environments[1:]]
+    return [
+        f"* Parameters: {parameter_count(state.predictor.network):,}",
+        f"* Batch size: {state.batch_size:,} {units}",
+        f"* Epochs: at most {state.epochs:g}{updates}{limits}; done: {state.progress.update:,} updates, the last "
+        f"in epoch {state.progress.epoch + 1:,}; the parameters are of update {state.progress.best_update:,}",
+        f"* Seed: {config.seed}",
+        f"* Software: {environments[0] if environments else 'not recorded'}",
+        *continued,
+        *_data_checksums(log),
+        f"* License of the software: {LICENSE}",
+        "",
+        "Another kind of processor or other versions give other last bits, and so other scores, as another seed would.",
+        "",
+        "```bibtex",
+        "@software{pellucid,",
+        "  author  = {{The Pellucid maintainers}},",
+        "  title   = {Pellucid: recurrent encoder-decoders with attention},",
+        f"  version = {{{_trained_version(first)}}},",
+        *([f"  year    = {{{first['time'][:4]}}},"] if "time" in first else []),
+        f"  note    = {{{LICENSE_NAME}}},",
+        "}",
+        "```",
+    ]
+
+
+def _environment(started: Mapping[str, Any]) -> str:
+    """Return the software, the processor and the threads in the record of a start; "" in one of an earlier version."""
+    names = {"python": "Python", "torch": "PyTorch", "numba": "Numba"}
+    versions = [f"{name} {started[key]}" for key, name in names.items() if key in started]
+    if not versions:
+        return ""
+    machine = [str(started[key]) for key in ("gpu", "processor") if started.get(key)]
+    threads = started.get("threads", 1)
+    return ", ".join(
+        [started.get("versions", ""), *versions, *machine, f"{threads} thread{'' if threads == 1 else 's'}"]
+    )
+
+
+def _trained_version(started: Mapping[str, Any]) -> str:
+    """Return the version of Pellucid in the record of a start; that which writes the card if it has none."""
+    names = [part.rpartition(" ") for part in started.get("versions", "").split(", ")]
+    return next((version for name, _, version in names if name == PACKAGE), __version__)
+
+
+def _data_checksums(log: RunLog) -> list[str]:
+    """Return the SHA-256 of each data file, by its name without folders; files that were pipes have none."""
+    files = [
+        (str(record[path]), record[digest])
+        for record in (*log.all("read"), *log.all("mixed_in"))
+        for path, digest in (("path", "sha256"), ("target", "target_sha256"))
+        if path in record and record.get(digest)
+    ]
+    return [f"* SHA-256 of `{PurePath(path).name}`: `{digest}`" for path, digest in files]
 
 
 def _best_scores(state: TrainingState, log: RunLog) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import torch
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Config
@@ -39,6 +40,7 @@ from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
 from pellucid.run_folder.advice import REMOVE_CORPUS, RESTORE_OR_RENAME, add_advice
 from pellucid.run_folder.confidence_file import save_confidence
+from pellucid.run_folder.environment import describe_environment
 from pellucid.run_folder.identity import describe_run, find_versions, format_versions, read_identity
 from pellucid.run_folder.initial_run import InitialRun, load_initial_run, resolve_initial_run
 from pellucid.run_folder.initialization import (
@@ -505,7 +507,7 @@ class RunFolderWriter:
     def _save_files(self, event: Event) -> list[FileSaved]:
         """Write the files that an event requires, in order."""
         saved: list[FileSaved] = []
-        record = _log_record(event, self.fingerprint, self.state.config)
+        record = _log_record(event, self.fingerprint, self.state)
         if record:
             self.lock.check()
         if isinstance(event, ValidationCompleted):
@@ -607,18 +609,21 @@ def _finish_run_folder(
             raise
 
 
-def _log_record(event: Event, fingerprint: str, config: Config) -> dict[str, Any] | None:
+def _log_record(event: Event, fingerprint: str, state: TrainingState) -> dict[str, Any] | None:
     """Return the log record of an event; None for the end and for most updates, whose losses are averaged.
 
-    The start of a training records its fingerprint, the hash of settings and data, and the versions of Pellucid and of
-    the packages of its extensions.
+    The start of a training records its fingerprint, the hash of settings and data; the numbers that were derived from
+    the data; the versions of Pellucid and of the packages of its extensions; and the environment.
     """
     fields = _progress_fields(event.progress)
     match event:
         case TrainingStarted():
             start = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "fingerprint": fingerprint}
-            start["versions"] = format_versions(find_versions(config))
-            return {"event": "started", **fields, "epochs": event.epochs, "updates": event.updates, **start}
+            start["versions"] = format_versions(find_versions(state.config))
+            derived = {"epochs": event.epochs, "updates": event.updates, "batch_size": state.batch_size}
+            gpu = torch.cuda.get_device_name() if state.config.device == "cuda" else ""
+            environment = describe_environment(torch.get_num_threads(), gpu)
+            return {"event": "started", **fields, **derived, **start, **environment}
         case UpdateCompleted():
             if event.progress.update % LOSS_WINDOW:
                 return None

@@ -34,7 +34,7 @@ from pellucid.files import MAX_FILE_SIZE, FileDigest, file_exists, has_digest
 from pellucid.model.network import parameter_count
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import RunLog, load_run_log
-from pellucid.run_folder.predictor_loader import load, load_logged, missing_model_error
+from pellucid.run_folder.predictor_loader import load_logged, load_unwarned, missing_model_error
 from pellucid.run_folder.run_files import CONFIG, MODEL, VALIDATION, load_run_config, member_folders
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
@@ -214,7 +214,7 @@ def open_run(folder: Path, name: str, device: Device, beam_size: int | None) -> 
     running, log = _read_state(folder)  # before the model, so that the model is not older than the log
     if lacks_model and not log.has_stopped:  # a finished training without a model is an error
         return ViewedRun(name, folder, None, log, running)
-    predictor = load_logged(folder, device, log) if is_single else load(folder, device)
+    predictor = load_logged(folder, device, log) if is_single else load_unwarned(folder, device)
     if beam_size is not None:
         predictor = predictor.with_beam(beam_size)
     return ViewedRun(name, folder, predictor, log, running)

@@ -32,6 +32,7 @@ from pellucid.reporting.tables import (
     format_symbol,
     named_differences,
     rate_cells,
+    run_permutation_note,
     score_rows,
     seed_rows,
 )
@@ -424,18 +425,19 @@ def _seed_tables(groups: Sequence[SeedRates]) -> list[ReportTable]:
 
 def _group_comparison_tables(comparisons: Sequence[GroupComparison]) -> list[ReportTable]:
     """Return a table of the differences of means for each comparison of two groups of runs."""
-    headings = ("difference of the means, points", "95 % interval")
-    caption = "Interval: bootstrap over examples and seeds."
+    headings = ("difference of the means, points", "95 % interval", "p")
+    caption = "Interval: bootstrap over examples and seeds"
     return [
         ReportTable(
             "Significance",
-            caption,
+            f"{caption}; {run_permutation_note(comparison)}.",
             (f"{', '.join(comparison.a)} − {', '.join(comparison.b)}", *headings),
             [
                 [
                     comparison.names[key],
                     f"{row.difference:+z.2f}",
                     f"{row.ci95.low:+z.2f} to {row.ci95.high:+z.2f}",
+                    "–" if row.p is None else format_p_value(row.p),
                 ]
                 for key, row in comparison.differences.items()
             ],

@@ -1,0 +1,65 @@
+"""Trainings that have not reached their end: a run folder then holds a model of an early update."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pellucid.argument_checks import check_arguments
+from pellucid.errors import RunError
+from pellucid.files import file_exists
+from pellucid.run_folder.lock import in_use
+from pellucid.run_folder.log import load_run_log
+from pellucid.run_folder.progress import read_progress
+from pellucid.run_folder.run_files import CHECKPOINT, member_folders
+
+
+class UnfinishedTraining(NamedTuple):
+    """A training that was interrupted, or that still runs."""
+
+    run: str
+    """Run folder."""
+    update: int
+    """Number of updates in the checkpoint."""
+    max_updates: int | None
+    """Approximate maximum number of updates; None if the log does not tell it."""
+    running: bool
+    """Whether a process trains the run."""
+
+    def __str__(self) -> str:
+        """Return the warning: "run: the training is unfinished (update 120 of 1,000); ..."."""
+        total = "" if self.max_updates is None else f" of {self.max_updates:,}"
+        end = "and still runs" if self.running else "the training command resumes it"
+        separator = " " if self.running else "; "
+        return f"{self.run}: the training is unfinished (update {self.update:,}{total}){separator}{end}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return self._asdict()
+
+
+@check_arguments
+def find_unfinished(folder: str | Path) -> list[UnfinishedTraining]:
+    """Return the unfinished trainings of a run folder, or of the members of an ensemble.
+
+    A folder without a checkpoint, such as a copy for prediction, counts as finished.
+
+    Args:
+        folder: Run folder, or folder of an ensemble.
+
+    Raises:
+        RunError: The list of members cannot be read.
+    """
+    return [unfinished for run in member_folders(folder) if (unfinished := _unfinished_training(run)) is not None]
+
+
+def _unfinished_training(run: Path) -> UnfinishedTraining | None:
+    """Return the state of a training without an end; None if it has ended, or if its checkpoint cannot be read."""
+    # Outputs need no checkpoint and no log. A damaged one is reported by the training command.
+    with suppress(RunError):
+        if not file_exists(run / CHECKPOINT) or (progress := read_progress(run / CHECKPOINT)).finished:
+            return None
+        started = load_run_log(run).all("started")
+        return UnfinishedTraining(
+            str(run), progress.update, started[-1].get("updates") if started else None, in_use(run)
+        )
+    return None
