@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from docs.viewer import build
+from pellucid.viewer.pages import export_page
 from pellucid.viewer.schema import EditOperation, PageExample
 
 ROOT = Path(__file__).parents[1]
@@ -48,3 +49,11 @@ def test_example_with_one_substitution_is_found() -> None:
     assert build.find_substitution_example([correct, long, wrong]) == 2
     with pytest.raises(ValueError, match="use other runs"):
         build.find_substitution_example([correct, long])
+
+
+def test_the_example_page_is_the_present_page() -> None:
+    """If it is not, run docs/viewer/build.py --renew-example."""
+    contents = build.read_example_contents()
+    assert len(contents.examples) == 4
+    assert export_page(contents) == build.EXAMPLE_PAGE.read_text("utf-8")
+    assert "docs/viewer/example.html" in (ROOT / "README.md").read_text("utf-8")

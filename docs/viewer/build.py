@@ -8,6 +8,10 @@ of that language. ENGLISH is the run of 100,000 English words in docs/pronunciat
 `pellucid recipe digits-attention`; its validation file must still exist. TAGGING is a run of `pellucid recipe snips`,
 and --tagging-test is its test file. Each recipe writes runs and data below its --run folder. The script needs the
 environment of `make test`, and starts the Chromium that the tests start.
+
+    python docs/viewer/build.py --renew-example
+
+puts the contents of example.html, a page that `pellucid look --export` wrote, into the present page.
 """
 
 import argparse
@@ -18,12 +22,14 @@ from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 from PIL import Image, ImageChops
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from pellucid.viewer.inputs import PairFile, find_validation_file, open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page
-from pellucid.viewer.schema import PageExample
+from pellucid.viewer.pages import export_page
+from pellucid.viewer.schema import PageContents, PageExample
 from pellucid.viewer.server import background_server, create_app
 
 FOLDER = Path(__file__).parent
@@ -45,6 +51,8 @@ MAX_BYTES = 150_000
 """Maximum size of a picture."""
 BEAM_SIZE = 5
 MAX_EXAMPLES = 200
+EXAMPLE_PAGE = FOLDER / "example.html"
+"""Page of four words of the README's example, to be opened without an installation."""
 
 
 def load_page(runs: Sequence[Path], file: Path | None = None, beam_size: int | None = None) -> PageData:
@@ -97,6 +105,18 @@ def save_picture(name: str, screenshot: bytes) -> None:
     if len(output.getvalue()) > MAX_BYTES:
         raise ValueError(f"{name}: {len(output.getvalue()):,} bytes are more than {MAX_BYTES:,}; crop the picture")
     (FOLDER / f"{name}.png").write_bytes(output.getvalue())
+
+
+def read_example_contents() -> PageContents:
+    """Return the contents of the example page."""
+    text = EXAMPLE_PAGE.read_text("utf-8")
+    _, _, rest = text.rpartition('<script type="application/json" id="contents">')
+    return msgspec.json.decode(rest.partition("</script>")[0], type=PageContents)
+
+
+def renew_example_page() -> None:
+    """Write the example page with its contents and the present page."""
+    EXAMPLE_PAGE.write_text(export_page(read_example_contents()), "utf-8")
 
 
 def open_tab(page: Page, title: str) -> None:
@@ -288,6 +308,9 @@ def main(arguments: Sequence[str]) -> None:
     Args:
         arguments: Command-line arguments.
     """
+    if list(arguments) == ["--renew-example"]:
+        renew_example_page()
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("run", "other-run", "test", "english-run", "digits-run", "tagging-run", "tagging-test"):
         parser.add_argument(f"--{name}", type=Path, required=True)
