@@ -384,6 +384,8 @@ def align(
     if method == "em" and limits != DEFAULT_LIMITS:
         raise ArgumentError("limits: the pair n-gram model of a run has its own chunks; leave out the limits")
     predictor = _load_model(run, device)
+    if method == "em":
+        require_transducer(predictor, "method").check_pair_ngram_alignment()
     examples = _read_pairs(
         pairs, pair_config(predictor.config.data), predictor.config.data, predictor.vocabularies.columns
     )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_lattice import LIMITS, list_alignments
 
-from pellucid.alignment.attention_path import FLOOR, monotone_path
+from pellucid.alignment.attention_path import MIN_MASS, monotone_path
 from pellucid.alignment.types import DEFAULT_LIMITS, ChunkLimits
 from pellucid.errors import ArgumentError
 
@@ -22,9 +22,9 @@ def path_score(weights: np.ndarray, sizes: list[tuple[int, int]]) -> float:
         if not height:
             score -= math.log(num_source + 1)
         elif not width:
-            score += sum(math.log(max(FLOOR, 1 - weight)) for weight in weights[:, row].tolist())
+            score += sum(math.log(max(MIN_MASS, 1 - weight)) for weight in weights[:, row].tolist())
         else:
-            score += sum(math.log(max(FLOOR, mass)) for mass in targets.sum(axis=1).tolist())
+            score += sum(math.log(max(MIN_MASS, mass)) for mass in targets.sum(axis=1).tolist())
             score -= (height - 1) * math.log(2)
         row, column = row + height, column + width
     return score
@@ -72,6 +72,7 @@ def test_without_a_path_there_is_none() -> None:
     assert monotone_path(np.full((3, 1), 1.0), ChunkLimits(insertions=False)) is None
     assert monotone_path(np.zeros((0, 2)), ChunkLimits(deletions=False)) is None
     assert monotone_path(np.zeros((2, 0))) is None
+    assert monotone_path(np.full((1500, 1500), 1 / 1500), ChunkLimits(16, 16, many_to_many=True)) is None, "too long"
 
 
 def test_invalid_weights_are_refused() -> None:

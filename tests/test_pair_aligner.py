@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from pellucid.alignment.pair_aligner import align_symbols, no_alignment_reason
-from pellucid.alignment.types import AlignedChunk, Alignment, ChunkLimits
+from pellucid.alignment.pair_aligner import align_symbols
+from pellucid.alignment.types import AlignedChunk, Alignment, ChunkLimits, no_alignment_reason
 from pellucid.data.synthetic import digit_spans, make_typos, spelled_digits
 from pellucid.errors import ArgumentError, ConfigError, DataError
 

@@ -137,3 +137,17 @@ def test_a_text_in_place_of_lines_is_refused() -> None:
         TextDecoder(MODEL).decode("a b")
     with pytest.raises(ArgumentError, match=r"lines\[1\]"):
         TextDecoder(MODEL).decode(["a", None])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("pattern", ["[^ ]+", r"(?s).+", "[^,]+"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+def test_the_end_of_a_line_is_not_part_of_a_word(pattern: str, end: str) -> None:
+    [line] = TextDecoder(MODEL, WordRule(pattern)).decode([f"a b{end}"])
+    assert line.output.endswith(end) and "\n" not in line.output.removesuffix("\n")
+    assert not any(character in word.text for word in line.words for character in "\r\n")
+
+
+def test_a_model_with_features_is_refused() -> None:
+    model = transducer_of({"data": {"features_column": "3"}, "search": {"max_length": 4}}, features="VN")
+    with pytest.raises(ConfigError, match="the model was trained with features"):
+        TextDecoder(model)

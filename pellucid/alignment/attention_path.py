@@ -8,13 +8,13 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.alignment.types import DEFAULT_LIMITS, AlignedChunk, ChunkLimits, chunks_of_sizes
+from pellucid.alignment.types import DEFAULT_LIMITS, AlignedChunk, ChunkLimits, chunks_of_sizes, no_alignment_reason
 from pellucid.argument_checks import PROBABILITY, check_arguments
 
-FLOOR = 1e-6
+MIN_MASS = 1e-6
 """Lowest sum of weights that a logarithm is taken of, so that every path has a finite score."""
-FURTHER_SYMBOL = np.log(2.0)
-"""Price of each source symbol of a chunk after the first, in nats: one bit."""
+EXTRA_SYMBOL_PENALTY = np.log(2.0)
+"""Penalty of each source symbol of a chunk after the first, in nats: one bit."""
 
 
 class MonotonePath(NamedTuple):
@@ -35,11 +35,11 @@ def monotone_path(
         score = Σ_c [Σ_{t∈c} log Σ_{s∈c} α_ts − (S_c − 1) log 2] + Σ_d Σ_t log(1 − α_td) − I log(S + 1)
 
     c are the chunks with S_c source and at least one target position. A target symbol contributes the logarithm of its
-    attention within its chunk. Each further source symbol of a chunk costs one bit; otherwise the longest chunks would
-    always be the best. d are the deleted source positions: log of the probability that no target symbol attends to d.
-    An inserted target symbol, of which there are I, contributes the attention of chance: uniform over the S positions
-    and none. Sums below 10⁻⁶ count as 10⁻⁶. Without insertions and deletions, and with at most one symbol on one side
-    of each chunk, the price of further symbols is the same on every path, and the path maximizes the sum of the log
+    attention within its chunk. Each further source symbol of a chunk has a penalty of one bit; otherwise the longest
+    chunks would always be the best. d are the deleted source positions: log of the probability that no target symbol attends to d.
+    An inserted target symbol, of which there are I, contributes uniform attention: over the S positions and
+    none. Sums below 10⁻⁶ count as 10⁻⁶. Without insertions and deletions, and with at most one symbol on one side
+    of each chunk, the penalty is the same on every path, and the path maximizes the sum of the log
     attention mass alone.
 
     Args:
@@ -47,13 +47,14 @@ def monotone_path(
         limits: Sizes that a chunk may have.
 
     Returns:
-        The path; None if there is no source position, or no path within the limits.
+        The path; None where `no_alignment_reason` names one: no source position, no path within the limits, or too many
+        positions.
 
     Raises:
         ArgumentError: An argument has a wrong type or is out of range.
     """
     num_target, num_source = weights.shape
-    if not num_source or not limits.allow(num_source, num_target):
+    if no_alignment_reason(num_source, num_target, limits):
         return None
     best, sizes = _search(weights.astype(np.float64), limits)
     row, column, path = num_source, num_target, list[tuple[int, int]]()
@@ -69,7 +70,7 @@ def _search(
     """Return the best score of the paths to each node, and the size of the last chunk of the best one."""
     num_target, num_source = weights.shape
     kinds, scores = _chunk_scores(weights, limits)
-    deleted = np.concatenate([[0.0], np.cumsum(np.log(np.maximum(1 - weights, FLOOR)).sum(axis=0))])
+    deleted = np.concatenate([[0.0], np.cumsum(np.log(np.maximum(1 - weights, MIN_MASS)).sum(axis=0))])
     best = np.full((num_target + 1, num_source + 1), -np.inf)
     sizes = np.zeros((num_target + 1, num_source + 1, 2), np.int64)
     best[0, 0] = 0.0
@@ -106,12 +107,12 @@ def _chunk_scores(
     sums = np.concatenate([np.zeros((num_target, 1)), np.cumsum(weights, axis=1)], axis=1)
     kinds, scores = list[tuple[int, int]](), list[np.ndarray]()
     for height in range(1, min(limits.max_source, num_source) + 1):
-        mass = np.log(np.maximum(sums[:, height:] - sums[:, :-height], FLOOR))
+        mass = np.log(np.maximum(sums[:, height:] - sums[:, :-height], MIN_MASS))
         rows = np.concatenate([np.zeros((1, mass.shape[1])), np.cumsum(mass, axis=0)])
         widest = limits.max_target if height == 1 or limits.many_to_many else 1
         for width in range(1, min(widest, num_target) + 1):
             kinds.append((height, width))
-            scores.append(rows[width:] - rows[:-width] - (height - 1) * FURTHER_SYMBOL)
+            scores.append(rows[width:] - rows[:-width] - (height - 1) * EXTRA_SYMBOL_PENALTY)
     if limits.insertions:
         kinds.append((0, 1))
         scores.append(np.full((num_target, num_source + 1), -np.log(num_source + 1)))

@@ -6,14 +6,20 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, ChunkLimits, GraphoneKeys, SymbolPairs, chunks_of_sizes
+from pellucid.alignment.types import (
+    DEFAULT_LIMITS,
+    Alignment,
+    ChunkLimits,
+    GraphoneKeys,
+    SymbolPairs,
+    chunks_of_sizes,
+    no_alignment_reason,
+)
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import ConfigError
 
 ITERATIONS = 11
 """Default number of iterations of expectation-maximization, that of phonetisaurus-align."""
-MAX_PAIR_EDGES = 2**24
-"""Maximum number of edges of the lattice of one pair, which bounds memory; longer pairs have no alignment."""
 Iterations = Annotated[int, Meta(ge=1, le=1000)]
 SymbolSequences = Sequence[tuple[Sequence[str], Sequence[str]]]
 """Source symbols and target symbols of each pair."""
@@ -70,24 +76,6 @@ def align_symbols(
         chunks = chunks_of_sizes(chunk_sizes[offsets[index] : offsets[index + 1]])
         found[row] = Alignment(tuple(source), tuple(target), chunks, min(scores[index], 0.0))
     return found
-
-
-def no_alignment_reason(num_source: int, num_target: int, limits: ChunkLimits) -> str:
-    """Return why a source and a target of these lengths are not aligned; "" if they are.
-
-    Args:
-        num_source: S, number of source symbols.
-        num_target: T, number of target symbols.
-        limits: Sizes that a chunk may have.
-    """
-    lengths = f"{num_source:,} source and {num_target:,} target symbols"
-    if not num_source:
-        return "the source has no symbol"
-    if not limits.allow(num_source, num_target):
-        return f"{lengths} cannot be divided into {limits.describe()}"
-    if (num_source + 1) * (num_target + 1) * limits.num_sizes > MAX_PAIR_EDGES:
-        return f"{lengths} are too long: at most {MAX_PAIR_EDGES // limits.num_sizes:,} pairs of positions are compared"
-    return ""
 
 
 def _encode(pairs: SymbolSequences) -> tuple[SymbolPairs, tuple[int, int]]:

@@ -19,6 +19,9 @@ EPSILON, SEPARATOR, SIDE_SEPARATOR = "_", "|", "}"
 SCORE_DECIMALS = 6
 ChunkSize = Annotated[int, Meta(ge=1, le=16)]
 
+MAX_PAIR_EDGES = 2**24
+"""Maximum number of edges of the lattice of one pair, which bounds memory; longer pairs have no alignment."""
+
 
 class ChunkLimits(NamedTuple):
     """Sizes that the chunks of an alignment may have: source symbols with target symbols.
@@ -193,3 +196,21 @@ class GraphoneKeys(NamedTuple):
         """True if every key is an integer of 63 bits."""
         num_keys: int = (self.source_size + 1) ** self.source_chunk * (self.target_size + 1) ** self.target_chunk
         return num_keys < 2**63
+
+
+def no_alignment_reason(num_source: int, num_target: int, limits: ChunkLimits) -> str:
+    """Return why a source and a target of these lengths are not aligned; "" if they are.
+
+    Args:
+        num_source: S, number of source symbols.
+        num_target: T, number of target symbols.
+        limits: Sizes that a chunk may have.
+    """
+    lengths = f"{num_source:,} source and {num_target:,} target symbols"
+    if not num_source:
+        return "the source has no symbol"
+    if not limits.allow(num_source, num_target):
+        return f"{lengths} cannot be divided into {limits.describe()}"
+    if (num_source + 1) * (num_target + 1) * limits.num_sizes > MAX_PAIR_EDGES:
+        return f"{lengths} are too long: at most {MAX_PAIR_EDGES // limits.num_sizes:,} pairs of positions are compared"
+    return ""

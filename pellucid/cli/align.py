@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeGuard
 import msgspec
 import tyro
 
-from pellucid.alignment.pair_aligner import align_symbols, no_alignment_reason
-from pellucid.alignment.types import EPSILON, SEPARATOR, Alignment, ChunkLimits, ChunkSize
+from pellucid.alignment.pair_aligner import align_symbols
+from pellucid.alignment.types import EPSILON, SEPARATOR, Alignment, ChunkLimits, ChunkSize, no_alignment_reason
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
@@ -45,7 +45,8 @@ SYMBOL_ESCAPES = str.maketrans({"\\": r"\\", SEPARATOR: r"\x7c", " ": r"\x20"})
 @dataclass(frozen=True)
 class AlignArguments(PairFileFlags):
     """Align the source symbols of pairs with their target symbols, in order (monotone, many-to-many). Each input line
-    has exactly one output line; it is empty for a blank line and for a pair without an alignment.
+    has exactly one output line; a blank line has an empty one. For a pair without an alignment, tsv has empty columns,
+    jsonl has no chunks, and the other formats have an empty line.
 
     Without RUN, a many-to-many model is fitted to the pairs of FILE by expectation-maximization. With RUN, the
     alignment is the best monotone path through the attention weights with which the model writes the given target.
@@ -257,6 +258,7 @@ def _align_by_em(args: AlignArguments, file: Path, writer: AlignmentWriter) -> N
 def _align_with_run(args: AlignArguments, runs: Sequence[Path], file: Path, writer: AlignmentWriter) -> None:
     """Align the pairs of a file, in chunks, by the attention or by the pair n-gram model of a run."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
+    from pellucid.decoding.transducer import require_transducer
     from pellucid.model.device import use_threads
     from pellucid.run_folder.predictor_loader import load
 
@@ -265,6 +267,8 @@ def _align_with_run(args: AlignArguments, runs: Sequence[Path], file: Path, writ
     by_attention = args.method != "em"
     if by_attention:
         predictor.check_alignment()
+    else:
+        require_transducer(predictor, "--method em").check_pair_ngram_alignment()
     data = file_data_config(pair_config(predictor.config.data), args, file, args.input_format)
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
     align = _align_by_attention if by_attention else _align_by_pair_ngram

@@ -26,7 +26,8 @@ TextLine = str | BadLine
 LineFormatter = Callable[[int, "DecodedText | BadLine"], str]
 """Function that returns the output lines of a line of text: of its number and the decoded text."""
 WORD_FIELDS = ("start", "end", "output_start", "output_end", "word", "source", "output", "log_probability")
-"""Fields of a word in csv, tsv and jsonl; "probability", "confidence", "origin" and "accepted" follow."""
+FURTHER_FIELDS = ("probability", "confidence", "origin")
+"""Fields of a word in csv, tsv and jsonl; with --min-confidence, "accepted" follows."""
 
 
 def write_decoded_text(
@@ -42,7 +43,8 @@ def write_decoded_text(
         decoder: Decoder of the words.
         file: Text file, or "-" for standard input.
         output_format: Output format.
-        on_bad_line: Action at a line that is not UTF-8: stop, or write an empty line for it.
+        on_bad_line: Action at a line that is not UTF-8: stop, or write an empty line for it (text), its error (jsonl),
+            or no row (csv, tsv).
         notes: Counts of the input, which this function increases.
 
     Raises:
@@ -66,7 +68,7 @@ def write_decoded_text(
             sys.stdout.write(format_line(line_number, item))
         sys.stdout.flush()
         if bad_index is not None and on_bad_line == "stop":
-            raise DataError(f"{group[bad_index]} (--on-bad-line skip writes an empty line for such lines)")
+            raise DataError(f"{group[bad_index]} (--on-bad-line skip leaves such lines out and reports them)")
     print_message(f"{count_noun(num_words, 'word')} in {count_noun(line_number, 'line')}")
 
 
@@ -113,8 +115,8 @@ def _word_record(word: "TextWord", has_acceptance: bool) -> dict[str, object]:
     """Return a word as JSON values; the positions are characters of the line."""
     output = word.output
     values = (*word.span, *word.output_span, word.text, output.source, output.output, output.log_probability)
-    record: dict[str, object] = dict(zip(WORD_FIELDS, values, strict=True))
-    record |= {"probability": exp(output.log_probability), "confidence": output.confidence, "origin": output.origin}
+    further = (exp(output.log_probability), output.confidence, output.origin)
+    record: dict[str, object] = dict(zip((*WORD_FIELDS, *FURTHER_FIELDS), (*values, *further), strict=True))
     return {**record, "accepted": output.is_accepted} if has_acceptance else record
 
 
@@ -145,8 +147,8 @@ class _WordTable:
         rows = [[_format_cell(value) for value in record.values()] for record in records]
         if not self.is_csv:
             return "".join("\t".join(map(escape_text, row)) + "\n" for row in rows)
-        if records and not self.has_names:
-            rows.insert(0, list(records[0]))
+        if not self.has_names:
+            rows.insert(0, ["line", *WORD_FIELDS, *FURTHER_FIELDS, *(["accepted"] if self.has_acceptance else [])])
             self.has_names = True
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)

@@ -59,7 +59,8 @@ def detect_delimiter(lines: Sequence[bytes], expected: ExpectedColumns, name: st
 
     With a header that should contain names of columns: the delimiter with which the first record contains them. Else
     the comma, if it gives enough columns, the same number in nearly all records, or if no other delimiter does so; else
-    the only other delimiter that does.
+    the only other delimiter that does. If another delimiter gives at least as many columns as the comma, the same
+    number in all records, as in "1,5;one", it is not clear.
 
     Args:
         lines: The first lines.
@@ -77,6 +78,9 @@ def detect_delimiter(lines: Sequence[bytes], expected: ExpectedColumns, name: st
     fits = len(comma.first) >= min_columns
     others = [key for key, table in tables.items() if key != "," and len(table.first) >= min_columns]
     consistent = [key for key in others if tables[key].has_consistent_columns()]
+    rivals = [key for key in consistent if tables[key].share == 1 and len(tables[key].first) >= len(comma.first)]
+    if fits and comma.share >= MIN_SHARE and rivals:
+        raise DataError(_unclear_message(rivals, name, advice))
     if not others or (fits and (comma.share >= MIN_SHARE or not consistent)):
         return ","
     if expected.is_list_allowed and not fits:

@@ -15,7 +15,7 @@ a and b are fitted to the outputs of the validation set at the end of a training
 (training/confidence_training.py). They hold for such outputs only: outputs of another search, with constraints or by
 several networks have no confidence (`Predictor.no_confidence_reason`). An empty output, and an output for a source with
 characters that the network has never seen, has the margin −∞ and the lowest confidence: no target is empty, and the
-network is sure of what it makes of an unknown character. The confidence is a monotone function of one
+probabilities of outputs for unknown characters are high without reason. The confidence is a monotone function of one
 number that does not depend on the validation targets, so that a threshold on it selects the same outputs as one on m:
 conformal risk control (evaluation/risk_control.py) relies on that. docs/guides/confidence.md compares methods on public
 data.
@@ -109,7 +109,7 @@ def output_margins(
     Args:
         outputs: Outputs of each source, the best first: at least one, and with a pair n-gram model the second too.
         with_pair_ngram: True if a pair n-gram model took part in their ranking.
-        distrusts_unknown: True if the margin of an output is −∞ whose source has unknown symbols.
+        distrusts_unknown: True if outputs have the margin −∞ where the source has unknown symbols.
     """
     margin = _search_margin if with_pair_ngram else _margin
     margins = np.array([margin(traces) for traces in outputs], np.float64)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pellucid.argument_checks import check_arguments, convert_argument
 from pellucid.data.examples import Example
+from pellucid.data.lines import strip_newline
 from pellucid.data.text_words import WordRule, WordSpan
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.streaming import MAX_CHARACTERS, MAX_SOURCES
@@ -97,7 +98,8 @@ class TextDecoder:
 
         Raises:
             ArgumentError: An argument has a wrong type, or the confidence is out of range.
-            ConfigError: The template has another field, or outputs have no confidence.
+            ConfigError: The template has another field, outputs have no confidence, or the model was trained with
+                features, which the words of a text do not have.
         """
         self.predictor = predictor
         self.rule = WordRule() if rule is None else convert_argument("rule", rule, WordRule)
@@ -105,6 +107,11 @@ class TextDecoder:
         self.min_confidence = convert_argument("min_confidence", min_confidence, float | None)
         self._parts = _parse_template(self.template)
         self._outputs = OrderedDict[str, WordOutput]()
+        if predictor.config.data.features_column:
+            raise ConfigError(
+                "the model was trained with features (data.features_column), which the words of a text do not have: "
+                "predict them as a file with columns"
+            )
         if self.min_confidence is not None:
             if not 0 <= self.min_confidence <= 1:
                 raise ArgumentError(f"min_confidence: expected a number from 0 to 1, got {self.min_confidence}")
@@ -128,7 +135,7 @@ class TextDecoder:
             InputError: As in `Predictor.predict`.
         """
         texts = list(lines)
-        spans = [self.rule.find(text) for text in texts]
+        spans = [self.rule.find(strip_newline(text)) for text in texts]
         words = {text[start:end] for text, found in zip(texts, spans, strict=True) for start, end in found}
         outputs = self._decode_words(sorted(words))
         return [self._replace_words(text, found, outputs) for text, found in zip(texts, spans, strict=True)]
@@ -148,7 +155,7 @@ class TextDecoder:
         group, size = list[str](), 0
         for line in lines:
             group.append(line)
-            size += len(line)
+            size += len(line) + 1
             if size >= MAX_CHARACTERS:
                 yield from self.decode(group)
                 group, size = [], 0

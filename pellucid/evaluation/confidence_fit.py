@@ -61,10 +61,9 @@ def fit_confidence(
         raise ArgumentError(f"outputs: expected at most {MAX_EXAMPLES:,} sources, got {len(outputs):,}")
     margins = output_margins(outputs, pair_ngram_weight > 0, distrusts_unknown)
     hits, is_finite = np.asarray(right, bool), np.isfinite(margins)
-    if not is_finite.any():
-        margins, is_finite = np.zeros(len(hits)), np.ones(len(hits), bool)
     # Rounded, since the last bits of decoded probabilities differ between processes.
-    parameters = fit_platt_scaling(margins[is_finite], hits[is_finite])
+    fitted_margins, fitted_hits = (margins[is_finite], hits[is_finite]) if is_finite.any() else (0 * hits, hits)
+    parameters = fit_platt_scaling(fitted_margins, fitted_hits)
     intercept, slope = (round(parameter, DECIMALS) for parameter in parameters)
     model = ConfidenceModel(intercept, slope, len(hits), (), search, pair_ngram_weight, distrusts_unknown)
     confidences = np.ceil(model.confidences(margins[~hits]) * 10**WRONG_DECIMALS) / 10**WRONG_DECIMALS
