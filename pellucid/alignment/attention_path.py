@@ -37,10 +37,10 @@ def monotone_path(
     c are the chunks with S_c source and at least one target position. A target symbol contributes the logarithm of its
     attention within its chunk. Each further source symbol of a chunk has a penalty of one bit; otherwise the longest
     chunks would always be the best. d are the deleted source positions: log of the probability that no target symbol
-    attends to d. An inserted target symbol, of which there are I, contributes uniform attention: over the S
-    positions and none. Sums below 10⁻⁶ count as 10⁻⁶. Without insertions and deletions, and with at most one symbol on one side
-    of each chunk, the penalty is the same on every path, and the path maximizes the sum of the log
-    attention mass alone.
+    attends to d. An inserted target symbol, of which there are I, contributes uniform attention: over the S positions
+    and none. Sums below 10⁻⁶ count as 10⁻⁶. Without insertions and deletions, and with at most one symbol on one side
+    of each chunk, the penalty is the same on every path, and the path maximizes the sum of the log attention mass
+    alone.
 
     Args:
         weights: Attention weights, shape (T, S), one row per target symbol.
