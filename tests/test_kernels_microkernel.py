@@ -92,7 +92,7 @@ def test_numbers_are_rounded_as_in_pytorch(values: list[float]) -> None:
 @pytest.mark.parametrize("bits", [0x7F800001, 0x7FBFFFFF, 0x7FC00000, 0x7FFF7FFF, 0x7FFF8000, 0x7FFFFFFF])
 @pytest.mark.parametrize("sign", [0, 1 << 31])
 def test_every_nan_stays_one(bits: int, sign: int) -> None:
-    """The rounding of its bits would carry some to infinity, and some to zero with the other sign."""
+    """Rounding by integer sums would carry some to infinity, and some to zero with the other sign."""
     numbers, one = np.full((3, 5), bits | sign, np.uint32).view(np.float32), np.ones((5, 2), np.float32)
     for left, transposed in ((numbers, False), (np.ascontiguousarray(numbers.T), True)):
         result = np.zeros((3, 2), np.float32)

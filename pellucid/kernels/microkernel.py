@@ -11,8 +11,9 @@ product of bfloat16 converts to float32 there. The products here reach the rate 
 instructions.
 
 bfloat16 has the 8 bits of the exponent of float32, and 8 significant bits in place of 24. Two of them, consecutive
-along K, form one number of 32 bits: the low half is the first. Numbers are rounded to the nearest, ties to even. The
-instruction VDPBF16PS multiplies the pairs and adds both products to a float32; it counts subnormal numbers as zero.
+along K, form one number of 32 bits: the low half is the first. The instruction VCVTNE2PS2BF16 rounds to the nearest,
+ties to even; VDPBF16PS multiplies the pairs and adds both products to a float32. Both count subnormal numbers as zero.
+On a processor without them the functions on bfloat16 compute nothing, and are not called.
 
 References:
     Van Zee & van de Geijn 2015, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality".
@@ -52,15 +53,15 @@ class InstructionSets(NamedTuple):
     float32: bool
     """AVX-512 on a processor of AMD, where MKL and OpenBLAS use half of its width."""
     bfloat16: bool
-    """AVX-512 with VDPBF16PS (avx512_bf16): AMD from Zen 4, Intel from Cooper Lake."""
+    """AVX-512 with VDPBF16PS and VCVTNE2PS2BF16 (avx512_bf16): AMD from Zen 4, Intel from Cooper Lake."""
 
 
 def find_instruction_sets() -> InstructionSets:
     """Return what this processor has; nothing if Numba compiles for another one, or without AVX.
 
     NUMBA_CPU_NAME and NUMBA_CPU_FEATURES set another processor; NUMBA_ENABLE_AVX=0 removes AVX, as Numba does for some
-    processors. LLVM ends the process at an instruction that its target lacks. Before LLVM 16 (Numba before 0.62),
-    VDPBF16PS takes operands of another type.
+    processors. LLVM ends the process at an instruction that its target lacks. Before LLVM 16 (Numba before 0.62), the
+    type of bfloat16 in both instructions is another.
     """
     if config.CPU_NAME is not None or config.CPU_FEATURES is not None or not config.ENABLE_AVX:
         return InstructionSets(float32=False, bfloat16=False)
@@ -161,17 +162,19 @@ class _VectorBuilder:
         return self.builder.shuffle_vector(vector, undefined, ir.Constant(INTEGERS, [0] * VECTOR))
 
     def pairs(self, first: Any, second: Any) -> Any:  # noqa: ANN401
-        """Return the pairs of two vectors of float32, given by their bits, in bfloat16.
-
-        Infinity stays infinite, and NaN stays NaN.
+        """Return the pairs of two vectors of float32 in bfloat16, as integers.
 
         Args:
             first: Numbers of the low halves.
             second: Numbers of the high halves.
         """
-        builder, shift = self.builder, self._constant(16)
-        low, high = self._round(first), self._round(second)
-        return builder.or_(builder.lshr(low, shift), builder.and_(high, self._constant(0xFFFF0000)))
+        order = [lane // 2 + VECTOR * (lane % 2) for lane in range(2 * VECTOR)]
+        interleaved = self.builder.shuffle_vector(
+            self._round(first, second),
+            ir.Constant(PAIRS, ir.Undefined),
+            ir.Constant(ir.VectorType(INT32, 2 * VECTOR), order),
+        )
+        return self.builder.bitcast(interleaved, INTEGERS)
 
     def transpose(self, rows: list[Any]) -> list[Any]:
         """Return the columns of a matrix of 16 rows, exchanging blocks of 1, 2, 4 and 8 numbers (Eklundh).
@@ -203,30 +206,15 @@ class _VectorBuilder:
             self.load(
                 builder.add(address, INT64(4 * VECTOR * j)),
                 self.mask(builder.sub(count, INT64(VECTOR * j))),
-                INTEGERS,
+                FLOATS,
             )
             for j in range(2)
         ]
-        even, odd = (
-            builder.shuffle_vector(*halves, ir.Constant(INTEGERS, list(range(first, 2 * VECTOR, 2))))
-            for first in (0, 1)
-        )
-        return self.pairs(even, odd)
+        return builder.bitcast(self._round(*halves), INTEGERS)
 
-    def _round(self, bits: Any) -> Any:  # noqa: ANN401
-        """Return bits whose upper half is float32 rounded to the nearest, ties to even; one NaN for every NaN.
-
-        The sum would carry some NaN to infinity or to a number.
-        """
-        builder = self.builder
-        odd = builder.and_(builder.lshr(bits, self._constant(16)), self._constant(1))
-        rounded = builder.add(bits, builder.add(odd, self._constant(0x7FFF)))
-        numbers = builder.bitcast(bits, FLOATS)
-        return builder.select(builder.fcmp_unordered("uno", numbers, numbers), self._constant(0x7FC00000), rounded)
-
-    def _constant(self, number: int) -> Any:  # noqa: ANN401
-        """Return a vector of one integer."""
-        return ir.Constant(INTEGERS, [number] * VECTOR)
+    def _round(self, first: Any, second: Any) -> Any:  # noqa: ANN401
+        """Return the numbers of two vectors of float32, one after the other, in bfloat16."""
+        return self.call("llvm.x86.avx512bf16.cvtne2ps2bf16.512", PAIRS, second, first)
 
     def call(self, name: str, kind: Any, *arguments: Any) -> Any:  # noqa: ANN401
         """Call an instruction of LLVM.
@@ -398,8 +386,9 @@ def _round_vectors(
         """
         vectors, (first_address, second_address, numbers, target_address) = _VectorBuilder(builder), arguments
         masks = [vectors.mask(builder.extract_value(numbers, index)) for index in range(2)]
-        halves = vectors.load(first_address, masks[0], INTEGERS), vectors.load(second_address, masks[1], INTEGERS)
-        vectors.store(vectors.pairs(*halves), target_address)
+        halves = vectors.load(first_address, masks[0], FLOATS), vectors.load(second_address, masks[1], FLOATS)
+        if HAS_BFLOAT16:
+            vectors.store(vectors.pairs(*halves), target_address)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.UniTuple(types.int64, 2), types.int64), generate
@@ -419,7 +408,8 @@ def _round_row(typing: Any, source: Any, count: Any, target: Any) -> tuple[Any, 
             arguments: Addresses and number.
         """
         vectors, (source_address, number, target_address) = _VectorBuilder(builder), arguments
-        vectors.store(vectors.round_row(source_address, number), target_address)
+        if HAS_BFLOAT16:
+            vectors.store(vectors.round_row(source_address, number), target_address)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
@@ -452,6 +442,8 @@ def _transpose_intrinsic(bfloat16: bool) -> Callable[..., None]:
                 _: Signature of the call.
                 arguments: Values of the arguments.
             """
+            if bfloat16 and not HAS_BFLOAT16:
+                return context.get_dummy_value()
             vectors, (address, distance, num_rows, numbers, target_address) = _VectorBuilder(builder), arguments
             loaded = []
             for row in range(VECTOR):
