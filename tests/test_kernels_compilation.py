@@ -75,6 +75,16 @@ def test_the_name_depends_on_paths_times_and_versions(monkeypatch: pytest.Monkey
     assert compilation.cache_folder.__wrapped__() != before
 
 
+@pytest.mark.parametrize("name", ["NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX"])
+def test_the_name_depends_on_the_processor_that_numba_is_told(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Kernels for another processor would count as complete, and be compiled again in every process."""
+    monkeypatch.delenv(name, raising=False)
+    before = compilation.cache_folder.__wrapped__()
+    for value in ("", "0"):
+        monkeypatch.setenv(name, value)
+        assert compilation.cache_folder.__wrapped__() != before
+
+
 def test_an_environment_variable_sets_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "mine"))
     folder = compilation.cache_folder.__wrapped__()

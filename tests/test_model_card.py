@@ -62,7 +62,9 @@ def test_the_card_describes_the_model_and_its_data() -> None:
 def test_the_card_states_what_a_paper_needs() -> None:
     (started,) = [record for record in read_log(digits_run().run) if record["event"] == "started"]
     tensors = safetensors.torch.load_file(digits_run().run / "model.safetensors")
-    versions = f"pellucid {__version__}, Python {platform.python_version()}, PyTorch {version('torch')}"
+    packages = (("PyTorch", "torch"), ("NumPy", "numpy"), ("Numba", "numba"), ("llvmlite", "llvmlite"))
+    installed = ", ".join(f"{name} {version(package)}" for name, package in packages)
+    versions = f"pellucid {__version__}, Python {platform.python_version()}, {installed}"
     facts = read_card().partition("## For a paper")[2].partition("## Use")[0]
     for expected in (
         f"* Parameters: {sum(tensor.numel() for tensor in tensors.values()):,}\n",
@@ -70,7 +72,7 @@ def test_the_card_states_what_a_paper_needs() -> None:
         f"* Epochs: at most {started['epochs']:g} ({started['updates']:,} updates); done: 150 updates, ",
         ", the last in epoch 10;",
         f"* Seed: {digits_run().config.seed}\n",
-        f"* Software: {versions}, Numba {version('numba')}, {started['processor']}, {started['threads']} thread",
+        f"* Software: {versions}, {started['processor']}, {started['threads']} thread",
         "* License of the software: Apache-2.0\n",
         f"  version = {{{__version__}}},\n",
         *(
@@ -105,7 +107,7 @@ def test_the_card_of_an_earlier_log_says_what_is_not_recorded(tmp_path: Path) ->
     """A run that an earlier version finished has no environment in its log; its card is written with the rest."""
     run = copy_run_folder(digits_run().run, tmp_path / "run")
     (run / "card.md").unlink()
-    keys = ("python", "torch", "numba", "processor", "threads", "batch_size")
+    keys = ("python", "torch", "numpy", "numba", "llvmlite", "processor", "threads", "batch_size")
     records = [{key: value for key, value in record.items() if key not in keys} for record in read_log(run)]
     (run / "log.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
     train_to_end(digits_run().files, run, digits_run().config)

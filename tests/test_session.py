@@ -36,7 +36,7 @@ from pellucid.config.settings import Config
 from pellucid.config.toml import load_config, override_settings, to_toml
 from pellucid.data.examples import Example
 from pellucid.decoding.sampling import SamplingConfig
-from pellucid.errors import DataError, RunError
+from pellucid.errors import ConfigError, DataError, RunError
 from pellucid.inspection.attribution import attribute
 from pellucid.run_folder.initialization import check_same_config
 from pellucid.run_folder.lock import lock_run_folder
@@ -92,6 +92,17 @@ def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatc
     train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1}))
     assert logged_events == ["compiling"]
     assert [each["event"] for each in read_log(tmp_path / "run")][:4] == ["compiling", "read", "read", "started"]
+
+
+def test_bfloat16_on_a_cpu_is_refused_without_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training would be in float32. A training in float32 goes on without kernels."""
+    monkeypatch.setattr(session, "load_kernels", lambda: False)
+    monkeypatch.setattr(session, "check_precision", lambda device, precision: None)
+    config = make_small_config({"epochs": 1})
+    files = write_copy_files(tmp_path)
+    with pytest.raises(ConfigError, match=r"precision: expected float32 .*, got 'bf16': .* cannot be compiled here"):
+        train_to_end(files, tmp_path / "bf16", msgspec.structs.replace(config, precision="bf16"))
+    train_to_end(files, tmp_path / "float32", config)
 
 
 def test_the_log_has_the_checksums_of_the_data_files(tmp_path: Path) -> None:

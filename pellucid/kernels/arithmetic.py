@@ -381,22 +381,22 @@ def _multiply(
     k = left.shape[0] if transposed[0] else left.shape[1]
     if n == 0 or columns == 0:
         return
-    rounds = HAS_BFLOAT16 and bfloat16
-    in_microkernel = rounds or (HAS_FLOAT32 and n >= MIN_MICROKERNEL_ROWS)
+    uses_bfloat16 = HAS_BFLOAT16 and bfloat16
+    in_microkernel = uses_bfloat16 or (HAS_FLOAT32 and n >= MIN_MICROKERNEL_ROWS)
     if beta == ZERO and (k == 0 or in_microkernel):
         result[:] = ZERO
     if k == 0:
         return
-    if rounds:
+    if uses_bfloat16:
         add_product_bfloat16(left, right, transposed, result)
         return
     if in_microkernel:
         add_product_float32(left, right, transposed, result)
         return
     size = np.int64(left.itemsize)
-    letters = TRANSPOSED if transposed[0] else NOT_TRANSPOSED, TRANSPOSED if transposed[1] else NOT_TRANSPOSED
+    transpose_flags = TRANSPOSED if transposed[0] else NOT_TRANSPOSED, TRANSPOSED if transposed[1] else NOT_TRANSPOSED
     _sgemm(
-        (n, k, columns, letters[0], letters[1]),
+        (n, k, columns, transpose_flags[0], transpose_flags[1]),
         (left.ctypes, max(left.strides[0] // size, left.shape[1])),
         (right.ctypes, max(right.strides[0] // size, right.shape[1])),
         beta,

@@ -81,6 +81,9 @@ COMPLETE = "complete"
 """Name of the file that lists the digests of the kernels, written once all of them are compiled. A compilation may be
 interrupted, and a damaged kernel computes wrong results silently."""
 
+PROCESSOR_VARIABLES = "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX"
+"""Environment variables that name the processor for which Numba compiles, or remove instructions."""
+
 
 @cache
 def cache_folder() -> Path | None:
@@ -104,14 +107,15 @@ def _fingerprint_parts() -> Iterator[object]:
     """Yield every fact on which compiled code, or Numba's reuse of it, depends.
 
     Numba notices changes of a function's own file only, not of functions compiled into it. It also checks the path and
-    the modification time of the file, its own version, and the processor.
+    the modification time of the file, its own version, and the processor with its settings in `PROCESSOR_VARIABLES`.
     """
     kernels = Path(__file__).resolve().parent
     sources = (*sorted(kernels.glob("*.py")), *sorted((kernels.parent / "pair_ngram").glob("*.py")))
     others = [kernels.parent / path for path in ("alignment/lattice.py", "alignment/types.py", "data/vocabulary.py")]
     for path in (*sources, *others):
         yield str(path), path.stat().st_mtime_ns, path.read_bytes()
-    yield platform.python_version(), version("numba"), platform.machine(), platform.processor()
+    yield platform.python_version(), version("numba"), version("llvmlite"), platform.machine(), platform.processor()
+    yield [(name, os.environ.get(name)) for name in PROCESSOR_VARIABLES]
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
         yield sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU"))})

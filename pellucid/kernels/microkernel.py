@@ -2,7 +2,7 @@
 
 C += A B, of n rows, K columns of the left and N columns of the right. As in other libraries of linear algebra, the
 right operand is packed panel by panel: K rows of `PANEL_COLUMNS` columns, contiguous. A microkernel then computes a
-tile of C, `TILE_ROWS` by `PANEL_COLUMNS`, and keeps its sums in registers over all of K. The left operand is packed
+tile of C, up to 8 rows by `PANEL_COLUMNS`, and keeps its sums in registers over all of K. The left operand is packed
 where its numbers are not contiguous along K, or not yet in bfloat16. K and n are cut into blocks whose packed operands
 stay in the nearest caches.
 
@@ -11,8 +11,9 @@ product of bfloat16 converts to float32 there. The products here reach the rate 
 instructions.
 
 bfloat16 has the 8 bits of the exponent of float32, and 8 significant bits in place of 24. Two of them, consecutive
-along K, form one number of 32 bits: the low half is the first. Numbers are rounded to the nearest, ties to even. The
-instruction VDPBF16PS multiplies the pairs and adds both products to a float32; it counts subnormal numbers as zero.
+along K, form one number of 32 bits: the low half is the first. The instruction VCVTNE2PS2BF16 rounds to the nearest,
+ties to even; VDPBF16PS multiplies the pairs and adds both products to a float32. Both count subnormal numbers as zero.
+On a processor without them the functions on bfloat16 compute nothing, and are not called.
 
 References:
     Van Zee & van de Geijn 2015, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality".
@@ -34,14 +35,15 @@ from pellucid.kernels.compilation import njit_no_refcount
 VECTOR = 16
 """Numbers of 32 bits in a vector."""
 PANEL_COLUMNS = 2 * VECTOR
-TILE_ROWS = 8
-"""Rows of the largest tile: 16 vectors of sums, 2 of the right operand and 1 of the left fill most of 32 registers."""
+TILE_ROWS = 8, 4, 2, 1
+"""Rows of the tiles. In the largest, 16 vectors of sums, 2 of the right operand and 1 of the left fill most of the 32
+registers."""
 BLOCK_STEPS = 256
 """Columns of the left operand that are multiplied at once: a packed panel then takes at most 32 KiB."""
 BLOCK_ROWS = 128
 """Rows of a packed left operand."""
 BLOCK_PAIRS = BLOCK_STEPS // 2
-GROUP_ROWS = VECTOR
+PACKED_ROWS = VECTOR
 """Columns of a transposed left operand that are packed together."""
 
 
@@ -51,25 +53,30 @@ class InstructionSets(NamedTuple):
     float32: bool
     """AVX-512 on a processor of AMD, where MKL and OpenBLAS use half of its width."""
     bfloat16: bool
-    """AVX-512 with VDPBF16PS (avx512_bf16): AMD from Zen 4, Intel from Cooper Lake."""
+    """AVX-512 with VDPBF16PS and VCVTNE2PS2BF16 (avx512_bf16): AMD from Zen 4, Intel from Cooper Lake."""
 
 
-def _instruction_sets() -> InstructionSets:
-    """Return what this processor has; nothing if Numba is told to compile for another one (NUMBA_CPU_NAME)."""
-    if config.CPU_NAME or config.CPU_FEATURES:
+def find_instruction_sets() -> InstructionSets:
+    """Return what this processor has; nothing if Numba compiles for another one, or without AVX.
+
+    NUMBA_CPU_NAME and NUMBA_CPU_FEATURES set another processor; NUMBA_ENABLE_AVX=0 removes AVX, as Numba does for some
+    processors. LLVM ends the process at an instruction that its target lacks. Before LLVM 16 (Numba before 0.62), the
+    type of bfloat16 in both instructions is another.
+    """
+    if config.CPU_NAME is not None or config.CPU_FEATURES is not None or not config.ENABLE_AVX:
         return InstructionSets(float32=False, bfloat16=False)
     features, name = binding.get_host_cpu_features(), binding.get_host_cpu_name()
     has_avx512 = features.get("avx512f", False)
     return InstructionSets(
         float32=has_avx512 and name.startswith("znver"),
-        bfloat16=has_avx512 and features.get("avx512bf16", False),
+        bfloat16=has_avx512 and features.get("avx512bf16", False) and binding.llvm_version_info >= (16, 0, 0),
     )
 
 
-INSTRUCTIONS = _instruction_sets()
+INSTRUCTIONS = find_instruction_sets()
 HAS_FLOAT32, HAS_BFLOAT16 = INSTRUCTIONS
 
-Words = UInt32[np.ndarray, " N"]
+UInt32Array = UInt32[np.ndarray, " N"]
 
 
 class _BFloat16(ir.types.Type):  # type: ignore[misc]
@@ -90,7 +97,7 @@ class _BFloat16(ir.types.Type):  # type: ignore[misc]
 
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
 FLOATS, INTEGERS = ir.VectorType(ir.FloatType(), VECTOR), ir.VectorType(INT32, VECTOR)
-PAIRS, LANES = ir.VectorType(_BFloat16(), 2 * VECTOR), ir.VectorType(ir.IntType(1), VECTOR)
+PAIRS = ir.VectorType(_BFloat16(), 2 * VECTOR)
 
 
 class _VectorBuilder:
@@ -155,17 +162,19 @@ class _VectorBuilder:
         return self.builder.shuffle_vector(vector, undefined, ir.Constant(INTEGERS, [0] * VECTOR))
 
     def pairs(self, first: Any, second: Any) -> Any:  # noqa: ANN401
-        """Return the pairs of two vectors of float32, given by their bits, in bfloat16.
-
-        Infinity stays infinite. NaN stays NaN unless all bits of its mantissa are ones, which no computation returns.
+        """Return the pairs of two vectors of float32 in bfloat16, as integers.
 
         Args:
             first: Numbers of the low halves.
             second: Numbers of the high halves.
         """
-        builder, shift = self.builder, self._constant(16)
-        low, high = (builder.add(bits, self._rounding(bits)) for bits in (first, second))
-        return builder.or_(builder.lshr(low, shift), builder.and_(high, self._constant(0xFFFF0000)))
+        order = [lane // 2 + VECTOR * (lane % 2) for lane in range(2 * VECTOR)]
+        interleaved = self.builder.shuffle_vector(
+            self._round(first, second),
+            ir.Constant(PAIRS, ir.Undefined),
+            ir.Constant(ir.VectorType(INT32, 2 * VECTOR), order),
+        )
+        return self.builder.bitcast(interleaved, INTEGERS)
 
     def transpose(self, rows: list[Any]) -> list[Any]:
         """Return the columns of a matrix of 16 rows, exchanging blocks of 1, 2, 4 and 8 numbers (Eklundh).
@@ -197,24 +206,15 @@ class _VectorBuilder:
             self.load(
                 builder.add(address, INT64(4 * VECTOR * j)),
                 self.mask(builder.sub(count, INT64(VECTOR * j))),
-                INTEGERS,
+                FLOATS,
             )
             for j in range(2)
         ]
-        even, odd = (
-            builder.shuffle_vector(*halves, ir.Constant(INTEGERS, list(range(first, 2 * VECTOR, 2))))
-            for first in (0, 1)
-        )
-        return self.pairs(even, odd)
+        return builder.bitcast(self._round(*halves), INTEGERS)
 
-    def _rounding(self, bits: Any) -> Any:  # noqa: ANN401
-        """Return what rounds the upper half of float32 to the nearest, ties to even, if added to the bits."""
-        odd = self.builder.and_(self.builder.lshr(bits, self._constant(16)), self._constant(1))
-        return self.builder.add(odd, self._constant(0x7FFF))
-
-    def _constant(self, number: int) -> Any:  # noqa: ANN401
-        """Return a vector of one integer."""
-        return ir.Constant(INTEGERS, [number] * VECTOR)
+    def _round(self, first: Any, second: Any) -> Any:  # noqa: ANN401
+        """Return the numbers of two vectors of float32, one after the other, in bfloat16."""
+        return self.call("llvm.x86.avx512bf16.cvtne2ps2bf16.512", PAIRS, second, first)
 
     def call(self, name: str, kind: Any, *arguments: Any) -> Any:  # noqa: ANN401
         """Call an instruction of LLVM.
@@ -336,9 +336,9 @@ def _tile_intrinsic(rows: int, bfloat16: bool) -> Callable[..., None]:
     return add_tile  # type: ignore[no-any-return]
 
 
-_tile_8, _tile_4, _tile_2, _tile_1 = (_tile_intrinsic(rows, False) for rows in (8, 4, 2, 1))
+_tile_8, _tile_4, _tile_2, _tile_1 = (_tile_intrinsic(rows, False) for rows in TILE_ROWS)
 _bfloat16_tile_8, _bfloat16_tile_4, _bfloat16_tile_2, _bfloat16_tile_1 = (
-    _tile_intrinsic(rows, True) for rows in (8, 4, 2, 1)
+    _tile_intrinsic(rows, True) for rows in TILE_ROWS
 )
 
 
@@ -386,8 +386,9 @@ def _round_vectors(
         """
         vectors, (first_address, second_address, numbers, target_address) = _VectorBuilder(builder), arguments
         masks = [vectors.mask(builder.extract_value(numbers, index)) for index in range(2)]
-        halves = vectors.load(first_address, masks[0], INTEGERS), vectors.load(second_address, masks[1], INTEGERS)
-        vectors.store(vectors.pairs(*halves), target_address)
+        halves = vectors.load(first_address, masks[0], FLOATS), vectors.load(second_address, masks[1], FLOATS)
+        if HAS_BFLOAT16:
+            vectors.store(vectors.pairs(*halves), target_address)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.UniTuple(types.int64, 2), types.int64), generate
@@ -407,7 +408,8 @@ def _round_row(typing: Any, source: Any, count: Any, target: Any) -> tuple[Any, 
             arguments: Addresses and number.
         """
         vectors, (source_address, number, target_address) = _VectorBuilder(builder), arguments
-        vectors.store(vectors.round_row(source_address, number), target_address)
+        if HAS_BFLOAT16:
+            vectors.store(vectors.round_row(source_address, number), target_address)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
@@ -440,6 +442,8 @@ def _transpose_intrinsic(bfloat16: bool) -> Callable[..., None]:
                 _: Signature of the call.
                 arguments: Values of the arguments.
             """
+            if bfloat16 and not HAS_BFLOAT16:
+                return context.get_dummy_value()
             vectors, (address, distance, num_rows, numbers, target_address) = _VectorBuilder(builder), arguments
             loaded = []
             for row in range(VECTOR):
@@ -463,7 +467,7 @@ def _transpose_intrinsic(bfloat16: bool) -> Callable[..., None]:
 _transpose_block, _transpose_pairs = _transpose_intrinsic(False), _transpose_intrinsic(True)
 
 
-def _scratch_intrinsic(words: int) -> Callable[[], Words]:
+def _scratch_intrinsic(words: int) -> Callable[[], UInt32Array]:
     """Return a function that returns an uninitialized array on the stack of its caller, aligned to a cache line."""
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -480,7 +484,8 @@ def _scratch_intrinsic(words: int) -> Callable[[], Words]:
                 _: Signature of the call.
                 __: No arguments.
             """
-            slot = cgutils.alloca_once(builder, ir.ArrayType(INTEGERS, words // VECTOR))
+            with builder.goto_entry_block():  # cgutils.alloca_once would fill the array with zeros at every call
+                slot = builder.alloca(ir.ArrayType(INTEGERS, words // VECTOR))
             slot.align = 64
             array = arrayobj.make_array(array_type)(context, builder)
             size, width = (context.get_constant(types.intp, number) for number in (words, 4))
@@ -530,11 +535,11 @@ def add_product_float32(
         for first_row in range(0, n, block_rows):
             rows = min(block_rows, n - first_row)
             address, row_bytes = left.ctypes.data + first_row * left.strides[0] + 4 * first_step, left.strides[0]
-            group_bytes, step_bytes = GROUP_ROWS * row_bytes, 4
+            group_bytes, step_bytes = PACKED_ROWS * row_bytes, 4
             if transposed[0]:
                 _pack_rows_t(left[first_step : first_step + count, first_row : first_row + rows], packed)
                 address, row_bytes = packed.ctypes.data, 4
-                group_bytes, step_bytes = 4 * GROUP_ROWS * BLOCK_STEPS, 4 * GROUP_ROWS
+                group_bytes, step_bytes = 4 * PACKED_ROWS * BLOCK_STEPS, 4 * PACKED_ROWS
             for column in range(0, columns, PANEL_COLUMNS):
                 width = min(PANEL_COLUMNS, columns - column)
                 if transposed[1]:
@@ -544,7 +549,7 @@ def add_product_float32(
                 result_address = result.ctypes.data + first_row * result.strides[0] + 4 * column
                 row = 0
                 while row < rows:
-                    left_address = address + row // GROUP_ROWS * group_bytes + row % GROUP_ROWS * row_bytes
+                    left_address = address + row // PACKED_ROWS * group_bytes + row % PACKED_ROWS * row_bytes
                     tile = result_address + row * result.strides[0], result.strides[0], width
                     tile_left = left_address, row_bytes, step_bytes
                     row += _add_tile(tile_left, (panel.ctypes.data, count), tile, rows - row)
@@ -586,17 +591,27 @@ def _pack_panel_t(right: Float[np.ndarray, "w k"], panel: Float[np.ndarray, " N"
         for step in range(0, steps, VECTOR):
             target = panel.ctypes.data + 4 * (step * PANEL_COLUMNS + first)
             _transpose_block(source + 4 * step, right.strides[0], width - first, steps - step, target)
+    if width <= VECTOR:
+        _clear_second_vectors(panel.ctypes.data, steps)
+
+
+@njit_no_refcount
+def _clear_second_vectors(panel: int, steps: int) -> None:
+    """Write zeros to the second vector of each step of a panel at an address: the microkernel reads both vectors."""
+    for step in range(steps):
+        target = panel + 4 * (step * PANEL_COLUMNS + VECTOR)
+        _copy_vector(target, 0, target)
 
 
 @njit_no_refcount
 def _pack_rows_t(left: Float[np.ndarray, "k m"], packed: Float[np.ndarray, " N"]) -> None:
-    """Copy the transposed left operand: of each `GROUP_ROWS` of its columns, the numbers of a step are contiguous."""
-    for first in range(0, left.shape[1], GROUP_ROWS):
+    """Copy the transposed left operand: of each `PACKED_ROWS` of its columns, the numbers of a step are contiguous."""
+    for first in range(0, left.shape[1], PACKED_ROWS):
         source, target = left.ctypes.data + 4 * first, packed.ctypes.data + 4 * first * BLOCK_STEPS
         for _ in range(left.shape[0]):
             _copy_vector(source, left.shape[1] - first, target)
             source += left.strides[0]
-            target += 4 * GROUP_ROWS
+            target += 4 * PACKED_ROWS
 
 
 @njit_no_refcount
@@ -618,7 +633,7 @@ def add_product_bfloat16(
     """
     (n, columns), steps = result.shape, left.shape[0] if transposed[0] else left.shape[1]
     panel, packed = _bfloat16_panel_scratch(), _bfloat16_left_scratch()
-    row_bytes, step_bytes = (4, 4 * GROUP_ROWS) if transposed[0] else (4 * BLOCK_PAIRS, 4)
+    row_bytes, step_bytes = (4, 4 * PACKED_ROWS) if transposed[0] else (4 * BLOCK_PAIRS, 4)
     for first_step in range(0, steps, BLOCK_STEPS):
         count = min(BLOCK_STEPS, steps - first_step)
         for first_row in range(0, n, BLOCK_ROWS):
@@ -636,8 +651,8 @@ def add_product_bfloat16(
                 result_address = result.ctypes.data + first_row * result.strides[0] + 4 * column
                 row = 0
                 while row < rows:
-                    group = row // GROUP_ROWS * 4 * GROUP_ROWS * BLOCK_PAIRS
-                    left_address = packed.ctypes.data + group + row % GROUP_ROWS * row_bytes
+                    group = row // PACKED_ROWS * 4 * PACKED_ROWS * BLOCK_PAIRS
+                    left_address = packed.ctypes.data + group + row % PACKED_ROWS * row_bytes
                     tile = result_address + row * result.strides[0], result.strides[0], width
                     tile_left = left_address, row_bytes, step_bytes
                     row += _add_bfloat16_tile(tile_left, (panel.ctypes.data, (count + 1) // 2), tile, rows - row)
@@ -662,7 +677,7 @@ def _add_bfloat16_tile(
 
 
 @njit_no_refcount
-def _round_panel(right: Float[np.ndarray, "k w"], panel: Words) -> None:
+def _round_panel(right: Float[np.ndarray, "k w"], panel: UInt32Array) -> None:
     """Write the pairs of each two rows of the right operand; the last row of an odd number is paired with zeros."""
     source, target = right.ctypes.data, panel.ctypes.data
     for step in range(0, right.shape[0], 2):
@@ -675,7 +690,7 @@ def _round_panel(right: Float[np.ndarray, "k w"], panel: Words) -> None:
 
 
 @njit_no_refcount
-def _round_rows(left: Float[np.ndarray, "m k"], packed: Words) -> None:
+def _round_rows(left: Float[np.ndarray, "m k"], packed: UInt32Array) -> None:
     """Write the pairs of each row of the left operand."""
     for row in range(left.shape[0]):
         source = left.ctypes.data + row * left.strides[0]
@@ -685,20 +700,20 @@ def _round_rows(left: Float[np.ndarray, "m k"], packed: Words) -> None:
 
 
 @njit_no_refcount
-def _round_rows_t(left: Float[np.ndarray, "k m"], packed: Words) -> None:
-    """Write the pairs of the transposed left operand: of each `GROUP_ROWS` columns, those of a step are contiguous."""
-    for first in range(0, left.shape[1], GROUP_ROWS):
+def _round_rows_t(left: Float[np.ndarray, "k m"], packed: UInt32Array) -> None:
+    """Write the pairs of the transposed left operand: of each `PACKED_ROWS` columns, those of a step are contiguous."""
+    for first in range(0, left.shape[1], PACKED_ROWS):
         source, target = left.ctypes.data + 4 * first, packed.ctypes.data + 4 * first * BLOCK_PAIRS
         width = left.shape[1] - first
         for step in range(0, left.shape[0], 2):
             counts = width, width if step + 1 < left.shape[0] else 0
             _round_vectors(source, source + left.strides[0], counts, target)
             source += 2 * left.strides[0]
-            target += 4 * GROUP_ROWS
+            target += 4 * PACKED_ROWS
 
 
 @njit_no_refcount
-def _round_panel_t(right: Float[np.ndarray, "w k"], panel: Words) -> None:
+def _round_panel_t(right: Float[np.ndarray, "w k"], panel: UInt32Array) -> None:
     """Write the pairs of each row of the transposed right operand to its column of the panel."""
     width, steps = right.shape
     for first in range(0, width, VECTOR):
@@ -706,3 +721,5 @@ def _round_panel_t(right: Float[np.ndarray, "w k"], panel: Words) -> None:
         for step in range(0, steps, 2 * VECTOR):
             target = panel.ctypes.data + 4 * (step // 2 * PANEL_COLUMNS + first)
             _transpose_pairs(source + 4 * step, right.strides[0], width - first, steps - step, target)
+    if width <= VECTOR:
+        _clear_second_vectors(panel.ctypes.data, (steps + 1) // 2)

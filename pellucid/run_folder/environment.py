@@ -1,11 +1,14 @@
-"""Software and processor of a training, which its log records: equal ones give equal bits."""
+"""Software and processor of a training, which its log records.
+
+Results are equal bit for bit only if these are equal, since another version or processor may round sums differently.
+"""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-RECORDED_PACKAGES = ("torch", "numba")
-"""Packages whose arithmetic determines the last bits of a result."""
+RECORDED_PACKAGES = ("torch", "numpy", "numba", "llvmlite")
+"""Packages whose arithmetic or compiler determines the last bits of a result."""
 
 
 def processor_name() -> str:

@@ -141,7 +141,7 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
 
 def _environment(started: Mapping[str, Any]) -> str:
     """Return the software, the processor and the threads in the record of a start; "" in one of an earlier version."""
-    names = {"python": "Python", "torch": "PyTorch", "numba": "Numba"}
+    names = {"python": "Python", "torch": "PyTorch", "numpy": "NumPy", "numba": "Numba", "llvmlite": "llvmlite"}
     versions = [f"{name} {started[key]}" for key, name in names.items() if key in started]
     if not versions:
         return ""

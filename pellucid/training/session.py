@@ -22,7 +22,7 @@ from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
-from pellucid.errors import RunError, quote
+from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
@@ -226,7 +226,12 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
             _append(log, {"event": "compiling"})
         if config.device == "cpu" and not (state.progress.finished or are_kernels_disabled()):
             # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
-            load_kernels()  # before the first update, where the training can be interrupted at once
+            loaded = load_kernels()  # before the first update, where the training can be interrupted at once
+            if not loaded and config.precision == "bf16":
+                raise ConfigError(
+                    "precision: expected float32 on this machine, got 'bf16': on the CPU it needs the kernels, which "
+                    "cannot be compiled here; the warning says why"
+                )
         if state.progress.finished:
             yield from _finish_run_folder(state, log, fingerprint)
             yield TrainingStopped(state.progress)
