@@ -202,6 +202,6 @@ def test_unread_columns_are_reported(tmp_path: Path) -> None:
     result = run_pellucid("train", wide, "--valid", files.valid, "--run", tmp_path / "run", *settings)
     assert result.code == 0 and result.err.count(message) == 1
     with_column = run_pellucid(
-        "train", wide, "--valid", files.valid, "--run", tmp_path / "other", *settings, "--target-column", "1"
+        "train", wide, "--valid", wide, "--run", tmp_path / "other", *settings, "--target-column", "3"
     )
-    assert with_column.err.count("the file has 3 columns; used are 1 as source, 1 as target") == 1
+    assert with_column.err.count("the file has 3 columns; used are 1 as source, 3 as target") == 2

@@ -47,7 +47,7 @@ from pellucid.errors import ConfigError, RunError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model import cells
 from pellucid.model import device as device_module
-from pellucid.model.device import autocast, find_device, rng_devices, use_determinism
+from pellucid.model.device import find_device, rng_devices, use_determinism
 from pellucid.model.network import EncoderDecoder
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.events import UpdateCompleted
@@ -251,7 +251,7 @@ def test_bf16_rounds_products_but_not_states_or_gradients(config: Config, seed: 
     network = make_network(config, seed, torch.float32)
     bf16_config = with_device(config, "cuda", precision="bf16")
     dtypes: list[torch.dtype] = []
-    with disable_kernels(), autocast(torch.device("cpu"), "bf16"):
+    with disable_kernels(), torch.autocast("cpu", torch.bfloat16):  # as on a GPU
         memory = network.encoder(batch.source, batch.source_lengths)
         start = network.decoder.init_state(memory)
         unrolled = network.decoder.unroll(batch.target, start, network.decoder.build_cache(memory))

@@ -153,7 +153,7 @@ def test_reduction_and_progress_are_reported(tmp_path: Path, capsys: pytest.Capt
     assert messages.startswith("snips: 12 of 24 training pairs, 8 of 8 validation pairs, at most 12 epochs\n")
     assert messages.count(" training pairs") == 1
     for seed in (1, 2):
-        for message in ("new run, ", "update ", "stopped: ", "predicting for evaluation\n"):
+        for message in ("new run, ", "epoch ", "stopped: ", "predicting for evaluation\n"):
             assert f"snips, seed {seed}: {message}" in messages
     assert "snips, ensemble of 2: predicting for evaluation\n" in messages
 

@@ -162,7 +162,10 @@ def test_terminal_shows_a_transient_bar(monkeypatch: pytest.MonkeyPatch) -> None
 def test_training_prints_one_line_per_validation(tmp_path: Path) -> None:
     events = train_to_end(write_copy_files(tmp_path), tmp_path / "run", copy_task_run().config)
     lines = report_to_file(*events).splitlines()
-    assert lines[1].startswith("  note: ") and "repeat an earlier one exactly: each is trained on" in lines[1]
+    assert (
+        lines[1].startswith("  note: ")
+        and "repeat an earlier one exactly (lines 7, 9, 12, ...): each is trained on" in lines[1]
+    )
     others = [line for line in lines if "an earlier one exactly" not in line]
     assert [line.partition(":")[0].rpartition("/")[2] for line in others[:3]] == ["train.tsv", "dev.tsv", "  note"]
     assert sum(line.startswith("epoch") for line in lines) == 6

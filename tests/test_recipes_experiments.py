@@ -43,6 +43,6 @@ def test_recipe_reports_progress_of_training(tmp_path: Path) -> None:
     assert result.code == 0
     assert "codespell: 24 of 3,600 training pairs, 20 of 30 validation pairs, at most 30 epochs\n" in result.err
     first = "codespell, seed 1 (1 of 2)"
-    assert f"{first}: new run, " in result.err and f"{first}: update " in result.err
+    assert f"{first}: new run, " in result.err and f"{first}: epoch" in result.err
     assert f"{first}: decoding for evaluation" in result.err
     assert result.out.splitlines()[-1].startswith("report: ")

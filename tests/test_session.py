@@ -296,8 +296,8 @@ def test_a_finished_run_of_another_length_is_refused_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("before", "now", "advice"),
     [
-        ("8m", "5m", "resume it with --time 8m, of which only the rest is spent: "),
-        ("", "5m", "resume it without --time: "),
+        ("8m", "5m", "resume it with --time 8m, of which only the rest is spent"),
+        ("", "5m", "resume it without --time"),
     ],
 )
 def test_another_time_limit_is_refused_with_the_flag_to_give(

@@ -30,7 +30,7 @@ from pellucid.data.encoding import Ragged
 from pellucid.data.examples import read_examples
 from pellucid.errors import BadLineError, ConfigError, DataError, RunError, quote
 from pellucid.reporting.progress import training_progress
-from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.predictor_loader import load_unwarned
 from pellucid.training import training_data as reading
 from pellucid.training.events import FileRead, RunEvent, TrainingStarted, UpdateCompleted
 from pellucid.training.session import train_run
@@ -395,7 +395,9 @@ def test_a_full_disk_does_not_stop_a_training(tmp_path: Path, monkeypatch: pytes
 def test_an_unfinished_run_with_a_corpus_can_be_loaded(tmp_path: Path) -> None:
     files, config = write_copy_files(tmp_path), make_small_config({"epochs": 3})
     start_training(files, tmp_path / "run", config, updates=6)
-    assert (tmp_path / "run" / "corpus.arrow").exists() and load(tmp_path / "run").predict(["a"])[0].source == ("a",)
+    assert (tmp_path / "run" / "corpus.arrow").exists() and load_unwarned(tmp_path / "run").predict(["a"])[
+        0
+    ].source == ("a",)
 
 
 def test_the_overlap_is_counted_without_a_copy_of_the_training_data() -> None:

@@ -101,7 +101,7 @@ def test_attention_excludes_padding(attention: tuple[Path, list[str]]) -> None:
 @pytest.mark.parametrize(
     ("name", "samples", "messages"),
     [
-        ("typo-attention", 40, ["seed 1: 40 of ", " training typos\n", "seed 1: new run, ", "seed 1: update "]),
+        ("typo-attention", 40, ["seed 1: 40 of ", " training typos\n", "seed 1: new run, ", "seed 1: epoch "]),
         ("typo-faithful", 640, ["seed 1: 32 of 640 samples · position accuracy ", "seed 1: 640 of 640 samples"]),
     ],
 )

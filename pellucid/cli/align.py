@@ -198,6 +198,10 @@ class AlignmentWriter:
                 return alignment.to_json(), ""
             case "pharaoh":
                 return alignment.to_pharaoh(), ""
+        return self._format_for_phonetisaurus(alignment)
+
+    def _format_for_phonetisaurus(self, alignment: Alignment) -> tuple[str, str]:
+        """Return the line of an alignment and ""; or, if bad lines are skipped, "" and why it cannot be written."""
         try:
             return alignment.to_phonetisaurus(), ""
         except DataError as error:

@@ -302,12 +302,10 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
             f"{names.count(column)} columns are named {quote(column)} ({_column_setting(role)}): choose one by its "
             "number"
         )
-    is_semicolon = len(names) == 1 and ";" in names[0]
-    separator = ": if semicolons separate the columns, give --input-format csv --delimiter ';'" if is_semicolon else ""
-    raise RecordError(
-        f"no column {quote(column)} ({_column_setting(role)}) among "
-        f"{list_names(names)}{separator or suggest(column, names)}"
-    )
+    advice = suggest(column, names)
+    if len(names) == 1 and ";" in names[0]:
+        advice = ": if semicolons separate the columns, give --input-format csv --delimiter ';'"
+    raise RecordError(f"no column {quote(column)} ({_column_setting(role)}) among {list_names(names)}{advice}")
 
 
 def _column_setting(role: str) -> str:

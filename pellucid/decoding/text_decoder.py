@@ -71,12 +71,6 @@ class TextDecoder:
     where it has neither, if the vocabulary of the model has more symbols of that form.
 
     A word that occurs again is not decoded again: the last `MAX_CACHED_WORDS` outputs are kept.
-
-    Example:
-        >>> decoder = TextDecoder(pellucid.load("runs/normalization"))
-        >>> [line] = decoder.decode(["Vnd er sprach: Sey gegrüßt!"])
-        >>> line.output
-        'und er sprach: sei gegrüßt!'
     """
 
     def __init__(

@@ -423,12 +423,17 @@ def _text_note(reading: ExampleFile, config: DataConfig, treatment: str, unit: s
         # Tokenizers of words ignore such spaces; those of characters do not.
         lines = [line for line, text in spaced if tokenizer.count(text) != tokenizer.count(text.strip())]
         if lines:
-            begin = f"{side} begins or ends" if len(lines) == 1 else f"{side}s begin or end"
-            notes.append(
-                f"{len(lines):,} {begin} with a space, which is a symbol ({list_lines(lines, unit)}): remove such "
-                "spaces if they mean nothing"
-            )
+            notes.append(_space_note(side, lines, unit))
     return "; ".join(notes)
+
+
+def _space_note(side: str, lines: Sequence[int], unit: str) -> str:
+    """Return a note about the texts of some lines, which begin or end with a space."""
+    begin = f"{side} begins or ends" if len(lines) == 1 else f"{side}s begin or end"
+    return (
+        f"{len(lines):,} {begin} with a space, which is a symbol ({list_lines(lines, unit)}): remove such spaces if "
+        "they mean nothing"
+    )
 
 
 def _repeated_lines(reading: ExampleFile) -> list[int]:
