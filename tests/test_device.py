@@ -76,7 +76,8 @@ def test_bfloat16_on_a_cpu_needs_its_instructions_and_the_kernels(monkeypatch: p
     expected = "precision: expected float32 on this machine, got 'bf16': "
     with pytest.raises(ConfigError) as caught:
         check_precision(cpu, "bf16")
-    assert str(caught.value) == expected + "it needs a GPU, or a processor with the instructions avx512_bf16"
+    needed = "it needs a GPU, or a processor with the instructions avx512_bf16 and Numba 0.62 or later"
+    assert str(caught.value) == expected + needed
     monkeypatch.setattr("pellucid.kernels.microkernel.HAS_BFLOAT16", True)
     with pytest.raises(ConfigError) as caught:
         check_precision(cpu, "bf16")

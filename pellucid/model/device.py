@@ -99,7 +99,9 @@ def check_precision(device: torch.device, precision: Precision) -> None:
 
     expected = "precision: expected float32 on this machine, got 'bf16'"
     if not HAS_BFLOAT16:
-        raise ConfigError(f"{expected}: it needs a GPU, or a processor with the instructions avx512_bf16")
+        raise ConfigError(
+            f"{expected}: it needs a GPU, or a processor with the instructions avx512_bf16 and Numba 0.62 or later"
+        )
     if are_kernels_disabled():
         raise ConfigError(f"{expected}: on the CPU it needs the kernels, which PELLUCID_PLAIN disables; unset it")
 
