@@ -100,7 +100,7 @@ def test_named_columns_are_found_with_any_cells(rows: list[list[str]], delimiter
         ("a\nb\n", ","),
         ("", ","),
         ("\n\n", ","),
-        ("a,N;PL;1\nb,V;SG;2\n", ","),  # features, as many in every line
+        ("a,b,V;PL\nc,d,V;SG\n", ","),  # features, as many in every line
         ("a;b,c\nd;e\nf;g,h\n", ";"),
         ("a;1,5\nb;2\n", ";"),
         ("a\tb, c\nd\te\n", "tab"),
@@ -119,6 +119,8 @@ def test_the_comma_is_the_default(text: str, expected: str) -> None:
     [
         ("a;b\nc\nd\n", "--delimiter ';' or --delimiter ','"),
         ("a;b|c\nd;e|f\n", "--delimiter ';' or --delimiter '|' or --delimiter ','"),
+        ("1,5;one\n2,5;two\n", "--delimiter ';' or --delimiter ','"),
+        ("a,N;PL;1\nb,V;SG;2\n", "--delimiter ';' or --delimiter ','"),
         ("a,1;b\n" + "c;d\n" * 18 + "e\n", "--delimiter ';' or --delimiter ','"),
     ],
 )

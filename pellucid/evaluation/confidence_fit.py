@@ -62,8 +62,10 @@ def fit_confidence(
     margins = output_margins(outputs, pair_ngram_weight > 0, distrusts_unknown)
     hits, is_finite = np.asarray(right, bool), np.isfinite(margins)
     # Rounded, since the last bits of decoded probabilities differ between processes.
-    fitted_margins, fitted_hits = (margins[is_finite], hits[is_finite]) if is_finite.any() else (0 * hits, hits)
-    parameters = fit_platt_scaling(fitted_margins, fitted_hits)
+    if is_finite.any():
+        parameters = fit_platt_scaling(margins[is_finite], hits[is_finite])
+    else:
+        parameters = fit_platt_scaling(np.zeros(len(hits)), hits)
     intercept, slope = (round(parameter, DECIMALS) for parameter in parameters)
     model = ConfidenceModel(intercept, slope, len(hits), (), search, pair_ngram_weight, distrusts_unknown)
     confidences = np.ceil(model.confidences(margins[~hits]) * 10**WRONG_DECIMALS) / 10**WRONG_DECIMALS
