@@ -1,9 +1,14 @@
 """Helpers that navigate the page."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, TimeoutError, expect
+
+MAX_DOWNLOADS = 4
+"""Maximum number of times that a file is requested."""
+DOWNLOAD_MILLISECONDS = 10_000
 
 
 def open_tab(page: Page, title: str) -> None:
@@ -46,11 +51,24 @@ def assert_cell_is_announced(page: Page, title: str) -> None:
 
 
 def download_panel(page: Page, title: str, file_format: str, folder: Path) -> bytes:
-    """Download a file from the menu of a panel; return its content."""
+    """Download a file from the menu of a panel; return its content.
+
+    Chromium 156 loses a download now and then while another browser runs; it is then requested again.
+    """
+    for _ in range(MAX_DOWNLOADS - 1):
+        with suppress(TimeoutError):
+            return _request_download(page, title, file_format, folder, DOWNLOAD_MILLISECONDS)
+    return _request_download(page, title, file_format, folder, 4 * DOWNLOAD_MILLISECONDS)
+
+
+def _request_download(page: Page, title: str, file_format: str, folder: Path, milliseconds: int) -> bytes:
+    """Request a file from the menu of a panel once; `TimeoutError` if no download begins."""
     panel = find_panel(page, title)
-    panel.get_by_role("button", name="Save as …").click()
-    with page.expect_download() as download:
-        panel.get_by_role("button", name=file_format, exact=True).click()
+    button = panel.get_by_role("button", name=file_format, exact=True)
+    if not button.is_visible():
+        panel.get_by_role("button", name="Save as …").click()
+    with page.expect_download(timeout=milliseconds) as download:
+        button.click()
     path = folder / download.value.suggested_filename
     download.value.save_as(path)
     return path.read_bytes()
