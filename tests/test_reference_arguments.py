@@ -152,7 +152,7 @@ EXCEPTIONS = {
     "data.size_choice": "reads checked settings, and reports wrong ones as ConfigError",
     "config.toml.overlay_settings": "reports wrong settings as ConfigError",
     "alignment.lattice": "computes with encoded pairs",
-    "alignment.pair_aligner.no_alignment_reason": "takes the lengths of pairs that were read",
+    "alignment.types.no_alignment_reason": "takes the lengths of pairs that were read",
     "alignment.types.chunks_of_sizes": "takes the sizes that an aligner computes",
     "config.toml.build_config": "reports wrong settings as ConfigError, which test_argument_checks.py calls",
     "config.toml.is_section": "accepts any type",
