@@ -5,12 +5,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import msgspec
 
 from pellucid.alignment.pair_aligner import align_symbols
-from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, ChunkLimits
+from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, AlignmentMethod, ChunkLimits
 from pellucid.argument_checks import convert_argument, python_scalar
 from pellucid.config.presets import gives_size
 from pellucid.config.settings import Config, DataConfig, Device
@@ -85,7 +85,6 @@ Pairs = PairFiles | Iterable[Any] | SupportsArrow
 """Files of pairs; or pairs in memory: a list or iterable, a data frame, an Arrow table, or a dataset."""
 Sources = str | Path | Iterable[Any] | SupportsArrow
 """A file of sources; or sources in memory: a list or iterable of texts, a column or table of any kind."""
-AlignmentMethod = Literal["auto", "em", "attention"]
 Model = str | Path | list[str] | list[Path] | tuple[str | Path, ...] | Predictor
 """A run folder; the folder of an ensemble, or several run folders as one ensemble; or a loaded model."""
 
@@ -377,21 +376,20 @@ def align(
         settings = _data_settings(data)
         tokenizers = build_tokenizers(settings)
         examples = _read_pairs(pairs, settings, settings, 0)
-        symbols = [(tokenizers.source.split(pair.source), tokenizers.target.split(pair.target)) for pair in examples]
+        symbols = [tokenizers.split_pair(pair.source, pair.target) for pair in examples]
         return align_symbols(symbols, limits)
     if data is not None:
         raise ArgumentError("data: expected None with a run, whose data settings are used")
     if method == "em" and limits != DEFAULT_LIMITS:
         raise ArgumentError("limits: the pair n-gram model of a run has its own chunks; leave out the limits")
     predictor = _load_model(run, device)
-    if method == "em":
-        require_transducer(predictor, "method").check_pair_ngram_alignment()
+    transducer = require_transducer(predictor, "method") if method == "em" else None
+    if transducer is not None:
+        transducer.check_pair_ngram_alignment()  # before the pairs are read
     examples = _read_pairs(
         pairs, pair_config(predictor.config.data), predictor.config.data, predictor.vocabularies.columns
     )
-    if method == "em":
-        return require_transducer(predictor, "method").align_by_pair_ngram(examples)
-    return predictor.align(examples, limits)
+    return predictor.align(examples, limits) if transducer is None else transducer.align_by_pair_ngram(examples)
 
 
 def _data_settings(data: DataConfig | Mapping[str, Any] | None) -> DataConfig:

@@ -108,8 +108,8 @@ def test_empty_outputs_and_distrusted_ones_do_not_change_the_regression() -> Non
     plain = fit_confidence(traces, right, SEARCH)
     unknown = replace(traces[-1][0], unknown=(0,))
     empty = replace(traces[-1][0], target=(END,), output="")
-    model = fit_confidence([*traces, [unknown], [empty]], [*right, False, False], SEARCH, distrusts_unknown=True)
+    model = fit_confidence([*traces, [unknown], [empty]], [*right, False, False], SEARCH, lowest_for_unknown=True)
     assert (model.intercept, model.slope, model.examples) == (plain.intercept, plain.slope, plain.examples + 2)
-    assert model.distrusts_unknown and model.wrong[-2:] == (0.1, 0.1) and len(model.wrong) == 4
+    assert model.lowest_for_unknown and model.wrong[-2:] == (0.1, 0.1) and len(model.wrong) == 4
     only = fit_confidence([[empty]], [False], SEARCH)
     assert only.confidences(np.array([-np.inf, 0.0])) == pytest.approx([1 / 3, 1 / 3], abs=1e-4)

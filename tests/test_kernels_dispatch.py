@@ -1,5 +1,6 @@
 """Options that kernels compute, the loading and compiling of kernels, and the fallback to PyTorch."""
 
+import statistics
 import subprocess
 import sys
 import warnings
@@ -76,27 +77,45 @@ def test_a_training_update_equals_pytorch(batch: Batch, cell: str, seed: int, la
     assert_named_tensors_close(*run_with_and_without_kernels(network, outputs, {}, seed), tolerance=1e-3)
 
 
+def compute_update(network: Network, batch: Batch, context: AbstractContextManager[None]) -> list[Tensor]:
+    """Return the logits of a batch, and the gradients of a loss."""
+    with context:
+        logits = network(batch).logits
+    return [logits.detach(), *torch.autograd.grad(logits.square().sum(), list(network.parameters()))]
+
+
 @pytest.mark.skipif(not HAS_BFLOAT16, reason="needs avx512_bf16")
 @given(batches(), CELLS, SEEDS, strategies.integers(1, 3))
-@settings(max_examples=25, deadline=None, derandomize=True)
-def test_products_in_bfloat16_are_near_those_in_float32(batch: Batch, cell: str, seed: int, layers: int) -> None:
-    """The backward pass computes as its forward pass did, and so does every repetition, to the bit.
-
-    Gradients that nearly cancel have large relative errors: the median over seeds is 0.04, the maximum of 400 is 0.53.
-    """
+@settings(max_examples=25, deadline=None)
+def test_updates_in_bfloat16_are_repeated_to_the_bit(batch: Batch, cell: str, seed: int, layers: int) -> None:
+    """The backward pass computes as its forward pass did, outside the context too."""
     network = build_network(cell, {"num_layers": layers}, seed, layers).train()
-    parameters = list(network.parameters())
-
-    def update(context: AbstractContextManager[None]) -> list[Tensor]:
-        with context:
-            logits = network(batch).logits
-        return [logits.detach(), *torch.autograd.grad(logits.square().sum(), parameters)]
-
-    exact, rounded, again = (update(context) for context in (nullcontext(), bfloat16_products(), bfloat16_products()))
+    exact, rounded, again = (
+        compute_update(network, batch, context) for context in (nullcontext(), bfloat16_products(), bfloat16_products())
+    )
     assert all(torch.equal(one, other) for one, other in zip(rounded, again, strict=True))
     assert all(tensor.dtype == torch.float32 for tensor in rounded)
-    expected, actual = (torch.cat([tensor.flatten() for tensor in tensors]) for tensors in (exact, rounded))
-    assert 0 < (actual - expected).norm() < 0.75 * expected.norm()
+    assert any(not torch.equal(one, other) for one, other in zip(rounded, exact, strict=True))
+
+
+@pytest.mark.skipif(not HAS_BFLOAT16, reason="needs avx512_bf16")
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_updates_in_bfloat16_are_near_those_in_float32(cell: str, layers: int) -> None:
+    """The median over networks, because gradients whose summands nearly cancel have large relative errors."""
+    errors = list[float]()
+    for seed in range(25):
+        network = build_network(cell, {"num_layers": layers}, seed, layers).train()
+        generator = torch.Generator().manual_seed(seed)
+        lengths = torch.tensor([5, 5, 5])
+        source, target = (torch.randint(4, 6, (3, 5), generator=generator) for _ in range(2))
+        batch = Batch(source, lengths, target, lengths)
+        exact, rounded = (
+            torch.cat([tensor.flatten() for tensor in compute_update(network, batch, context)])
+            for context in (nullcontext(), bfloat16_products())
+        )
+        errors.append(float((rounded - exact).norm() / exact.norm()))
+    assert 0 < statistics.median(errors) < 0.1, errors
 
 
 @pytest.mark.skipif(not HAS_BFLOAT16, reason="needs avx512_bf16")

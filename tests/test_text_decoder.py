@@ -11,7 +11,7 @@ from test_transducer import transducer_of
 
 from pellucid.data.examples import Example
 from pellucid.data.text_words import WordRule
-from pellucid.decoding import text_decoder
+from pellucid.decoding import streaming, text_decoder
 from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Predictor
@@ -118,7 +118,7 @@ def test_a_required_confidence_needs_one() -> None:
 
 
 def test_a_stream_is_decoded_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_decoder, "MAX_CHARACTERS", 10)
+    monkeypatch.setattr(streaming, "MAX_CHARACTERS", 10)
     consumed = []
 
     def lines() -> Iterator[str]:

@@ -5,7 +5,7 @@ N examples.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,6 +17,8 @@ from pellucid.errors import DataError, quote
 EPSILON, SEPARATOR, SIDE_SEPARATOR = "_", "|", "}"
 """Marks of Phonetisaurus' corpus format: no symbol, between the symbols of a chunk, and between its two sides."""
 SCORE_DECIMALS = 6
+AlignmentMethod = Literal["auto", "em", "attention"]
+"""Method of an alignment: expectation-maximization or the attention of a model; auto: attention if there is a model."""
 ChunkSize = Annotated[int, Meta(ge=1, le=16)]
 
 MAX_PAIR_EDGES = 2**24

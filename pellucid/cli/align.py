@@ -10,7 +10,15 @@ import msgspec
 import tyro
 
 from pellucid.alignment.pair_aligner import align_symbols
-from pellucid.alignment.types import EPSILON, SEPARATOR, Alignment, ChunkLimits, ChunkSize, no_alignment_reason
+from pellucid.alignment.types import (
+    EPSILON,
+    SEPARATOR,
+    Alignment,
+    AlignmentMethod,
+    ChunkLimits,
+    ChunkSize,
+    no_alignment_reason,
+)
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
@@ -28,7 +36,7 @@ from pellucid.cli.sources import (
 )
 from pellucid.config.settings import DataConfig, Device
 from pellucid.data.examples import Example, InputFormat, pair_config, parse_pairs, read_pairs
-from pellucid.data.tokenizers import Tokenizers, build_tokenizers
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import ConfigError, DataError, InputError
 
@@ -36,7 +44,6 @@ if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
 
 AlignmentFormat = Literal["tsv", "jsonl", "phonetisaurus", "pharaoh"]
-AlignmentMethod = Literal["auto", "em", "attention"]
 SymbolKind = Annotated[str, tyro.conf.arg(metavar="KIND")]
 SYMBOL_ESCAPES = str.maketrans({"\\": r"\\", SEPARATOR: r"\x7c", " ": r"\x20"})
 """Escapes of the characters with a meaning in the columns of aligned symbols."""
@@ -250,7 +257,7 @@ def _align_by_em(args: AlignArguments, file: Path, writer: AlignmentWriter) -> N
     for chunk in read_chunks(file, data, InputFormat(args.input_format, args.header), read_pairs, parse_pairs):
         _check_bad_lines(args, chunk, first_bad_line(chunk))
         items += chunk
-    pairs = [_split(item, tokenizers) for item in items if _is_pair(item)]
+    pairs = [tokenizers.split_pair(item.source, item.target) for item in items if _is_pair(item)]
     alignments = iter(zip(pairs, align_symbols(pairs, args.limits), strict=True))
     for item in items:
         writer.notes.count_line(item, None)
@@ -326,11 +333,6 @@ def _check_bad_lines(args: AlignArguments, chunk: Sequence[InputLine], bad_index
 def _is_pair(item: InputLine) -> TypeGuard[Example]:
     """Return whether a line holds a pair: neither bad nor blank."""
     return isinstance(item, Example) and bool(item.source)
-
-
-def _split(pair: Example, tokenizers: Tokenizers) -> tuple[list[str], list[str]]:
-    """Return the symbols of a pair."""
-    return tokenizers.source.split(pair.source), tokenizers.target.split(pair.target)
 
 
 def _format_tsv(item: Example, alignment: Alignment) -> str:

@@ -150,6 +150,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--prefix", "TEXT", "beginning of every output; also --prefixes FILE"),
             OptionHelp("--forbid", "SYMBOL", "symbol in no output; --require: in every output"),
             OptionHelp("--lexicon", "FILE", "pairs that take precedence over the model"),
+            OptionHelp("--text", "", "decode the words of running text"),
             _BAD_LINE,
             _DEVICE,
         ),

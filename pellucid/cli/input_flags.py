@@ -7,6 +7,7 @@ import msgspec
 from tyro.conf import arg
 
 from pellucid.config.settings import DataConfig, Delimiter, Format, Header
+from pellucid.data.delimiters import has_effect
 from pellucid.data.headers import with_header
 from pellucid.data.readers import has_known_suffix, resolve_format
 from pellucid.errors import ConfigError, InputError
@@ -86,7 +87,7 @@ def _check_format(delimiter: Delimiter, file: "Path | None", input_format: Forma
             raise InputError(f"--delimiter applies to CSV: it excludes --input-format {input_format}")
     elif file is not None and has_known_suffix(file):
         format = resolve_format(file, DataConfig())
-        if format != "csv" and (format, delimiter) != ("tsv", "tab"):
+        if not has_effect(delimiter, format):
             raise InputError(
                 f"--delimiter applies to CSV, but the name of {file} means {format}: give --input-format csv, or leave "
                 "--delimiter out"

@@ -42,7 +42,7 @@ from pellucid.cli.sources import (
 from pellucid.config.settings import Device, Format
 from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
 from pellucid.data.readers import BadLine, TableCells
-from pellucid.data.text_words import WordRule
+from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import ConfigError, DataError
@@ -128,12 +128,10 @@ class Acceptance:
     def accepts(self, trace: Trace) -> bool:
         """Return whether an output is accepted, and count it; to be called once per output.
 
-        Entries of a lexicon and the outputs of empty sources, which no model wrote, are accepted.
-
         Args:
             trace: Best output of a source.
         """
-        is_accepted = trace.confidence is None or trace.confidence >= self.min_confidence
+        is_accepted = reaches_confidence(trace, self.min_confidence)
         self.total += 1
         self.accepted += is_accepted
         return is_accepted
@@ -221,6 +219,7 @@ def main(arguments: list[str]) -> int:
 
 def _predict_text(predictor: "Predictor", args: PredictArguments, file: Path) -> int:
     """Decode the words of running text to standard output, and return the exit code 0."""
+    from pellucid.data.text_words import WordRule
     from pellucid.decoding.text_decoder import TextDecoder
 
     _acceptance(predictor, args)  # raises an error that names the flag, if outputs have no confidence

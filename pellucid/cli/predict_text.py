@@ -3,18 +3,18 @@
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pellucid.cli.csv_output import starts_with_bom
 from pellucid.cli.messages import print_message
-from pellucid.cli.sources import DecodingNotes, count_noun, escape_text, standard_input
+from pellucid.cli.sources import DecodingNotes, arrived_chunks, count_noun, escape_text, standard_input
 from pellucid.data.examples import STANDARD_INPUT
 from pellucid.data.lines import BYTE_ORDER_MARK, RecordError, check_lines, decode_line, read_lines, strip_newline
 from pellucid.data.readers import BadLine
-from pellucid.decoding.streaming import MAX_CHARACTERS
+from pellucid.decoding.streaming import chunked
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import DataError
 
@@ -73,22 +73,26 @@ def write_decoded_text(
 
 
 def _line_groups(file: Path) -> Iterator[list[TextLine]]:
-    """Yield lines in groups that are decoded together; on standard input, a group ends where no line has arrived."""
-    stream = standard_input() if str(file) == "-" else None
-    name = STANDARD_INPUT if stream is not None else str(file)
-    lines = read_lines(file) if stream is None else check_lines(stream, name)
-    group, size = list[TextLine](), 0
+    """Return lines in groups that are decoded together; on standard input, a group ends where no line has arrived."""
+    if str(file) == "-":
+        stream = standard_input()
+        lines = _decode_lines(check_lines(stream, STANDARD_INPUT), STANDARD_INPUT)
+        return arrived_chunks(stream, lines, 1, _count_characters)
+    return chunked(_decode_lines(read_lines(file), str(file)), 1, _count_characters)
+
+
+def _decode_lines(lines: Iterable[bytes], name: str) -> Iterator[TextLine]:
+    """Yield lines as text, with their ends; a line that is not UTF-8 as a bad line."""
     for number, line in enumerate(lines, 1):
         try:
-            group.append(decode_line(line))
+            yield decode_line(line)
         except RecordError as error:
-            group.append(BadLine(name, number, str(error)))
-        size += len(line)
-        if size >= MAX_CHARACTERS or (stream is not None and not stream.arrived_lines):
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
+            yield BadLine(name, number, str(error))
+
+
+def _count_characters(line: TextLine) -> int:
+    """Return the number of characters of a line; 0 for a bad line."""
+    return len(line) if isinstance(line, str) else 0
 
 
 def _line_formatter(output_format: OutputFormat, has_acceptance: bool) -> LineFormatter:

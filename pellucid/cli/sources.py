@@ -16,7 +16,7 @@ from pellucid.data.examples import STANDARD_INPUT, Example, InputFormat, check_f
 from pellucid.data.headers import with_header
 from pellucid.data.lines import LineStream
 from pellucid.data.readers import BadLine
-from pellucid.decoding.streaming import ChunkCounter, chunked, count_characters
+from pellucid.decoding.streaming import ChunkCounter, Item, chunked, count_characters
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
 
@@ -76,15 +76,32 @@ def read_chunks(
                 _report_first_line(check_first_line(chunk, file, data, input_format))
             yield chunk
         return
-    stream = standard_input()
-    chunk, counter, first = list[InputLine](), ChunkCounter(outputs), not sys.stdin.isatty()
-    for item in parse_stream(stream, STANDARD_INPUT, data, input_format):
+    stream, is_first = standard_input(), not sys.stdin.isatty()
+    items = parse_stream(stream, STANDARD_INPUT, data, input_format)
+    for chunk in arrived_chunks(stream, items, outputs, _characters):
+        if is_first:
+            _report_first_line(check_first_line(chunk, None, data, input_format))
+        yield chunk
+        is_first = False
+
+
+def arrived_chunks(
+    stream: LineStream, items: Iterable[Item], outputs: int, characters: Callable[[Item], int]
+) -> Iterator[list[Item]]:
+    """Yield the items of a stream in chunks of suitable size for decoding, each at once where no line has arrived.
+
+    Args:
+        stream: Lines of the stream.
+        items: Items that are parsed from these lines, one from each.
+        outputs: Number of outputs per item; more of them make smaller chunks.
+        characters: Function that returns the number of characters of an item.
+    """
+    chunk, counter = list[Item](), ChunkCounter(outputs)
+    for item in items:
         chunk.append(item)
-        if counter.add(_characters(item)) or not stream.arrived_lines:
-            if first:
-                _report_first_line(check_first_line(chunk, None, data, input_format))
+        if counter.add(characters(item)) or not stream.arrived_lines:
             yield chunk
-            chunk, counter, first = [], ChunkCounter(outputs), False
+            chunk, counter = [], ChunkCounter(outputs)
     if chunk:
         yield chunk
 

@@ -8,7 +8,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pellucid.config.settings import Delimiter
+from pellucid.config.settings import Delimiter, Format
 from pellucid.data.lines import RecordError, decode_line
 from pellucid.errors import DataError
 
@@ -52,6 +52,16 @@ class _Table(NamedTuple):
     def has_consistent_columns(self) -> bool:
         """Return whether the records have at least two columns, and nearly all the same number."""
         return len(self.first) > 1 and self.share >= MIN_SHARE
+
+
+def has_effect(delimiter: Delimiter, format: Format) -> bool:
+    """Return whether a delimiter that the user gives has an effect on a file of a format: CSV, or TSV with tabs.
+
+    Args:
+        delimiter: The delimiter, not "auto".
+        format: Format of the file.
+    """
+    return format == "csv" or (format, delimiter) == ("tsv", "tab")
 
 
 def detect_delimiter(lines: Sequence[bytes], expected: ExpectedColumns, name: str, advice: str = "") -> Delimiter:
@@ -99,7 +109,7 @@ def detect_delimiter(lines: Sequence[bytes], expected: ExpectedColumns, name: st
 
 
 def check_delimiter(delimiter: Delimiter, line: bytes, names: frozenset[str], name: str) -> None:
-    """Check that a line, which may be the first one of a list of sources, is no header with another delimiter.
+    """Check the first line of a file that may be a list of sources: no other delimiter may give it several columns.
 
     Args:
         delimiter: The delimiter that was given.

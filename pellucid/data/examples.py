@@ -797,7 +797,7 @@ def _collect_examples(records: Records, config: DataConfig, names: InputNames) -
             name = names.name if source_reason or not names.target else names.target
             bad = BadLine(name, record.line, reason, names.unit)
         if config.on_bad_line == "stop":
-            # Where already the first line is bad, the settings are wrong rather than the line.
+            # If the first line is bad, the settings are probably wrong, and skipping lines does not help.
             raise BadLineError(f"{bad}; {SKIP_HINT}" if reading.examples else str(bad))
         reading.bad_lines.append(bad)
     reading = reading._replace(num_blank_lines=blank)

@@ -330,6 +330,15 @@ class Tokenizers(NamedTuple):
     target: Tokenizer
     features: Tokenizer
 
+    def split_pair(self, source: str, target: str) -> tuple[list[str], list[str]]:
+        """Return the symbols of a source and of a target.
+
+        Args:
+            source: Text of the source.
+            target: Text of the target.
+        """
+        return self.source.split(source), self.target.split(target)
+
 
 @check_arguments
 def build_tokenizers(config: DataConfig, pieces: SubwordModels = NO_SUBWORDS) -> Tokenizers:

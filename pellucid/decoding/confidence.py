@@ -76,8 +76,8 @@ class ConfidenceModel(CheckedFields):
     """Search settings of these outputs."""
     pair_ngram_weight: UnitInterval = 0.0
     """Weight of the pair n-gram model in the ranking of these outputs."""
-    distrusts_unknown: bool = False
-    """True if an output for a source with unknown symbols has the lowest confidence (`Predictor.distrusts_unknown`)."""
+    lowest_for_unknown: bool = False
+    """True if outputs for sources with unknown symbols have the lowest confidence (`Predictor.lowest_for_unknown`)."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -102,18 +102,18 @@ class ConfidenceModel(CheckedFields):
 
 
 def output_margins(
-    outputs: Sequence[Sequence[Trace]], with_pair_ngram: bool = False, distrusts_unknown: bool = False
+    outputs: Sequence[Sequence[Trace]], with_pair_ngram: bool = False, lowest_for_unknown: bool = False
 ) -> Float[np.ndarray, " n"]:
     """Return the margin of the best output of each source, in nats, from −`MAX_MARGIN` to `MAX_MARGIN`, or −∞.
 
     Args:
         outputs: Outputs of each source, the best first: at least one, and with a pair n-gram model the second too.
         with_pair_ngram: True if a pair n-gram model took part in their ranking.
-        distrusts_unknown: True if outputs have the margin −∞ where the source has unknown symbols.
+        lowest_for_unknown: True if outputs have the margin −∞ where the source has unknown symbols.
     """
     margin = _search_margin if with_pair_ngram else _margin
     margins = np.array([margin(traces) for traces in outputs], np.float64)
-    distrusted = [_is_empty(best) or (distrusts_unknown and bool(best.unknown)) for best, *_ in outputs]
+    distrusted = [_is_empty(best) or (lowest_for_unknown and bool(best.unknown)) for best, *_ in outputs]
     return np.where(np.array(distrusted, bool), -np.inf, margins)
 
 
@@ -156,10 +156,22 @@ def add_confidences(model: ConfidenceModel, outputs: Sequence[Sequence[Trace]]) 
     """
     lists = [list(traces) for traces in outputs]
     own = [traces for traces in lists if traces and traces[0].source and traces[0].origin == "search"]
-    confidences = model.confidences(output_margins(own, model.pair_ngram_weight > 0, model.distrusts_unknown)).tolist()
+    confidences = model.confidences(output_margins(own, model.pair_ngram_weight > 0, model.lowest_for_unknown)).tolist()
     for traces, confidence in zip(own, confidences, strict=True):
         traces[0] = replace(traces[0], confidence=confidence)
     return lists
+
+
+def reaches_confidence(trace: Trace, min_confidence: float) -> bool:
+    """Return whether an output has at least a confidence.
+
+    Entries of a lexicon and the outputs of empty sources, which no model wrote, have none and count as correct.
+
+    Args:
+        trace: Best output of a source, by a model with a fitted confidence.
+        min_confidence: Lowest confidence of an accepted output, 0 to 1.
+    """
+    return trace.confidence is None or trace.confidence >= min_confidence
 
 
 def describe_search_difference(fitted: SearchConfig, used: SearchConfig, nbest: int, autoregressive: bool) -> str:

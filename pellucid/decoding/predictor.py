@@ -187,7 +187,7 @@ class Predictor(ABC):
         return 0.0
 
     @property
-    def distrusts_unknown(self) -> bool:
+    def lowest_for_unknown(self) -> bool:
         """True if outputs for sources with unknown symbols have the lowest confidence.
 
         They do if symbols are characters, all of the training set are known, and none is copied: the network has then

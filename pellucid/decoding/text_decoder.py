@@ -9,8 +9,9 @@ from pellucid.argument_checks import check_arguments, convert_argument
 from pellucid.data.examples import Example
 from pellucid.data.lines import strip_newline
 from pellucid.data.text_words import WordRule, WordSpan
+from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.streaming import MAX_CHARACTERS, MAX_SOURCES
+from pellucid.decoding.streaming import MAX_SOURCES, chunked
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import Origin
 from pellucid.errors import ArgumentError, ConfigError, quote
@@ -146,14 +147,8 @@ class TextDecoder:
         Raises:
             InputError: As in `decode`.
         """
-        group, size = list[str](), 0
-        for line in lines:
-            group.append(line)
-            size += len(line) + 1
-            if size >= MAX_CHARACTERS:
-                yield from self.decode(group)
-                group, size = [], 0
-        yield from self.decode(group)
+        for group in chunked(lines, 1, len):
+            yield from self.decode(group)
 
     def _decode_words(self, words: Sequence[str]) -> dict[str, WordOutput]:
         """Return the output of each word; those that were not decoded before are decoded together."""
@@ -189,14 +184,13 @@ class TextDecoder:
 
     def _word_output(self, trace: Trace) -> WordOutput:
         """Return the output of a trace, compared with the required confidence."""
-        is_accepted = self.min_confidence is None or trace.confidence is None or trace.confidence >= self.min_confidence
         return WordOutput(
             source=trace.text,
             output=trace.output,
             log_probability=trace.score,
             confidence=trace.confidence,
             origin=trace.origin,
-            is_accepted=is_accepted,
+            is_accepted=self.min_confidence is None or reaches_confidence(trace, self.min_confidence),
             finished=trace.finished,
             unknown=tuple(trace.source[index] for index in trace.unknown) if trace.origin != "lexicon" else (),
         )

@@ -230,8 +230,6 @@ SYMBOL = "pellucid_sgemm"
 """Name under which compiled code, loaded from the disk, finds the function in its process."""
 
 NOT_TRANSPOSED, TRANSPOSED = ord("N"), ord("T")
-MIN_MICROKERNEL_ROWS = 4
-"""Rows from which the microkernel is faster than SGEMM: with fewer, packing the right operand does not pay."""
 
 LeftMatrix = Float[np.ndarray, "n K"]
 RightMatrix = Float[np.ndarray, "K N"]
@@ -382,15 +380,14 @@ def _multiply(
     if n == 0 or columns == 0:
         return
     uses_bfloat16 = HAS_BFLOAT16 and bfloat16
-    in_microkernel = uses_bfloat16 or (HAS_FLOAT32 and n >= MIN_MICROKERNEL_ROWS)
-    if beta == ZERO and (k == 0 or in_microkernel):
+    if beta == ZERO and (k == 0 or uses_bfloat16 or HAS_FLOAT32):
         result[:] = ZERO
     if k == 0:
         return
     if uses_bfloat16:
         add_product_bfloat16(left, right, transposed, result)
         return
-    if in_microkernel:
+    if HAS_FLOAT32:
         add_product_float32(left, right, transposed, result)
         return
     size = np.int64(left.itemsize)

@@ -28,7 +28,7 @@ class _ConfidenceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     wrong: tuple[float, ...]
     search: SearchConfig
     pair_ngram_weight: float
-    distrusts_unknown: bool = False
+    lowest_for_unknown: bool = False
 
 
 class SavedConfidence(msgspec.Struct, frozen=True):

@@ -84,7 +84,7 @@ def fit_missing_confidence(
     references, traces = [(example.target,) for example in examples], [best for best, *_ in outputs]
     right = [scored.exact for scored in score_traces(traces, references, predictor.tokenizers)]
     model = fit_confidence(
-        outputs, right, predictor.config.search, predictor.pair_ngram_weight, predictor.distrusts_unknown
+        outputs, right, predictor.config.search, predictor.pair_ngram_weight, predictor.lowest_for_unknown
     )
     confidences = [best.confidence for best, *_ in add_confidences(model, outputs) if best.confidence is not None]
     errors = [

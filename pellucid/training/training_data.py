@@ -15,6 +15,7 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.config.settings import Config, DataConfig, Format
 from pellucid.data.corpus import CorpusError, EncodedCorpus, ReadingReport, map_corpus, write_corpus
+from pellucid.data.delimiters import has_effect
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import (
     Example,
@@ -505,7 +506,7 @@ def resolve_auto_settings(files: TrainingInputs, config: DataConfig) -> DataConf
         format: Format = "tsv" if config.input_format == "auto" else config.input_format
     else:
         format = "text" if files.train_target else resolve_format(files.train, config)
-        if config.delimiter != "auto" and format != "csv" and (format, config.delimiter) != ("tsv", "tab"):
+        if config.delimiter != "auto" and not has_effect(config.delimiter, format):
             raise ConfigError(
                 f"data.delimiter (--delimiter) separates the columns of CSV, but {files.train} is read as {format}: "
                 "give --input-format csv (data.input_format), or leave the delimiter out"
@@ -769,7 +770,7 @@ def hallucinate_pairs(
     References:
         Anastasopoulos & Neubig 2019, "Pushing the Limits of Low-Resource Morphological Inflection", section 3.2.
     """
-    pairs = [(tokenizers.source.split(example.source), tokenizers.target.split(example.target)) for example in examples]
+    pairs = [tokenizers.split_pair(example.source, example.target) for example in examples]
     stems = [_stems(*pair) for pair in pairs]
     rows = [row for row, shared in enumerate(stems) if shared]
     if not rows:
