@@ -58,7 +58,7 @@ from pellucid.run_evaluation import (
     read_evaluation_pairs,
 )
 from pellucid.run_folder.completion import UnfinishedTraining, find_unfinished
-from pellucid.run_folder.initial_run import settings_over_initial_run
+from pellucid.run_folder.initial_run import columns_of_initial_run, settings_over_initial_run
 from pellucid.run_folder.predictor_loader import load, load_unwarned
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
 from pellucid.training.events import RunEvent, TrainingCallback, TrainingStopped
@@ -144,7 +144,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     folder: Path = convert_argument("run", run, str | Path)
     size: int = convert_argument("ensemble", ensemble, int)
     initial: Path | None = convert_argument("init_from", init_from, str | Path | None)
-    given = _over_initial_run(given, initial, folder)
+    given = _over_initial_run(given, initial, folder, train)
     receivers = convert_argument("callbacks", callbacks, Sequence[TrainingCallback])
     report = EventReceivers(convert_argument("progress", progress, bool), tuple(receivers))
     data = given.data if isinstance(given, Config) else build_config(given, "config").data
@@ -180,11 +180,11 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
 
 
 def _over_initial_run(
-    given: Config | Mapping[str, Any], initial: Path | None, folder: Path
+    given: Config | Mapping[str, Any], initial: Path | None, folder: Path, train: object
 ) -> Config | Mapping[str, Any]:
     """Return the settings with their initial run, if there is one; settings that are not given are inherited from it.
 
-    A `Config` is complete, so only its initial run is set.
+    A `Config` is complete, so only its initial run is set. The columns are inherited if the training pairs are a file.
     """
     if isinstance(given, Config):
         if initial is None:
@@ -197,7 +197,11 @@ def _over_initial_run(
     named = nested.get("training", {}).get("initial_run", "")
     if not (issubclass(type(named), str | Path) and str(named)):
         return nested
-    return settings_over_initial_run(nested, named, folder)
+    settings = settings_over_initial_run(nested, named, folder)
+    if not isinstance(train, str | Path):
+        return settings
+    columns = columns_of_initial_run(named, folder, Path(train), build_config(settings, "config").data)
+    return overlay_settings(settings, columns)
 
 
 class EventReceivers(NamedTuple):

@@ -103,6 +103,6 @@ def test_wrong_arguments(arguments: list[str], message: str) -> None:
 
 
 def test_the_other_flags_require_text() -> None:
-    for flag in ("--word-pattern", "--word-template"):
+    for flag in ("--word-pattern", "--word-template", "--keep-case"):
         result = run_pellucid("predict", digits_run().run, flag, "x")
         assert f"{flag} requires --text" in usage_error_message(result)

@@ -233,6 +233,28 @@ def test_mistakes_on_the_command_line_are_messages(tmp_path: Path, flags: list[o
     assert result.code == 2 and message in result.err and "Traceback" not in result.err
 
 
+def test_named_columns_are_those_of_the_initial_run_if_the_new_file_has_them(tmp_path: Path) -> None:
+    pairs = [line.split("\t") for line in copy_task_run().files.train.read_text("utf-8").splitlines()]
+    table, other = tmp_path / "table.csv", tmp_path / "other.csv"
+    table.write_text("id,old,new\n" + "".join(f"{n},{pair[0]},{pair[1]}\n" for n, pair in enumerate(pairs)), "utf-8")
+    other.write_text("".join(f"{pair[0]},{pair[1]}\n" for pair in pairs), "utf-8")
+    settings = ["--size", "tiny", "--epochs", 1, "--no-pair-ngram"]
+    columns = ["--source-column", "old", "--target-column", "new"]
+    assert run_pellucid("train", table, *columns, "--run", tmp_path / "base", *settings).code == 0
+    start = ["--from", tmp_path / "base", "--epochs", 1, "--no-pair-ngram"]
+    result = run_pellucid("train", table, *start, "--run", tmp_path / "same", "--mix-in", table)
+    assert result.code == 0, result.err
+    saved = load_run_config(tmp_path / "same").data
+    assert (saved.source_column, saved.target_column) == ("old", "new")
+    assert run_pellucid("train", other, *start, "--no-header", "--run", tmp_path / "numbers").code == 0
+    assert load_run_config(tmp_path / "numbers").data.source_column == "1"
+    model = pellucid.train(table, None, tmp_path / "call", {"training": {"epochs": 1}}, init_from=tmp_path / "base")
+    assert model.config.data.source_column == "old"
+    given = ["--source-column", "new", "--target-column", "old"]
+    assert run_pellucid("train", table, *start, *given, "--run", tmp_path / "given").code == 0
+    assert load_run_config(tmp_path / "given").data.source_column == "new"
+
+
 def test_auto_is_the_size_of_the_initial_run(tmp_path: Path) -> None:
     files = copy_task_run().files
     command = ["train", files.train, "-v", files.valid, "--from", copy_task_run().run, "--run", tmp_path / "run"]

@@ -15,7 +15,7 @@ from pellucid.decoding import streaming, text_decoder
 from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.text_decoder import TextDecoder
+from pellucid.decoding.text_decoder import TextDecoder, match_case
 from pellucid.errors import ArgumentError, ConfigError
 
 MODEL = transducer_of({"search": {"max_length": 4}})
@@ -85,6 +85,36 @@ def test_words_are_decoded_in_lower_case_if_the_model_knows_more_symbols_of_it()
     [line] = TextDecoder(MODEL).decode(["Abc CAé É"])
     assert [word.output.source for word in line.words] == ["abc", "caé", "É"]
     assert line.words[1].output.unknown == ("é",)
+
+
+@pytest.mark.parametrize(
+    ("word", "output", "expected"),
+    [
+        ("Inu", "in", "In"),
+        ("GOSPUD", "gospod", "GOSPOD"),
+        ("I", "jaz", "Jaz"),
+        ("gospud", "gospod", "gospod"),
+        ("McDonald", "mac", "Mac"),
+        ("’Tis", "’tis", "’Tis"),
+        ("Xxx", "", ""),
+        ("Xxx", "12", "12"),
+        ("Dz", "ǆ", "ǅ"),  # the title case of a letter that stands for two
+        ("中", "abc", "abc"),
+    ],
+)
+def test_an_output_gets_the_case_of_its_word(word: str, output: str, expected: str) -> None:
+    assert match_case(output, word) == expected
+
+
+def test_the_case_of_words_that_were_decoded_in_lower_case_is_kept_on_request() -> None:
+    lexicon = Lexicon({"ab": ("ba",)})
+    model = MODEL.with_options(DecodingOptions(lexicon=lexicon))
+    for keep_case, expected in ((False, "ba, ba. ba!"), (True, "Ba, BA. ba!")):
+        (decoded,) = TextDecoder(model, keep_case=keep_case).decode(["Ab, AB. ab!"])
+        assert decoded.output == expected
+        words = [decoded.output[word.output_span.start : word.output_span.end] for word in decoded.words]
+        assert words == [word.strip(",.!") for word in expected.split()]
+        assert {word.output.output for word in decoded.words} == {"ba"}
 
 
 def test_the_template_replaces_words() -> None:

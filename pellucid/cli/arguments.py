@@ -58,6 +58,7 @@ from pellucid.config.toml import (
     HEADER_CHOICES,
     build_config,
     extension_registry,
+    overlay_settings,
     read_settings,
     setting_choices,
     validate_config,
@@ -735,10 +736,11 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
         expanded = expand_arguments(SettingFlags, arguments)
         initial = _flag_value(expanded, INITIAL_RUN_FLAG) or _initial_run(self.settings)
         run = _flag_value(expand_arguments(kind, arguments), "--run")
-        if initial and run and HELP_ALL not in arguments:
+        self.runs = (initial, run) if initial and run and HELP_ALL not in arguments else None
+        if self.runs is not None:
             from pellucid.run_folder.initial_run import settings_over_initial_run  # imports torch, which takes seconds
 
-            self.settings = settings_over_initial_run(self.settings, initial, run)
+            self.settings = settings_over_initial_run(self.settings, *self.runs)
 
     @property
     def is_size_given(self) -> bool:
@@ -755,7 +757,7 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
             InputError: An argument is unknown, missing or invalid, or the file of --config is.
         """
         if self.is_size_given:
-            args = self._parse(self.settings)
+            args = self._with_initial_columns(self._parse(self.settings))
             return args if args.size != AUTO_SIZE else replace(args, size=self.settings["size"])
         if size is None:
             args = self._parse(self.settings)
@@ -763,6 +765,15 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
             if size == default_size():
                 return replace(args, size=size)
         return replace(self._parse({**self.settings, "size": size}), size=size)
+
+    def _with_initial_columns(self, args: TrainingFlagsT) -> TrainingFlagsT:
+        """Return arguments with the columns of the initial run, if there is one and the new file has its columns."""
+        if self.runs is None:
+            return args
+        from pellucid.run_folder.initial_run import columns_of_initial_run
+
+        columns = columns_of_initial_run(*self.runs, args.train, args.data)
+        return self._parse(overlay_settings(self.settings, columns)) if columns else args
 
     def _parse(self, settings: Mapping[str, Any]) -> TrainingFlagsT:
         """Parse the command line with defaults from some settings."""

@@ -108,6 +108,9 @@ class PredictArguments(SearchFlags):
     """Regular expression of the words of --text, such as [0-9]+, in the syntax of the Python package regex."""
     word_template: Annotated[str | None, tyro.conf.arg(metavar="TEMPLATE")] = None
     """Text that replaces a word of --text: {output} is its output, {word} the word. Default: {output}."""
+    keep_case: bool = False
+    """With --text, give the output of a word that was decoded in lower case the case of the word: an initial capital,
+    or all capitals."""
     device: Device = "cpu"
     """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
 
@@ -224,7 +227,7 @@ def _predict_text(predictor: "Predictor", args: PredictArguments, file: Path) ->
 
     _acceptance(predictor, args)  # raises an error that names the flag, if outputs have no confidence
     template = "{output}" if args.word_template is None else args.word_template
-    decoder = TextDecoder(predictor, WordRule(args.word_pattern), template, args.min_confidence)
+    decoder = TextDecoder(predictor, WordRule(args.word_pattern), template, args.min_confidence, args.keep_case)
     notes = DecodingNotes(args.require)
     write_decoded_text(decoder, file, args.output_format, args.on_bad_line, notes)
     if predictor.options.lexicon is not None:
@@ -302,8 +305,12 @@ def _check_arguments(args: PredictArguments, sampling: "SamplingConfig | None") 
 def _check_text_flags(args: PredictArguments) -> None:
     """Raise `ConfigError` for flags that contradict --text, or require it."""
     if not args.text:
-        given = {"--word-pattern": args.word_pattern, "--word-template": args.word_template}
-        flag = next((name for name, value in given.items() if value is not None), None)
+        given = {
+            "--word-pattern": args.word_pattern is not None,
+            "--word-template": args.word_template is not None,
+            "--keep-case": args.keep_case,
+        }
+        flag = next((name for name, is_given in given.items() if is_given), None)
         if flag:
             raise ConfigError(f"{flag} requires --text")
         return

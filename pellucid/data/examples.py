@@ -398,7 +398,21 @@ def count_columns(path: str | Path, config: DataConfig) -> int:
     Raises:
         DataError: The file cannot be read.
     """
-    return len(_first_row(Path(path), config).fields)
+    return len(first_cells(path, config))
+
+
+@check_arguments
+def first_cells(path: str | Path, config: DataConfig) -> Sequence[str]:
+    """Return the cells of the first record of a TSV or CSV file; none for other formats and for pipes.
+
+    Args:
+        path: The file.
+        config: The data settings, which define its format.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    return _first_row(Path(path), config).fields
 
 
 class _FirstRow(NamedTuple):

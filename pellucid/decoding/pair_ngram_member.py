@@ -25,8 +25,8 @@ NUM_OUTPUTS = 5
 """Number of outputs of the pair n-gram model that are candidates."""
 ALIGNMENT_PENALTY = 10.0
 """Difference between the score of an output without an alignment and the lowest score of the others, in nats."""
-WEIGHTS = tuple(round(0.05 * step, 2) for step in range(15))
-"""Weights from which the best is chosen: 0 to 0.7."""
+WEIGHTS = tuple(round(0.05 * step, 2) for step in range(21))
+"""Weights from which the best is chosen: 0 to 1. After a short training, the network alone may be much the worse one."""
 
 Weight = Annotated[float, Meta(ge=0.0, le=1.0)]
 TargetIds = tuple[int, ...]

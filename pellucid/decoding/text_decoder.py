@@ -80,6 +80,7 @@ class TextDecoder:
         rule: WordRule | None = None,
         template: str = "{output}",
         min_confidence: float | None = None,
+        keep_case: bool = False,
     ) -> None:
         """Check the arguments.
 
@@ -90,6 +91,8 @@ class TextDecoder:
                 "{word} [{output}]". Other braces are doubled.
             min_confidence: Lowest confidence of an accepted output, 0 to 1. Other words stay as they are. None accepts
                 all outputs.
+            keep_case: Whether an output whose word was decoded in lower case gets the case of the word in the text
+                (`match_case`).
 
         Raises:
             ArgumentError: An argument has a wrong type, or the confidence is out of range.
@@ -100,6 +103,7 @@ class TextDecoder:
         self.rule = WordRule() if rule is None else convert_argument("rule", rule, WordRule)
         self.template = convert_argument("template", template, str)
         self.min_confidence = convert_argument("min_confidence", min_confidence, float | None)
+        self.keep_case = convert_argument("keep_case", keep_case, bool)
         self._parts = _parse_template(self.template)
         self._outputs = OrderedDict[str, WordOutput]()
         if predictor.config.data.features_column:
@@ -201,17 +205,40 @@ class TextDecoder:
         for span in spans:
             word = text[span.start : span.end]
             output = outputs[word]
-            replacement = self._fill_template(word, output.output) if output.is_accepted else word
+            replacement = self._fill_template(word, self._cased(word, output)) if output.is_accepted else word
             parts += [text[end : span.start], replacement]
             output_start = length + span.start - end
             length, end = output_start + len(replacement), span.end
             words.append(TextWord(word, span, WordSpan(output_start, length), output))
         return DecodedText(text, "".join([*parts, text[end:]]), tuple(words))
 
+    def _cased(self, word: str, output: WordOutput) -> str:
+        """Return an output, in the case of its word if that was decoded in lower case and the case is kept."""
+        return match_case(output.output, word) if self.keep_case and output.source != word else output.output
+
     def _fill_template(self, word: str, output: str) -> str:
         """Return the replacement of a word."""
         values = {"output": output, "word": word, "": ""}
         return "".join(literal + values[name] for literal, name in self._parts)
+
+
+def match_case(output: str, word: str) -> str:
+    """Return an output in the case of a word: all capitals, an initial capital, or unchanged.
+
+    A word of one letter, such as "I", has an initial capital. Of an output, the first character that has an upper case
+    becomes the capital.
+
+    Args:
+        output: Output of the model.
+        word: Word as in the text.
+    """
+    letters = [character for character in word if character.lower() != character.upper()]
+    if len(letters) > 1 and word == word.upper():
+        return output.upper()
+    if not letters or letters[0] == letters[0].lower():
+        return output
+    first = next((index for index, character in enumerate(output) if character.upper() != character), len(output))
+    return output[:first] + output[first : first + 1].title() + output[first + 1 :]
 
 
 def _parse_template(template: str) -> list[tuple[str, str]]:

@@ -444,13 +444,15 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         examples = f"{event.examples:,}"
         if event.examples < event.available:
             examples += f" of {event.available:,}"
-        return f"pair n-gram: fitted to {examples} examples, exact match {event.exact_match:.2f} % without the network"
+        sources = f"{event.sources:,} validation {'source' if event.sources == 1 else 'sources'}"
+        score = f"exact match {event.exact_match:.2f} % on {sources} without the network"
+        return f"pair n-gram: fitted to {examples} examples, {score}"
     if not event.weight:
         return f"pair n-gram: weight 0, since the network alone is best: exact match {event.network_exact_match:.2f} %"
     return (
         f"pair n-gram: weight {event.weight:g}, chosen on {event.sources:,} different validation sources with the "
-        f"search of predict: exact match {event.exact_match:.2f} % with it, {event.network_exact_match:.2f} % by the "
-        "network alone"
+        f"search of predict: exact match {event.exact_match:.2f} % by both, {event.network_exact_match:.2f} % by the "
+        f"network alone, {event.pair_ngram_exact_match:.2f} % by the pair n-gram model alone"
     )
 
 

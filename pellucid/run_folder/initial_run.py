@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import check_arguments
+from pellucid.config.columns import column_number
 from pellucid.config.presets import AUTO_SIZE, PRESETS
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, DataConfig
 from pellucid.config.toml import config_differences, flatten_config, overlay_settings
+from pellucid.data.examples import first_cells
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ConfigError, InputError, RunError
@@ -35,6 +37,8 @@ OTHER_INHERITED = (
     "data.ignored_tag",
 )
 """Other settings of the data that are inherited, and that a fine-tuning may change."""
+COLUMN_SETTINGS = ("source_column", "target_column")
+"""Settings of the data that are inherited if they are names that the new file has (`columns_of_initial_run`)."""
 MAX_CHAIN = 100
 """Number of initial runs of initial runs that are searched for a cycle."""
 
@@ -222,6 +226,33 @@ def settings_over_initial_run(settings: Mapping[str, Any], initial: str | Path, 
     """
     given = {key: value for key, value in settings.items() if (key, value) != ("size", AUTO_SIZE)}
     return overlay_settings(inherited_settings(initial, run), given)
+
+
+def columns_of_initial_run(initial: str | Path, run: str | Path, train: Path, data: DataConfig) -> dict[str, Any]:
+    """Return the columns of an initial run, if they have names and these are in the first line of the new file.
+
+    Args:
+        initial: Run folder of the initial run, or folder of an ensemble.
+        run: Run folder of the new run, or folder of the new ensemble, which need not exist.
+        train: File of new pairs.
+        data: Settings of its data. If they select columns or exclude a header, nothing is returned.
+
+    Returns:
+        Settings of the columns of source and target, nested like a configuration; empty if the file lacks them.
+
+    Raises:
+        RunError: The initial run is missing, or its files are of another format version or damaged.
+        ConfigError: Its saved configuration is not valid.
+        DataError: The file cannot be read.
+    """
+    default = DataConfig()
+    if data.header is False or any(getattr(data, name) != getattr(default, name) for name in COLUMN_SETTINGS):
+        return {}
+    initial = Path(initial)
+    config = _resumed_config(Path(run), initial) or load_run_config(member_folders(initial)[0])
+    columns = {name: getattr(config.data, name) for name in COLUMN_SETTINGS}
+    is_named = all(column_number(column) is None for column in columns.values())
+    return {"data": columns} if is_named and set(columns.values()) <= set(first_cells(train, data)) else {}
 
 
 def _resumed_config(run: Path, initial: Path) -> Config | None:

@@ -114,6 +114,8 @@ class InterpolatedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="
     """Percentage of validation sources whose best output, by both models, is correct."""
     network_exact_match: Percentage
     """The same by the network alone, with the same search."""
+    pair_ngram_exact_match: Percentage | None = None
+    """The same by the pair n-gram model alone; None in logs of earlier versions."""
     sources: Count
     """Number of different validation sources."""
 

@@ -133,7 +133,9 @@ class PairNgramFitted(NamedTuple):
     """Number of training examples. Those beyond a limit of size, without an alignment, or with unknown symbols are left
     out."""
     exact_match: float
-    """Percentage of validation sources whose best output, by this model alone, is correct."""
+    """Percentage of these validation sources whose best output, by this model alone, is correct."""
+    sources: int
+    """Number of different validation sources that were decoded."""
 
 
 class PairNgramWeighted(NamedTuple):
@@ -145,6 +147,8 @@ class PairNgramWeighted(NamedTuple):
     """Percentage of validation sources whose best output, by both models, is correct."""
     network_exact_match: float
     """The same by the network alone, with the same search."""
+    pair_ngram_exact_match: float
+    """The same by the pair n-gram model alone."""
     sources: int
     """Number of different validation sources."""
 

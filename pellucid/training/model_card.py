@@ -186,13 +186,15 @@ def _pair_ngram_scores(log: RunLog) -> list[str]:
     weighted = log.first("interpolated")
     if weighted is None:
         return []
+    alone = weighted.get("pair_ngram_exact_match")
     model = f"The pair n-gram model (`{PAIR_NGRAM}`) has the weight {weighted['weight']:g} in predictions"
     return [
         "",
         f"{model}. On {weighted['sources']:,} different sources, with the search of the configuration:",
         "",
         f"* exact match of the network alone {weighted['network_exact_match']:.2f} %",
-        f"* exact match with the pair n-gram model {weighted['exact_match']:.2f} %",
+        *([f"* exact match of the pair n-gram model alone {alone:.2f} %"] if alone is not None else []),
+        f"* exact match of both {weighted['exact_match']:.2f} %",
     ]
 
 

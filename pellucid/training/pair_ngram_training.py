@@ -78,7 +78,7 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
     right = [
         bool(nbest) and join(nbest[0]) in targets for nbest, targets in zip(outputs, references.values(), strict=False)
     ]
-    return FittedPairNgram(model, PairNgramFitted(count, training.source.num_sequences, _percentage(right)))
+    return FittedPairNgram(model, PairNgramFitted(count, training.source.num_sequences, _percentage(right), len(right)))
 
 
 class WeightedPairNgram(NamedTuple):
@@ -119,8 +119,10 @@ def weight_pair_ngram(
     ]
     candidates = [_scores(traces) for traces in found]
     weight = choose_weight(candidates, right)
-    with_both, by_network = (_percentage(best_are_right(candidates, right, value)) for value in (weight, 0.0))
-    event = PairNgramWeighted(weight, with_both, by_network, len(found))
+    with_both, by_network, by_pair_ngram = (
+        _percentage(best_are_right(candidates, right, value)) for value in (weight, 0.0, 1.0)
+    )
+    event = PairNgramWeighted(weight, with_both, by_network, by_pair_ngram, len(found))
     return WeightedPairNgram(saved._replace(weight=weight), event)
 
 
