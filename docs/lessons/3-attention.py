@@ -16,7 +16,7 @@
 # * symbol: $\operatorname{softmax}(W_o c_t + b_o)$
 #
 # $h_s$ is the encoder state at letter $s$, and $s_t$ the decoder state at target position $t$. The *query* is the
-# decoder state $s_{t-1}$, the *key* of a letter is $U h_s$, and $v$ is the *energy* vector. In the code, $W$ is
+# decoder state $s_{t-1}$, the *key* of a letter is $U h_s$, and $e_{ts}$ is the *energy*. In the code, $W$ is
 # `query_projection`, $U$ is `key_projection` and $v$ is `energy`. The [glossary](../glossary.md#symbols) has all
 # symbols.
 #
