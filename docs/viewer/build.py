@@ -1,17 +1,18 @@
 """Take the pictures of docs/viewer.md in Chromium.
 
     python docs/viewer/build.py --run RUN --other-run OTHER --test FILE
-        --english-run ENGLISH --digits-run DIGITS --tagging-run TAGGING --tagging-test FILE
+        --digits-run DIGITS --tagging-run TAGGING --tagging-test FILE
 
 RUN and OTHER are the two runs of `pellucid recipe g2p-sigmorphon2020 --only arm --seeds 2`, and --test is the test file
-of that language. ENGLISH is the run of 100,000 English words in docs/pronunciations.md. DIGITS is a run of
+of that language. DIGITS is a run of
 `pellucid recipe digits-attention`; its validation file must still exist. TAGGING is a run of `pellucid recipe snips`,
 and --tagging-test is its test file. Each recipe writes runs and data below its --run folder. The script needs the
 environment of `make test`, and starts the Chromium that the tests start.
 
     python docs/viewer/build.py --renew-example
 
-puts the contents of example.html, a page that `pellucid look --export` wrote, into the present page.
+puts the contents of example.html, a page that `pellucid look --export` wrote, into the present page, and takes the
+picture wrong-output.png of it.
 """
 
 import argparse
@@ -20,11 +21,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 from PIL import Image, ImageChops
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Playwright, expect, sync_playwright
 
 from pellucid.viewer.inputs import PairFile, find_validation_file, open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page
@@ -45,8 +45,8 @@ VIEWPORT_WIDTH = 1180
 NARROW_WIDTH = 560
 SCREEN_SCALE = 2
 """Pixels of a narrow picture per pixel of the page, so that it is sharp."""
-ENGLISH_PAIR = "nathan\tN EY TH AH N\n"
-"""Word that the English run pronounces wrongly, with its pronunciation."""
+PICTURED_WORD = "nathan"
+"""Word of the example page whose output is wrong."""
 MAX_BYTES = 150_000
 """Maximum size of a picture."""
 BEAM_SIZE = 5
@@ -117,6 +117,17 @@ def read_example_contents() -> PageContents:
 def renew_example_page() -> None:
     """Write the example page with its contents and the present page."""
     EXAMPLE_PAGE.write_text(export_page(read_example_contents()), "utf-8")
+
+
+def take_example_picture(browser: Browser) -> None:
+    """Take the picture of the wrong output of the example page.
+
+    Args:
+        browser: The browser.
+    """
+    words = [example.text for example in read_example_contents().examples]
+    address = f"{EXAMPLE_PAGE.as_uri()}#example={words.index(PICTURED_WORD)}"
+    take_pictures(browser, address, {"wrong-output": capture_wrong_output}, NARROW_WIDTH, SCREEN_SCALE)
 
 
 def open_tab(page: Page, title: str) -> None:
@@ -278,7 +289,6 @@ SEQUENCE_PICTURES: Pictures = {
     "compare": capture_compare,
     "states": capture_states,
 }
-WRONG_OUTPUT_PICTURES: Pictures = {"wrong-output": capture_wrong_output}
 TRAINING_PICTURES: Pictures = {"training": capture_training}
 TAGGING_PICTURES: Pictures = {"tags": capture_tags}
 
@@ -302,6 +312,15 @@ def take_pictures(
         save_picture(name, capture(page))
 
 
+def launch_browser(playwright: Playwright) -> Browser:
+    """Start the Chromium that the tests start.
+
+    Args:
+        playwright: The started Playwright.
+    """
+    return playwright.chromium.launch(executable_path=str(CHROMIUM_PATH), args=list(FLAGS))
+
+
 def main(arguments: Sequence[str]) -> None:
     """Take all pictures.
 
@@ -310,23 +329,20 @@ def main(arguments: Sequence[str]) -> None:
     """
     if list(arguments) == ["--renew-example"]:
         renew_example_page()
+        with sync_playwright() as playwright:
+            take_example_picture(launch_browser(playwright))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("run", "other-run", "test", "english-run", "digits-run", "tagging-run", "tagging-test"):
+    for name in ("run", "other-run", "test", "digits-run", "tagging-run", "tagging-test"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     options = parser.parse_args(arguments)
     sequences = load_page([options.run, options.other_run], options.test, BEAM_SIZE)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM_PATH), args=list(FLAGS))
+        browser = launch_browser(playwright)
         with background_server(create_app(sequences)) as address:
             example = find_substitution_example(sequences.contents.examples)
             take_pictures(browser, f"{address}#example={example}", SEQUENCE_PICTURES)
-        with TemporaryDirectory() as folder:
-            pair = Path(folder, "word.tsv")
-            pair.write_text(ENGLISH_PAIR, "utf-8")
-            english = load_page([options.english_run], pair)
-        with background_server(create_app(english)) as address:
-            take_pictures(browser, address, WRONG_OUTPUT_PICTURES, NARROW_WIDTH, SCREEN_SCALE)
+        take_example_picture(browser)
         with background_server(create_app(load_page([options.digits_run]))) as address:
             take_pictures(browser, address, TRAINING_PICTURES)
         with background_server(create_app(load_page([options.tagging_run], options.tagging_test))) as address:
