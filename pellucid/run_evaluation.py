@@ -14,7 +14,7 @@ import msgspec
 
 from pellucid.argument_checks import CheckedFields
 from pellucid.config.settings import Config, DataConfig, Format, Width
-from pellucid.config.task_settings import check_equal_tasks, get_task_settings
+from pellucid.config.task_settings import check_equal_tasks, get_task_settings, uses_pair_ngram
 from pellucid.data.examples import (
     Example,
     ExampleFile,
@@ -300,8 +300,9 @@ def add_provenance(
     def describe(run: RunEvaluation) -> EvaluationProvenance:
         """Return the record of the inputs of one evaluation."""
         has_search = get_task_settings(run.config.task).autoregressive and sampling is None
-        search = {**msgspec.to_builtins(run.config.search), "nbest": nbest} if has_search else None
-        return EvaluationProvenance(run.name, files, search, settings, path, multi_reference)
+        ranks_with_both = run.config.search.pair_ngram and uses_pair_ngram(run.config)
+        search = {**msgspec.to_builtins(run.config.search), "pair_ngram": ranks_with_both, "nbest": nbest}
+        return EvaluationProvenance(run.name, files, search if has_search else None, settings, path, multi_reference)
 
     return [run._replace(provenance=describe(run)) for run in evaluations]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+import scipy.stats
 from sample_predictions import make_prediction_trace
 from sample_traces import make_diagonal_trace
 
@@ -17,6 +18,7 @@ from pellucid.errors import ArgumentError, InputError
 from pellucid.evaluation.assessment import (
     Assessment,
     DecodedExamples,
+    RateStatistics,
     assess_outputs,
     compare_runs,
     join_assessments,
@@ -62,10 +64,15 @@ def test_all_metrics_are_plain_json() -> None:
 def test_rates_over_seeds_are_means_and_standard_deviations_of_the_runs() -> None:
     runs = [build_assessment(ROWS), build_assessment([("abc", "abc"), ("abd", "abd"), ("x", "x"), ("yz", "y")])]
     group = rates_over_seeds(runs)
-    exact_match, error_rate = group.rates
+    exact_match, wrong, error_rate = group.rates
     assert group.runs == ["run", "run"]
     assert exact_match.values == [50, 75] and exact_match.mean == 62.5
     assert exact_match.standard_deviation == pytest.approx(np.std([50, 75], ddof=1))
+    assert wrong.key == "sequence_error_rate" and wrong.values == [50, 25]
+    three = RateStatistics("key", "name", [60.0, 62.0, 67.0])
+    assert list(three.interval) == pytest.approx(scipy.stats.t.interval(0.95, 2, 63.0, scipy.stats.sem(three.values)))
+    assert list(exact_match.interval) == [0, 100], "two seeds: wider than all rates"
+    assert three.to_dict()["interval"] == list(three.interval)
     assert error_rate.values == pytest.approx([100 * 2 / 9, 100 / 9])
     grouped = [build_assessment([("a", "a"), ("b", "c"), ("d", "d")], groups=["p", "p", "q"])] * 2
     assert rates_over_seeds(grouped).rates[0].values == [75, 75]  # means over groups

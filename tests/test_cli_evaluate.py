@@ -182,7 +182,9 @@ def test_the_origin_of_the_results_is_recorded(tmp_path: Path) -> None:
     assert actual["files"] == [{**file, "target": None, "target_sha256": None}]
     assert (actual["version"], actual["run"]) == (pellucid.__version__, str(digits_run().run))
     search = msgspec.to_builtins(digits_run().config.search)
-    assert actual["search"] == {**search, "beam_size": 3, "nbest": 7} and actual["sampling"] is None
+    assert (
+        actual["search"] == {**search, "pair_ngram": False, "beam_size": 3, "nbest": 7} and actual["sampling"] is None
+    )
     sampled = evaluate_to_json(tmp_path / "a.tsv", "--on-bad-line", "skip", "--sample", 2, "--top-k", 3)["provenance"]
     assert sampled["search"] is None and (sampled["sampling"]["samples"], sampled["sampling"]["top_k"]) == (2, 3)
 
@@ -279,10 +281,11 @@ def test_mean_over_seeds_is_reported_for_runs_that_differ_in_nothing_else(tmp_pa
     actual = evaluate_to_json(other, write_pairs_file(), "--html", tmp_path / "page.html")
     (group,) = actual["seeds"]
     assert group.pop("runs") == ["run", "other"] and group.pop("unfinished_runs") == []
-    assert list(group) == ["exact_match", "symbol_error_rate"]
+    assert list(group) == ["exact_match", "sequence_error_rate", "symbol_error_rate"]
     for key, rate in group.items():
         values = [each[key] for each in actual["runs"]]
-        assert rate == {"mean": values[0], "standard_deviation": 0, "values": values}
+        mean = values[0]
+        assert rate == {"mean": mean, "standard_deviation": 0, "interval": [mean, mean], "values": values}
     assert "2 seeds: run, other" in evaluate(other, write_pairs_file()).out
     assert "standard deviation, points" in (tmp_path / "page.html").read_text("utf-8")
     other_dropout = re.sub(r"(?m)^seed = 1$", "seed = 2", re.sub(r"(?m)^dropout = .*$", "dropout = 0.123", config))

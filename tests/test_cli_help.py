@@ -68,6 +68,7 @@ def test_every_option_of_a_help_page_exists_with_its_short_flag(subcommand: str)
     page = help_page(subcommand).partition("Examples:")[0]
     page_flags = set(re.findall(r"--[a-z][a-z-]*", page)) - {
         "--no-header",
+        "--no-pair-ngram",
         "--no-open",
         "--no-insertions",
         "--no-deletions",

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -358,15 +359,46 @@ def test_an_installed_package_is_found_by_every_process(tmp_path: Path) -> None:
     assert "cosine" in page.out
 
 
-def test_scores_of_a_wrong_shape_are_refused(registered_attention: None, tmp_path: Path) -> None:
+def test_scores_that_depend_on_padding_are_refused(registered_attention: None, tmp_path: Path) -> None:
+    """The number of positions of the keys is that of the longest source of the batch."""
+
+    class RelativePosition(load_module().CosineAttention):  # type: ignore[misc]  # a class of the page
+        """Scores with the position relative to the length of the keys."""
+
+        def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+            """Return the cosines and the relative positions."""
+            return cast(Tensor, super().scores(query, keys)) + torch.linspace(0, 1, keys.shape[1])
+
+    class AbsolutePosition(load_module().CosineAttention):  # type: ignore[misc]
+        """Scores with the position, which padding does not change."""
+
+        def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+            """Return the cosines and the positions."""
+            return cast(Tensor, super().scores(query, keys)) + torch.arange(keys.shape[1]) / 10
+
+    files = write_digit_files(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ATTENTION_TYPES, "registered", {})
+        pellucid.register_attention("relative", RelativePosition)
+        pellucid.register_attention("absolute", AbsolutePosition)
+        for name in ("relative", "absolute"):
+            config = override_settings(make_small_config({"epochs": 1}), {"attention": {"type": name}})
+            refusal = pytest.raises(ConfigError, match="RelativePosition: the context of a source of 3 positions")
+            with refusal if name == "relative" else nullcontext():
+                train_to_end(files, tmp_path / name, config)
+
+
+@pytest.mark.parametrize("axes", [("B", "S"), ("B", "S", "K")])
+def test_scores_of_a_wrong_shape_are_refused(registered_attention: None, tmp_path: Path, axes: tuple[str, ...]) -> None:
     """The message names the class and the expected shape, where PyTorch would fail later or not at all."""
 
     class FlatAttention(load_module().CosineAttention):  # type: ignore[misc]  # a class of the page
-        """Scores without the axis of queries."""
+        """Scores with other axes than (B, K, S)."""
 
         def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-            """Return the scores of the first query."""
-            return keys.new_zeros(keys.shape[:2])
+            """Return zeros."""
+            sizes = {"B": len(keys), "S": keys.shape[1], "K": query.shape[1]}
+            return keys.new_zeros([sizes[axis] for axis in axes])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ATTENTION_TYPES, "registered", {})

@@ -64,13 +64,21 @@ def test_the_card_states_what_a_paper_needs() -> None:
     tensors = safetensors.torch.load_file(digits_run().run / "model.safetensors")
     packages = (("PyTorch", "torch"), ("NumPy", "numpy"), ("Numba", "numba"), ("llvmlite", "llvmlite"))
     installed = ", ".join(f"{name} {version(package)}" for name, package in packages)
-    versions = f"pellucid {__version__}, Python {platform.python_version()}, {installed}"
+    commit = f"commit {started['commit']}, " if "commit" in started else ""
+    versions = f"pellucid {__version__}, {commit}Python {platform.python_version()}, {installed}"
     facts = read_card().partition("## For a paper")[2].partition("## Use")[0]
     for expected in (
         f"* Parameters: {sum(tensor.numel() for tensor in tensors.values()):,}\n",
         f"* Batch size: {started['batch_size']} examples\n",
         f"* Epochs: at most {started['epochs']:g} ({started['updates']:,} updates); done: 150 updates, ",
         ", the last in epoch 10;",
+        "* Optimizer: Adam (β₁ = 0.9, β₂ = 0.999, ε = 1e-08), peak learning rate ",
+        f"% of the updates, then {digits_run().config.training.lr_schedule}; gradients clipped to the norm 1\n",
+        "* Regularization: dropout 0 in the encoder and 0 in the decoder, label smoothing "
+        f"{digits_run().config.training.label_smoothing:g}\n",
+        "* Embeddings: 16 units in the encoder, 16 in the decoder\n",
+        "* Model selection: best exact match on the validation set\n",
+        "* Search: beam size 5, length normalization none\n",
         f"* Seed: {digits_run().config.seed}\n",
         f"* Software: {versions}, {started['processor']}, {started['threads']} thread",
         "* License of the software: Apache-2.0\n",

@@ -13,7 +13,7 @@ from pellucid.viewer.schema import EditOperation, PageExample
 ROOT = Path(__file__).parents[1]
 PICTURES = {
     **build.SEQUENCE_PICTURES,
-    **build.WRONG_OUTPUT_PICTURES,
+    "wrong-output": build.capture_wrong_output,
     **build.TRAINING_PICTURES,
     **build.TAGGING_PICTURES,
 }

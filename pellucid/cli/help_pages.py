@@ -95,8 +95,15 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("TRAIN", "", "training file: TSV, CSV, JSON lines or Parquet"),
             OptionHelp("--valid", "FILE", "validation file, decoded greedily (default: a tenth of TRAIN)"),
             OptionHelp("--run", "DIR", "folder of the run, created or resumed"),
+            OptionHelp("--source-column", "NAME", "name or number; also --target-column"),
+            _BAD_LINE,
             *_SETTINGS,
             OptionHelp("--time", "T", "maximum time of each training: 90s, 10m, 2h"),
+            OptionHelp("--cell", "CELL", "gru (default) or lstm"),
+            OptionHelp(
+                "--attention", "TYPE", "additive (default), dot, general, scaled-dot, location, monotonic or none"
+            ),
+            OptionHelp("--no-pair-ngram", "", "train and rank outputs by the network alone"),
             *_NETWORK,
             OptionHelp("--seed", "N", "random seed (1 by default)"),
             OptionHelp("--from", "RUN", "begin from the model of another run (fine-tuning)"),

@@ -7,7 +7,7 @@ package, so no code is read from a run folder.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from importlib.metadata import Distribution, EntryPoint, entry_points, packages_distributions
+from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, entry_points, packages_distributions
 from typing import Generic, NamedTuple, TypeVar
 
 from pellucid.argument_checks import argument_error
@@ -71,6 +71,9 @@ class ExtensionRegistry(Generic[ExtensionT]):
     """Function that returns whether an object that an entry point of a name provides can be its extension."""
     registered: dict[str, ExtensionT] = field(default_factory=dict)
     """Extensions that are registered in this process, by name."""
+    packages: dict[str, PackageVersion | None] = field(default_factory=dict)
+    """Packages that were found before, by the name of their extension: the code in memory is theirs, also if another
+    version is installed meanwhile."""
 
     @cached_property
     def declared(self) -> Mapping[str, EntryPoint]:
@@ -129,17 +132,26 @@ class ExtensionRegistry(Generic[ExtensionT]):
 
         Returns:
             The package and its version; None for a built-in name, and for an extension that no installed package
-            provides, such as a class of a script.
+            provides, such as a class of a script, or of a package that was removed while it was in use.
         """
         if name in self.built_in:
             return None
+        if self.packages.get(name) is None:
+            self.packages[name] = self._find_package(name)
+        return self.packages[name]
+
+    def _find_package(self, name: str) -> PackageVersion | None:
+        """Return the installed package that provides an extension; None without one."""
         module = _module_name(self.registered[name]) if name in self.registered else ""
         entry = self.declared.get(name)
         if entry is not None and entry.dist is not None and module in ("", entry.module):
-            return PackageVersion(entry.dist.name, entry.dist.version)
+            return _package_version(entry.dist)
         top_level = module.partition(".")[0]
         names = _packages_by_module().get(top_level, []) if top_level else []
-        return PackageVersion(names[0], Distribution.from_name(names[0]).version) if names else None
+        try:
+            return _package_version(Distribution.from_name(names[0])) if names else None
+        except PackageNotFoundError:
+            return None
 
     def _load(self, name: str, entry: EntryPoint) -> ExtensionT:
         """Return the extension of an entry point; raise `ConfigError` if it cannot be loaded or is no extension."""
@@ -164,6 +176,13 @@ class ExtensionRegistry(Generic[ExtensionT]):
             f"the entry points {quote(self.group)}, or call {self.function} first; known are "
             f"{join_choices(self.names()).replace(' or ', ' and ')}"
         )
+
+
+def _package_version(distribution: Distribution) -> PackageVersion | None:
+    """Return the name and version of a package; None if its files were removed."""
+    metadata = distribution.metadata
+    name, version = (metadata[key] if metadata is not None else None for key in ("Name", "Version"))
+    return PackageVersion(name, version) if name and version else None
 
 
 @cache

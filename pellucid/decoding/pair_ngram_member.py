@@ -26,7 +26,7 @@ NUM_OUTPUTS = 5
 ALIGNMENT_PENALTY = 10.0
 """Difference between the score of an output without an alignment and the lowest score of the others, in nats."""
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(21))
-"""Weights from which the best is chosen: 0 to 1. After a short training, the network alone may be much the worse one."""
+"""Weights from which the best is chosen: 0 to 1. After a short training, the network may be much the worse model."""
 
 Weight = Annotated[float, Meta(ge=0.0, le=1.0)]
 TargetIds = tuple[int, ...]

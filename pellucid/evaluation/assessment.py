@@ -580,9 +580,26 @@ class RateStatistics(NamedTuple):
         """Standard deviation of the values, with n − 1 in the denominator, in percentage points."""
         return statistics.stdev(self.values)
 
+    @property
+    def interval(self) -> ConfidenceInterval:
+        """95 % interval of the mean over seeds, in percent, by Student's t with n − 1 degrees of freedom.
+
+        It is about other seeds on these examples, not about other examples.
+        """
+        from scipy.stats import t  # takes half a second
+
+        count = len(self.values)
+        margin = float(t.ppf(0.975, count - 1)) * self.standard_deviation / count**0.5
+        return ConfidenceInterval(max(0.0, self.mean - margin), min(100.0, self.mean + margin))
+
     def to_dict(self) -> dict[str, Any]:
-        """Return mean, standard deviation and values for JSON."""
-        return {"mean": self.mean, "standard_deviation": self.standard_deviation, "values": self.values}
+        """Return mean, standard deviation, interval of the mean and values for JSON."""
+        return {
+            "mean": self.mean,
+            "standard_deviation": self.standard_deviation,
+            "interval": list(self.interval),
+            "values": self.values,
+        }
 
 
 class SeedRates(NamedTuple):
@@ -596,7 +613,7 @@ class SeedRates(NamedTuple):
 
 @check_arguments
 def rates_over_seeds(runs: Sequence[Assessment]) -> SeedRates:
-    """Return the main rates of runs that differ in their random seeds only.
+    """Return the main rates of runs that differ in their random seeds only, and the sequence error rate.
 
     Rates are means over groups if there are several.
 
@@ -613,6 +630,10 @@ def rates_over_seeds(runs: Sequence[Assessment]) -> SeedRates:
         RateStatistics(key, name, [run_rates[key] for run_rates in rates])
         for key, name in runs[0].metrics.compared_rates
     ]
+    if runs[0].metrics.has_error_rates:
+        exact = statistics_of_rates[0]
+        wrong = RateStatistics("sequence_error_rate", "sequence error rate", [100 - value for value in exact.values])
+        statistics_of_rates.insert(1, wrong)
     return SeedRates([run.name for run in runs], statistics_of_rates)
 
 

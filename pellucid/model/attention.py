@@ -32,7 +32,7 @@ from pellucid.config.settings import AttentionConfig
 from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.model.memory import AttentionOutput, DecoderCache, Memory
+from pellucid.model.memory import AttentionOutput, DecoderCache, DecoderState, Memory
 from pellucid.model.requests import kind_of, request_of
 
 
@@ -156,6 +156,9 @@ class ScoredAttention(Attention):
     def scores(self, query: Float[Tensor, "B K H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B K S"]:
         """Return the score e_s of each position.
 
+        S is the length of the longest source of the batch. A score must depend neither on S nor on the keys of other
+        positions, which may be padding; `keys` has the lengths.
+
         Args:
             query: Queries of each source.
             keys: Keys of each source.
@@ -178,11 +181,11 @@ class ScoredAttention(Attention):
         """
         queries = group_by_source(query, cache.memory)
         scores = self.scores(queries, cache.keys)
-        if scores.ndim != 3 or len(scores) != len(queries):  # a class of another package
-            expected = f"(B, K, S) = {(*queries.shape[:2], cache.keys.shape[1])}"
+        expected = (*queries.shape[:2], cache.keys.shape[1])
+        if scores.shape != expected:  # a class of another package
             raise ArgumentError(
-                f"{type(self).__name__}.scores returned the shape {tuple(scores.shape)}; expected {expected}: a "
-                "score of each position for each of K queries per source"
+                f"{type(self).__name__}.scores returned the shape {tuple(scores.shape)}; expected (B, K, S) = "
+                f"{expected}: a score of each position for each of K queries per source"
             )
         return attend(scores.flatten(0, 1), cache.memory, override)
 
@@ -758,11 +761,55 @@ def build_attention(config: AttentionConfig, query_size: int, memory_size: int) 
         memory_size: D.
 
     Raises:
-        ConfigError: There is no such type, or its entry point does not provide a class as `register_attention` accepts.
+        ConfigError: There is no such type, or its entry point does not provide a class as `register_attention` accepts;
+            or padding changes the contexts of such a class (`check_padding`).
     """
     if not is_custom_attention(config):
         return ATTENTIONS[config.type](config, query_size, memory_size)
     attention_class = ATTENTION_TYPES.get(config.type)
     if not _is_buildable(attention_class):
         raise ConfigError(f"the class of the attention type {quote(config.type)} is not {CLASS_REQUIREMENT}")
-    return cast(type[Attention], attention_class)(config=config, query_size=query_size, memory_size=memory_size)
+    attention = cast(type[Attention], attention_class)(config=config, query_size=query_size, memory_size=memory_size)
+    check_padding(attention, query_size, memory_size)
+    return attention
+
+
+@torch.no_grad()
+def check_padding(attention: Attention, query_size: int, memory_size: int) -> None:
+    """Check that the context of a source is that of the source alone if a longer one is in its batch.
+
+    Parameters without values (on the device "meta") are not checked.
+
+    Args:
+        attention: New attention of another package.
+        query_size: H.
+        memory_size: D.
+
+    Raises:
+        ConfigError: The contexts differ.
+    """
+    if any(parameter.is_meta for parameter in attention.parameters()):
+        return
+    generator = torch.Generator().manual_seed(1)
+    states, query = (torch.randn(2, size, generator=generator) for size in (5 * memory_size, query_size))
+    states = states.view(2, 5, memory_size)
+    states[0, 3:] = 0
+    lengths, final = torch.tensor([3, 5]), states[:, :1]
+    together = Memory(states, lengths, DecoderState(final))
+    alone = Memory(states[:1, :3], lengths[:1], DecoderState(final[:1]))
+    was_training = attention.training
+    attention.eval()
+    try:
+        contexts = [
+            attention(rows, attention.build_cache(memory), attention.initial_weights(memory)).context[0]
+            for rows, memory in ((query, together), (query[:1], alone))
+        ]
+    finally:
+        attention.train(was_training)
+    if not torch.allclose(contexts[0], contexts[1], rtol=1e-3, atol=1e-4):
+        raise ConfigError(
+            f"{type(attention).__name__}: the context of a source of 3 positions changes if a source of 5 is in its "
+            "batch, so outputs would depend on the other lines. The keys have the positions of the longest source "
+            "(padding): compute what depends on the length or on other positions in keys(), with memory.lengths and "
+            "memory.mask()"
+        )

@@ -477,9 +477,9 @@ def seed_table(group: SeedRates, unfinished: Collection[str] = ()) -> Table:
         group: Rates of the runs.
         unfinished: Names of the runs whose training is unfinished, of which the table warns; none by default.
     """
-    headings = ("score", "mean", "standard deviation", "lowest", "highest")
+    headings = ("score", "mean", "95 % interval", "standard deviation", "lowest", "highest")
     title = f"{len(group.runs)} seeds: {', '.join(map(visible_text, group.runs))}"
-    caption = "standard deviation with n − 1 in the denominator"
+    caption = SEED_INTERVAL_NOTE
     if warning := unfinished_note(group, unfinished):
         caption = f"{warning}\n{caption}"
     table = _empty_table(title, *headings, caption=caption)
@@ -488,8 +488,15 @@ def seed_table(group: SeedRates, unfinished: Collection[str] = ()) -> Table:
     return table
 
 
+SEED_INTERVAL_NOTE = (
+    "interval of the mean over seeds, on these examples alone (Student's t); standard deviation with n − 1; the "
+    "sequence error rate of single words is their WER"
+)
+"""Explanation of the columns of scores over seeds."""
+
+
 def seed_rows(rates: Sequence[RateStatistics]) -> list[list[str]]:
-    """Return name, mean, standard deviation, lowest and highest value of each rate.
+    """Return name, mean, its interval, standard deviation, lowest and highest value of each rate.
 
     Args:
         rates: Rates of several runs.
@@ -498,6 +505,7 @@ def seed_rows(rates: Sequence[RateStatistics]) -> list[list[str]]:
         [
             rate.name,
             f"{rate.mean:.2f} %",
+            _format_interval(rate.interval),
             f"{rate.standard_deviation:.2f}",
             f"{min(rate.values):.2f} %",
             f"{max(rate.values):.2f} %",

@@ -4,11 +4,14 @@ Results are equal bit for bit only if these are equal, since another version or 
 """
 
 import platform
+import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 RECORDED_PACKAGES = ("torch", "numpy", "numba", "llvmlite")
 """Packages whose arithmetic or compiler determines the last bits of a result."""
+COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+"""Identifier of a commit of Git."""
 
 
 def processor_name() -> str:
@@ -33,6 +36,38 @@ def package_version(name: str) -> str:
         return "none"
 
 
+def source_commit(clone: Path = Path(__file__).parents[2]) -> str:
+    """Return the commit of the clone that the package runs from, in hexadecimal; "" if it is no clone.
+
+    Changes that are not committed have no effect on it.
+
+    Args:
+        clone: Folder that holds the package; a clone has `.git` there.
+    """
+    try:
+        folder = clone / ".git"
+        if folder.is_file():  # a worktree
+            folder = clone / folder.read_text("utf-8").removeprefix("gitdir:").strip()
+        head = (folder / "HEAD").read_text("utf-8").strip()
+        if not head.startswith("ref:"):
+            return head if COMMIT.fullmatch(head) else ""
+        shared = folder / "commondir"
+        common = folder / shared.read_text("utf-8").strip() if shared.is_file() else folder
+        return _commit_of(common, head.removeprefix("ref:").strip())
+    except (OSError, ValueError):
+        return ""
+
+
+def _commit_of(folder: Path, reference: str) -> str:
+    """Return the commit of a branch, such as "refs/heads/main"; "" if it has none."""
+    path = folder / reference
+    if path.is_file():
+        text = path.read_text("utf-8").strip()
+        return text if COMMIT.fullmatch(text) else ""
+    packed = (line.split() for line in (folder / "packed-refs").read_text("utf-8").splitlines())
+    return next((parts[0] for parts in packed if parts[1:] == [reference] and COMMIT.fullmatch(parts[0])), "")
+
+
 def describe_environment(threads: int, gpu: str = "") -> dict[str, str | int]:
     """Return the software, the processor and the number of threads, for the log.
 
@@ -41,8 +76,9 @@ def describe_environment(threads: int, gpu: str = "") -> dict[str, str | int]:
         gpu: Name of the GPU; empty by default, for a training on the processor.
     """
     packages = {name: package_version(name) for name in RECORDED_PACKAGES}
-    graphics = {"gpu": gpu} if gpu else {}
+    graphics, commit = {"gpu": gpu} if gpu else {}, source_commit()
     return {
+        **({"commit": commit} if commit else {}),
         "python": platform.python_version(),
         **packages,
         "processor": processor_name(),

@@ -161,6 +161,8 @@ class StartedRecord(ProgressRecord, frozen=True, kw_only=True, tag="started"):
     """Hash of the settings and the data of the training."""
     versions: str | UnsetType = UNSET
     """Versions of Pellucid and of the packages of its extensions: "pellucid 0.1.0, my-attention 1"."""
+    commit: str | UnsetType = UNSET
+    """Commit of the clone that Pellucid ran from; only in a clone."""
     python: str | UnsetType = UNSET
     """Version of Python."""
     torch: str | UnsetType = UNSET

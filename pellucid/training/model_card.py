@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
+from pellucid.config.settings import Config
 from pellucid.errors import quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
@@ -15,6 +16,7 @@ from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
 from pellucid.training.fine_tuning import initial_run_sentence
 from pellucid.training.loop import TrainingState
+from pellucid.training.optimizer import BETA_1, BETA_2, EPSILON
 from pellucid.version import __version__
 
 LICENSE = "Apache-2.0"
@@ -109,6 +111,7 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
     """Return what a paper states of a training and what reproduces it, with a BibTeX entry."""
     config, started = state.config, log.all("started")
     first = started[0] if started else {}
+    commit = first.get("commit", "")
     units = {"examples": "examples", "tokens": "source and target positions"}[config.training.batch_type]
     updates = f" ({first['updates']:,} updates)" if "updates" in first else ""
     limits = f", or {config.training.time_limit}" if config.training.time_limit else ""
@@ -119,6 +122,7 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
         f"* Batch size: {state.batch_size:,} {units}",
         f"* Epochs: at most {state.epochs:g}{updates}{limits}; done: {state.progress.update:,} updates, the last "
         f"in epoch {state.progress.epoch + 1:,}; the parameters are of update {state.progress.best_update:,}",
+        *_methods(config),
         f"* Seed: {config.seed}",
         f"* Software: {environments[0] if environments else 'not recorded'}",
         *continued,
@@ -133,9 +137,29 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
         "  title   = {Pellucid: recurrent encoder-decoders with attention},",
         f"  version = {{{_trained_version(first)}}},",
         *([f"  year    = {{{first['time'][:4]}}},"] if "time" in first else []),
-        f"  note    = {{{LICENSE_NAME}}},",
+        f"  note    = {{{LICENSE_NAME}{f', commit {commit}' if commit else ''}}},",
         "}",
         "```",
+    ]
+
+
+def _methods(config: Config) -> list[str]:
+    """Return the settings of the optimization that an experimental section states."""
+    training, encoder, decoder = config.training, config.encoder, config.decoder
+    decay = f", weight decay {training.weight_decay:g}" if training.optimizer == "adamw" else ""
+    clipping = f"gradients clipped to the norm {training.clip_norm:g}" if training.clip_norm else "no clipping by norm"
+    search = f"* Search: beam size {config.search.beam_size}, length normalization {config.search.length_normalization}"
+    return [
+        f"* Optimizer: {'AdamW' if training.optimizer == 'adamw' else 'Adam'} (β₁ = {BETA_1}, β₂ = {BETA_2}, "
+        f"ε = {EPSILON:g}{decay}), peak learning rate {training.learning_rate:g} after a linear warmup over "
+        f"{100 * training.warmup_ratio:g} % of the updates, then {training.lr_schedule}; {clipping}",
+        f"* Regularization: dropout {encoder.dropout:g} in the encoder and {decoder.dropout:g} in the decoder, label "
+        f"smoothing {training.label_smoothing:g}",
+        f"* Embeddings: {encoder.embedding_size} units in the encoder, {decoder.embedding_size} in the decoder",
+        "* Initialization: input weights of cells by Glorot and Bengio (2010), hidden weights orthogonal, embeddings "
+        "normal with variance 1 / size, linear layers uniform within ±1/√inputs",
+        f"* Model selection: best {training.metric.replace('_', ' ')} on the validation set",
+        *([search] if get_task(config.task).settings.autoregressive else []),
     ]
 
 
@@ -147,8 +171,9 @@ def _environment(started: Mapping[str, Any]) -> str:
         return ""
     machine = [str(started[key]) for key in ("gpu", "processor") if started.get(key)]
     threads = started.get("threads", 1)
+    commit = [f"commit {started['commit']}"] if started.get("commit") else []
     return ", ".join(
-        [started.get("versions", ""), *versions, *machine, f"{threads} thread{'' if threads == 1 else 's'}"]
+        [started.get("versions", ""), *commit, *versions, *machine, f"{threads} thread{'' if threads == 1 else 's'}"]
     )
 
 

@@ -27,6 +27,7 @@ from pellucid.files import write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.reporting.tables import (
+    SEED_INTERVAL_NOTE,
     exclusively_right,
     format_p_value,
     format_symbol,
@@ -416,8 +417,8 @@ def _score_table(runs: Sequence[Assessment]) -> ReportTable:
 
 def _seed_tables(groups: Sequence[SeedRates]) -> list[ReportTable]:
     """Return a table of mean and standard deviation for each group of runs that differ in their seeds only."""
-    headings = ("mean", "standard deviation, points", "lowest", "highest")
-    caption = "All settings of these runs are equal except for the seed."
+    headings = ("mean", "95 % interval", "standard deviation, points", "lowest", "highest")
+    caption = f"All settings of these runs are equal except for the seed. Notes: {SEED_INTERVAL_NOTE}."
     return [
         ReportTable("Scores", caption, (", ".join(group.runs), *headings), seed_rows(group.rates)) for group in groups
     ]
