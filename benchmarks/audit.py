@@ -26,7 +26,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.auditing.folds import assign_folds
-from pellucid.auditing.scoring import FoldScores, score_out_of_fold
+from pellucid.auditing.out_of_fold_scores import FoldScores, score_out_of_fold
 from pellucid.auditing.types import AuditOptions
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
@@ -122,7 +122,7 @@ def rank_scores(name: str, scores: FoldScores, examples: Sequence[Example], toke
         ]
     if name == "both":
         return [
-            (first.margin + second.margin) / 2 for first, second in zip(scores.pair_ngram, scores.network, strict=True)
+            min(first.margin, second.margin) for first, second in zip(scores.pair_ngram, scores.network, strict=True)
         ]
     return [member.margin for member in (scores.network if name == "network" else scores.pair_ngram)]
 

@@ -8,8 +8,8 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.auditing.folds import assign_folds
 from pellucid.auditing.neighbors import conflicting_neighbors
+from pellucid.auditing.out_of_fold_scores import FoldScores, Span, score_out_of_fold
 from pellucid.auditing.rules import apply_rules, other_file_reasons
-from pellucid.auditing.scoring import FoldScores, Span, score_out_of_fold
 from pellucid.auditing.types import (
     WRITING_KINDS,
     AuditOptions,
@@ -89,7 +89,7 @@ def _build_record(
     network = scores.network[row] if scores.network else None
     named = (("pair n-gram model", ngram), ("network", network))
     members = [(name, member) for name, member in named if member is not None]
-    suspicion = sum(member.margin for _, member in members) / len(members)
+    suspicion = min(member.margin for _, member in members)
     output = members[-1][1].output
     difference = first_difference(tokenizer, entry.example, output, scores.chunks[row])
     prediction = [] if difference is None else [prediction_reason(output, difference, members)]

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.auditing.folds import source_key
-from pellucid.auditing.scoring import fit_pair_ngram, score_confidence_by_network, without_features
+from pellucid.auditing.out_of_fold_scores import fit_pair_ngram, score_confidence_by_network, without_features
 from pellucid.auditing.types import AuditOptions, DictionaryEntry
 from pellucid.config.settings import Config, DataConfig
 from pellucid.data.encoding import encode_sources
@@ -26,7 +26,7 @@ NUM_OUTPUTS = 10
 UNKNOWN_UNCERTAINTY = 100.0
 """Uncertainty of a source with a symbol that no labeled source has: no model knows this symbol."""
 MIN_DISTANCE = 0.25
-"""Minimum distance between two proposed sources: edits, divided by the length of the longer source."""
+"""Default minimum distance between two proposed sources."""
 MAX_COMPARED = 2_000
 """Maximum number of proposed sources with which a further one is compared, the latest ones."""
 COLUMNS = ("rank", "source", "features", "output", "uncertainty")
@@ -83,11 +83,11 @@ def propose_sources(
     count: int,
     config: Config,
     options: AuditOptions,
-    report: Callable[[str], None] = lambda message: None,
+    min_distance: float = MIN_DISTANCE,
 ) -> list[LabelProposal]:
     """Return the sources to label next, the least certain first.
 
-    A source that has a target already, or that is near to one proposed before (`MIN_DISTANCE`), is left out.
+    A source that has a target already, or that is near to one proposed before, is left out.
 
     Args:
         entries: Labeled entries, on which the models are trained.
@@ -95,7 +95,8 @@ def propose_sources(
         count: Maximum number of proposals.
         config: Configuration of the networks, with the data settings.
         options: Options; with method "both", the uncertainty is the mean of both models.
-        report: Function that receives messages about the progress; none by default.
+        min_distance: Minimum distance between two proposed sources, from 0 to 1: edits, divided by the length of the
+            longer source.
 
     Raises:
         DataError: No pair n-gram model can be fitted.
@@ -105,7 +106,6 @@ def propose_sources(
     new = {source_key(entry.example): entry for entry in reversed(unlabeled)}
     candidates = [entry for key, entry in reversed(new.items()) if key not in labeled]
     examples = [entry.example for entry in candidates]
-    report(f"{len(candidates):,} of {len(unlabeled):,} sources are different and have no target")
     members = list[list[SourceUncertainty]]()
     if options.method != "network":
         members.append(_pair_ngram_uncertainty([entry.example for entry in entries], examples, config))
@@ -120,7 +120,7 @@ def propose_sources(
         mean = float(np.mean([score.uncertainty for score in scores]))
         proposals.append(LabelProposal(entry, scores[-1].output, mean if is_known else UNKNOWN_UNCERTAINTY))
     proposals.sort(key=lambda proposal: -proposal.uncertainty)
-    return list(_without_near_duplicates(proposals, count))
+    return list(_without_near_duplicates(proposals, count, min_distance))
 
 
 def _pair_ngram_uncertainty(
@@ -147,14 +147,16 @@ def _nbest_uncertainty(predictor: PairNgramPredictor, examples: Sequence[Example
         yield SourceUncertainty(best, float(np.logaddexp.reduce(scores) - scores[0]))
 
 
-def _without_near_duplicates(proposals: Sequence[LabelProposal], count: int) -> Iterator[LabelProposal]:
+def _without_near_duplicates(
+    proposals: Sequence[LabelProposal], count: int, min_distance: float
+) -> Iterator[LabelProposal]:
     """Yield the first proposals whose sources are not near to an earlier one, at most `count`."""
     chosen = list[str]()
     for proposal in proposals:
         if len(chosen) >= count:
             return
         source = source_key(proposal.entry.example)
-        near = (Levenshtein.normalized_distance(source, other) < MIN_DISTANCE for other in chosen[-MAX_COMPARED:])
+        near = (Levenshtein.normalized_distance(source, other) < min_distance for other in chosen[-MAX_COMPARED:])
         if not any(near):
             chosen.append(source)
             yield proposal

@@ -101,7 +101,7 @@ class AuditRecord:
     example: Example
     suspicion: float
     """Log-probability of the best output minus that of the target, in nats, by models that were trained without this
-    source; the mean over the kinds of models. 0: the models write the target. 4.6: their output is 100 times as
+    source; the smaller one of both kinds of models. 0: the models write the target. 4.6: their output is 100 times as
     probable, for them, as the target."""
     pair_ngram: MemberScores | None
     """Scores of the pair n-gram models; None if they are not used."""

@@ -40,8 +40,8 @@ class AuditArguments:
 
     Each target is compared with the output of models that were trained without its source: the folds of a
     cross-validation hold all rows of a source. --method pair-ngram takes seconds and finds most errors of a regular
-    spelling; networks need minutes to hours and rank better, the more so the more pairs there are. No model knows the
-    truth: an irregular word that is right is suspicious, too, and an error that many rows share is not.
+    spelling; networks need minutes to hours, and pay off only if they are trained to the end. No model knows the truth:
+    an irregular word that is right is suspicious, too, and an error that many rows share is not.
 
     Every row is in the worklist, the most suspicious first. Decisions are written into the columns decision (replace,
     keep, remove) and new_target of the worklist, or exported by the page, and applied by --apply.
@@ -66,8 +66,8 @@ class AuditArguments:
     unlabeled: Path | None = None
     """Sources without targets, for --next: text with one source per line, or a file with the source column of FILE."""
     method: AuditMethod = "pair-ngram"
-    """Models. pair-ngram: pair n-gram models (seconds); network: networks (minutes to hours); both: the mean of both,
-    which ranks best."""
+    """Models. pair-ngram: pair n-gram models (seconds); network: networks (minutes to hours); both: a row is as
+    suspicious as the model that objects less holds it."""
     folds: NumFolds = 5
     """Number of cross-validation folds, and so of models of each kind."""
     size: Size = "small"
@@ -233,7 +233,7 @@ def _propose(args: AuditArguments) -> None:
     entries = _read_entries(args.file, config.data)
     unlabeled = read_unlabeled(args.unlabeled, config.data)
     _report_bad_lines(unlabeled.bad_lines)
-    proposals = propose_sources(entries, unlabeled.entries, args.next, config, _options(args), print_message)
+    proposals = propose_sources(entries, unlabeled.entries, args.next, config, _options(args))
     if len(proposals) < args.next:
         print_message(f"only {count_noun(len(proposals), 'source')} of {args.unlabeled} are new and different")
     _write(args.output, proposals_csv(proposals))

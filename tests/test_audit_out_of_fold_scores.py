@@ -1,4 +1,4 @@
-"""auditing/scoring.py: out-of-fold scores by pair n-gram models and networks."""
+"""auditing/out_of_fold_scores.py: out-of-fold scores by pair n-gram models and networks."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from audited_pairs import spelled_pairs, word_config
 
 from pellucid.auditing.folds import assign_folds
-from pellucid.auditing.scoring import MAX_MARGIN, score_out_of_fold
+from pellucid.auditing.out_of_fold_scores import MAX_MARGIN, score_out_of_fold
 from pellucid.auditing.types import AuditMethod, AuditOptions, MemberScores
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
@@ -28,7 +28,7 @@ def test_correct_targets_have_margin_zero_and_wrong_ones_more() -> None:
     assert sum(right) > 190 and not any(right[-2:]) and not scores.network
     assert scores.pair_ngram[-2].output == "A A A A" and scores.pair_ngram[-2].margin > 3
     assert scores.pair_ngram[-1].margin == MAX_MARGIN  # it cannot be aligned
-    assert scores.chunks[-2] == ((0, 1, 0, 1), (1, 2, 1, 2), (2, 3, 2, 3), (3, 4, 3, 4)) and not scores.chunks[0]
+    assert scores.chunks[-2] == ((0, 1, 0, 1), (1, 2, 1, 2), (2, 3, 2, 3), (3, 4, 3, 4)) and not scores.chunks[10]
 
 
 @pytest.mark.parametrize("method", ["pair-ngram", "both"])
