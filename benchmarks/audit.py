@@ -170,7 +170,7 @@ def main() -> None:
                 corrupted = corrupt(examples, tokenizer, rate / 100, seed)
                 uses_network = {"network", "both"} & set(args.methods)
                 options = AuditOptions(
-                    method="both" if uses_network else "pair-ngram", folds=args.folds, seed=seed, jobs=args.jobs
+                    models="both" if uses_network else "pair-ngram", folds=args.folds, seed=seed, jobs=args.jobs
                 )
                 started = time.monotonic()
                 folds = assign_folds(corrupted.examples, args.folds, seed)

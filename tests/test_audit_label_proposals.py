@@ -45,12 +45,12 @@ def test_uncertain_sources_come_first_and_near_duplicates_and_labeled_sources_ar
 
 
 def test_networks_propose_as_well() -> None:
-    assert len(propose(2, AuditOptions(method="both"))) == 2
+    assert len(propose(2, AuditOptions(models="both"))) == 2
 
 
 def test_models_that_cannot_be_fitted_are_an_error() -> None:
     labeled = make_entries([Example("a", "x " * 50), Example("b", "x " * 50)])
-    with pytest.raises(DataError, match="give --method network"):
+    with pytest.raises(DataError, match="give --models network"):
         propose_sources(labeled, UNLABELED, 1, word_config(), AuditOptions())
 
 

@@ -93,7 +93,7 @@ def test_json_lines_are_audited(tmp_path: Path) -> None:
         (["--group-column", "3"], "--group-column and --ignored-tag have no effect"),
         (["--time", "1m"], "--time, --epochs and --run are for networks"),
         (["--folds", "1"], "--folds: expected"),
-        (["--method", "ngram"], "--method: expected pair-ngram, network or both"),
+        (["--models", "ngram"], "--models: expected pair-ngram, network or both"),
     ],
 )
 def test_contradicting_flags_are_named(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -94,7 +94,7 @@ def propose_sources(
         unlabeled: Sources without targets.
         count: Maximum number of proposals.
         config: Configuration of the networks, with the data settings.
-        options: Options; with method "both", the uncertainty is the mean of both models.
+        options: Options; with models "both", the uncertainty is the mean of both models.
         min_distance: Minimum distance between two proposed sources, from 0 to 1: edits, divided by the length of the
             longer source.
 
@@ -107,9 +107,9 @@ def propose_sources(
     candidates = [entry for key, entry in reversed(new.items()) if key not in labeled]
     examples = [entry.example for entry in candidates]
     members = list[list[SourceUncertainty]]()
-    if options.method != "network":
+    if options.models != "network":
         members.append(_pair_ngram_uncertainty([entry.example for entry in entries], examples, config))
-    if options.method != "pair-ngram":
+    if options.models != "pair-ngram":
         scored = score_confidence_by_network([entry.example for entry in entries], examples, config, options)
         members.append([SourceUncertainty(*item) for item in scored])
     split = build_tokenizers(config.data).source.split
@@ -129,7 +129,7 @@ def _pair_ngram_uncertainty(
     """Return the output and the uncertainty of each example by a pair n-gram model."""
     predictor = fit_pair_ngram(without_features(labeled), config.data)
     if predictor is None:
-        raise DataError("no pair n-gram model can be fitted to these pairs: give --method network")
+        raise DataError("no pair n-gram model can be fitted to these pairs: give --models network")
     return list(_nbest_uncertainty(predictor, without_features(examples)))
 
 

@@ -86,7 +86,7 @@ def score_out_of_fold(
     """
     with run_folder(options) as folder:
         jobs = _plan_folds(examples, folds, config, options, folder)
-        if options.method != "pair-ngram" and options.jobs != 1 and will_compile():
+        if options.models != "pair-ngram" and options.jobs != 1 and will_compile():
             load_kernels()  # once, before the workers load them from the disk
         results = list[FoldScores]()
         for job, scores in zip(jobs, parallel_map(score_fold, jobs, max_workers=options.jobs), strict=True):
@@ -131,13 +131,13 @@ def score_fold(job: FoldJob, report: ProgressCallback) -> FoldScores:
     """
     held_out = without_features(job.held_out)
     ngram = fit_pair_ngram(without_features(job.training), job.config.data)
-    if ngram is None and job.options.method != "network":
+    if ngram is None and job.options.models != "network":
         raise DataError(
             "no pair n-gram model can be fitted to these pairs: none can be aligned, or there are too many symbols; "
-            "give --method network"
+            "give --models network"
         )
-    by_ngram = [] if ngram is None or job.options.method == "network" else score_by_pair_ngram(ngram, held_out)
-    by_network = [] if job.options.method == "pair-ngram" else score_by_network(job)
+    by_ngram = [] if ngram is None or job.options.models == "network" else score_by_pair_ngram(ngram, held_out)
+    by_network = [] if job.options.models == "pair-ngram" else score_by_network(job)
     outputs = [scores.output for scores in by_network or by_ngram]
     if ngram is None:
         return FoldScores(by_ngram, by_network, [()] * len(outputs))

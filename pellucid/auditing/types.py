@@ -10,7 +10,7 @@ from pellucid.argument_checks import CheckedFields
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 
-AuditMethod = Literal["pair-ngram", "network", "both"]
+AuditModels = Literal["pair-ngram", "network", "both"]
 """Models whose predictions are compared with the targets."""
 NumFolds = Annotated[int, Meta(ge=2, le=100)]
 NumJobs = Annotated[int, Meta(ge=0, le=1024)]
@@ -132,7 +132,7 @@ class AuditOptions(CheckedFields):
         ArgumentError: A field does not match its annotation.
     """
 
-    method: AuditMethod = "pair-ngram"
+    models: AuditModels = "pair-ngram"
     """Models: pair n-gram models (seconds), networks (minutes), or both."""
     folds: NumFolds = 5
     """Number of cross-validation folds: each model is trained without one of them, and judges it."""

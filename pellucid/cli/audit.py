@@ -11,7 +11,7 @@ import msgspec
 import tyro
 from msgspec import Meta
 
-from pellucid.auditing.types import AuditMethod, AuditOptions, DictionaryEntry, NumFolds, NumJobs
+from pellucid.auditing.types import AuditModels, AuditOptions, DictionaryEntry, NumFolds, NumJobs
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.csv_output import starts_with_bom
 from pellucid.cli.messages import print_message
@@ -39,7 +39,7 @@ class AuditArguments:
     """Find entries of a dictionary whose targets are suspicious, and say why.
 
     Each target is compared with the output of models that were trained without its source: the folds of a
-    cross-validation hold all rows of a source. --method pair-ngram takes seconds and finds most errors of a regular
+    cross-validation hold all rows of a source. --models pair-ngram takes seconds and finds most errors of a regular
     spelling; networks need minutes to hours, and pay off only if they are trained to the end. No model knows the truth:
     an irregular word that is right is suspicious, too, and an error that many rows share is not.
 
@@ -65,7 +65,7 @@ class AuditArguments:
     """Propose N sources of --unlabeled to label next, the least certain first; 0: audit FILE."""
     unlabeled: Path | None = None
     """Sources without targets, for --next: text with one source per line, or a file with the source column of FILE."""
-    method: AuditMethod = "pair-ngram"
+    models: AuditModels = "pair-ngram"
     """Models. pair-ngram: pair n-gram models (seconds); network: networks (minutes to hours); both: a row is as
     suspicious as the model that objects less holds it."""
     folds: NumFolds = 5
@@ -134,8 +134,8 @@ def _check_arguments(args: AuditArguments) -> None:
         raise ConfigError("--input-format text has no targets: audit one file of pairs")
     if args.data.group_column or args.data.ignored_tag:
         raise ConfigError("--group-column and --ignored-tag have no effect in an audit: leave them out")
-    if args.method == "pair-ngram" and (args.time or args.epochs or args.run is not None):
-        raise ConfigError("--time, --epochs and --run are for networks: give --method network or both")
+    if args.models == "pair-ngram" and (args.time or args.epochs or args.run is not None):
+        raise ConfigError("--time, --epochs and --run are for networks: give --models network or both")
 
 
 def _apply(args: AuditArguments, decisions_file: Path) -> None:
@@ -177,7 +177,7 @@ def _report_bad_lines(bad_lines: Sequence[BadLine]) -> None:
 
 def _options(args: AuditArguments) -> AuditOptions:
     """Return the options of the models."""
-    return AuditOptions(method=args.method, folds=args.folds, seed=args.seed, jobs=args.jobs, run=args.run)
+    return AuditOptions(models=args.models, folds=args.folds, seed=args.seed, jobs=args.jobs, run=args.run)
 
 
 def _audit(args: AuditArguments) -> None:
