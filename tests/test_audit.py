@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from audited_pairs import ERRORS, audited_errors, make_entries, spelled_pairs, word_config
 from trained_runs import write_pairs
@@ -60,9 +61,18 @@ def test_the_first_difference_has_its_place_in_target_and_source(
     assert found is not None and found.source_position == 0
 
 
-def test_equal_and_missing_outputs_have_no_difference() -> None:
+def test_equal_outputs_have_no_difference_and_empty_ones_have() -> None:
     assert first_difference(TOKENIZER, Example("ab", "A  B"), "A B", ()) is None
-    assert first_difference(TOKENIZER, Example("ab", "A B"), "", ()) is None
+    assert first_difference(TOKENIZER, Example("ab", "A B"), "", ()) == TargetDifference(1, 0, "A B", "")
+
+
+def test_a_suspicious_row_has_a_reason_also_where_a_network_writes_nothing() -> None:
+    config = word_config()
+    config = msgspec.structs.replace(config, training=msgspec.structs.replace(config.training, epochs=0.5))
+    options = AuditOptions(models="network", folds=2)
+    for record in audit_entries(make_entries(spelled_pairs(20)), config, options).records:
+        assert record.pair_ngram is None and record.network is not None
+        assert (record.suspicion > 0) == ("prediction" in record.kinds)
 
 
 def test_neighbors_agree_with_the_output_and_have_another_source() -> None:

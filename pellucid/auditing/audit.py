@@ -90,8 +90,9 @@ def _build_record(
     named = (("pair n-gram model", ngram), ("network", network))
     members = [(name, member) for name, member in named if member is not None]
     suspicion = min(member.margin for _, member in members)
-    output = members[-1][1].output
-    difference = first_difference(tokenizer, entry.example, output, scores.chunks[row])
+    output, margin = members[-1][1]
+    is_judged = bool(output) or margin > 0  # a pair n-gram model may have no output for a source
+    difference = first_difference(tokenizer, entry.example, output, scores.chunks[row]) if is_judged else None
     prediction = [] if difference is None else [prediction_reason(output, difference, members)]
     ordered = sorted([*prediction, *reasons], key=lambda reason: KIND_ORDER[reason.kind])
     return AuditRecord(
@@ -107,15 +108,15 @@ def first_difference(
     Args:
         tokenizer: Tokenizer of the targets.
         example: The example.
-        output: Output of the models; empty if there is none.
+        output: Output of the models, which may be empty.
         chunks: Alignment of the source with the output; empty if there is none.
 
     Returns:
-        The difference; None if there is no output or no difference.
+        The difference; None if they are equal.
     """
     given, written = tokenizer.split(example.target), tokenizer.split(output)
     edits = [edit for edit in Levenshtein.opcodes(given, written) if edit.tag != "equal"]
-    if not written or not edits:
+    if not edits:
         return None
     edit = edits[0]
     chunk = next((chunk for chunk in chunks if chunk[2] <= edit.dest_start < chunk[3]), None)

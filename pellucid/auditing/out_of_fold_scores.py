@@ -91,7 +91,7 @@ def score_out_of_fold(
         results = list[FoldScores]()
         for job, scores in zip(jobs, parallel_map(score_fold, jobs, max_workers=options.jobs), strict=True):
             results.append(scores)
-            report(f"fold {len(results)} of {len(jobs)}: {len(job.held_out):,} rows judged")
+            report(f"fold {len(results)} of {len(jobs)}: done ({len(job.held_out):,} held out)")
     return _in_order(folds, results)
 
 

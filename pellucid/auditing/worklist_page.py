@@ -23,6 +23,7 @@ class WorklistRow(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     id: str
     source: str
+    features: str
     target: str
     target_parts: list[tuple[str, bool]]
     """Parts of the target, each with whether it is marked as different from the output."""
@@ -89,6 +90,7 @@ def _page_row(record: AuditRecord) -> WorklistRow:
         line=record.line,
         id=record.identifier,
         source=record.example.source,
+        features=record.example.features,
         target=record.example.target,
         target_parts=_target_parts(record),
         output=record.output,
