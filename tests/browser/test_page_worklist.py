@@ -75,7 +75,9 @@ def test_buttons_decide_and_filters_hide_rows(open_page: OpenPage, tmp_path: Pat
     page.get_by_label("Reason").select_option("")
     page.get_by_label("Search").fill("ONERROR")
     expect(page.locator("tbody tr:visible")).to_have_count(1)
-    rows.nth(1).get_by_role("button", name="Undo").dispatch_event("click")
+    page.get_by_label("Search").fill("")
+    page.get_by_label("only rows without a decision").uncheck()
+    rows.nth(1).get_by_role("button", name="Undo").click()
     expect(page.get_by_role("status")).to_have_text("0 of 20 rows decided")
 
 
