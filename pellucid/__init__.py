@@ -11,7 +11,8 @@ from pellucid.viewer.registration import register_viewer as _register_viewer
 
 if TYPE_CHECKING:
     from pellucid.alignment.types import AlignedChunk, Alignment, ChunkLimits
-    from pellucid.api import align, compare, evaluate, predict, score, train
+    from pellucid.api import align, audit, compare, evaluate, predict, score, train
+    from pellucid.auditing.types import AuditOptions, AuditRecord
     from pellucid.config.settings import Config
     from pellucid.config.toml import load_config, size_preset
     from pellucid.data.text_words import WordRule
@@ -55,7 +56,8 @@ _HOMES = {
     "size_preset": "pellucid.config.toml",
     "register_attention": "pellucid.model.attention",
     "register_task": "pellucid.tasks.registry",
-    **dict.fromkeys(["train", "evaluate", "compare", "predict", "score", "align"], "pellucid.api"),
+    **dict.fromkeys(["train", "evaluate", "compare", "predict", "score", "align", "audit"], "pellucid.api"),
+    **dict.fromkeys(["AuditOptions", "AuditRecord"], "pellucid.auditing.types"),
     **dict.fromkeys(["AlignedChunk", "Alignment", "ChunkLimits"], "pellucid.alignment.types"),
     **dict.fromkeys(["EvaluationOptions", "RunEvaluation", "RunComparisons"], "pellucid.run_evaluation"),
     "TrainingCallback": "pellucid.training.events",
@@ -66,6 +68,8 @@ __all__ = [
     "AlignedChunk",
     "Alignment",
     "Attention",
+    "AuditOptions",
+    "AuditRecord",
     "ChunkLimits",
     "Config",
     "DecodingOptions",
@@ -86,6 +90,7 @@ __all__ = [
     "WordRule",
     "__version__",
     "align",
+    "audit",
     "compare",
     "evaluate",
     "load",

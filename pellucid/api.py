@@ -1,4 +1,4 @@
-"""Functions for programs: train, evaluate, compare, predict, score and align, with files or with objects in memory."""
+"""Functions for programs: train, evaluate, compare, predict, score, align, audit; with files or objects in memory."""
 
 import os
 import time
@@ -12,6 +12,8 @@ import msgspec
 from pellucid.alignment.pair_aligner import align_symbols
 from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, AlignmentMethod, ChunkLimits
 from pellucid.argument_checks import convert_argument, python_scalar
+from pellucid.auditing.audit import audit_entries
+from pellucid.auditing.types import AuditOptions, AuditRecord, DictionaryEntry
 from pellucid.config.presets import gives_size
 from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import build_config, overlay_settings, override_settings, validate_config
@@ -394,6 +396,54 @@ def align(
         pairs, pair_config(predictor.config.data), predictor.config.data, predictor.vocabularies.columns
     )
     return predictor.align(examples, limits) if transducer is None else transducer.align_by_pair_ngram(examples)
+
+
+def audit(
+    pairs: Pairs,
+    options: AuditOptions | None = None,
+    config: Config | Mapping[str, Any] | None = None,
+    device: Device = "cpu",
+) -> list[AuditRecord]:
+    """Rank pairs by how suspicious their targets are, and say why, as `pellucid audit` does.
+
+    Each target is compared with the output of models that were trained without its source. With more than one job, a
+    script must call this function under `if __name__ == "__main__":`.
+
+    Args:
+        pairs: A file of pairs, two parallel files, or pairs in memory; see `train`. Bad rows are skipped; the
+            records of the others have their line or row numbers.
+        options: Models, folds and jobs; the defaults of `AuditOptions` if None.
+        config: Settings of the networks and of the data, as in `train`, such as {"data": {"target_symbols": "words"}};
+            the size is "small" if none is given.
+        device: Device of the networks, unless `config` is a `Config`.
+
+    Returns:
+        One record per pair, the most suspicious first.
+
+    Raises:
+        ArgumentError: An argument has the wrong type.
+        DataError: The pairs cannot be read, have a single source, or no pair n-gram model can be fitted to them.
+        ConfigError: A setting is not valid.
+        RunError: A network cannot be trained (as in `train`).
+    """
+    chosen = AuditOptions() if options is None else convert_argument("options", options, AuditOptions)
+    given = convert_argument("config", config, Config | Mapping[str, Any] | None) or {}
+    place: Device = convert_argument("device", device, Device)
+    settings = (
+        given
+        if isinstance(given, Config)
+        else build_config({"device": place, **given, "size": given.get("size", "small")}, "config")
+    )
+    data = msgspec.structs.replace(settings.data, on_bad_line="skip", group_column="")
+    source, target = _read_argument("pairs", pairs, "", data)
+    if isinstance(source, InMemoryTable):
+        reading, _ = read_table_examples(source, data)
+    else:
+        reading = read_examples(source, data, target)
+    entries = [
+        DictionaryEntry(line, example) for line, example in zip(reading.line_numbers, reading.examples, strict=True)
+    ]
+    return audit_entries(entries, settings, chosen).records
 
 
 def _data_settings(data: DataConfig | Mapping[str, Any] | None) -> DataConfig:

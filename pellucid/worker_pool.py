@@ -228,32 +228,35 @@ def parallel_map(
     task: Callable[[Job, ProgressCallback], Result],
     jobs: Sequence[Job],
     on_progress: Callable[[int, Any], None] | None = None,
+    max_workers: int = 0,
 ) -> Iterator[Result]:
-    """Yield the results of jobs in order; as many jobs run in parallel processes as there are cores.
+    """Yield the results of jobs in order; by default, as many jobs run in parallel processes as there are cores.
 
-    A single job runs in this process.
+    A single job, and all jobs of a single worker, run in this process.
 
     Args:
         task: Function at the top level of a module, called with a job and a callback for its progress.
         jobs: Arguments of the task, one for each job; jobs, messages and results must be picklable.
         on_progress: Function that is called with the number of a job, from 0, and each message about its progress; None
             for none.
+        max_workers: Maximum number of processes; 0, the default, for one per core.
 
     Yields:
         One result for each job.
 
     Raises:
         Exception: The first error of a job, which kills all others: an `InputError` as the job raised it,
-            `WorkerDiedError` for a killed process, `WorkerError` for any other exception. A single job's exception is
-            raised as it is.
+            `WorkerDiedError` for a killed process, `WorkerError` for any other exception. An exception of a job in this
+            process is raised as it is.
     """
     report = on_progress or (lambda job, content: None)
-    if len(jobs) == 1:
-        yield task(jobs[0], partial(report, 0))
+    if len(jobs) == 1 or max_workers == 1:
+        for index, only_job in enumerate(jobs):
+            yield task(only_job, partial(report, index))
         return
     results: dict[int, Result] = {}
     waiting = iter(enumerate(jobs))
-    with WorkerPool[Job](partial(_run_with_callback, task), available_cores()) as pool:
+    with WorkerPool[Job](partial(_run_with_callback, task), max_workers or available_cores()) as pool:
         for number in range(len(jobs)):
             while number not in results:
                 for _, job in zip(range(pool.free_workers), waiting, strict=False):

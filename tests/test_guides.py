@@ -93,6 +93,19 @@ def test_the_examples_of_the_alignment_guide_run(tmp_path: Path) -> None:
     assert "[(('5',), ('D',)), (('5',), ('L',)), (('7',), ('V', 'I', 'I'))] [(0, 0), (1, 1), (2, 2)" in printed
 
 
+def test_the_examples_of_the_audit_guide_run(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "guides" / "audit.md"
+    (script,), (program,) = SHELL_BLOCKS.findall(page.read_text("utf-8")), python_blocks(page)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with fast_command_environment() as environment:
+        rows = run_script(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path, environment).splitlines()
+    assert [row.split(",")[:2] for row in rows] == [["rank", "line"], ["1", "40"], ["2", "12"]]
+    original = (ROOT / "examples" / "roman" / "train.tsv").read_bytes()
+    assert (tmp_path / "corrected.tsv").read_bytes() == original and (tmp_path / "worklist.html").is_file()
+    printed = run_script([sys.executable, "-"], program, tmp_path)
+    assert printed.startswith("40 890 DCCCXC  → DCCCXC 4.3\n   prediction 7 ") and "12 1543 MMM → MDXLIII" in printed
+
+
 @pytest.mark.parametrize("delimiter", [",", ";"])
 def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path, delimiter: str) -> None:
     """Also for a file of a spreadsheet that writes semicolons."""

@@ -33,7 +33,19 @@ ORDER = (
         "run_folder",
         "inspection",
     ),
-    *("training", "reporting", "viewer", "run_evaluation", "api", "sklearn", "tuning", "recipes", "bench", "cli"),
+    *(
+        "training",
+        "reporting",
+        "viewer",
+        "auditing",
+        "run_evaluation",
+        "api",
+        "sklearn",
+        "tuning",
+        "recipes",
+        "bench",
+        "cli",
+    ),
 )
 """Order of folders and modules: a file imports only from its own folder and from entries before its own."""
 DATA_ORDER = (

@@ -77,6 +77,8 @@ def test_results_are_in_job_order() -> None:
 def test_single_job_runs_in_this_process() -> None:
     assert list(parallel_map(square_with_process, [3])) == [(9, os.getpid())]
     assert list(parallel_map(square_with_process, [])) == []
+    assert list(parallel_map(square_with_process, [2, 3], max_workers=1)) == [(4, os.getpid()), (9, os.getpid())]
+    assert len({process for _, process in parallel_map(square_with_process, range(9), max_workers=2)}) <= 2
 
 
 @pytest.mark.parametrize(

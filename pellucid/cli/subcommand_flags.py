@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 
 from pellucid.cli.align import AlignArguments
 from pellucid.cli.arguments import known_flags
+from pellucid.cli.audit import AuditArguments
 from pellucid.cli.evaluate import EvaluateArguments
 from pellucid.cli.flag_suggestions import unknown_flag_error
 from pellucid.cli.look import LookArguments
@@ -21,6 +22,7 @@ MODEL_SUBCOMMANDS: Mapping[str, type] = {
     "predict": PredictArguments,
     "score": ScoreArguments,
     "align": AlignArguments,
+    "audit": AuditArguments,
     "evaluate": EvaluateArguments,
     "look": LookArguments,
 }

@@ -6,6 +6,7 @@ SUBCOMMANDS = {
     "predict": "decode sources, one output line per input line",
     "score": "compute the log-probabilities of given targets, one line per pair",
     "align": "align source and target symbols, one line per pair",
+    "audit": "find suspicious targets in a file of pairs, and say why",
     "evaluate": "evaluate models on pairs, with confidence intervals and significance tests",
     "look": "show outputs and attention weights, in the browser, a file or the terminal",
     "bench": "measure speed and memory",

@@ -1,0 +1,178 @@
+"""Sources to label next: those whose outputs are least certain, without near duplicates."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+
+from pellucid.auditing.folds import source_key
+from pellucid.auditing.out_of_fold_scores import fit_pair_ngram, score_confidence_by_network, without_features
+from pellucid.auditing.types import AuditOptions, DictionaryEntry
+from pellucid.config.settings import Config, DataConfig
+from pellucid.data.encoding import encode_sources
+from pellucid.data.examples import Example, InputFormat, read_sources
+from pellucid.data.readers import BadLine
+from pellucid.data.tokenizers import build_tokenizers
+from pellucid.data.vocabulary import NUM_SPECIAL
+from pellucid.errors import DataError
+from pellucid.pair_ngram.predictor import PairNgramPredictor
+
+NUM_OUTPUTS = 10
+"""Number of outputs among which the probability of the best one is computed."""
+UNKNOWN_UNCERTAINTY = 100.0
+"""Uncertainty of a source with a symbol that no labeled source has: no model knows this symbol."""
+MIN_DISTANCE = 0.25
+"""Default minimum distance between two proposed sources."""
+MAX_COMPARED = 2_000
+"""Maximum number of proposed sources with which a further one is compared, the latest ones."""
+COLUMNS = ("rank", "source", "features", "output", "uncertainty")
+
+
+class UnlabeledSources(NamedTuple):
+    """Sources without targets, and lines that are none."""
+
+    entries: list[DictionaryEntry]
+    """Sources with their numbers, from 1, and empty targets."""
+    bad_lines: list[BadLine]
+
+
+class SourceUncertainty(NamedTuple):
+    """Best output of a source, and how uncertain it is."""
+
+    output: str
+    uncertainty: float
+
+
+class LabelProposal(NamedTuple):
+    """Source that is proposed for labeling."""
+
+    entry: DictionaryEntry
+    output: str
+    """Output of the models, as a first suggestion."""
+    uncertainty: float
+    """Negative log-probability of the output, in nats; of a pair n-gram model, among its best outputs.
+    `UNKNOWN_UNCERTAINTY` for a source with a symbol that no labeled source has."""
+
+
+def read_unlabeled(path: Path, data: DataConfig) -> UnlabeledSources:
+    """Read unlabeled sources: a table with the source column of the audited file, or one source per line.
+
+    Args:
+        path: The file.
+        data: Data settings of the audited file.
+
+    Raises:
+        DataError: The file cannot be read, or its header lacks the source column.
+    """
+    entries, bad_lines = list[DictionaryEntry](), list[BadLine]()
+    for number, item in enumerate(read_sources(path, data, InputFormat()), 1):
+        if isinstance(item, BadLine):
+            bad_lines.append(item)
+        elif item.source:
+            entries.append(DictionaryEntry(number, item))
+    return UnlabeledSources(entries, bad_lines)
+
+
+def propose_sources(
+    entries: Sequence[DictionaryEntry],
+    unlabeled: Sequence[DictionaryEntry],
+    count: int,
+    config: Config,
+    options: AuditOptions,
+    min_distance: float = MIN_DISTANCE,
+) -> list[LabelProposal]:
+    """Return the sources to label next, the least certain first.
+
+    A source that has a target already, or that is near to one proposed before, is left out.
+
+    Args:
+        entries: Labeled entries, on which the models are trained.
+        unlabeled: Sources without targets.
+        count: Maximum number of proposals.
+        config: Configuration of the networks, with the data settings.
+        options: Options; with models "both", the uncertainty is the mean of both models.
+        min_distance: Minimum distance between two proposed sources, from 0 to 1: edits, divided by the length of the
+            longer source.
+
+    Raises:
+        DataError: No pair n-gram model can be fitted.
+        InputError: As in `train_run`.
+    """
+    labeled = {source_key(entry.example) for entry in entries}
+    new = {source_key(entry.example): entry for entry in reversed(unlabeled)}
+    candidates = [entry for key, entry in reversed(new.items()) if key not in labeled]
+    examples = [entry.example for entry in candidates]
+    members = list[list[SourceUncertainty]]()
+    if options.models != "network":
+        members.append(_pair_ngram_uncertainty([entry.example for entry in entries], examples, config))
+    if options.models != "pair-ngram":
+        scored = score_confidence_by_network([entry.example for entry in entries], examples, config, options)
+        members.append([SourceUncertainty(*item) for item in scored])
+    split = build_tokenizers(config.data).source.split
+    known = {symbol for entry in entries for symbol in split(entry.example.source)}
+    proposals = list[LabelProposal]()
+    for entry, *scores in zip(candidates, *members, strict=True):
+        is_known = known.issuperset(split(entry.example.source))
+        mean = float(np.mean([score.uncertainty for score in scores]))
+        proposals.append(LabelProposal(entry, scores[-1].output, mean if is_known else UNKNOWN_UNCERTAINTY))
+    proposals.sort(key=lambda proposal: -proposal.uncertainty)
+    return list(_without_near_duplicates(proposals, count, min_distance))
+
+
+def _pair_ngram_uncertainty(
+    labeled: Sequence[Example], examples: Sequence[Example], config: Config
+) -> list[SourceUncertainty]:
+    """Return the output and the uncertainty of each example by a pair n-gram model."""
+    predictor = fit_pair_ngram(without_features(labeled), config.data)
+    if predictor is None:
+        raise DataError("no pair n-gram model can be fitted to these pairs: give --models network")
+    return list(_nbest_uncertainty(predictor, without_features(examples)))
+
+
+def _nbest_uncertainty(predictor: PairNgramPredictor, examples: Sequence[Example]) -> Iterator[SourceUncertainty]:
+    """Yield the output and the uncertainty of each example: −log of its share among the best outputs."""
+    encoded = encode_sources(examples, predictor.tokenizers, predictor.vocabularies)
+    symbols, tokenizer = predictor.vocabularies.target.symbols, predictor.tokenizers.target
+    for start, stop in zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True):
+        outputs = predictor.model.search(encoded.values[start:stop].tolist(), NUM_OUTPUTS) if stop > start else []
+        if not outputs:
+            yield SourceUncertainty("", UNKNOWN_UNCERTAINTY)
+            continue
+        scores = np.array([output.score for output in outputs])
+        best = tokenizer.join([symbols[identity - NUM_SPECIAL] for identity in outputs[0].target])
+        yield SourceUncertainty(best, float(np.logaddexp.reduce(scores) - scores[0]))
+
+
+def _without_near_duplicates(
+    proposals: Sequence[LabelProposal], count: int, min_distance: float
+) -> Iterator[LabelProposal]:
+    """Yield the first proposals whose sources are not near to an earlier one, at most `count`."""
+    chosen = list[str]()
+    for proposal in proposals:
+        if len(chosen) >= count:
+            return
+        source = source_key(proposal.entry.example)
+        near = (Levenshtein.normalized_distance(source, other) < min_distance for other in chosen[-MAX_COMPARED:])
+        if not any(near):
+            chosen.append(source)
+            yield proposal
+
+
+def proposals_csv(proposals: Sequence[LabelProposal]) -> str:
+    """Return proposals as CSV.
+
+    Args:
+        proposals: Proposals in their order.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for rank, proposal in enumerate(proposals, 1):
+        example = proposal.entry.example
+        cells = (example.source, example.features, proposal.output, f"{proposal.uncertainty:.3f}")
+        writer.writerow([str(rank), *cells])
+    return text.getvalue()

@@ -1,0 +1,161 @@
+"""Values of an audit: entries, reasons, records and options."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from msgspec import Meta
+
+from pellucid.argument_checks import CheckedFields
+from pellucid.config.settings import Config
+from pellucid.data.examples import Example
+
+AuditModels = Literal["pair-ngram", "network", "both"]
+"""Models whose predictions are compared with the targets."""
+NumFolds = Annotated[int, Meta(ge=2, le=100)]
+NumJobs = Annotated[int, Meta(ge=0, le=1024)]
+ReasonKind = Literal[
+    "prediction",
+    "neighbors",
+    "conflict",
+    "duplicate",
+    "other_file",
+    "mixed_scripts",
+    "normalization",
+    "invisible",
+    "outer_space",
+    "single_symbol",
+    "copied",
+    "length",
+]
+"""Kinds of reasons, in the order in which those of an entry are listed."""
+WRITING_KINDS: frozenset[ReasonKind] = frozenset({"mixed_scripts", "normalization", "invisible", "outer_space"})
+"""Kinds of errors of writing, which are visible without a model; their entries come first."""
+Column = Literal["", "source", "target"]
+
+
+class DictionaryEntry(NamedTuple):
+    """One row of the audited file."""
+
+    line: int
+    """Number of its line, from 1; of a row of a table in memory or of Parquet, the number of the row."""
+    example: Example
+    identifier: str = ""
+    """Cell of the column "id"; empty if there is none."""
+
+
+class Reason(NamedTuple):
+    """One reason to look at an entry."""
+
+    kind: ReasonKind
+    text: str
+    """The reason in plain words."""
+    column: Column = ""
+    """Column with the finding; empty for a finding about the pair."""
+    position: int = 0
+    """Position of the symbol or character, from 1; 0 if there is none."""
+    lines: tuple[int, ...] = ()
+    """Lines of other entries that the reason refers to."""
+
+
+class TargetDifference(NamedTuple):
+    """First difference between a target and the output of the models, by a minimum of edits."""
+
+    position: int
+    """Position in the target, from 1, at which they differ; that of the next symbol where one is missing."""
+    offset: int
+    """Number of characters before it."""
+    given: str
+    """Target symbols there; empty where symbols are missing."""
+    expected: str
+    """Symbols of the output in their place; empty where the target has too many."""
+    source_position: int = 0
+    """Position of the source symbol, from 1, that the expected symbols are aligned with; 0 if it is unknown."""
+    source_symbols: str = ""
+    """Source symbols of that chunk of the alignment."""
+
+
+class NearNeighbor(NamedTuple):
+    """Entry with a similar source, whose target agrees with the output of the models."""
+
+    line: int
+    source: str
+    target: str
+
+
+class MemberScores(NamedTuple):
+    """Out-of-fold scores of one entry by one kind of model."""
+
+    output: str
+    """Best output; empty if there is none."""
+    margin: float
+    """Log-probability of the best output minus that of the target, in nats; 0 if they are equal."""
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """One audited entry: how suspicious its target is, and why."""
+
+    line: int
+    identifier: str
+    example: Example
+    suspicion: float
+    """Log-probability of the best output minus that of the target, in nats, by models that were trained without this
+    source; the smaller one of both kinds of models. 0: the models write the target. 4.6: their output is 100 times as
+    probable, for them, as the target."""
+    pair_ngram: MemberScores | None
+    """Scores of the pair n-gram models; None if they are not used."""
+    network: MemberScores | None
+    """Scores of the networks; None if they are not used."""
+    difference: TargetDifference | None
+    """First difference between target and output; None if they are equal or there is no output."""
+    reasons: tuple[Reason, ...]
+    neighbors: tuple[NearNeighbor, ...]
+
+    @property
+    def output(self) -> str:
+        """Output of the models: that of the networks, if they are used, else that of the pair n-gram models."""
+        member = self.network or self.pair_ngram
+        return member.output if member is not None else ""
+
+    @property
+    def kinds(self) -> tuple[ReasonKind, ...]:
+        """Kinds of the reasons, each once, in their order."""
+        return tuple(dict.fromkeys(reason.kind for reason in self.reasons))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions(CheckedFields):
+    """Options of an audit.
+
+    Raises:
+        ArgumentError: A field does not match its annotation.
+    """
+
+    models: AuditModels = "pair-ngram"
+    """Models: pair n-gram models (seconds), networks (minutes), or both."""
+    folds: NumFolds = 5
+    """Number of cross-validation folds: each model is trained without one of them, and judges it."""
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 1
+    """Random seed of the folds."""
+    jobs: NumJobs = 1
+    """Number of folds that are computed in parallel processes; 0: one per core."""
+    run: Path | None = None
+    """Folder of the networks' runs, which an interrupted audit resumes; None for a temporary folder."""
+
+
+class AuditedData(NamedTuple):
+    """Entries of an audit, and the configuration by which they are read and networks are trained."""
+
+    entries: list[DictionaryEntry]
+    config: Config
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """Result of an audit."""
+
+    records: list[AuditRecord]
+    """One record per entry, the most suspicious first."""
+    notes: list[str] = field(default_factory=list)
+    """Remarks on the whole file, such as a finding that most rows have."""

@@ -1,0 +1,57 @@
+"""The worklist of an audit as CSV: one row per entry, the most suspicious first, with empty columns for decisions."""
+
+import csv
+import io
+from collections.abc import Sequence
+
+from pellucid.auditing.types import AuditRecord, TargetDifference
+
+COLUMNS = (
+    *("rank", "line", "id", "source", "features", "target", "output", "suspicion", "pair_ngram", "network"),
+    *("position", "given", "expected", "source_position", "source_symbols", "kinds", "reasons", "neighbors"),
+    *("decision", "new_target"),
+)
+"""Columns of a worklist. Those of `DECISION_COLUMNS` make it a file of decisions."""
+DECIMALS = 3
+
+
+def worklist_csv(records: Sequence[AuditRecord]) -> str:
+    """Return a worklist as CSV.
+
+    Args:
+        records: Records in their order.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_cells(rank, record) for rank, record in enumerate(records, 1))
+    return text.getvalue()
+
+
+def _cells(rank: int, record: AuditRecord) -> list[str]:
+    """Return the cells of a record, in the order of `COLUMNS`."""
+    example, difference = record.example, record.difference
+    members = ["" if member is None else format_nats(member.margin) for member in (record.pair_ngram, record.network)]
+    return [
+        *(str(rank), str(record.line), record.identifier, example.source, example.features, example.target),
+        *(record.output, format_nats(record.suspicion), *members),
+        *([""] * 5 if difference is None else _difference_cells(difference)),
+        *(" ".join(record.kinds), "; ".join(reason.text for reason in record.reasons)),
+        *(" | ".join(f"{near.line}: {near.source} → {near.target}" for near in record.neighbors), "", ""),
+    ]
+
+
+def _difference_cells(difference: TargetDifference) -> list[str]:
+    """Return the cells from "position" to "source_symbols"."""
+    source_position = str(difference.source_position or "")
+    given, expected = difference.given, difference.expected
+    return [str(difference.position), given, expected, source_position, difference.source_symbols]
+
+
+def format_nats(value: float) -> str:
+    """Return a margin or a suspicion as text.
+
+    Args:
+        value: Number of nats.
+    """
+    return f"{value:.{DECIMALS}f}"
