@@ -182,6 +182,10 @@ def test_attention_of_another_package_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_sizes_are_read_as_text() -> None:
-    symbols = {symbol.latex: symbol for group in transducer_equations(make_config({}), VocabularySizes(7, 9)) for symbol in group.symbols}
+    symbols = {
+        symbol.latex: symbol
+        for group in transducer_equations(make_config({}), VocabularySizes(7, 9))
+        for symbol in group.symbols
+    }
     assert symbols["W"].size == "32 × 32" and symbols["W"].num_parameters == 1024
     assert symbols["W_r, W_z, W_n"].size == "3 of 32 × 48" and symbols["c_t"].num_parameters == 0

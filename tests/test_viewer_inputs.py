@@ -78,8 +78,8 @@ def test_one_fifth_is_reserved_for_equal_outcomes() -> None:
         and sum(first_run[index].errors > 0 for index in equal_outcomes) == 2
     )
     assert note == (
-        "20 of 100 examples: only one run is correct on 93 (shown: 16, sampled evenly); both are wrong on 2 (shown: all); "
-        "both are correct on 5 (shown: 2, sampled evenly)"
+        "20 of 100 examples: only one run is correct on 93 (shown: 16, sampled evenly); "
+        "both are wrong on 2 (shown: all); both are correct on 5 (shown: 2, sampled evenly)"
     )
     assert (
         "; both are wrong on 2 (shown: none); both are correct on 5 (shown: none)"
@@ -122,6 +122,6 @@ def test_examples_have_the_id_and_the_line_of_their_row(tmp_path: Path) -> None:
 def test_one_example_of_a_kind_is_not_called_all() -> None:
     first_run, other_run = [[make_scored_example(errors) for errors in (0, 0, 0, last)] for last in (0, 1)]
     assert select_examples(first_run, 3, [other_run])[1] == (
-        "3 of 4 examples: only one run is correct on 1 (shown: it); both are wrong on none; "
+        "3 of 4 examples: only one run is correct on 1 (shown); both are wrong on none; "
         "both are correct on 3 (shown: 2, sampled evenly)"
     )

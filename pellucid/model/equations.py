@@ -206,7 +206,9 @@ def encoder_equations(encoder: EncoderConfig, num_symbols: int, summaries: Seque
     stack = _Stack(encoder, input_size, memory_size(encoder), directions)
     symbols = [
         SymbolSize("x_s", "embedding of the source symbol at position s", (size,)),
-        *_embedding_symbol("X", encoder.embedding, "embeddings of the source symbols", num_symbols, size),
+        *_embedding_symbol(
+            "X", encoder.embedding, "embeddings of the source symbols and special ones", num_symbols, size
+        ),
         *input_symbols,
         SymbolSize("h_s", "encoder state at position s", (memory_size(encoder),)),
     ]
@@ -285,7 +287,7 @@ def _summaries(encoder: EncoderConfig) -> dict[str, str]:
     final = _merged(encoder, "S", "1", layer)
     if not any(r"\overrightarrow" in equation for equation in _layer_equations(encoder)):
         final = final.replace(r"\overrightarrow{h}", "h")
-    return {FINAL: f"m = {final}", MEAN: rf"\bar{{h}} = \frac{{1}}{{S}} \sum_{{s=1}}^{{S}} h_s"}
+    return {FINAL: f"m = {final}", MEAN: r"\bar{h} = \frac{1}{S} \sum_{s=1}^{S} h_s"}
 
 
 # Attention
@@ -503,15 +505,17 @@ def decoder_equations(names: _DecoderNames) -> EquationGroup:
     equations = [*_initial_equations(config)]
     if not names.attends_first and config.input_feeding:
         equations.append("a_0 = 0")
-    equations.append(
-        rf"{names.state('t', lowest)} = \operatorname{{{cell}}}({read}, {names.state('t-1', lowest)})"
-    )
+    equations.append(rf"{names.state('t', lowest)} = \operatorname{{{cell}}}({read}, {names.state('t-1', lowest)})")
     if config.num_layers > 1:
-        below, layers = names.output("t", "l-1"), rf" \quad (l > 1)"
-        equations.append(rf"{names.state('t', 'l')} = \operatorname{{{cell}}}({below}, {names.state('t-1', 'l')}){layers}")
+        below, layers = names.output("t", "l-1"), r" \quad (l > 1)"
+        equations.append(
+            rf"{names.state('t', 'l')} = \operatorname{{{cell}}}({below}, {names.state('t-1', 'l')}){layers}"
+        )
     symbols = [
         *([SymbolSize("y_{t-1}", "embedding of the output symbol before", (size,))] if size else []),
-        *_embedding_symbol("Y", config.embedding, "embeddings of the target symbols", names.vocabulary, size),
+        *_embedding_symbol(
+            "Y", config.embedding, "embeddings of the target symbols and special ones", names.vocabulary, size
+        ),
         SymbolSize("s_t", "decoder state", (config.hidden_size,), config.num_layers),
         *_initial_symbols(config, names.memory),
         *_Stack(config, names.input_size, config.hidden_size).symbols(),
@@ -653,7 +657,9 @@ def _used_summaries(config: Config) -> list[str]:
     return [*start, *([FINAL] if config.attention.type == "none" else [])]
 
 
-def _with_decoder(config: Config, vocabularies: VocabularySizes, decoder: DecoderConfig, last: str) -> list[EquationGroup]:
+def _with_decoder(
+    config: Config, vocabularies: VocabularySizes, decoder: DecoderConfig, last: str
+) -> list[EquationGroup]:
     """Return the equations of an encoder and a decoder whose step `last` predicts the output."""
     size = {"one-hot": vocabularies.target, "none": 0}.get(decoder.embedding, decoder.embedding_size)
     names = _DecoderNames(decoder, memory_size(config.encoder), vocabularies.target, size)

@@ -44,9 +44,7 @@ class ClassificationTask(LabelingTask):
             parts: Encoder, sizes and configuration.
         """
         decoder = _without_feedback(parts.config)
-        return Classifier(
-            parts.encoder, build_decoder(decoder, parts.config.attention, parts.sizes), decoder.num_hops
-        )
+        return Classifier(parts.encoder, build_decoder(decoder, parts.config.attention, parts.sizes), decoder.num_hops)
 
     def describe_architecture(self, config: Config) -> str:
         """Describe encoder, attention and decoder, in a sentence without its full stop.

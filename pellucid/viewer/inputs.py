@@ -121,7 +121,9 @@ def _shown_text(shown: int, total: int, sampled: str) -> str:
     """Return the size of a group, and how many of its examples are shown."""
     if total == 0:
         return "none"
-    part = "none" if shown == 0 else sampled.format(f"{shown:,}") if shown < total else "all" if total > 1 else "it"
+    if shown == total == 1:
+        return "1 (shown)"
+    part = "none" if shown == 0 else sampled.format(f"{shown:,}") if shown < total else "all"
     return f"{total:,} (shown: {part})"
 
 

@@ -15,11 +15,20 @@ NAMED = re.compile(r"\\(operatorname|text)\{([^}]*)\}")
 GREEK = {"alpha": "α", "gamma": "γ", "kappa": "κ", "sigma": "σ"}
 FUNCTIONS = ("tanh",)
 OPERATORS = {
-    "odot": "⊙", "top": "⊤", "le": "≤", "ldots": "…", "sum": "∑", "prod": "∏", "|": "‖", "-": "−", "'": "′",
+    "odot": "⊙",
+    "top": "⊤",
+    "le": "≤",
+    "ldots": "…",
+    "sum": "∑",
+    "prod": "∏",
+    "|": "‖",
+    "-": "−",
+    "'": "′",
 }
 ACCENTS = {"overrightarrow": "→", "overleftarrow": "←", "tilde": "~", "bar": "¯"}
 LARGE = ("∑", "∏")
 """Operators whose scripts are below and above them."""
+BRACKETS = "()[]"
 PRODUCT, APPLICATION = "\u2062", "\u2061"
 """Invisible operators, which screen readers read: times, and function application."""
 
@@ -47,7 +56,7 @@ def to_mathml(latex: str) -> str:
     row = _read_row(tokens)
     if tokens:
         raise ValueError(f"unmatched brace in {latex!r}")
-    return f'<math xmlns="{NAMESPACE}">{row}</math>'
+    return f'<math xmlns="{NAMESPACE}" displaystyle="true">{row}</math>'
 
 
 def _read_row(tokens: deque[str]) -> str:
@@ -137,4 +146,6 @@ def _read_character(character: str) -> _Element:
     if character.isalpha():
         return _Element(f"<mi>{character}</mi>")
     text = OPERATORS.get(character, character)
-    return _Element(f"<mo>{escape(text)}</mo>", is_operator=True, text=text)
+    # Without a mathematical font, brackets that stretch are much higher than their content.
+    attribute = ' stretchy="false"' if text in BRACKETS else ""
+    return _Element(f"<mo{attribute}>{escape(text)}</mo>", is_operator=True, text=text)

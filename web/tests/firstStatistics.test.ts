@@ -5,7 +5,7 @@ const statistic = (name: string) => ({ name, value: 1, unit: "", low: null, high
 const names = (all: string[]) => firstStatistics(all.map(statistic), FIRST_STATISTICS).map(({ name }) => name);
 
 test("three statistics are shown at first, others for those that a model lacks", () => {
-  expect(names(["coverage deviation", "temporal component", "entropy", "residual", "conicity"])).toEqual(["entropy", "conicity", "temporal component"]);
+  expect(names(["coverage deviation", "conicity", "entropy", "residual", "permutation effect"])).toEqual(["entropy", "permutation effect", "conicity"]);
   expect(names(["coverage deviation", "entropy", "monotonicity", "residual"])).toEqual(["entropy", "coverage deviation", "monotonicity"]);
   expect(names(["entropy"])).toEqual(["entropy"]);
 });
