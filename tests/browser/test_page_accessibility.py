@@ -108,13 +108,20 @@ def test_every_view_has_accessible_names(open_page: OpenPage, server_url: str) -
         """,
         "Training": """
             - status: /Training is finished/
-            - region "Loss":
-              - slider /Loss; arrow keys move along it/
+            - region "Training loss":
+              - slider /Training loss; arrow keys move along it/
             - region "Training snapshots":
               - button "Play"
               - slider "Validation whose snapshot is shown"
               - paragraph:
                 - combobox "Probe example"
+        """,
+        "About": """
+            - region "Equations":
+              - combobox "Run"
+              - heading "Encoder"
+              - math
+              - table /Sizes of the symbols/
         """,
     }
     for title, snapshot in views.items():
