@@ -39,7 +39,7 @@ def test_page_opens_on_the_first_wrong_example(open_page: OpenPage, exported_pag
           - combobox "Filter by correctness"
           - status
           - listbox /Examples/:
-            - 'option "{errors}: {first.text}, output {first.traces[0].output}" [selected]'
+            - 'option "{errors}: {first.text}, output {first.traces[0].output}; wrong: both runs" [selected]'
           - paragraph: /^Wrong:/
           - table "Output and reference, symbol by symbol":
             - rowgroup:
