@@ -45,11 +45,11 @@ def test_differing_examples_are_selected_first() -> None:
     assert len(numbers) == 11 and {0, 30, 1, 2, 44} < set(numbers) and numbers == sorted(numbers)
     assert sum(index % 3 == 0 for index in numbers if index not in (0, 30)) == 3
     assert note == (
-        "11 of 90 examples: all 5 correct in only some runs; the 3 worst of 28 wrong in all runs, "
-        "and 3 of 57 correct in all runs, sampled evenly from the file"
+        "11 of 90 examples: only one run is correct on 5 (shown: all); both are wrong on 28 (shown: the 3 worst); "
+        "both are correct on 57 (shown: 3, sampled evenly)"
     )
     assert select_examples(first_run, 11, [first_run])[0] == select_examples(first_run, 11)[0]
-    assert "no example correct in only some runs" in select_examples(first_run, 11, [first_run])[1]
+    assert ": only one run is correct on none; " in select_examples(first_run, 11, [first_run])[1]
 
 
 def test_too_many_differing_examples_are_sampled_evenly_from_both_kinds() -> None:
@@ -59,7 +59,8 @@ def test_too_many_differing_examples_are_sampled_evenly_from_both_kinds() -> Non
     )
     assert [index % 2 for index in numbers].count(0) == 5 and {0, 1, 98, 99} < set(numbers)
     assert note.startswith(
-        "10 of 100 examples: 10 of 100 correct in only some runs, sampled evenly; no example wrong in all runs"
+        "10 of 100 examples: some runs are correct and others wrong on 100 (shown: 10, sampled evenly); "
+        "all are wrong on none; all are correct on none"
     )
     mixed_run = [make_scored_example(1 if index == 7 else index % 2) for index in range(100)]
     numbers, _ = select_examples(mixed_run, 10, [[make_scored_example(0)] * 100])
@@ -77,11 +78,11 @@ def test_one_fifth_is_reserved_for_equal_outcomes() -> None:
         and sum(first_run[index].errors > 0 for index in equal_outcomes) == 2
     )
     assert note == (
-        "20 of 100 examples: 16 of 93 correct in only some runs, sampled evenly; all 2 wrong in all runs, "
-        "and 2 of 5 correct in all runs, sampled evenly from the file"
+        "20 of 100 examples: only one run is correct on 93 (shown: 16, sampled evenly); "
+        "both are wrong on 2 (shown: all); both are correct on 5 (shown: 2, sampled evenly)"
     )
     assert (
-        "; none of 2 wrong in all runs, and none of 5 correct in all runs"
+        "; both are wrong on 2 (shown: none); both are correct on 5 (shown: none)"
         in select_examples(first_run, 4, [second_run])[1]
     )
 
@@ -121,6 +122,6 @@ def test_examples_have_the_id_and_the_line_of_their_row(tmp_path: Path) -> None:
 def test_one_example_of_a_kind_is_not_called_all() -> None:
     first_run, other_run = [[make_scored_example(errors) for errors in (0, 0, 0, last)] for last in (0, 1)]
     assert select_examples(first_run, 3, [other_run])[1] == (
-        "3 of 4 examples: one correct in only some runs; no example wrong in all runs, "
-        "and 2 of 3 correct in all runs, sampled evenly from the file"
+        "3 of 4 examples: only one run is correct on 1 (shown); both are wrong on none; "
+        "both are correct on 3 (shown: 2, sampled evenly)"
     )

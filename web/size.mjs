@@ -4,7 +4,7 @@ import { gzipSync } from "node:zlib";
 
 // Required limits, and tighter ones near the present size.
 const REQUIRED = [150_000, 50_000];
-const [MAX_SIZE, MAX_COMPRESSED] = [131_000, 98_800];
+const [MAX_SIZE, MAX_COMPRESSED] = [132_800, 100_000];
 const page = readFileSync(new URL("../pellucid/viewer/page/index.html", import.meta.url));
 const packed = gzipSync(page, { level: 9 }).length;
 console.log(`index.html: ${page.length} bytes (at most ${MAX_SIZE}), ${packed} gzipped (at most ${MAX_COMPRESSED}); required: ${REQUIRED.join(", ")}`);

@@ -10,9 +10,10 @@ hypothesis in a beam, so that no search copies a memory.
 
 A new attention is a subclass of `Attention`, or of `ScoredAttention` where it has a score. Other packages register it
 with `register_attention` or declare it as an entry point (config/attention_types.py). Here it has an entry in
-`ATTENTIONS` and a name in `BUILT_IN_TYPES` of config/attention_types.py, which also lists its properties; requirements
-of its settings are in config/validation.py. No other module depends on the kind of attention. PyTorch computes it until
-a kernel supports it (`kernels.types.SCORES`), and only then is `score_params` needed.
+`ATTENTIONS`, its equations in `ATTENTION_EQUATIONS` of model/equations.py, and a name in `BUILT_IN_TYPES` of
+config/attention_types.py, which also lists its properties; requirements of its settings are in config/validation.py. No
+other module depends on the kind of attention. PyTorch computes it until a kernel supports it (`kernels.types.SCORES`),
+and only then is `score_params` needed.
 """
 
 import inspect

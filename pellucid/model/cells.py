@@ -9,8 +9,9 @@ applied after the product:
 
 Sources: Cho et al. 2014, section 2.3; Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000.
 
-A new cell is a subclass of `CellSpec`, an entry in `CELLS`, and a name in `Cell` of config/settings.py. No other module
-depends on the kind of cell. PyTorch runs it step by step until `kernels.types.CELL_LAYOUTS` names it too.
+A new cell is a subclass of `CellSpec`, an entry in `CELLS`, its equations in model/equations.py, and a name in `Cell`
+of config/settings.py. No other module depends on the kind of cell. PyTorch runs it step by step until
+`kernels.types.CELL_LAYOUTS` names it too.
 """
 
 from abc import ABC, abstractmethod

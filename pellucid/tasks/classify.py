@@ -2,11 +2,12 @@
 
 import msgspec
 
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, DecoderConfig
 from pellucid.config.task_settings import CLASSIFY
 from pellucid.evaluation.label_metrics import score_labels
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
+from pellucid.model.equations import EquationGroup, VocabularySizes, classifier_equations
 from pellucid.model.labeling_networks import Classifier
 from pellucid.model.network import Network, NetworkParts, build_decoder
 from pellucid.tasks.task import LabelingTask, TaskLabels, describe_encoder
@@ -42,11 +43,8 @@ class ClassificationTask(LabelingTask):
         Args:
             parts: Encoder, sizes and configuration.
         """
-        decoder = parts.config.decoder
-        without_feedback = msgspec.structs.replace(decoder, embedding="none")
-        return Classifier(
-            parts.encoder, build_decoder(without_feedback, parts.config.attention, parts.sizes), decoder.num_hops
-        )
+        decoder = _without_feedback(parts.config)
+        return Classifier(parts.encoder, build_decoder(decoder, parts.config.attention, parts.sizes), decoder.num_hops)
 
     def describe_architecture(self, config: Config) -> str:
         """Describe encoder, attention and decoder, in a sentence without its full stop.
@@ -58,6 +56,20 @@ class ClassificationTask(LabelingTask):
         attention = f"{attention_type} attention" if attention_type != "none" else "no attention"
         steps = f"{decoder.num_hops} step(s) of a {decoder.cell.upper()} of {decoder.hidden_size} units"
         return f"A classifier: {describe_encoder(config)}, {attention}, {steps}"
+
+    def equations(self, config: Config, sizes: VocabularySizes) -> list[EquationGroup]:
+        """Return the equations of encoder, attention, decoder and output layer.
+
+        Args:
+            config: Configuration.
+            sizes: Numbers of ids of the vocabularies.
+        """
+        return classifier_equations(config, sizes, _without_feedback(config))
+
+
+def _without_feedback(config: Config) -> DecoderConfig:
+    """Return the settings of a classifier's decoder, which reads no symbol."""
+    return msgspec.structs.replace(config.decoder, embedding="none")
 
 
 TASK = ClassificationTask()

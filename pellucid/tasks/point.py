@@ -17,6 +17,7 @@ from pellucid.evaluation.label_metrics import score_positions
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
 from pellucid.model.attention import build_attention
+from pellucid.model.equations import EquationGroup, VocabularySizes, pointer_equations
 from pellucid.model.labeling_networks import Pointer, Query
 from pellucid.model.losses import pointing_cross_entropy
 from pellucid.model.memory import NetworkOutput
@@ -106,6 +107,15 @@ class PointingTask(LabelingTask):
             config: Configuration.
         """
         return f"A pointer: {describe_encoder(config)}, one step of {config.attention.type} attention"
+
+    def equations(self, config: Config, sizes: VocabularySizes) -> list[EquationGroup]:
+        """Return the equations of encoder, query and attention.
+
+        Args:
+            config: Configuration.
+            sizes: Numbers of ids of the vocabularies.
+        """
+        return pointer_equations(config, sizes)
 
 
 TASK = PointingTask()

@@ -5,6 +5,7 @@ from pellucid.config.task_settings import TAG
 from pellucid.evaluation.label_metrics import chunk_metrics_for_log, score_labels
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, tag_rates
+from pellucid.model.equations import EquationGroup, VocabularySizes, tagger_equations
 from pellucid.model.labeling_networks import Tagger
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.output_layers import TokenClassificationHead
@@ -58,6 +59,15 @@ class TaggingTask(LabelingTask):
             config: Configuration.
         """
         return f"A tagger: {describe_encoder(config)}, each tag predicted from the encoder state at its position"
+
+    def equations(self, config: Config, sizes: VocabularySizes) -> list[EquationGroup]:
+        """Return the equations of encoder and output layer.
+
+        Args:
+            config: Configuration.
+            sizes: Numbers of ids of the vocabularies.
+        """
+        return tagger_equations(config, sizes)
 
 
 TASK = TaggingTask()

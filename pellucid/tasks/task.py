@@ -25,6 +25,7 @@ from pellucid.decoding.classification import LabelingPredictor
 from pellucid.decoding.ensemble import JoinedPredictors
 from pellucid.decoding.predictor import Predictor
 from pellucid.evaluation.task_metrics import TaskMetrics
+from pellucid.model.equations import EquationGroup, VocabularySizes
 from pellucid.model.losses import cross_entropy
 from pellucid.model.memory import NetworkOutput
 from pellucid.model.network import Network, NetworkParts
@@ -172,6 +173,15 @@ class Task(ABC):
         Args:
             config: Configuration.
         """
+
+    def equations(self, config: Config, sizes: VocabularySizes) -> list[EquationGroup]:
+        """Return the equations of a network part by part, for the page; by default none.
+
+        Args:
+            config: Configuration.
+            sizes: Numbers of ids of the vocabularies.
+        """
+        return []
 
 
 class LabelingTask(Task):

@@ -18,6 +18,7 @@ from pellucid.decoding.ensemble import JoinedPredictors, ensemble_of_joined
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
+from pellucid.model.equations import EquationGroup, VocabularySizes, transducer_equations
 from pellucid.model.losses import copying_cross_entropy, cross_entropy
 from pellucid.model.memory import NetworkOutput
 from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, require_encoder_decoder
@@ -112,6 +113,15 @@ class TransductionTask(Task):
             f"A recurrent encoder-decoder {attention}: {describe_encoder(config)}, "
             f"{decoder.cell.upper()} decoder of {decoder.num_layers} layer(s) of {decoder.hidden_size} units"
         )
+
+    def equations(self, config: Config, sizes: VocabularySizes) -> list[EquationGroup]:
+        """Return the equations of encoder, attention, decoder and output layer.
+
+        Args:
+            config: Configuration.
+            sizes: Numbers of ids of the vocabularies.
+        """
+        return transducer_equations(config, sizes)
 
 
 TASK = TransductionTask()

@@ -72,8 +72,8 @@ def compare_what_if(page_data: PageData, request: WhatIfRequest) -> WhatIfRespon
         request: Requests before and after the change.
 
     Returns:
-        Both outputs, the compared output scored under the change, and the KL divergence of each step's distribution in
-        bits; no divergences if the changed source cannot have the compared output.
+        Both outputs, the compared output scored under the change, and the KL divergence of each step's distribution,
+        along each output, in bits; no divergences if the changed source cannot have the compared output.
 
     Raises:
         InputError: The requests name different runs, a source is empty, or one is invalid as in `decode_source`.
@@ -108,7 +108,7 @@ def compare_what_if(page_data: PageData, request: WhatIfRequest) -> WhatIfRespon
         rescored = changed_trace
     (old_distributions,), (new_distributions,) = (
         step_distributions(original_predictor, [trace]),
-        step_distributions(changed_predictor, [rescored]),
+        step_distributions(changed_predictor, [changed_trace if model.autoregressive else rescored]),
     )
     steps = min(len(old_distributions), len(new_distributions))
     return WhatIfResponse(

@@ -31,7 +31,8 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, InputError, RunError, quote
 from pellucid.evaluation.metrics import ScoredExample, worst_examples
 from pellucid.files import MAX_FILE_SIZE, FileDigest, file_exists, has_digest
-from pellucid.model.network import parameter_count
+from pellucid.model.equations import VocabularySizes
+from pellucid.model.network import has_source_features, parameter_count
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.predictor_loader import load_logged, load_unwarned, missing_model_error
@@ -40,7 +41,8 @@ from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
 from pellucid.training.snapshots import describe_omitted_snapshots
 from pellucid.viewer.examples import SourceMetadata, are_spelled_digits
-from pellucid.viewer.schema import ModelCard
+from pellucid.viewer.mathml import to_mathml
+from pellucid.viewer.schema import Formula, FormulaSection, FormulaSymbol, ModelCard
 
 
 def select_examples(
@@ -76,20 +78,53 @@ def select_examples(
     shown_wrong = wrong[: max(remaining - len(right), min(len(wrong), remaining // 2))]
     shown_right = sample_evenly(right, remaining - len(shown_wrong))
     selected = sorted([*selected_differing, *shown_wrong, *shown_right])
-    labels = ("wrong in all runs", "correct in all runs") if others else ("wrong", "correct")
-    if not others and not wrong:
-        return (
-            selected,
-            f"{max_examples:,} of {len(scored):,} examples, sampled evenly from the file, in which none is wrong",
-        )
-    wrong_text = _share_text(len(shown_wrong), len(wrong), f"the {len(shown_wrong):,} worst of {len(wrong):,}")
-    error_text = (
-        f"{_differing_text(len(selected_differing), len(differing_indices)) if others else ''}{wrong_text} {labels[0]}"
+    shares = _Shares((len(shown_wrong), len(wrong)), (len(shown_right), len(right)))
+    count = f"{len(selected):,} of {len(scored):,} examples"
+    if others:
+        differing = len(selected_differing), len(differing_indices)
+        return selected, f"{count}: {_describe_shares(shares, differing, len(others))}"
+    if not wrong:
+        return selected, f"{count}, sampled evenly from the file, in which none is wrong"
+    return selected, f"{count}: {_describe_shares_of_one_run(shares)}"
+
+
+class _Shares(NamedTuple):
+    """Numbers of shown examples, and of all, that every run has wrong, and that every run has correct."""
+
+    wrong: tuple[int, int]
+    right: tuple[int, int]
+
+
+def _describe_shares_of_one_run(shares: _Shares) -> str:
+    """Describe the shown examples of one run, some of which are wrong."""
+    (shown_wrong, num_wrong), (shown_right, num_right) = shares
+    wrong_text = _share_text(shown_wrong, num_wrong, f"the {shown_wrong:,} worst of {num_wrong:,}")
+    right_text = _share_text(shown_right, num_right, f"{shown_right:,} of {num_right:,}")
+    sampling_note = ", sampled evenly from the file" if 0 < shown_right < num_right else ""
+    return f"{wrong_text} wrong, and {right_text} correct{sampling_note}"
+
+
+def _describe_shares(shares: _Shares, differing: tuple[int, int], num_others: int) -> str:
+    """Describe the shown examples of several runs."""
+    is_pair = num_others == 1
+    first = "only one run is correct" if is_pair else "some runs are correct and others wrong"
+    every = "both" if is_pair else "all"
+    groups = (
+        (first, differing, "{}, sampled evenly"),
+        (f"{every} are wrong", shares.wrong, "the {} worst"),
+        (f"{every} are correct", shares.right, "{}, sampled evenly"),
     )
-    correct_part = f"{len(shown_right):,} of {len(right):,}"
-    correct_text = f"{_share_text(len(shown_right), len(right), correct_part)} {labels[1]}"
-    sampling_note = ", sampled evenly from the file" if 0 < len(shown_right) < len(right) else ""
-    return selected, f"{len(selected):,} of {len(scored):,} examples: {error_text}, and {correct_text}{sampling_note}"
+    return "; ".join(f"{name} on {_shown_text(*share, sampled)}" for name, share, sampled in groups)
+
+
+def _shown_text(shown: int, total: int, sampled: str) -> str:
+    """Return the size of a group, and how many of its examples are shown."""
+    if total == 0:
+        return "none"
+    if shown == total == 1:
+        return "1 (shown)"
+    part = "none" if shown == 0 else sampled.format(f"{shown:,}") if shown < total else "all"
+    return f"{total:,} (shown: {part})"
 
 
 def _select_differing(
@@ -108,14 +143,6 @@ def _share_text(shown: int, total: int, partial_text: str) -> str:
     if shown == total == 1:
         return "one"
     return f"all {total:,}" if shown == total else partial_text if shown else f"none of {total:,}"
-
-
-def _differing_text(shown: int, total: int) -> str:
-    """Return the description of the shown examples on which the runs differ."""
-    description = "correct in only some runs"
-    if shown < total:
-        return f"{shown:,} of {total:,} {description}, sampled evenly; "
-    return f"{_share_text(shown, total, '')} {description}; "
 
 
 def sample_evenly(items: Sequence[int], count: int) -> list[int]:
@@ -341,7 +368,43 @@ def model_card(model: ViewedRun) -> ModelCard:
         all_facts += [("log", sentence) for sentence in model.log.describe_damage() + model.log.describe_omissions()]
         all_facts += [("snapshots", sentence) for sentence in describe_omitted_snapshots(model.folder)]
     attends = has_weights(config.attention) and not task.settings.per_position
-    return ModelCard(name=model.name, facts=all_facts, config=to_toml(config), has_attention=attends, task=config.task)
+    return ModelCard(
+        name=model.name,
+        facts=all_facts,
+        config=to_toml(config),
+        has_attention=attends,
+        task=config.task,
+        equations=[] if model.predictor is None else _formula_sections(task, model.predictor),
+    )
+
+
+def _formula_sections(task: Task, predictor: Predictor) -> list[FormulaSection]:
+    """Return the equations of a network with their symbols, as MathML."""
+    vocabularies, config = predictor.vocabularies, predictor.config
+    num_features = len(vocabularies.features) if has_source_features(config) else 0
+    sizes = VocabularySizes(len(vocabularies.source) + num_features, len(vocabularies.target))
+    return [
+        FormulaSection(
+            title=group.title,
+            equations=[_formula(equation) for equation in group.equations],
+            symbols=[
+                FormulaSymbol(
+                    symbol=_formula(symbol.latex),
+                    meaning=symbol.meaning,
+                    size=symbol.size,
+                    num_parameters=symbol.num_parameters,
+                )
+                for symbol in group.symbols
+            ],
+            note=group.note,
+        )
+        for group in task.equations(config, sizes)
+    ]
+
+
+def _formula(latex: str) -> Formula:
+    """Return an equation in both notations."""
+    return Formula(latex=latex, mathml=to_mathml(latex))
 
 
 def _model_sizes(model: ViewedRun, predictor: Predictor) -> list[tuple[str, str]]:

@@ -261,6 +261,39 @@ class StateSpace(PageStruct, frozen=True, kw_only=True):
     decoder: StateProjection
 
 
+class Formula(PageStruct, frozen=True, kw_only=True):
+    """An equation or a symbol."""
+
+    latex: str
+    mathml: str
+    """A MathML element."""
+
+
+class FormulaSymbol(PageStruct, frozen=True, kw_only=True):
+    """A symbol of the equations of a network, or several of the same size."""
+
+    symbol: Formula
+    meaning: str
+    """Meaning in a few words."""
+    size: str
+    """Its size: "32 × 16"."""
+    num_parameters: int
+    """Number of trained parameters; 0 for none."""
+
+
+class FormulaSection(PageStruct, frozen=True, kw_only=True):
+    """Equations of one part of a network."""
+
+    title: str
+    """Name of the part."""
+    equations: list[Formula]
+    """Equations in the order of computation."""
+    symbols: list[FormulaSymbol]
+    """Symbols that have a size."""
+    note: str
+    """Sentences on what the equations leave out; "" for none."""
+
+
 class ModelCard(PageStruct, frozen=True, kw_only=True):
     """Description of a run: architecture, sizes, training and settings."""
 
@@ -274,6 +307,8 @@ class ModelCard(PageStruct, frozen=True, kw_only=True):
     """Whether outputs have attention weights."""
     task: TaskName = DEFAULT_TASK
     """Name of the task."""
+    equations: list[FormulaSection] = []
+    """Equations of the network; empty without a model, and for a task that has none."""
 
 
 class ComparedRun(PageStruct, frozen=True, kw_only=True):
@@ -384,10 +419,9 @@ class WhatIfResponse(PageStruct, frozen=True, kw_only=True):
     before: PageExample
     after: PageExample
     compared_output: Literal["before", "after"]
-    """Output along which both distributions are computed.
+    """Output that is scored under the change.
 
-    "before": the output before the change, which is scored under the change. "after": a different prefix is forced, so
-    each distribution is computed along its own output, and steps are paired by their index.
+    "before": the output before the change. "after": the output after it, because a different prefix is forced.
     """
     rescored: PageTrace
     """Compared output, scored by forced decoding under the change.
@@ -396,7 +430,7 @@ class WhatIfResponse(PageStruct, frozen=True, kw_only=True):
     then empty.
     """
     kl_divergence: EncodedArray
-    """KL(before ‖ after) of the distribution of each paired step, in bits."""
+    """KL(before ‖ after) of the distribution of each step that both outputs have, along each output, in bits."""
 
 
 class NeighborsRequest(PageStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):

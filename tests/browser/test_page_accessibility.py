@@ -39,7 +39,7 @@ def test_page_opens_on_the_first_wrong_example(open_page: OpenPage, exported_pag
           - combobox "Filter by correctness"
           - status
           - listbox /Examples/:
-            - 'option "{errors}: {first.text}, output {first.traces[0].output}" [selected]'
+            - 'option "{errors}: {first.text}, output {first.traces[0].output}; wrong: both runs" [selected]'
           - paragraph: /^Wrong:/
           - table "Output and reference, symbol by symbol":
             - rowgroup:
@@ -108,13 +108,20 @@ def test_every_view_has_accessible_names(open_page: OpenPage, server_url: str) -
         """,
         "Training": """
             - status: /Training is finished/
-            - region "Loss":
-              - slider /Loss; arrow keys move along it/
+            - region "Training loss":
+              - slider /Training loss; arrow keys move along it/
             - region "Training snapshots":
               - button "Play"
               - slider "Validation whose snapshot is shown"
               - paragraph:
                 - combobox "Probe example"
+        """,
+        "About": """
+            - region "Equations":
+              - combobox "Run"
+              - heading "Encoder"
+              - math
+              - table /Sizes of the symbols/
         """,
     }
     for title, snapshot in views.items():

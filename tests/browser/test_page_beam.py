@@ -5,6 +5,7 @@ from page_data import digits_page_data
 from page_navigation import find_panel, open_tab, visible_examples
 from playwright.sync_api import expect
 
+from pellucid.decoding.trace_schema import decode_array
 from pellucid.viewer.server import background_server, create_app
 
 
@@ -45,3 +46,18 @@ def test_available_beam_is_not_requested(open_page: OpenPage, server_url: str) -
     expect(find_panel(page, "Beam search tree").locator("[data-node]").first).to_be_visible()
     page.wait_for_timeout(400)
     assert not any(url.endswith("api/decode") for url in requested_urls)
+
+
+def test_nodes_have_the_total_of_their_hypothesis(open_page: OpenPage, server_url: str) -> None:
+    lattice = digits_page_data(beam_size=3).contents.examples[0].traces[0].lattice
+    assert lattice is not None
+    page = open_page(f"{server_url}#example=0")
+    open_tab(page, "Beam")
+    tree = find_panel(page, "Beam search tree")
+    for node, (total, log_probability) in enumerate(
+        zip(decode_array(lattice.scores), decode_array(lattice.log_probabilities), strict=True)
+    ):
+        numbers = [f"{value:.2f}".replace("-", "−") for value in (total, log_probability)]
+        shown = tree.locator(f"g[data-node='{node}']")
+        assert [shown.locator(name).text_content() for name in (".total", ".likely")] == numbers
+    expect(tree.locator(".caption")).to_contain_text("by which hypotheses are sorted and pruned")

@@ -18,10 +18,11 @@ from page_data import (
     pending_page_data,
     resume_training,
 )
-from page_navigation import assert_cell_is_announced, find_panel, open_tab, visible_examples
+from page_navigation import assert_cell_is_announced, download_panel, find_panel, open_tab, visible_examples
 from page_runs import pronunciation_page_data
 from playwright.sync_api import expect
 from sample_traces import make_trace
+from saved_files import read_csv_lines
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
@@ -181,6 +182,7 @@ def test_attention_statistics_have_definitions(open_page: OpenPage, exported_pag
     page = open_page(exported_page_url)
     open_tab(page, "Corpus")
     statistics = find_panel(page, "Attention statistics")
+    statistics.get_by_role("button", name=f"Show all {len(corpus.alignment)} statistics").click()
     for statistic in corpus.alignment:
         expect(statistics).to_contain_text(statistic.definition)
     names = {statistic.name for statistic in corpus.alignment}
@@ -196,6 +198,26 @@ def test_attention_statistics_have_definitions(open_page: OpenPage, exported_pag
     )
 
 
+def test_three_attention_statistics_are_shown_at_first(
+    open_page: OpenPage, exported_page_url: str, tmp_path: Path
+) -> None:
+    corpus = page_contents().corpus
+    assert corpus is not None and len(corpus.alignment) > 3
+    page = open_page(exported_page_url)
+    open_tab(page, "Corpus")
+    statistics = find_panel(page, "Attention statistics")
+    expect(statistics.locator("tbody .name")).to_have_text(["entropy", "permutation effect", "conicity"])
+    saved = json.loads(download_panel(page, "Attention statistics", "JSON", tmp_path))
+    assert [each["name"] for each in saved["statistics"]] == [statistic.name for statistic in corpus.alignment]
+    assert len(read_csv_lines(download_panel(page, "Attention statistics", "CSV", tmp_path))) == 1 + len(
+        corpus.alignment
+    )
+    statistics.get_by_role("button", name="Show all").click()
+    expect(statistics.locator("tbody .name")).to_have_count(len(corpus.alignment))
+    statistics.get_by_role("button", name="Show fewer statistics").click()
+    expect(statistics.locator("tbody .name")).to_have_count(3)
+
+
 def test_tables_fit_a_narrow_page(open_page: OpenPage, server_url: str) -> None:
     page = open_page(server_url)
     page.set_viewport_size({"width": 390, "height": 800})
@@ -205,6 +227,8 @@ def test_tables_fit_a_narrow_page(open_page: OpenPage, server_url: str) -> None:
     ):
         open_tab(page, view)
         expect(find_panel(page, title).locator(cell).first).to_be_visible()
+        if view == "Corpus":
+            find_panel(page, title).get_by_role("button", name="Show all").click()
         expect(find_panel(page, title)).to_contain_text("absentmindedness, output" if view == "Corpus" else "KL")
         overflow = (
             find_panel(page, title).locator(".scroll").first.evaluate("each => each.scrollWidth - each.clientWidth")

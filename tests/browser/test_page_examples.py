@@ -421,6 +421,30 @@ def test_unsure_outputs_are_listed_first_with_their_line_and_id(open_page: OpenP
     expect(rows.locator(".place")).to_have_text(["line 2, id P-2"])
 
 
+def test_wrong_outputs_can_be_listed_first(open_page: OpenPage, tmp_path: Path) -> None:
+    examples = [
+        PageExample(
+            text=f"source {line}",
+            features=[],
+            traces=[msgspec.structs.replace(page_examples()[0].traces[0], confidence=confidence)],
+            references=["1"],
+            exact=exact,
+            line=line,
+        )
+        for line, (exact, confidence) in enumerate([(True, 0.9), (False, 0.8), (True, 0.1), (False, 0.3)], start=1)
+    ]
+    contents = msgspec.structs.replace(
+        digits_page_data(beam_size=3).contents, examples=examples, num_examples=4, compared_runs=[], served=False
+    )
+    path = tmp_path / "page.html"
+    path.write_text(export_page(contents), encoding="utf-8")
+    page = open_page(path.as_uri())
+    expect(page.get_by_text("Sort by", exact=True)).to_be_visible()
+    page.get_by_label("Sort by").select_option("wrong first, least confident first")
+    expect(page.locator(".row .place")).to_have_text(["line 4", "line 2", "line 3", "line 1"])
+    expect(page.locator(".row").first).to_contain_text("30 %")
+
+
 def test_title_of_a_long_source_names_the_attribution(open_page: OpenPage, tmp_path: Path) -> None:
     source = "ab" * 31
     trace = page_trace_without_model(make_trace(source, ["A", END], [[1] + [0] * 61, [0] * 61 + [1]]))

@@ -66,8 +66,8 @@ def test_saved_state_plane_has_axis_titles(open_page: OpenPage, exported_page_ur
 def test_saved_chart_has_its_legend(open_page: OpenPage, exported_page_url: str, tmp_path: Path) -> None:
     page = open_page(exported_page_url)
     open_tab(page, "Training")
-    names = find_panel(page, "Loss").locator(".legend span").all_inner_texts()
-    assert len(names) > 1 and set(names) <= set(read_svg_texts(download_panel(page, "Loss", "SVG", tmp_path)))
+    names = find_panel(page, "Training loss").locator(".legend span").all_inner_texts()
+    assert len(names) > 1 and set(names) <= set(read_svg_texts(download_panel(page, "Training loss", "SVG", tmp_path)))
 
 
 def test_states_fit_on_paper(open_page: OpenPage, exported_page_url: str) -> None:

@@ -33,7 +33,9 @@ MAP_FORMATS = (*PICTURE_FORMATS, "TikZ")
 PanelFormats = Mapping[str, Mapping[str, Sequence[str]]]
 """Expected panels by view, and the file formats of each panel."""
 
-TRAINING_PANELS = {"Loss": PICTURE_FORMATS, "Scores": PICTURE_FORMATS, "Training snapshots": MAP_FORMATS}
+LOSS_CHARTS = ("Training loss", "Validation loss", "Training loss, mean")
+TRAINING_PANELS = dict.fromkeys((*LOSS_CHARTS, "Exact match", "Symbol error rate", "Symbol accuracy"), PICTURE_FORMATS)
+TAG_TRAINING_PANELS = dict.fromkeys((*LOSS_CHARTS, "Sequence accuracy", "Tag accuracy"), PICTURE_FORMATS)
 TRANSDUCE_PANELS: PanelFormats = {
     "Examples": {"Attention links": MAP_FORMATS, "Output steps": PICTURE_FORMATS, "Attention matrix": MAP_FORMATS},
     "Beam": {"Beam search tree": PICTURE_FORMATS, "Attention of the selected hypothesis": MAP_FORMATS},
@@ -50,8 +52,8 @@ TRANSDUCE_PANELS: PanelFormats = {
         "rival": MAP_FORMATS,
         "Attention difference": MAP_FORMATS,
     },
-    "Training": TRAINING_PANELS,
-    "About": {"run": NO_FORMATS, "Limits of interpretation": NO_FORMATS},
+    "Training": {**TRAINING_PANELS, "Training snapshots": MAP_FORMATS},
+    "About": {"Equations": TABLE_FORMATS, "run": NO_FORMATS, "Limits of interpretation": NO_FORMATS},
 }
 ON_REQUEST_PANELS: PanelFormats = {
     "What if": {
@@ -86,7 +88,7 @@ OTHER_TASK_PANELS: Mapping[TaskName, PanelFormats] = {
             "Confusions": MAP_FORMATS,
         },
         "Compare": {"Paired outcomes of both runs": PICTURE_FORMATS, "tag": PICTURE_FORMATS, "rival": PICTURE_FORMATS},
-        "Training": {**TRAINING_PANELS, "Training snapshots": PICTURE_FORMATS},
+        "Training": {**TAG_TRAINING_PANELS, "Training snapshots": PICTURE_FORMATS},
     },
     "classify": {
         "Examples": {

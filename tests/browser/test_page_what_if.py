@@ -214,6 +214,32 @@ def test_overrides_of_several_steps_are_reset_one_by_one(open_page: OpenPage, se
     expect(overridden_steps).to_have_count(2)
 
 
+def test_table_ends_with_the_new_output_and_the_probability_of_its_end(open_page: OpenPage, server_url: str) -> None:
+    index, overrides = find_override_chain()
+    page = open_page(f"{server_url}#example={index}")
+    open_what_if(page)
+    steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
+    rows = find_panel(page, "Probabilities before and after").locator("tbody tr")
+    num_steps_before = steps.count()
+    end_with_probability = re.compile(r"p\(⟨end⟩\)(–|(< )?[\d.e-]+)→[\d.e-]+")
+    for override in overrides:
+        steps.nth(override.step).click()
+        bars = page.get_by_role("slider", name=f"Attention of step {override.step + 1}:")
+        box = bars.locator(".ground").nth(override.weights.index(1)).bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 1, steps=4)
+        page.mouse.up()
+        expect(page.locator("[aria-busy=true], .outdated")).to_have_count(0)
+        expect(rows).to_have_count(steps.count())
+        expect(rows.last.locator("td").nth(2)).to_have_text("⟨end⟩")
+        expect(rows.last).to_contain_text(end_with_probability)
+        if steps.count() > num_steps_before:
+            expect(rows.last.locator("td").nth(1)).to_have_text("–")
+            expect(rows.last).to_contain_text("p(⟨end⟩)–→")
+
+
 def override_step(override: AttentionOverride) -> int:
     """Return the step of an override."""
     return override.step

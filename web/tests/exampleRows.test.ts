@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { filterRows, coverageDeviation, NO_FILTER, parsePattern, describeConfusionShare, describeConfusion, describePlace, describeShownErrors, repeatedConfusions, exampleRow, outputSegments, describeResult, explainError, wrongSteps } from "../src/selection/exampleRows";
+import { filterRows, coverageDeviation, NO_FILTER, parsePattern, describeConfusionShare, describeConfusion, describePlace, describeRuns, describeShownErrors, repeatedConfusions, exampleRow, outputSegments, describeResult, explainError, wrongSteps } from "../src/selection/exampleRows";
 import type { ConfusionCount, EditOperation } from "../src/data/contents";
 import { example, trace, VIEWS } from "./fixtures";
 
@@ -34,6 +34,16 @@ describe("the list of examples", () => {
   it("sorts by confidence, rows without one last in ascending order", () => {
     const confidences = [0.9, null, 0.2].map((confidence, index) => exampleRow({ ...examples[0]!, traces: [{ ...trace("x", "a"), confidence }] }, index));
     expect(indices(filterRows([...confidences, { ...confidences[1]!, index: 3 }], NO_FILTER, "confidence", false))).toEqual([2, 0, 1, 3]);
+  });
+  it("lists wrong outputs first, the least confident of them first", () => {
+    const outputs = [["x", "x", 0.5], ["y", "x", 0.9], ["x", "x", 0.3], ["z", "x", 0.2], ["z", "x", null]] as const;
+    const all = outputs.map(([output, reference, confidence], index) => exampleRow({ ...example("a", output, reference), traces: [{ ...trace(output, "a"), confidence }] }, index));
+    // Without a confidence, the probability of the output counts: exp(−0.1) = 0.905.
+    expect(indices(filterRows(all, NO_FILTER, "wrong", false))).toEqual([3, 1, 4, 2, 0]);
+  });
+  it("names the runs that are correct on an example", () => {
+    const describe = (...exacts: (boolean | null)[]) => describeRuns(exacts.map((exact, index) => ["abc"[index]!, exact]));
+    expect([describe(true, false), describe(false, true), describe(true, true), describe(false, false), describe(null, null), describe(true, true, false), describe(true, true, true)]).toEqual(["✓ a · ✗ b", "✓ b · ✗ a", "✓ both runs", "✗ both runs", "", "✓ a, b · ✗ c", "✓ all runs"]);
   });
   it("names the line and the id of an example, which the filter finds", () => {
     expect([{ line: 12, row_id: "P-17" }, { line: 12, row_id: "" }, { line: null, row_id: "" }].map((place) => describePlace({ ...examples[0]!, ...place }))).toEqual(["line 12, id P-17", "line 12", ""]);

@@ -9,7 +9,8 @@ import { tikzHeatMap } from "../src/files/tikz";
 import { confusionTable, confusionFiles } from "../src/corpus/confusion";
 import { confusionKey } from "../src/selection/exampleRows";
 import { changeFigure, changeTable } from "../src/what-if/changeFigure";
-import { trace } from "./fixtures";
+import { registerTaskViews } from "../src/data/taskView";
+import { trace, VIEWS } from "./fixtures";
 
 const texts = (svg: string): string[] => [...svg.matchAll(/<text [^>]*>([^<]*)<\/text>/g)].map(([, text]) => text!);
 const edit = (kind: EditOperation["kind"], written: number | null, expected: string | null): EditOperation => ({ kind, step: written, expected });
@@ -108,28 +109,30 @@ const changesOf = (symbol: string, newSymbol: string) => [
 ];
 
 test("a what-if figure has the outputs before and after, with changed symbols marked", () => {
-  const change = (step: number, newStep: number, symbol: string, newSymbol = symbol) => ({ step, newStep, oldSymbol: symbol, newSymbol, oldProbability: 0.9, newProbability: 0.25, symbols: changesOf(symbol, newSymbol), probabilityChange: -0.65, divergence: 1.5 });
-  const unpaired = { step: null, oldSymbol: undefined, oldProbability: null, newProbability: null, symbols: [], probabilityChange: null, divergence: null };
-  const svg = changeFigure("masking b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, 0, "x"), { ...unpaired, newStep: 1, newSymbol: "z" }, change(1, 2, "y")]);
+  const change = (step: number, symbol: string, newSymbol = symbol) => ({ step, oldSymbol: symbol, newSymbol, isShared: true, symbols: changesOf(symbol, newSymbol), probabilityChange: -0.65, divergence: 1.5 });
+  const added = { step: 2, oldSymbol: undefined, newSymbol: "z", isShared: false, symbols: [{ symbol: "z", before: null, after: { probability: 0.41, isBound: false } }], probabilityChange: null, divergence: null };
+  const svg = changeFigure("masking b", trace("xy", "ab"), { ...trace("xyz", "ab"), forced: [1] }, [change(0, "x"), change(1, "y"), added]);
   const svgTexts = texts(svg);
-  for (const text of ["masking b", "before", "after", "p(before), before the change", "p(before), after the change", "KL divergence, bits", "z", "–"]) expect(svgTexts).toContain(text);
+  for (const text of ["masking b", "before", "after", "p(before), before the change", "p(before), after the change", "KL divergence, bits", "z", "–", "0.41"]) expect(svgTexts).toContain(text);
   expect([times(svgTexts, "x"), times(svgTexts, "0.25"), times(svgTexts, "1.50")]).toEqual([2, 2, 2]);
   expect(svg.match(/fill="var\(--accent\)" fill-opacity="0.16" d="[^"]*M[^"]*M/g)).toHaveLength(1);
   expect(svg).toContain('stroke="var(--gold)"');
   expect(texts(changeFigure("t", trace("x", "a"), trace("y", "a"), []))).not.toContain("p(before), after the change");
   // A substituted symbol has its own probabilities.
-  const substituted = texts(changeFigure("t", trace("x", "a"), trace("y", "a"), [change(0, 0, "x", "y")]));
+  const substituted = texts(changeFigure("t", trace("x", "a"), trace("y", "a"), [change(0, "x", "y")]));
   expect(["0.90", "0.25", "&lt; 0.01", "0.70"].map((text) => times(substituted, text))).toEqual([1, 1, 1, 1]);
 });
 
 test("a what-if table marks forced symbols and attention, and names the output that p after refers to", () => {
-  const change = (step: number | null, newStep: number | null, newSymbol = "x") => ({ step, newStep, oldSymbol: "x", newSymbol, oldProbability: 0.9, newProbability: 0.25, symbols: changesOf("x", newSymbol), probabilityChange: -0.25, divergence: 1 });
-  const now = { ...trace("xyz", "ab"), forced: [0, 1], forced_attention: [1, 2] };
-  const table = changeTable(now, [change(0, 0), change(1, 1, "y"), change(2, 2), change(3, null)], false);
-  expect(table[0]).toEqual(["step", "before", "after", "p(symbol before), before the change", "p(symbol before), after the change, along the output before", "p(symbol after), before the change", "p(symbol after), after the change, along the output before", "KL in bits", "forced after"]);
+  const change = (step: number, newSymbol = "x") => ({ step, oldSymbol: "x", newSymbol, isShared: true, symbols: changesOf("x", newSymbol), probabilityChange: -0.25, divergence: 1 });
+  const now = { ...trace("xyzx", "ab"), forced: [0, 1], forced_attention: [1, 2] };
+  const table = changeTable(now, [change(0), change(1, "y"), change(2), change(3)]);
+  expect(table[0]).toEqual(["step", "before", "after", "p(symbol before), before the change", "p(symbol before), after the change, along the output after", "p(symbol after), before the change", "p(symbol after), after the change, along the output after", "KL in bits", "forced after"]);
   expect(table.slice(1, 3).map((line) => line.slice(3, 7))).toEqual([[0.9, 0.25, "", ""], [0.9, 0.25, "< 0.01", 0.7]]);
   expect(table.slice(1).map((line) => line[8])).toEqual(["symbol", "symbol and attention", "attention", ""]);
-  expect(changeTable(now, [], true)[0]![6]).toBe("p(symbol after), after the change, along the output after");
+  // Tags do not depend on each other.
+  registerTaskViews(VIEWS);
+  expect(changeTable({ ...now, task: "tag" }, [])[0]![6]).toBe("p(symbol after), after the change");
 });
 
 test("a TikZ difference has two colors, scaled by the maximum magnitude", () => {

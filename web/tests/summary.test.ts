@@ -4,7 +4,7 @@ import type { WhatIfResponse } from "../src/data/contents";
 import { EMPTY_REQUEST, toggleMask, setAttention } from "../src/selection/request";
 import { formatProbability } from "../src/drawing/scales";
 import { alignSteps } from "../src/data/steps";
-import { formatCandidate, stepChanges, stepNumber, describeWhatIf } from "../src/what-if/summary";
+import { formatCandidate, stepChanges, describeWhatIf } from "../src/what-if/summary";
 import { example, trace } from "./fixtures";
 
 const requested = { ...EMPTY_REQUEST, text: "abc" };
@@ -32,11 +32,15 @@ describe("description of a what-if change", () => {
       "Forcing step 2 to attend to position 3 (“c”) lowers p(8) at step 2 from 0.98 to 0.03; the output becomes “719” instead of “789”.",
     );
   });
-  it("names the first differing step if another changed more", () => {
-    const first = difference([Math.log(0.4), Math.log(0.03), Math.log(0.5)], "189");
-    expect(describeWhatIf(requested, toggleMask(requested, 0), first)).toBe(
-      "Masking position 1 (“a”) lowers p(8) at step 2 from 0.98 to 0.03; the output becomes “189” instead of “789” from step 1 on, where p(7) changes from 0.90 to 0.40.",
+  it("names the first differing step if an earlier one changed more", () => {
+    const second = difference([Math.log(0.2), Math.log(0.4), Math.log(0.5)], "719");
+    expect(describeWhatIf(requested, toggleMask(requested, 0), second)).toBe(
+      "Masking position 1 (“a”) lowers p(7) at step 1 from 0.90 to 0.20; the output becomes “719” instead of “789” from step 2 on, where p(8) changes from 0.98 to 0.40.",
     );
+  });
+  it("does not name a step after the first different symbol, whose probability is that along another output", () => {
+    const first = difference([Math.log(0.4), Math.log(0.03), Math.log(0.5)], "189");
+    expect(describeWhatIf(requested, toggleMask(requested, 0), first)).toBe("Masking position 1 (“a”) lowers p(7) at step 1 from 0.90 to 0.40; the output becomes “189” instead of “789”.");
   });
   it("reports no change, and a change without effect", () => {
     expect(describeWhatIf(requested, requested, equal)).toBe("No change.");
@@ -52,7 +56,7 @@ describe("description of a what-if change", () => {
   });
   it("pairs the probabilities of each symbol", () => {
     expect(stepChanges(lower)[1]).toMatchObject({ step: 1, oldSymbol: "8", divergence: 4 });
-    expect(stepChanges(lower)[1]!.newProbability).toBeCloseTo(0.03, 5);
+    expect(stepChanges(lower)[1]!.symbols[0]!.after.probability).toBeCloseTo(0.03, 5);
   });
   it("gives the probabilities of the symbols of both outputs, or a bound for one that is not stored", () => {
     const candidates = (...top: [string, number][]) => top.map(([symbol, p]): [string, number] => [symbol, Math.log(p)]);
@@ -60,8 +64,23 @@ describe("description of a what-if change", () => {
     changed.before.traces[0]!.top[1] = candidates(["8", 0.98], ["1", 0.01]);
     changed.rescored = { ...changed.rescored, top: [[], candidates(["5", 0.6], ["8", 0.09]), []] };
     const rounded = stepChanges(changed)[1]!.symbols.map(({ symbol, before, after }) => `${symbol} ${formatCandidate(before)} ${formatCandidate(after)}`);
-    expect(rounded).toEqual(["8 0.98 0.09", "5 < 0.01 0.60"]);
+    // The new symbol has the probability along the new output (in this fixture exp(−0.2)).
+    expect(rounded).toEqual(["8 0.98 0.09", "5 < 0.01 0.82"]);
     expect(stepChanges(changed)[0]!.symbols.map(({ symbol }) => symbol)).toEqual(["7"]);
+  });
+  it("ends with the new output, whose end has its probability", () => {
+    const targets = (output: string) => [...output, "⟨end⟩"];
+    const changed = (output: string, logs: number[]): WhatIfResponse => {
+      const [before, after] = [example("abc", "125", null), example("abc", output, null)];
+      before.traces[0] = { ...before.traces[0]!, target: targets("125"), log_probabilities: vector([0.9, 0.9, 0.9, 0.95].map(Math.log)) };
+      after.traces[0] = { ...after.traces[0]!, target: targets(output), log_probabilities: vector(logs.map(Math.log)), top: targets(output).map(() => []) };
+      const rescored = { ...before.traces[0], log_probabilities: vector([0.9, 0.05, 0.2, 0.3].map(Math.log)) };
+      return { before, after, compared_output: "before", rescored, kl_divergence: vector([0, 3, 1, 1]) };
+    };
+    const rowsOf = (response: WhatIfResponse) => stepChanges(response).map(({ step, symbols }) => [step + 1, ...symbols.map(({ symbol, before, after }) => `${symbol} ${formatCandidate(before)} → ${formatCandidate(after)}`)].join("; "));
+    expect(rowsOf(changed("1", [0.9, 0.41]))).toEqual(["1; 1 0.90 → 0.90", "2; 2 0.90 → 0.05; ⟨end⟩ < 0.90 → 0.41"]);
+    // Beyond the original output, its end included, there is no probability before.
+    expect(rowsOf(changed("1255", [0.9, 0.8, 0.7, 0.6, 0.5])).slice(3)).toEqual(["4; ⟨end⟩ 0.95 → 0.30; 5 < 1 → 0.60", "5; ⟨end⟩ – → 0.50"]);
   });
   it("describes the output after a forced prefix with its own probability", () => {
     const forced = { ...difference([Math.log(0.9), Math.log(0.02), Math.log(0.6), Math.log(0.3)], "7155"), compared_output: "after" as const };
@@ -69,9 +88,8 @@ describe("description of a what-if change", () => {
     forced.kl_divergence = vector([0, 0, 2.5]);
     const all = stepChanges(forced);
     expect(all.map(({ oldSymbol, newSymbol, probabilityChange }) => [oldSymbol, newSymbol, probabilityChange])).toEqual([["7", "7", 0], ["8", "1", null], ["9", "5", null], [undefined, "5", null]]);
-    expect(all[1]!.newProbability).toBeCloseTo(0.02, 5);
-    expect(all[3]).toMatchObject({ step: null, oldProbability: null, divergence: null });
-    expect(stepNumber(all[3]!)).toBe(4);
+    expect(all[1]!.symbols.at(-1)!.after.probability).toBeCloseTo(0.02, 5);
+    expect(all[3]).toMatchObject({ step: 3, symbols: [{ symbol: "5", before: null }], divergence: null });
     expect(describeWhatIf(requested, { ...requested, prefix: ["7", "1"] }, forced)).toBe(
       "Forcing the prefix “7 1” outputs “1” (p = 0.02) instead of “8” (p = 0.98) at step 2, with the largest KL divergence at step 3 (2.50 bits); the output becomes “7155” instead of “789”.",
     );

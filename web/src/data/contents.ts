@@ -204,6 +204,28 @@ export interface StateSpace {
   decoder: StateProjection;
 }
 
+/** An equation or a symbol. */
+export interface Formula {
+  latex: string;
+  mathml: string;
+}
+
+/** A symbol of the equations of a network, or several of the same size. */
+export interface FormulaSymbol {
+  symbol: Formula;
+  meaning: string;
+  size: string;
+  num_parameters: number;
+}
+
+/** Equations of one part of a network. */
+export interface FormulaSection {
+  title: string;
+  equations: Formula[];
+  symbols: FormulaSymbol[];
+  note: string;
+}
+
 /** Description of a run: architecture, sizes, training and settings. */
 export interface ModelCard {
   name: string;
@@ -211,6 +233,7 @@ export interface ModelCard {
   config: string;
   has_attention: boolean;
   task: string;
+  equations: FormulaSection[];
 }
 
 /** Another run on the same examples, compared with the first. */

@@ -58,14 +58,17 @@ export function svgPath(points: [number, number][]): string {
 
 export interface LogSeries {
   name: string;
-  color?: number;
-  run?: number;
   /** Number of samples, and value. */
   points: [number, number][];
 }
 
+export interface LogCurves {
+  losses: LogSeries[];
+  metrics: LogSeries[];
+}
+
 /** Series of a log: training loss of updates, metrics of validations. */
-export function logSeries(log: Record<string, unknown>[], view: TaskView): { losses: LogSeries[]; metrics: LogSeries[] } {
+export function logSeries(log: Record<string, unknown>[], view: TaskView): LogCurves {
   const losses = new Map<string, LogSeries>();
   const metrics = new Map<string, LogSeries>();
   const add = (to: Map<string, LogSeries>, name: string | null, at: number, value: unknown) => {
@@ -122,9 +125,10 @@ export interface PlotMark {
 
 export interface PlotLine {
   name: string;
-  /** Lines of one quantity share a color; compared runs differ in their dashes. */
-  color?: number;
+  /** Number of the run, which has one color and one kind of dashes in every chart; default: the index of the line. */
   run?: number;
+  /** Number of the quantity, if lines of one run differ in it: they have the color of the run, and different dashes. */
+  quantity?: number;
   /** Reference line: gray, without marks. */
   reference?: boolean;
   marks: PlotMark[];

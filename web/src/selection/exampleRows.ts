@@ -8,13 +8,14 @@ import { topValues } from "../drawing/layout";
 import { formatPercent, formatProbability } from "../drawing/scales";
 import { quoteSymbol, visibleSymbol, visibleText } from "../drawing/symbols";
 
-export type SortOrder = "file" | "confidence" | "loss" | "entropy" | "errors" | "coverage" | "length";
+export type SortOrder = "file" | "wrong" | "confidence" | "loss" | "entropy" | "errors" | "coverage" | "length";
 
 /** Sort orders without meaning for outputs that are not autoregressive. */
 export const inapplicableOrders = ({ autoregressive, per_position }: TaskView): SortOrder[] => (autoregressive ? [] : per_position ? ["coverage"] : ["coverage", "errors"]);
 
 export const SORT_ORDERS: [SortOrder, string][] = [
   ["file", "file order"],
+  ["wrong", "wrong first, least confident first"],
   ["confidence", "confidence, lowest first"],
   ["loss", "loss per symbol"],
   ["entropy", "mean entropy"],
@@ -29,6 +30,8 @@ export interface ExampleRow {
   example: PageExample;
   /** Fitted confidence of the output; Infinity without one, so that such rows are last. */
   confidence: number;
+  /** Order of the wrong outputs before the correct ones, each by confidence, or without one by the probability of the output. */
+  wrong: number;
   loss: number;
   entropy: number;
   errors: number;
@@ -75,6 +78,7 @@ export function exampleRow(example: PageExample, index: number): ExampleRow {
     example,
     bits,
     confidence: trace?.confidence ?? Infinity,
+    wrong: (example.exact === false ? 0 : 2) + (trace ? (trace.confidence ?? Math.exp(trace.score)) : 0),
     loss: trace ? meanLoss(trace) : 0,
     entropy: mean(bits),
     errors: example.errors ?? 0,
@@ -111,6 +115,13 @@ export function filterRows(rows: ExampleRow[], filter: ExampleFilter, order: Sor
 
 /** Order of two numbers, of which both may be infinite. */
 const compareNumbers = (left: number, right: number): number => (left === right ? 0 : left - right);
+
+/** Runs that are correct on an example, and runs that are wrong: “✓ a, b · ✗ c”; “✓ all runs” or “✗ all runs” if they agree; "" without a reference. */
+export function describeRuns(outcomes: readonly (readonly [name: string, exact: boolean | null | undefined])[]): string {
+  const groups = [true, false].map((correct) => outcomes.filter(([, exact]) => exact === correct).map(([name]) => visibleText(name)));
+  const every = outcomes.length > 2 ? "all runs" : "both runs";
+  return groups.flatMap((names, wrong) => (names.length > 0 ? `${wrong ? "✗" : "✓"} ${names.length === outcomes.length ? every : names.join(", ")}` : [])).join(" · ");
+}
 
 /** Place of an example in its file: the line and, if the file has such a column, the id; "" for neither. */
 export function describePlace({ line, row_id: id }: PageExample): string {

@@ -3,7 +3,7 @@ import { taskViewOf } from "../data/taskView";
 import type { Trace } from "../data/contents";
 import { renderFigure, type FigureCell } from "../drawing/figure";
 import { visibleSymbol } from "../drawing/symbols";
-import { formatCandidate, hasProbability, stepNumber, type CandidateProbability, type StepChange } from "./summary";
+import { formatCandidate, hasProbability, type CandidateProbability, type StepChange } from "./summary";
 
 /** Changed symbols; not errors. */
 const MARKED: FigureCell = { fill: "var(--accent)", fillOpacity: 0.16, color: "var(--accent)" };
@@ -17,27 +17,28 @@ const OUTPUTS = ["before", "after"] as const;
 const COLUMNS = OUTPUTS.flatMap((output) => OUTPUTS.map((time) => [output, time] as const));
 
 /** Table of the steps, with forced symbols and attention overrides. */
-export function changeTable(newTrace: Trace, all: readonly StepChange[], hasOwnPrefix: boolean): (string | number)[][] {
-  const overriddenKinds = ({ newStep }: StepChange): string => (newStep === null ? "" : [newTrace.forced.includes(newStep) ? "symbol" : [], newTrace.forced_attention.includes(newStep) ? "attention" : []].flat().join(" and "));
-  const cellOf = (value: CandidateProbability | null): string | number => (value === null || value.isBound ? formatCandidate(value) : value.probability);
+export function changeTable(newTrace: Trace, all: readonly StepChange[]): (string | number)[][] {
+  const overriddenKinds = ({ step }: StepChange): string => [newTrace.forced.includes(step) ? "symbol" : [], newTrace.forced_attention.includes(step) ? "attention" : []].flat().join(" and ");
+  const cellOf = (value: CandidateProbability | null): string | number => (value === null ? "" : value.isBound ? formatCandidate(value) : value.probability);
+  const { autoregressive } = taskViewOf(newTrace);
   return [
-    ["step", "before", "after", ...COLUMNS.map(([output, time]) => `p(symbol ${output}), ${time} the change${time === "after" ? `, along the output ${hasOwnPrefix ? "after" : "before"}` : ""}`), "KL in bits", "forced after"],
-    ...all.map((each) => [stepNumber(each), each.oldSymbol ?? "", each.newSymbol ?? "", ...COLUMNS.map((column) => cellOf(pick(each, ...column))), each.divergence ?? "", overriddenKinds(each)]),
+    ["step", "before", "after", ...COLUMNS.map(([output, time]) => `p(symbol ${output}), ${time} the change${autoregressive && time === "after" ? ", along the output after" : ""}`), "KL in bits", "forced after"],
+    ...all.map((each) => [each.step + 1, each.oldSymbol ?? "", each.newSymbol ?? "", ...COLUMNS.map((column) => cellOf(pick(each, ...column))), each.divergence ?? "", overriddenKinds(each)]),
   ];
 }
 
 /** Figure of the steps; without probabilities if none can be compared. */
 export function changeFigure(title: string, oldTrace: Trace, newTrace: Trace, all: readonly StepChange[]): string {
-  const symbolCell = (trace: Trace, step: number | null, pairedSymbol: string | undefined): FigureCell =>
-    step === null ? { text: "–", ...MARKED } : { text: visibleSymbol(trace.target[step]!), ...(trace.target[step] !== pairedSymbol && MARKED), frameColor: trace.forced.includes(step) ? "var(--gold)" : undefined };
+  const symbolCell = (trace: Trace, step: number, symbol: string | undefined, pairedSymbol: string | undefined): FigureCell =>
+    symbol === undefined ? { text: "–", ...MARKED } : { text: visibleSymbol(symbol), ...(symbol !== pairedSymbol && MARKED), frameColor: trace.forced.includes(step) ? "var(--gold)" : undefined };
   const probabilityBar = (value: CandidateProbability | null): FigureCell => (value === null ? {} : { text: formatCandidate(value), bar: value.isBound ? 0 : value.probability });
   return renderFigure([{
     title,
     xTitle: taskViewOf(oldTrace).per_position ? "source" : "output",
-    headers: all.map((each) => `${stepNumber(each)}`),
+    headers: all.map((each) => `${each.step + 1}`),
     rows: [
-      ["before", all.map((each) => symbolCell(oldTrace, each.step, each.newSymbol))],
-      ["after", all.map((each) => symbolCell(newTrace, each.newStep, each.oldSymbol))],
+      ["before", all.map((each) => symbolCell(oldTrace, each.step, each.oldSymbol, each.newSymbol))],
+      ["after", all.map((each) => symbolCell(newTrace, each.step, each.newSymbol, each.oldSymbol))],
       ...(all.some(hasProbability)
         ? [
             ...COLUMNS.map(([output, time]) => [`p(${output}), ${time} the change`, all.map((each) => probabilityBar(pick(each, output, time)))] as const),

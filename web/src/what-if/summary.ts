@@ -3,15 +3,14 @@
 import { taskViewOf } from "../data/taskView";
 import { decodeArray } from "../data/arrays";
 import type { DecodeRequest, WhatIfResponse, AttentionOverride, Trace } from "../data/contents";
-import { alignSteps } from "../data/steps";
 import { formatProbability } from "../drawing/scales";
 import { quoteSymbol, quoteText, visibleSymbol } from "../drawing/symbols";
 
-/** Probability of a symbol at a step before and after the change; null where there is no such step. */
+/** Probability of a symbol at a step before the change, null where the original output has no such step, and after it. */
 export interface SymbolChange {
   symbol: string;
   before: CandidateProbability | null;
-  after: CandidateProbability | null;
+  after: CandidateProbability;
 }
 
 /** Probability; `isBound` if the trace lacks the symbol, whose probability is then below the least stored one. */
@@ -20,47 +19,43 @@ export interface CandidateProbability {
   isBound: boolean;
 }
 
-/** Step before and after the change; null or undefined if there is no paired step. */
+/** Step of the new output, and the same step of the original output, which may be shorter. */
 export interface StepChange {
-  step: number | null;
-  newStep: number | null;
+  step: number;
   oldSymbol: string | undefined;
   newSymbol: string | undefined;
-  /** Probability of the symbol that was scored: before the change of the old symbol; after it of the old symbol, or along the new output of the new symbol. */
-  oldProbability: number | null;
-  newProbability: number | null;
-  /** Probabilities of the symbols of both outputs before and after the change; of one, if the symbols are equal. */
+  /** Whether both outputs have the same symbols before this step. */
+  isShared: boolean;
+  /** Probabilities of the symbols of both outputs, the original one first, before and after the change; of one, if the symbols are equal; of none, if nothing is compared. */
   symbols: SymbolChange[];
-  /** Change of the probability; null if the symbols differ. */
+  /** Change of the probability of the original symbol; null if it is not known. */
   probabilityChange: number | null;
   divergence: number | null;
 }
 
 /**
- * Probability of each symbol of the original output before and after the change. If a different prefix is forced,
- * probabilities of each output, paired by the index of the step.
+ * Probabilities of the symbols of both outputs at each step of the new output, the end included: before the change along
+ * the original output, and after it along the new output.
  */
 export function stepChanges({ before, after, rescored, kl_divergence: divergence, compared_output: comparedOutput }: WhatIfResponse): StepChange[] {
   const [oldTrace, newTrace] = [before.traces[0], after.traces[0]];
   if (!oldTrace || !newTrace) return [];
   // The changed source cannot have these tags or this position: nothing is compared.
   const isComparable = oldTrace.target.length === 0 || divergence.shape[0] !== 0;
-  const hasOwnPrefix = comparedOutput === "after";
-  const [oldLogProbabilities, newLogProbabilities, bits] = [decodeArray(oldTrace.log_probabilities), decodeArray(rescored.log_probabilities), decodeArray(divergence)];
-  const pairs = hasOwnPrefix ? pairByIndex(oldTrace.target.length, newTrace.target.length) : alignSteps(oldTrace.target, newTrace.target);
-  return pairs.map(([step, newStep]) => {
-    const scoredStep = hasOwnPrefix ? newStep : step;
-    const oldSymbol = step === null ? undefined : oldTrace.target[step];
-    const newSymbol = newStep === null ? undefined : newTrace.target[newStep];
-    const oldProbability = isComparable && step !== null ? Math.exp(oldLogProbabilities[step] ?? 0) : null;
-    const newProbability = isComparable && scoredStep !== null ? Math.exp(newLogProbabilities[scoredStep] ?? -Infinity) : null;
-    const isPaired = oldProbability !== null && newProbability !== null;
-    const probabilityChange = isPaired && (!hasOwnPrefix || oldSymbol === newSymbol) ? newProbability - oldProbability : null;
-    const written = [...new Set([oldSymbol, newSymbol])].filter((symbol) => symbol !== undefined);
-    const symbols = isComparable
-      ? written.map((symbol) => ({ symbol, before: step === null ? null : symbolProbability(oldTrace, step, symbol), after: scoredStep === null ? null : symbolProbability(rescored, scoredStep, symbol) }))
-      : [];
-    return { step, newStep, oldSymbol, newSymbol, oldProbability, newProbability, symbols, probabilityChange, divergence: isPaired ? (bits[step!] ?? 0) : null };
+  const { autoregressive } = taskViewOf(oldTrace);
+  const bits = decodeArray(divergence);
+  let isShared = true;
+  return Array.from({ length: Math.max(newTrace.target.length, isComparable ? 0 : oldTrace.target.length) }, (_, step): StepChange => {
+    const [oldSymbol, newSymbol] = [oldTrace.target[step], newTrace.target[step]];
+    /** Output whose scores under the change have a symbol; those of forced decoding are equal digit by digit if nothing has changed. */
+    const changed = (symbol: string): Trace => (comparedOutput === "after" || (symbol === oldSymbol && isShared) ? rescored : newTrace);
+    const written = isComparable ? [...new Set([oldSymbol, newSymbol])].filter((symbol) => symbol !== undefined) : [];
+    const symbols = written.map((symbol) => ({ symbol, before: oldSymbol === undefined ? null : symbolProbability(oldTrace, step, symbol), after: symbolProbability(changed(symbol), step, symbol) }));
+    const original = oldSymbol === undefined ? undefined : symbols[0];
+    const probabilityChange = original && !original.after.isBound ? original.after.probability - original.before!.probability : null;
+    const change = { step, oldSymbol, newSymbol, isShared, symbols, probabilityChange, divergence: original ? (bits[step] ?? 0) : null };
+    isShared &&= !autoregressive || oldSymbol === newSymbol;
+    return change;
   });
 }
 
@@ -75,23 +70,15 @@ export function symbolProbability(trace: Trace, step: number, symbol: string): C
   return { probability: Math.exp((stored ?? top.at(-1))?.[1] ?? 0), isBound: stored === undefined };
 }
 
-/** Probability as text: “0.09”, “< 0.004” for a bound, or nothing. */
-export const formatCandidate = (value: CandidateProbability | null): string => (value === null ? "" : `${value.isBound ? "< " : ""}${formatProbability(value.probability)}`);
-
-/** Pairs steps by their index. */
-function pairByIndex(before: number, after: number): [number | null, number | null][] {
-  return Array.from({ length: Math.max(before, after) }, (_, at) => [at < before ? at : null, at < after ? at : null]);
-}
+/** Probability as text: “0.09”, “< 0.004” for a bound, or “–” for none. */
+export const formatCandidate = (value: CandidateProbability | null): string => (value === null ? "–" : `${value.isBound ? "< " : ""}${formatProbability(value.probability)}`);
 
 /** Whether a step has probabilities to compare. */
-export const hasProbability = ({ oldProbability, newProbability }: StepChange): boolean => (oldProbability ?? newProbability) !== null;
+export const hasProbability = ({ symbols }: StepChange): boolean => symbols.length > 0;
 
-/** Number of a step; "" for an unpaired new step. */
-export const stepNumber = ({ step, newStep, newProbability }: StepChange): number | "" => (step !== null ? step + 1 : newProbability !== null ? newStep! + 1 : "");
-
-/** Step with the largest change of probability, or null. */
+/** Step with the largest change of probability among those with the same symbols before them, or null. */
 export function largestChange(all: StepChange[]): StepChange | null {
-  const size = ({ probabilityChange }: StepChange) => Math.abs(probabilityChange ?? 0);
+  const size = ({ probabilityChange, isShared }: StepChange) => (isShared ? Math.abs(probabilityChange ?? 0) : 0);
   return all.reduce<StepChange | null>((best, change) => (size(change) > (best ? size(best) : 0) ? change : best), null);
 }
 
@@ -155,30 +142,31 @@ export function describeWhatIf(before: DecodeRequest, after: DecodeRequest, diff
   const [oldOutput, newOutput] = [trace, difference.after.traces[0]].map((each) => quoteText(each?.output ?? ""));
   const effect = other ? describeDivergence(other, all) : maximum && trace && Math.abs(maximum.probabilityChange ?? 0) >= 0.0005 ? describeLargestChange(maximum, trace) : "";
   const { output: outputNoun, autoregressive } = taskViewOf(trace);
-  const outputClause = oldOutput === newOutput ? `the ${outputNoun} stays ${oldOutput}` : `the ${outputNoun} becomes ${newOutput} instead of ${oldOutput}${other || !autoregressive ? "" : describeFirstDifference(all, difference, effect && maximum)}`;
+  const outputClause = oldOutput === newOutput ? `the ${outputNoun} stays ${oldOutput}` : `the ${outputNoun} becomes ${newOutput} instead of ${oldOutput}${other || !autoregressive ? "" : describeFirstDifference(all, effect && maximum)}`;
   const start = subject[0]!.toUpperCase() + subject.slice(1);
   if (effect === "" && oldOutput === newOutput) return `${start} has almost no effect: ${outputClause}.`;
   return effect === "" ? `${start}: ${outputClause}.` : `${start} ${effect}; ${outputClause}.`;
 }
 
 /** Describes the first step at which the outputs differ; "" if the sentence already describes it (`describedChange`). */
-function describeFirstDifference(all: StepChange[], { before, after }: WhatIfResponse, describedChange: StepChange | null | ""): string {
-  const newTarget = after.traces[0]?.target;
-  const index = before.traces[0]!.target.findIndex((symbol, step) => symbol !== newTarget?.[step]);
-  const change = all.find(({ step }) => step === index);
+function describeFirstDifference(all: StepChange[], describedChange: StepChange | null | ""): string {
+  const change = all.find(({ oldSymbol, newSymbol }) => oldSymbol !== newSymbol);
   if (!change || change === describedChange || change.probabilityChange === null) return "";
-  return ` from step ${index + 1} on, where p(${visibleSymbol(change.oldSymbol!)}) changes from ${formatProbability(change.oldProbability!)} to ${formatProbability(change.newProbability!)}`;
+  return ` from step ${change.step + 1} on, where p(${visibleSymbol(change.oldSymbol!)}) changes ${fromTo(change)}`;
 }
 
-function describeLargestChange({ step, oldSymbol, oldProbability, newProbability, probabilityChange }: StepChange, trace: Trace): string {
+/** Probabilities of the original symbol before and after the change. */
+const fromTo = ({ symbols: [original] }: StepChange): string => `from ${formatProbability(original!.before!.probability)} to ${formatProbability(original!.after.probability)}`;
+
+function describeLargestChange(change: StepChange, trace: Trace): string {
   const { autoregressive, per_position } = taskViewOf(trace);
-  const verb = probabilityChange! < 0 ? "lowers" : "raises";
-  return `${verb} p(${visibleSymbol(oldSymbol!)})${autoregressive ? ` at step ${step! + 1}` : per_position ? ` at position ${step! + 1}` : ""} from ${formatProbability(oldProbability!)} to ${formatProbability(newProbability!)}`;
+  const verb = change.probabilityChange! < 0 ? "lowers" : "raises";
+  return `${verb} p(${visibleSymbol(change.oldSymbol!)})${autoregressive ? ` at step ${change.step + 1}` : per_position ? ` at position ${change.step + 1}` : ""} ${fromTo(change)}`;
 }
 
 /** First step at which the outputs differ, and the step with the largest divergence. */
-function describeDivergence({ step, newStep, oldSymbol, newSymbol, oldProbability, newProbability }: StepChange, all: StepChange[]): string {
-  const first = newSymbol === undefined ? `ends before step ${step! + 1}` : `outputs ${quoteSymbol(newSymbol)} (p = ${formatProbability(newProbability!)})${oldSymbol === undefined ? "" : ` instead of ${quoteSymbol(oldSymbol)} (p = ${formatProbability(oldProbability!)})`} at step ${newStep! + 1}`;
+function describeDivergence({ step, oldSymbol, newSymbol, symbols }: StepChange, all: StepChange[]): string {
+  const first = `outputs ${quoteSymbol(newSymbol!)} (p = ${formatCandidate(symbols.at(-1)!.after)})${oldSymbol === undefined ? "" : ` instead of ${quoteSymbol(oldSymbol)} (p = ${formatCandidate(symbols[0]!.before)})`} at step ${step + 1}`;
   const largest = all.reduce((best, each) => ((each.divergence ?? 0) > (best.divergence ?? 0) ? each : best));
-  return (largest.divergence ?? 0) >= 0.005 ? `${first}, with the largest KL divergence at step ${largest.step! + 1} (${largest.divergence!.toFixed(2)} bits)` : first;
+  return (largest.divergence ?? 0) >= 0.005 ? `${first}, with the largest KL divergence at step ${largest.step + 1} (${largest.divergence!.toFixed(2)} bits)` : first;
 }
