@@ -83,7 +83,7 @@ def format_curves(results: CurveResults, titles: Mapping[str, str]) -> str:
 
 
 def write_curve_figure(results: CurveResults, titles: Mapping[str, str], path: Path) -> bool:
-    """Write the figure as SVG: word error rate against minutes of training, both on linear and logarithmic axes.
+    """Write the figure as SVG: word error rate against minutes of training, on a logarithmic axis.
 
     Args:
         results: Results of the benchmark.
@@ -123,7 +123,10 @@ def _draw_curve(axes: "Axes", records: Sequence[CurveRecord], title: str, style:
 def _label_axes(axes: "Axes", budgets: Sequence[float]) -> None:
     """Set the scales and labels of the axes."""
     axes.set_xscale("log")
-    axes.set_xticks(budgets, [f"{minutes:g}" for minutes in budgets])
+    shortest, _ = axes.get_xlim()
+    decades = [minutes for minutes in (0.001, 0.01, 0.1) if shortest < minutes < min(budgets, default=1.0)]
+    ticks = [*decades, *budgets]
+    axes.set_xticks(ticks, [f"{minutes:g}" for minutes in ticks])
     axes.minorticks_off()
     axes.set_xlabel("minutes of training")
     axes.set_ylabel("word error rate of the test words, %")

@@ -10,8 +10,8 @@ of the peers' own configurations:
   gradients clipped at 1, the checkpoint of the highest BLEU), and the label smoothing of 0.1 of `wmt17_ende_bpe`. The
   schedule of the former, which halves the learning rate on a plateau, fails with a current PyTorch.
 
-Both have Adam with a learning rate of 0.001 and the schedule of their own that is called "warmup inverse square root":
-the rate rises during one epoch and is then divided by the square root of the number of epochs.
+Both have Adam with a learning rate of 0.001 and the schedule of their own that is called "warmup inverse square root",
+with one epoch of warm-up: later, the rate is divided by the square root of the number of epochs.
 """
 
 import math
