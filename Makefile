@@ -88,7 +88,9 @@ lessons: .venv/test.stamp ## run the lessons and write their pages, pictures and
 bench-g2p: setup ## train and score grapheme-to-phoneme conversion, in runs/g2p-sigmorphon2020
 	$(BIN)/pellucid recipe g2p-sigmorphon2020 --run runs/g2p-sigmorphon2020
 
-bench-peers: setup ## compare the speed of Pellucid, JoeyNMT, OpenNMT-py, eole and yoyodyne, in runs/peers
+bench-peers: setup ## compare Pellucid with JoeyNMT, OpenNMT-py, eole, yoyodyne and Phonetisaurus, in runs/peers
+	$(BIN)/python benchmarks/peers/pronunciations.py --train examples/english/lexicon.csv \
+	    --test examples/english/test.csv --out runs/peers/pronunciations
 	$(BIN)/python benchmarks/peers/run.py --jobs 2
 
 clean: ## remove caches and build files, except runs and .venv

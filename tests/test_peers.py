@@ -30,15 +30,28 @@ from benchmarks.peers.results import Record, Results
 from benchmarks.peers.systems import SYSTEMS, pellucid
 from benchmarks.peers.systems.system import Job, System
 from pellucid.config.toml import load_config
+from pellucid.data.examples import Example
 from pellucid.training import events
 
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
 
 
+def makefile_arguments(script: str) -> list[str]:
+    text = MAKEFILE.read_text("utf-8").replace("\\\n", " ")
+    (line,) = [line for line in text.splitlines() if f"benchmarks/peers/{script}" in line]
+    return line.partition(script)[2].split()
+
+
 def test_the_makefile_calls_the_benchmark_with_its_options() -> None:
-    (line,) = [line for line in MAKEFILE.read_text("utf-8").splitlines() if "benchmarks/peers/run.py" in line]
-    options = run.build_parser().parse_args(line.partition("run.py")[2].split())
+    options = run.build_parser().parse_args(makefile_arguments("run.py"))
     assert options.jobs == 2 and options.system == list(SYSTEMS)
+
+
+def test_the_makefile_compares_pronunciations_of_the_data_in_the_repository() -> None:
+    options = pronunciations.build_parser().parse_args(makefile_arguments("pronunciations.py"))
+    assert len(pronunciations.read_pairs(MAKEFILE.parent / options.train)) == 10_000
+    references = pronunciations.read_references(MAKEFILE.parent / options.test)
+    assert references["warehouses"] == {"W EH R HH AW Z IH Z", "W EH R HH AW S IH Z"}
 
 
 def python_command(program: str, folder: Path, **environment: str) -> Command:
@@ -142,6 +155,13 @@ def test_commands_have_sizes_and_cell(name: str, cell: Cell, data: BenchmarkData
     assert str(5) in " ".join(SYSTEMS[name].decode_command(job, 3, 5, tmp_path / "out").arguments)
 
 
+def test_yoyodyne_searches_with_the_beam_size_by_its_own_name(data: BenchmarkData, tmp_path: Path) -> None:
+    job = Job(CASES["small"], "gru", data, tmp_path, tmp_path / "bin" / "python")
+    command = SYSTEMS["yoyodyne"].decode_command(job, 3, 5, tmp_path / "out")
+    settings = json.loads(Path(command.arguments[-1]).read_text("utf-8"))
+    assert settings["model"]["init_args"]["beam_width"] == 5
+
+
 def test_settings_of_pellucid_are_valid(data: BenchmarkData, tmp_path: Path) -> None:
     SYSTEMS["pellucid"].train_command(Job(CASES["tiny"], "lstm", data, tmp_path, Path(sys.executable)), 150)
     config = load_config(tmp_path / "train.toml", {})
@@ -162,6 +182,14 @@ def test_failing_and_long_commands_raise_errors(tmp_path: Path) -> None:
         run_command(python_command("print('the reason'); exit(3)", tmp_path), tmp_path / "log", limit=60)
     with pytest.raises(MeasurementError, match=r"stopped after 0 s"):
         run_command(python_command("import time; time.sleep(60)", tmp_path), tmp_path / "log", limit=0.3)
+
+
+def test_a_running_command_is_watched(tmp_path: Path) -> None:
+    seconds: list[float] = []
+    command = python_command("import time; time.sleep(60)", tmp_path)
+    with pytest.raises(measure.TimeLimitError):
+        run_command(command, tmp_path / "log", limit=0.3, watch=seconds.append)
+    assert seconds == sorted(seconds) and seconds[0] < 0.3 < seconds[-1]
 
 
 def test_optimizer_hook_records_updates(tmp_path: Path) -> None:
@@ -353,6 +381,25 @@ def test_a_pronunciation_is_correct_if_it_is_one_of_the_references(tmp_path: Pat
     outputs = {"tomato": "T AH M AA T OW", "of": "AH F"}  # one right, one wrong, one without an output
     table = pronunciations.format_table([pronunciations.SystemResult("a system", outputs, 1.25)], references)
     assert table.splitlines()[-1] == "| a system | 66.67 | 20.77 to 93.85 | 1.2 |"
+
+
+def test_a_failed_system_has_empty_cells_and_its_last_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "NEEDED_BYTES", 2**60)
+    arguments = ["--train", "a", "--test", "b", "--out", str(tmp_path), "--environments", str(tmp_path)]
+    result = pronunciations.try_phonetisaurus(pronunciations.build_parser().parse_args(arguments), ["of"], tmp_path)
+    lines = pronunciations.format_table([result], {"of": {"AH V"}}).splitlines()
+    assert "| Phonetisaurus 0.3.0 | – | – | – |" in lines and "GiB left" in lines[-1]
+
+
+def test_phonetisaurus_is_trained_and_decodes_through_its_program(tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    program = python.parent / "phonetisaurus"
+    program.write_text('#!/bin/sh\n[ "$1" = predict ] && sed "s/$/ X Y/"\n[ "$1" = predict ] || cat "$4"\n', "utf-8")
+    program.chmod(0o755)
+    result = pronunciations.run_phonetisaurus(python, [Example("of", "AH V")], ["of", "to"], tmp_path / "files")
+    assert result.outputs == {"of": "X Y", "to": "X Y"} and result.training_wall is not None
+    assert (tmp_path / "files" / "train.log").read_text("utf-8") == "of AH V\n"
 
 
 def test_the_pair_ngram_model_pronounces_words_like_those_that_it_was_fitted_to(tmp_path: Path) -> None:

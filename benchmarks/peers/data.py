@@ -95,17 +95,22 @@ def write_pairs(path: Path, examples: Sequence[Example], targets: bool = True) -
     if append_suffix(files.symbols, "src").exists():  # the last file to be written
         return files
     texts = [(example.source, example.target) for example in examples]
-    _write(files.tsv, [f"{source}\t{target}" if targets else source for source, target in texts])
+    write_lines(files.tsv, [f"{source}\t{target}" if targets else source for source, target in texts])
     if targets:
-        _write(append_suffix(files.plain, "trg"), [target for _, target in texts])
-        _write(append_suffix(files.symbols, "trg"), [split_symbols(target) for _, target in texts])
-    _write(append_suffix(files.plain, "src"), [source for source, _ in texts])
-    _write(append_suffix(files.symbols, "src"), [split_symbols(source) for source, _ in texts])
+        write_lines(append_suffix(files.plain, "trg"), [target for _, target in texts])
+        write_lines(append_suffix(files.symbols, "trg"), [split_symbols(target) for _, target in texts])
+    write_lines(append_suffix(files.plain, "src"), [source for source, _ in texts])
+    write_lines(append_suffix(files.symbols, "src"), [split_symbols(source) for source, _ in texts])
     return files
 
 
-def _write(path: Path, lines: Sequence[str]) -> None:
-    """Write a file atomically, so that an existing file is complete."""
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write a file atomically, so that an existing file is complete.
+
+    Args:
+        path: The file.
+        lines: Lines without line ends.
+    """
     # Two queues may write the same file at the same time: each writes its own temporary file and renames it.
     temporary = path.with_name(f".{path.name}.{id(lines):x}")
     temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -5,10 +5,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 from benchmarks.peers.measure import MeasurementError, last_lines
-from benchmarks.peers.systems.system import System
 
 ROOT = Path(__file__).parents[2]
 STAMP = "complete.json"
@@ -18,7 +19,22 @@ NEEDED_BYTES = 3 * 2**30
 LIMIT_SECONDS = 1800
 
 
-def install(system: System, environments: Path) -> Path:
+class InstallableSystem(Protocol):
+    """System that is installed with pip."""
+
+    name: ClassVar[str]
+    pip: ClassVar[Sequence[Sequence[str]]]
+    """Arguments of each call of pip in the system's environment; empty for the system of this checkout."""
+
+    def probe_command(self, python: Path) -> Sequence[str]:
+        """Return a command that succeeds if the system is installed.
+
+        Args:
+            python: Python interpreter of the system's environment.
+        """
+
+
+def install(system: InstallableSystem, environments: Path) -> Path:
     """Install a system unless its environment is complete.
 
     Args:

@@ -8,7 +8,7 @@ import signal
 import statistics
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,6 +58,10 @@ class MeasurementError(Exception):
     """A command failed; the message is the reason in the table."""
 
 
+class TimeLimitError(MeasurementError):
+    """A command was stopped at its maximum duration."""
+
+
 class BenchmarkStoppedError(Exception):
     """The benchmark was stopped."""
 
@@ -81,7 +85,13 @@ class ChildProcesses:
 CHILDREN = ChildProcesses()
 
 
-def run_command(command: Command, log: Path, limit: float, core: int | None = None) -> CommandResult:
+def run_command(
+    command: Command,
+    log: Path,
+    limit: float,
+    core: int | None = None,
+    watch: Callable[[float], None] = lambda seconds: None,
+) -> CommandResult:
     """Run a command and measure it.
 
     Args:
@@ -89,12 +99,14 @@ def run_command(command: Command, log: Path, limit: float, core: int | None = No
         log: File of its output.
         limit: Maximum duration in seconds.
         core: Core to which the process is pinned; None for any.
+        watch: Function that receives the seconds since the start, every `POLL_SECONDS` while the command runs.
 
     Returns:
         Time, memory, output and updates of the command.
 
     Raises:
-        MeasurementError: The command fails or takes too long; the message has the last lines of the output.
+        MeasurementError: The command fails; the message has the last lines of the output.
+        TimeLimitError: The command takes too long.
         BenchmarkStoppedError: The benchmark was stopped.
     """
     if CHILDREN.stopped:
@@ -107,14 +119,14 @@ def run_command(command: Command, log: Path, limit: float, core: int | None = No
     if core is not None:
         os.sched_setaffinity(process.pid, {core})
     CHILDREN.running.add(process.pid)
-    status, usage = _wait(process, started + limit)
+    status, usage = _wait(process, started, limit, watch)
     CHILDREN.running.discard(process.pid)
     if CHILDREN.stopped:
         raise BenchmarkStoppedError
     wall = time.monotonic() - started
     text = log.read_text("utf-8", errors="replace")
     if status is None:
-        raise MeasurementError(f"stopped after {limit:.0f} s; {last_lines(text)}")
+        raise TimeLimitError(f"stopped after {limit:.0f} s; {last_lines(text)}")
     if code := os.waitstatus_to_exitcode(status):
         raise MeasurementError(f"exit code {code}; {last_lines(text)}")
     cpu = usage.ru_utime + usage.ru_stime
@@ -199,15 +211,20 @@ def _start(command: Command, log: Path, updates: Path) -> subprocess.Popen[bytes
         )
 
 
-def _wait(process: subprocess.Popen[bytes], deadline: float) -> tuple[int | None, "resource.struct_rusage"]:
-    """Wait for a child process and its children; after the deadline kill its session and return the status None."""
+def _wait(
+    process: subprocess.Popen[bytes], started: float, limit: float, watch: Callable[[float], None]
+) -> tuple[int | None, "resource.struct_rusage"]:
+    """Wait for a child process and its children; after the limit kill its session and return the status None."""
     is_late = False
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             process.returncode = os.waitstatus_to_exitcode(status)
             return (None if is_late else status), usage
-        if time.monotonic() > deadline and not is_late:
+        seconds = time.monotonic() - started
+        if not is_late:
+            watch(seconds)
+        if seconds > limit and not is_late:
             is_late = True
             os.killpg(process.pid, signal.SIGKILL)
         time.sleep(POLL_SECONDS)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from benchmarks.peers.cases import Cell, Task
 
@@ -38,22 +38,37 @@ class Record:
         return self.case, self.cell, self.system, self.task, self.repeat
 
 
-class Results:
-    """Records of earlier runs and of this one."""
+class StoredRecord(Protocol):
+    """Dataclass of one measurement."""
 
-    def __init__(self, path: Path) -> None:
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    reason: str
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return the values that identify the measurement."""
+
+
+StoredRecordType = TypeVar("StoredRecordType", bound=StoredRecord)
+
+
+class RecordFile(Generic[StoredRecordType]):
+    """JSON file of records, of earlier runs and of this one."""
+
+    def __init__(self, path: Path, record_type: type[StoredRecordType]) -> None:
         """Read the file if it exists.
 
         Args:
             path: The JSON file.
+            record_type: Dataclass of the records.
         """
         self.path = path
         self.lock = threading.Lock()
         content = json.loads(path.read_text("utf-8")) if path.exists() else {"machine": {}, "records": []}
         self.machine: dict[str, Any] = content["machine"]
-        self.records = [Record(**record) for record in content["records"]]
+        self.records = [record_type(**record) for record in content["records"]]
 
-    def is_measured(self, key: tuple[str, str, str, str, int]) -> bool:
+    def is_measured(self, key: tuple[object, ...]) -> bool:
         """Return True if there is a successful measurement.
 
         Args:
@@ -61,7 +76,7 @@ class Results:
         """
         return any(record.key == key and not record.reason for record in self.records)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: StoredRecordType) -> None:
         """Add a record, which replaces an older one with the same key, and write the file.
 
         Args:
@@ -77,6 +92,18 @@ class Results:
         temporary = self.path.with_suffix(".part")
         temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False), "utf-8")
         temporary.replace(self.path)
+
+
+class Results(RecordFile[Record]):
+    """Records of the rates of the systems."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file if it exists.
+
+        Args:
+            path: The JSON file.
+        """
+        super().__init__(path, Record)
 
 
 def median_field(records: Sequence[Record], field_name: str) -> float | None:

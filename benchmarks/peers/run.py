@@ -17,7 +17,7 @@ if str(ROOT) not in sys.path:
 from benchmarks.peers.cases import CASES, CELLS, TASKS  # noqa: E402
 from benchmarks.peers.data import write_data  # noqa: E402
 from benchmarks.peers.figure import write_figure  # noqa: E402
-from benchmarks.peers.install import install, torch_version  # noqa: E402
+from benchmarks.peers.install import InstallableSystem, install, torch_version  # noqa: E402
 from benchmarks.peers.measure import CHILDREN, MeasurementError  # noqa: E402
 from benchmarks.peers.measurement_queue import BenchmarkPlan, MeasurementQueue  # noqa: E402
 from benchmarks.peers.results import Results  # noqa: E402
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     options = build_parser().parse_args(arguments)
     out = options.out.resolve()
-    pythons = {name: install_system(name, options.environments.resolve()) for name in options.system}
+    pythons = {name: install_system(SYSTEMS[name], options.environments.resolve()) for name in options.system}
     if options.install:
         return int(any(isinstance(python, str) for python in pythons.values()))
     out.mkdir(parents=True, exist_ok=True)
@@ -53,21 +53,21 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def install_system(name: str, folder: Path) -> Path | str:
+def install_system(system: InstallableSystem, folder: Path) -> Path | str:
     """Install a system.
 
     Args:
-        name: Name of the system.
+        system: The system.
         folder: Folder of all environments.
 
     Returns:
         Python interpreter of the system, or the reason of a failure.
     """
-    log(f"environment of {name}")
+    log(f"environment of {system.name}")
     try:
-        return install(SYSTEMS[name], folder)
+        return install(system, folder)
     except MeasurementError as error:
-        log(f"{name}: {error}")
+        log(f"{system.name}: {error}")
         return str(error)
 
 
@@ -126,6 +126,11 @@ def describe_machine(options: argparse.Namespace) -> dict[str, str]:
     Args:
         options: Parsed arguments.
     """
+    return {**describe_hardware(), "jobs": str(options.jobs), "seconds": f"{options.seconds:g}"}
+
+
+def describe_hardware() -> dict[str, str]:
+    """Return processor, versions and date."""
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = next((line.partition(":")[2].strip() for line in info.splitlines() if "model name" in line), "")
     return {
@@ -134,8 +139,6 @@ def describe_machine(options: argparse.Namespace) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch_version(),
         "date": time.strftime("%Y-%m-%d"),
-        "jobs": str(options.jobs),
-        "seconds": f"{options.seconds:g}",
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.peers.cases import DECODING_BATCH, DIGITS
 from benchmarks.peers.data import append_suffix, write_sources
 from benchmarks.peers.measure import Command
-from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, write_yaml
+from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, Network, System, write_yaml
 
 
 class JoeyNMT(System):
@@ -63,45 +63,61 @@ class JoeyNMT(System):
         lengths = {"min_output_length": DIGITS, "max_output_length": DIGITS}
         testing = lengths | {"beam_size": beam, "batch_size": DECODING_BATCH, "batch_type": "sentence"}
         testing |= {"load_model": str(job.folder / "model" / "latest.ckpt")}
-        vocabularies = {side: str(job.folder / "model" / f"{side}_vocab.txt") for side in ("src", "trg")}
-        settings = _settings(job) | {"training": _training(job, 1), "testing": testing}
-        for side, file in vocabularies.items():
-            settings["data"][side]["voc_file"] = file
+        settings = _settings(job, job.folder / "model") | {"training": _training(job, 1), "testing": testing}
         path = write_yaml(job.folder / f"decode-{beam}.yaml", settings)
         source_file = append_suffix(write_sources(job.data, count).plain, "src")
         arguments = [str(job.python), "-m", "joeynmt", "translate", str(path)]
         return Command(arguments, job.folder, stdin=source_file, stdout=output)
 
 
-def _settings(job: Job) -> dict[str, Any]:
+def _settings(job: Job, vocabularies: Path | None = None) -> dict[str, Any]:
     """Return the settings that training and decoding share."""
-    side = {"level": "char", "lowercase": False, "max_length": 200, "voc_min_freq": 1}
+    files = {"train": str(job.data.train.plain), "dev": str(job.data.dev.plain)}
     return {
-        "name": "peers",
-        "joeynmt_version": "2.3.0",
-        "model_dir": str(job.folder / "model"),
-        "use_cuda": False,
-        "num_workers": 0,
-        "random_seed": 1,
-        "data": {
-            "train": str(job.data.train.plain),
-            "dev": str(job.data.dev.plain),
-            "dataset_type": "plain",
-            "src": {"lang": "src", **side},
-            "trg": {"lang": "trg", **side},
-        },
-        "model": _model(job),
+        **shared_settings(job.folder / "model", seed=1),
+        "data": files | data_settings("char", vocabularies),
+        "model": network_settings(job.network),
     }
 
 
-def _model(job: Job) -> dict[str, Any]:
-    """Return the network settings."""
-    embeddings = {"embedding_dim": job.case.embedding, "scale": False, "dropout": 0.0}
-    shared: Mapping[str, Any] = {"rnn_type": job.cell, "embeddings": embeddings, "dropout": 0.0, "num_layers": 1}
-    encoder = {"type": "recurrent", "hidden_size": job.case.hidden // 2, "bidirectional": True}
-    decoder = {"type": "recurrent", "hidden_size": job.case.hidden, "attention": "bahdanau"}
-    decoder |= {"input_feeding": True, "init_hidden": "bridge", "hidden_dropout": 0.0}
-    return {"encoder": {**encoder, **shared}, "decoder": {**decoder, **shared}}
+def shared_settings(folder: Path, seed: int) -> dict[str, Any]:
+    """Return the settings that every command needs.
+
+    Args:
+        folder: Folder of the model.
+        seed: Random seed.
+    """
+    settings = {"name": "peers", "joeynmt_version": "2.3.0", "model_dir": str(folder)}
+    return settings | {"use_cuda": False, "num_workers": 0, "random_seed": seed}
+
+
+def data_settings(target_level: str, vocabularies: Path | None = None) -> dict[str, Any]:
+    """Return the settings of two plain text files, of which the sources are split into characters.
+
+    Args:
+        target_level: "char", or "word" for symbols between spaces.
+        vocabularies: Folder of a trained model with its vocabularies; None in training.
+    """
+    settings: dict[str, Any] = {"dataset_type": "plain"}
+    for side, level in (("src", "char"), ("trg", target_level)):
+        settings[side] = {"lang": side, "level": level, "lowercase": False, "max_length": 200, "voc_min_freq": 1}
+        if vocabularies:
+            settings[side]["voc_file"] = str(vocabularies / f"{side}_vocab.txt")
+    return settings
+
+
+def network_settings(network: Network) -> dict[str, Any]:
+    """Return the network settings.
+
+    Args:
+        network: Sizes and dropout.
+    """
+    embeddings = {"embedding_dim": network.embedding, "scale": False, "dropout": 0.0}
+    shared: Mapping[str, Any] = {"rnn_type": network.cell, "embeddings": embeddings, "dropout": network.dropout}
+    encoder = {"type": "recurrent", "hidden_size": network.hidden // 2, "bidirectional": True}
+    decoder = {"type": "recurrent", "hidden_size": network.hidden, "attention": "bahdanau", "num_layers": 1}
+    decoder |= {"input_feeding": True, "init_hidden": "bridge", "hidden_dropout": network.dropout}
+    return {"encoder": {**encoder, "num_layers": network.encoder_layers, **shared}, "decoder": {**decoder, **shared}}
 
 
 def _training(job: Job, updates: int) -> dict[str, Any]:

@@ -16,6 +16,18 @@ CLIP_NORM = 1.0
 SPECIAL = re.compile(r"<[^<>]*>")
 
 
+class Network(NamedTuple):
+    """Sizes and dropout of a network in the settings of a peer."""
+
+    cell: Cell
+    hidden: int
+    """Units of the decoder, and of both encoder directions together."""
+    embedding: int
+    encoder_layers: int = 1
+    dropout: float = 0.0
+    label_smoothing: float = 0.0
+
+
 class Job(NamedTuple):
     """One network of one system: sizes, data and folder of its files."""
 
@@ -25,6 +37,11 @@ class Job(NamedTuple):
     folder: Path
     python: Path
     """Python interpreter of the system's environment."""
+
+    @property
+    def network(self) -> Network:
+        """Return the sizes of the network; it has no dropout."""
+        return Network(self.cell, self.case.hidden, self.case.embedding)
 
 
 class System(ABC):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from benchmarks.peers.cases import DECODING_BATCH, DIGITS, Task
 from benchmarks.peers.data import write_sources
 from benchmarks.peers.measure import Command
-from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, write_yaml
+from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, Network, System, write_yaml
 
 QUIET = {"accelerator": "cpu", "devices": 1, "enable_progress_bar": False, "log_every_n_steps": 1_000_000}
 
@@ -54,10 +54,10 @@ class Yoyodyne(System):
             "limit_val_batches": 0,
             "num_sanity_val_steps": 0,
         }
-        trainer |= {"gradient_clip_val": CLIP_NORM, "logger": _logger(job), **QUIET}
+        trainer |= {"gradient_clip_val": CLIP_NORM, "logger": logger_settings(job.folder / "model"), **QUIET}
         checkpoint = {"dirpath": str(job.folder / "model"), "filename": "last", "every_n_train_steps": updates}
         data = _data(job) | {"train": str(job.data.train.tsv), "batch_size": job.case.batch}
-        settings = {"trainer": trainer, "checkpoint": checkpoint, "model": _model(job, 1), "data": data}
+        settings = {"trainer": trainer, "checkpoint": checkpoint, "model": network_settings(job.network), "data": data}
         path = write_yaml(job.folder / "train.yaml", {"seed_everything": 1, **settings})
         return Command([str(job.python.parent / "yoyodyne"), "fit", "--config", str(path)], job.folder)
 
@@ -73,13 +73,17 @@ class Yoyodyne(System):
         Returns:
             The command of decoding.
         """
-        trainer = {"logger": _logger(job), **QUIET}
+        trainer = {"logger": logger_settings(job.folder / "model"), **QUIET}
         predict: dict[str, Any] = {
             "predict": str(write_sources(job.data, count).tsv),
             "batch_size": DECODING_BATCH,
             "target_col": 0,
         }
-        settings: dict[str, Any] = {"trainer": trainer, "model": _model(job, beam), "data": _data(job) | predict}
+        settings: dict[str, Any] = {
+            "trainer": trainer,
+            "model": network_settings(job.network, beam),
+            "data": _data(job) | predict,
+        }
         settings |= {"prediction": {"path": str(output)}, "ckpt_path": str(job.folder / "model" / "last.ckpt")}
         path = write_yaml(job.folder / f"decode-{beam}.yaml", settings)
         return Command([str(job.python.parent / "yoyodyne"), "predict", "--config", str(path)], job.folder)
@@ -94,9 +98,13 @@ class Yoyodyne(System):
             return [row[0] if row else "" for row in csv.reader(file, delimiter="\t")]
 
 
-def _logger(job: Job) -> dict[str, Any]:
-    """Return the settings of the logger, which is required."""
-    return {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": str(job.folder / "model")}}
+def logger_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of the logger, which is required.
+
+    Args:
+        folder: Folder of the model.
+    """
+    return {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": str(folder)}}
 
 
 def _data(job: Job) -> dict[str, Any]:
@@ -105,22 +113,27 @@ def _data(job: Job) -> dict[str, Any]:
     return {"model_dir": str(job.folder / "model"), "tie_embeddings": False, **lengths}
 
 
-def _model(job: Job, beam: int) -> dict[str, Any]:
-    """Return the network settings."""
-    kind = "GRU" if job.cell == "gru" else "LSTM"
-    encoder: dict[str, Any] = {"embedding_size": job.case.embedding, "hidden_size": job.case.hidden // 2, "layers": 1}
-    encoder |= {"bidirectional": True, "dropout": 0.0}
+def network_settings(network: Network, beam: int = 1) -> dict[str, Any]:
+    """Return the network settings, with the loss and the optimizer.
+
+    Args:
+        network: Sizes and dropout.
+        beam: Beam size.
+    """
+    kind = "GRU" if network.cell == "gru" else "LSTM"
+    encoder: dict[str, Any] = {"embedding_size": network.embedding, "hidden_size": network.hidden // 2}
+    encoder |= {"layers": network.encoder_layers, "bidirectional": True, "dropout": network.dropout}
     return {
         "class_path": f"yoyodyne.models.SoftAttention{kind}Model",
         "init_args": {
             "source_encoder": {"class_path": f"yoyodyne.models.modules.{kind}Encoder", "init_args": encoder},
-            "embedding_size": job.case.embedding,
-            "decoder_hidden_size": job.case.hidden,
+            "embedding_size": network.embedding,
+            "decoder_hidden_size": network.hidden,
             "decoder_layers": 1,
-            "decoder_dropout": 0.0,
-            "label_smoothing": 0.0,
+            "decoder_dropout": network.dropout,
+            "label_smoothing": network.label_smoothing,
             "compute_accuracy": False,
-            "beam_size": beam,
+            "beam_width": beam,
             "optimizer": {"class_path": "yoyodyne.optimizers.Adam", "init_args": {"lr": LEARNING_RATE}},
         },
     }

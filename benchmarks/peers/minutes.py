@@ -1,0 +1,125 @@
+"""Curves of the word error rate of pronunciations against the minutes of training, of Pellucid and its peers.
+
+    python benchmarks/peers/minutes.py --train FILE --valid FILE --test FILE --minutes 2 5 10 30 60 --out DIR
+
+The files have one word, a tab, and its phones with spaces between per line. A word may have several lines; an output is
+correct if it equals one of them.
+
+* Pellucid has one training per budget: `pellucid train FILE --valid FILE --run DIR --target-symbols words --time Nm`,
+  and `pellucid predict` with its defaults. A training that ends before its budget is noted.
+* yoyodyne and JoeyNMT have no time budgets, so each has one training as long as the longest budget. Their settings are
+  in `trainers.py`: those of their authors, and the sizes of Pellucid. They validate once per epoch. Every
+  `POLL_SECONDS`, this script looks for a new best checkpoint and copies it; the copy at the end of a budget decodes the
+  test words after the training, with a beam of 5. The clock of a training begins at the start of its process, and
+  contains reading the data and validations. Decoding the test words is not part of any budget.
+* Phonetisaurus and the pair n-gram model of Pellucid have no budgets: their training, with the defaults, is one point.
+
+Every system has one thread, and with `--core` it is pinned to a core. Systems are measured one after the other. Results
+are written after each measurement; an interrupted run continues with the next one, and measures failures again.
+"""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from benchmarks.peers.curve_measurement import TITLES, CurvePlan, measure_system  # noqa: E402
+from benchmarks.peers.curve_report import CurveResults, format_curves, write_curve_figure  # noqa: E402
+from benchmarks.peers.measure import CHILDREN  # noqa: E402
+from benchmarks.peers.pronunciations import read_pairs, read_references  # noqa: E402
+from benchmarks.peers.run import describe_hardware, log  # noqa: E402
+from benchmarks.peers.trainers import write_files  # noqa: E402
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make the missing measurements and write the results.
+
+    Args:
+        arguments: Command-line arguments; an interrupted run is continued with the same --out.
+
+    Returns:
+        The exit status.
+    """
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    results = CurveResults(out / "results.json")
+    plan = build_plan(options, out)
+    description = describe_run(options, plan)
+    if results.records and any(results.machine.get(key) != description[key] for key in ("data", "seed")):
+        parser.error(f"{results.path} has results of other data or of another seed: remove it or give another --out")
+    results.machine = description
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        for name in options.system:
+            measure_system(name, plan, results, log)
+            write_report(results, out)
+    finally:
+        CHILDREN.stop()
+    sys.stdout.write(format_curves(results, TITLES))
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("train", "valid", "test"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, nargs="+", default=[2.0, 5.0, 10.0, 30.0, 60.0], help="budgets")
+    parser.add_argument("--system", nargs="+", choices=TITLES, default=list(TITLES))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--core", type=int, help="core to which every process is pinned (default: none)")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results; an interrupted run continues")
+    parser.add_argument("--environments", type=Path, default=ROOT / "runs" / "peers" / "environments")
+    return parser
+
+
+def build_plan(options: argparse.Namespace, out: Path) -> CurvePlan:
+    """Read the data and write it in the formats of every system.
+
+    Args:
+        options: Parsed arguments.
+        out: Folder of the results.
+    """
+    references = read_references(options.test)
+    files = write_files(out / "data", read_pairs(options.train), read_pairs(options.valid), list(references))
+    environments = options.environments.resolve()
+    return CurvePlan(files, references, sorted(options.minutes), out, environments, options.seed, options.core)
+
+
+def describe_run(options: argparse.Namespace, plan: CurvePlan) -> dict[str, object]:
+    """Return machine, data and options of the measurements.
+
+    Args:
+        options: Parsed arguments.
+        plan: Data, budgets and folders.
+    """
+    return {
+        **describe_hardware(),
+        "pinned": "" if plan.core is None else f", pinned to core {plan.core}",
+        "num_pairs": plan.files.num_pairs,
+        "num_words": len(plan.references),
+        "seed": plan.seed,
+        "data": [str(path.resolve()) for path in (options.train, options.valid, options.test)],
+    }
+
+
+def write_report(results: CurveResults, out: Path) -> None:
+    """Write the table and the figure.
+
+    Args:
+        results: Results of the benchmark.
+        out: Folder of the files.
+    """
+    (out / "table.md").write_text(format_curves(results, TITLES), "utf-8")
+    write_curve_figure(results, TITLES, out / "figure.svg")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
