@@ -48,6 +48,7 @@ DATA_ORDER = (
         "examples",
         "size_choice",
         "validation_split",
+        "file_split",
     ),
     *(
         "vocabulary",
