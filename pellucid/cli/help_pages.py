@@ -238,6 +238,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--texts", "", "also word error rate, BLEU and chrF"),
             OptionHelp("--multi-reference", "", "any target of the same source is correct"),
             OptionHelp("--worst", "N", "number of listed errors (10 by default)"),
+            OptionHelp("--errors", "FILE", "also write all errors to a .csv file"),
             OptionHelp("--json", "", "print JSON instead of tables"),
             OptionHelp("--html", "FILE", "also write a report with attention weights"),
             _BEAM,

@@ -214,10 +214,8 @@ def _find_root(parents: list[int], row: int) -> int:
 
 def _wanted_rows(sizes: SplitSizes, total: int) -> dict[SplitPart, int]:
     """Return the number of rows of each held-out part, in the order in which they are chosen."""
-    wanted: dict[SplitPart, float | None] = {"test": sizes.test, "valid": sizes.valid}
-    return {
-        part: max(1, round(size * total)) if size < 1 else int(size) for part, size in wanted.items() if size is not None
-    }
+    wanted: dict[SplitPart, float] = {"test": sizes.test, **({} if sizes.valid is None else {"valid": sizes.valid})}
+    return {part: max(1, round(size * total)) if size < 1 else int(size) for part, size in wanted.items()}
 
 
 def _choose_parts(

@@ -995,9 +995,7 @@ def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection,
     return selected
 
 
-def arrow_records(
-    arrays: list[Any], names: list[str], first: int, name: str, nullable: Sequence[bool] = ()
-) -> Records:
+def arrow_records(arrays: list[Any], names: list[str], first: int, name: str, nullable: Sequence[bool] = ()) -> Records:
     """Yield the records of a batch of Arrow columns.
 
     Values are decoded one by one: invalid UTF-8 affects its own row only.

@@ -87,7 +87,7 @@ def split_by_group(
             f"{location} has a single group, {quote(groups[0])}, in column {quote(column)} (data.group_column): none "
             "can be held out as validation set; name a validation set, or leave out the column"
         )
-    limit = min(MAX_VALIDATION_SOURCES, VALIDATION_SHARE * len(examples))
+    limit = min(MAX_VALIDATION_SOURCES, int(VALIDATION_SHARE * len(examples)))
     held_out = choose_groups(sizes, limit, random.Random(SPLIT_SEED))
     parts: tuple[list[Example], list[Example]] = [], []
     for example, group in zip(examples, groups, strict=True):
@@ -95,7 +95,7 @@ def split_by_group(
     return ValidationSplit(*parts), _describe_groups(parts, sizes, len(held_out), column)
 
 
-def choose_groups(sizes: Mapping[GroupKey, int], limit: float, generator: random.Random) -> set[GroupKey]:
+def choose_groups(sizes: Mapping[GroupKey, int], limit: int, generator: random.Random) -> set[GroupKey]:
     """Choose groups at random that have at most `limit` examples together; at least one group.
 
     Args:
