@@ -96,7 +96,7 @@ def test_valid_arguments_give_no_error(valid_flags: list[str], run_precedes_flag
 
 NUMBER_FLAGS_OF_SUBCOMMANDS = [
     (subcommand, flag)
-    for subcommand in ("train", "tune", "predict", "score", "evaluate", "look", "recipe", "bench")
+    for subcommand in ("split", "train", "tune", "predict", "score", "evaluate", "look", "recipe", "bench")
     for flag in _argument_specs(
         getattr(import_module(f"pellucid.cli.{subcommand}"), f"{subcommand.capitalize()}Arguments"), "--", None
     )
@@ -169,7 +169,7 @@ SWITCHES = {
 
 
 def test_switches_of_all_subcommands_are_enumerated() -> None:
-    tested = {"train", "tune", "predict", "score", "align", "audit", "evaluate", "look", "bench"}
+    tested = {"split", "train", "tune", "predict", "score", "align", "audit", "evaluate", "look", "bench"}
     assert {subcommand for subcommand, switches in SWITCHES.items() if switches} == tested
     assert set(SUBCOMMANDS) - tested == {"recipe", "completion"}
     assert {"--terminal", "--no-open", "--header", "--no-header"} <= set(SWITCHES["look"])

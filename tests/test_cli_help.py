@@ -158,7 +158,7 @@ def test_a_flag_has_one_meaning_in_all_subcommands() -> None:
             is_subset = choices <= other_choices or other_choices <= choices
             is_format = name == "--output-format" and bool(choices & other_choices)
             assert kind == other_kind or (is_choice and (is_subset or is_format)), context
-    for removed in ("--format", "--out", "--limit", "--samples"):
+    for removed in ("--format", "--limit", "--samples"):
         assert not [subcommand for subcommand, flags in flags_by_subcommand.items() if removed in flags]
     required = {
         subcommand: {name for name in ("--valid", "--run") if name in flags_by_subcommand[subcommand]}

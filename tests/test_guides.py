@@ -1,7 +1,6 @@
 """The examples of the guides and of the extension pages run as written."""
 
 import csv
-import io
 import os
 import re
 import subprocess
@@ -62,12 +61,16 @@ def test_the_commands_of_the_task_guide_run(tmp_path: Path) -> None:
         assert expected in stdout
 
 
-def test_the_example_of_features_in_the_data_guide_decodes_a_covered_file(tmp_path: Path) -> None:
-    (script,) = SHELL_BLOCKS.findall((ROOT / "docs" / "guides" / "data.md").read_text("utf-8"))
+def test_the_examples_of_the_data_guide_decode_a_covered_file_and_split_a_table(tmp_path: Path) -> None:
+    scripts = SHELL_BLOCKS.findall((ROOT / "docs" / "guides" / "data.md").read_text("utf-8"))
+    assert len(scripts) == 2
     with fast_command_environment() as environment:
-        run_script(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path, environment)
+        for script in scripts:
+            run_script(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path, environment)
     lines = [(tmp_path / name).read_text("utf-8").count("\n") for name in ("covered.tsv", "predicted.txt")]
     assert lines == [16, 16]
+    names = ("train", "valid", "test", "unlabeled")
+    assert [(tmp_path / "words" / f"{name}.csv").read_text().count("\n") - 1 for name in names] == [220, 30, 50, 300]
 
 
 def test_the_examples_of_the_fine_tuning_guide_run(tmp_path: Path) -> None:
@@ -111,7 +114,7 @@ def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path, 
     """Also for a file of a spreadsheet that writes semicolons."""
     text = (ROOT / "docs" / "users" / "practitioners.md").read_text("utf-8")
     blocks = re.findall(r"<!-- run -->\n```(sh|python)\n(.*?)```", text, re.DOTALL)
-    assert [language for language, _ in blocks] == ["sh", "python", "sh", "python"]
+    assert [language for language, _ in blocks] == ["sh", "sh", "sh", "python"]
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     printed = list[str]()
     with fast_command_environment() as environment:
@@ -121,32 +124,23 @@ def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path, 
             if len(printed) == 1 and delimiter != ",":
                 numbers = (tmp_path / "numbers.csv").read_text("utf-8")
                 (tmp_path / "numbers.csv").write_text(numbers.replace(",", delimiter), "utf-8-sig")
-    exact = float(re.findall(r"exact match +(\d+\.\d+) %", printed[2])[0])
-    with (tmp_path / "review.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file, delimiter=delimiter))
-    assert exact > 90 and len(rows) == 80 and rows[0]["id"].startswith("P-")
-    probabilities = [float(row["confidence"]) for row in rows]
-    assert probabilities == sorted(probabilities) and len(printed[3].splitlines()) == 3
-
-
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_the_program_that_holds_pairs_out_splits_a_file_with_a_header(tmp_path: Path, delimiter: str) -> None:
-    """Cells with commas, quotes and line breaks stay whole; no row is lost."""
-    (program,) = python_blocks(ROOT / "docs" / "guides" / "data.md")
-    rows = [[str(n), f"w{n // 2 if n < 200 else n}", 'x, "y"\nz' if n % 3 else "x"] for n in range(1600)]
-    with (tmp_path / "words.csv").open("w", newline="", encoding="utf-8-sig") as file:
-        csv.writer(file, delimiter=delimiter).writerows([["id", "word", "note"], *rows, ["ragged"]])
-    contents = []
-    for _ in range(2):
-        run_script([sys.executable, "-"], program, tmp_path)
-        contents.append([(tmp_path / f"{name}.csv").read_text("utf-8") for name in ("train", "valid", "test")])
-    assert contents[0] == contents[1]
-    parts = [list(csv.reader(io.StringIO(text), delimiter=delimiter)) for text in contents[0]]
-    assert {tuple(part[0]) for part in parts} == {("id", "word", "note")}
-    assert sorted(row for part in parts for row in part[1:]) == sorted([*rows, ["ragged"]])
-    words = [{row[1] for row in part[1:] if len(row) > 1} for part in parts]
-    assert [len(part) for part in words] == [700, 400, 400]
-    assert not (words[0] & words[1] or words[0] & words[2] or words[1] & words[2])
+    exact = float(re.findall(r"exact match +(\d+\.\d+) %", printed[1])[0])
+    tables = [
+        list(csv.DictReader((tmp_path / name).read_text("utf-8-sig").splitlines(), delimiter=delimiter))
+        for name in ("numbers.csv", "filled.csv", "outputs.csv", "numbers/unlabeled.csv", "errors.csv")
+    ]
+    numbers_rows, filled, outputs, unlabeled, errors = tables
+    assert exact > 90 and 0 < len(errors) < 40 and errors[0]["id"].startswith("P-")
+    assert [row["id"] for row in outputs] == [row["id"] for row in unlabeled] and len(outputs) == len(filled) // 10
+    assert printed[3] == "0 rows without a numeral\n" and [row["id"] for row in filled] == [
+        row["id"] for row in numbers_rows
+    ]
+    assert all(
+        after["numeral"] in (row["numeral"] or after["numeral"])
+        for row, after in zip(numbers_rows, filled, strict=True)
+    )
+    marks = {(tmp_path / name).read_bytes()[:3] for name in ("numbers.csv", "filled.csv", "outputs.csv", "errors.csv")}
+    assert marks == {"\ufeff".encode() if delimiter == ";" else b"id" + delimiter.encode()} or delimiter == ","
 
 
 def exec_guide_code(name: str, module: ModuleType) -> dict[str, Any]:

@@ -60,6 +60,7 @@ DATA_ORDER = (
         "examples",
         "size_choice",
         "validation_split",
+        "file_split",
     ),
     *(
         "vocabulary",

@@ -148,6 +148,7 @@ EXCEPTIONS = {
     "config.toml.read_settings": "reports wrong overrides as ConfigError; `load_config` converts the other arguments",
     "config.columns": "reads checked settings, and reports wrong ones as ConfigError",
     "config.presets": "reads settings and counts that are checked elsewhere",
+    "data.file_split": "reads checked settings, and numbers that the command line checks",
     "data.validation_split": "divides checked examples, for the reading of training files",
     "data.size_choice": "reads checked settings, and reports wrong ones as ConfigError",
     "config.toml.overlay_settings": "reports wrong settings as ConfigError",

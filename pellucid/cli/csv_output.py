@@ -2,10 +2,11 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pellucid.cli.sources import InputLine, escape_text
+from pellucid.config.settings import Delimiter
 from pellucid.data.delimiters import DELIMITERS
 from pellucid.data.examples import Example
 from pellucid.data.lines import BYTE_ORDER_MARK, open_data_file
@@ -26,6 +27,18 @@ def starts_with_bom(path: Path) -> bool:
         return False
     with open_data_file(path) as file:
         return file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
+
+
+def format_csv(rows: Iterable[Sequence[str]], delimiter: Delimiter = ",") -> str:
+    """Return rows as lines of CSV.
+
+    Args:
+        rows: Cells of each row.
+        delimiter: Delimiter; the comma by default.
+    """
+    text = io.StringIO()
+    csv.writer(text, delimiter=DELIMITERS[delimiter], lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 class CsvOutput:
@@ -95,7 +108,5 @@ class CsvOutput:
 
     def _format(self, rows: Sequence[Sequence[str]]) -> str:
         """Return rows as lines of CSV."""
-        text = io.StringIO()
-        writer = csv.writer(text, delimiter=DELIMITERS[self.cells.delimiter], lineterminator="\n")
-        writer.writerows([[escape_text(cell) for cell in row] for row in rows] if self.escape else rows)
-        return text.getvalue()
+        shown = [[escape_text(cell) for cell in row] for row in rows] if self.escape else rows
+        return format_csv(shown, self.cells.delimiter)

@@ -2,24 +2,27 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
 from tyro.conf import Positional
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs
+from pellucid.cli.csv_output import format_csv, starts_with_bom
+from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config
 from pellucid.cli.messages import print_message
-from pellucid.cli.search_flags import SearchFlags, check_nbest, sampling_config
-from pellucid.cli.sources import check_path_order, is_run
-from pellucid.config.settings import Device, Format
+from pellucid.cli.search_flags import PathFlag, SearchFlags, check_nbest, sampling_config
+from pellucid.cli.sources import check_path_order, count_noun, is_run
+from pellucid.config.settings import Delimiter, Device, Format
+from pellucid.data.examples import file_delimiter
+from pellucid.data.lines import BYTE_ORDER_MARK
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, quote
-from pellucid.files import check_writable
+from pellucid.files import check_writable, write_text
 from pellucid.run_folder.run_files import ENSEMBLE
 
 if TYPE_CHECKING:
@@ -65,6 +68,11 @@ class EvaluateArguments(SearchFlags, PairFileFlags):
     of them has right. Default: 10, on the page of --html 100."""
     json: bool = False
     """Print one JSON object instead of tables."""
+    errors: PathFlag = None
+    """Also write all wrong outputs to this .csv file, in the order of the table of the worst: run (of several), line,
+    id (if FILE has such a column), group, source, features, output, expected, errors, confidence, log_probability. It
+    has the delimiter of FILE. errors is the number of insertions, deletions and substitutions of symbols to the nearest
+    reference; several references are joined by " | "."""
     html: Path | None = None
     """Also write the report to this .html file, with the attention weights of each listed error."""
     input_format: Format = "auto"
@@ -112,6 +120,8 @@ def main(arguments: list[str]) -> int:
     max_errors = MAX_LISTED_ERRORS if args.worst is None else args.worst
     if args.html is not None:  # before the tables, whose reader may end early
         _write_page(args, paths[-1], results)
+    if args.errors is not None:
+        _write_errors(args.errors, args, paths[-1], runs)
     if args.json:
         values = results.to_dict(max_errors) if len(runs) > 1 else runs[0].to_dict(max_errors)
         sys.stdout.write(encode_json(values).decode() + "\n")
@@ -123,7 +133,8 @@ def main(arguments: list[str]) -> int:
         parameters = [run.parameters for run in runs]
         _print_tables(comparison_tables(assessments, results.distinct, seconds, max_errors, parameters))
     else:
-        _print_tables(assessment_tables(runs[0].assessment, _shown_counts(runs[0]), runs[0].seconds, max_errors))
+        assessment, width = runs[0].assessment, TableConsole().width
+        _print_tables(assessment_tables(assessment, _shown_counts(runs[0]), runs[0].seconds, max_errors, width))
     _print_notes(runs, paths[:-1])
     return 0
 
@@ -230,6 +241,43 @@ def _write_page(args: EvaluateArguments, file: Path, results: "RunComparisons") 
     print_message(f"wrote {args.html}")
 
 
+def _write_errors(path: Path, args: EvaluateArguments, file: Path, runs: "Sequence[RunEvaluation]") -> None:
+    """Write all wrong outputs as CSV and print the path."""
+    from pellucid.run_evaluation import evaluation_data_config
+
+    delimiter: Delimiter = ","
+    bom = ""
+    if args.target is None and file.is_file():
+        data = file_data_config(runs[0].config.data, args, file, args.input_format)
+        delimiter = file_delimiter(file, evaluation_data_config(data, file, args.input_format))
+        bom = BYTE_ORDER_MARK.decode() if starts_with_bom(file) else ""
+    rows = [
+        {"run": run.name, **run.assessment.error_record(index)}
+        for run in runs
+        for index in run.assessment.worst_examples(len(run.assessment.scored))
+    ]
+    names = ["run"] if len(runs) > 1 else []
+    names += ["line", *(["id"] if runs[0].assessment.decoded.ids else [])]
+    names += [name for name in ("group", "features") if any(row[name] for row in rows)]
+    names += ["source", "output", "expected", "errors", "confidence", "log_probability"]
+    table = [names, *([_error_cell(row, name) for name in names] for row in rows)]
+    write_text(path, bom + format_csv(table, delimiter))
+    print_message(f"wrote {path}: {count_noun(len(rows), 'wrong output')}")
+
+
+def _error_cell(row: Mapping[str, Any], name: str) -> str:
+    """Return the cell of a column of a wrong output."""
+    match name:
+        case "expected":
+            return " | ".join(row["references"])
+        case "log_probability":
+            return f"{row['score']:.6f}"
+        case "confidence":
+            return "" if row["confidence"] is None else f"{row['confidence']:.6f}"
+        case _:
+            return "" if row[name] is None else str(row[name])
+
+
 def _check_arguments(args: EvaluateArguments) -> None:
     """Raise `InputError` for invalid counts and paths."""
     if args.worst is not None and args.worst < 0:
@@ -238,5 +286,8 @@ def _check_arguments(args: EvaluateArguments) -> None:
     check_columns_of_pairs(args, args.target)
     if args.html is not None and args.html.suffix != ".html":
         raise InputError(f"--html takes a file that ends with .html, got {quote(args.html)}")
-    if args.html is not None:
-        check_writable(args.html)
+    if args.errors is not None and args.errors.suffix != ".csv":
+        raise InputError(f"--errors takes a file that ends with .csv, got {quote(args.errors)}")
+    for path in (args.html, args.errors):
+        if path is not None:
+            check_writable(path)

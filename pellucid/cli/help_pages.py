@@ -88,6 +88,28 @@ _NETWORK = (
 )
 
 HELP_PAGES: dict[str, HelpPage] = {
+    "split": HelpPage(
+        "FILE --out DIR [options]",
+        "Divide a file of pairs at random into files for training and testing, with the same format and columns. Rows "
+        "without a target are put apart, and all rows of a source are in one file.",
+        (
+            OptionHelp("FILE", "", "pairs: TSV, CSV, JSON lines or Parquet"),
+            OptionHelp("--out", "DIR", "folder of the files train, test and unlabeled"),
+            OptionHelp("--test-size", "SIZE", "share of the rows with a target, or number of rows (0.1 by default)"),
+            OptionHelp("--valid-size", "SIZE", "the same for a file valid (default: none, train holds out a tenth)"),
+            OptionHelp("--seed", "N", "random seed (1 by default)"),
+            OptionHelp("--source-column", "NAME", "column of sources (1 by default); also --target-column"),
+            OptionHelp("--group-column", "NAME", "rows of a group, such as a document, are in one file"),
+            OptionHelp("--delimiter", "CHAR", "of CSV, if it is not found: , ; tab or |"),
+            OptionHelp("--input-format", "FORMAT", "tsv, csv, jsonl, parquet (by the file name); not text"),
+            _HEADER,
+            OptionHelp("--on-bad-line", "ACTION", "stop, or skip: in no file, but listed (stop by default)"),
+        ),
+        (
+            "split words.csv --out words --source-column old --target-column new",
+            "split pairs.tsv --out parts --test-size 400 --valid-size 400",
+        ),
+    ),
     "train": HelpPage(
         "TRAIN [--valid FILE] --run DIR [options]",
         "Train a model on pairs of sequences, or resume an unfinished training.",
@@ -251,6 +273,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--texts", "", "also word error rate, BLEU and chrF"),
             OptionHelp("--multi-reference", "", "any target of the same source is correct"),
             OptionHelp("--worst", "N", "number of listed errors (10 by default)"),
+            OptionHelp("--errors", "FILE", "also write all errors to a .csv file"),
             OptionHelp("--json", "", "print JSON instead of tables"),
             OptionHelp("--html", "FILE", "also write a report with attention weights"),
             _BEAM,

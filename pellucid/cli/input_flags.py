@@ -66,7 +66,7 @@ def file_data_config(
         ConfigError: A column of features is selected, but the model was trained without features.
     """
     if flags.delimiter != "auto":
-        _check_format(flags.delimiter, file, input_format)
+        check_delimiter_format(flags.delimiter, file, input_format)
         trained = msgspec.structs.replace(trained, delimiter=flags.delimiter, input_format="csv")
     if flags.features_column and not trained.features_column:
         raise ConfigError(
@@ -80,8 +80,17 @@ def file_data_config(
     return msgspec.structs.replace(with_header(trained, flags.header), on_bad_line=flags.on_bad_line, **given)
 
 
-def _check_format(delimiter: Delimiter, file: "Path | None", input_format: Format) -> None:
-    """Raise `InputError` if FILE, by --input-format or by its name, is no CSV, so that a delimiter has no effect."""
+def check_delimiter_format(delimiter: Delimiter, file: "Path | None", input_format: Format) -> None:
+    """Check that FILE may be CSV, so that a delimiter has an effect.
+
+    Args:
+        delimiter: Delimiter that is given.
+        file: FILE; None if there is none.
+        input_format: Format that --input-format selects; "auto" for none.
+
+    Raises:
+        InputError: FILE is no CSV, by --input-format or by its name.
+    """
     if input_format != "auto":
         if input_format != "csv":
             raise InputError(f"--delimiter applies to CSV: it excludes --input-format {input_format}")

@@ -77,7 +77,8 @@ class PredictArguments(SearchFlags):
     """Output format. text: output only; csv: the columns of the input, then output, log-probability,
     probability and confidence, under a row of names; tsv: source, output, natural log-probability and confidence;
     jsonl: trace, with attention weights and the log-probability of each symbol. The confidence is the estimated
-    probability that the output is correct; it is empty where the run has none for it."""
+    probability that the output is correct; it is empty where the run has none for it, and for known pairs of --lexicon:
+    with that flag, csv has the column origin, lexicon or search."""
     input_format: Format = "auto"
     """Format of the input. auto: by the file name; for an unknown ending and for standard input, the format of the
     training file."""
@@ -210,7 +211,7 @@ def main(arguments: list[str]) -> int:
     lexicon = predictor.options.lexicon
     if lexicon is not None:
         print_message(lexicon_count_message(notes.num_from_lexicon, lexicon, args.lexicon))
-    notes.report(bool(data.features_column))
+    notes.report(bool(data.features_column), predictor.vocabularies.source.ids)
     if acceptance is not None:
         print_message(acceptance.describe(args.output_format == "text"))
     if len(cells.names) > 1 and args.header == "auto" and args.output_format in ("text", "tsv"):
@@ -350,10 +351,12 @@ def _line_formatter(
     """Return the function that formats the outputs of a line; `cells` are those of the input file, for csv."""
     if args.output_format == "csv":
         accepted = [] if acceptance is None else ["accepted"]
+        origin = [] if args.lexicon is None else ["origin"]
+        share = ["share"] if args.sample is None else []
         names = (
-            ("output", "log_probability", "probability", "confidence", *accepted)
+            ("output", "log_probability", "probability", "confidence", *origin, *accepted)
             if not has_several
-            else ("rank", "output", "log_probability", "probability", *(["share"] if args.sample is None else []))
+            else ("rank", "output", "log_probability", "probability", *share, *origin)
         )
         table = CsvOutput(cells, names, escape=sys.stdout.isatty(), has_bom=starts_with_bom(file))
         return lambda traces, item, _: table.rows(item, [_csv_values(trace, names, acceptance) for trace in traces])
@@ -374,6 +377,7 @@ def _csv_values(trace: Trace, names: Sequence[str], acceptance: Acceptance | Non
         "probability": f"{exp(trace.score):.6g}",
         "confidence": _format_confidence(trace),
         "share": "" if trace.probability is None else f"{trace.probability:.6g}",
+        "origin": trace.origin,
         "accepted": accepted,
     }
     return [values[name] for name in names]

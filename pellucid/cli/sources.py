@@ -5,7 +5,7 @@ Also the paths of run folders and texts for the terminal, which other subcommand
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -258,11 +258,13 @@ class DecodingNotes:
             self.unknown.update(output.unknown)
             self.num_truncated += not output.finished
 
-    def report(self, has_features: bool) -> None:
+    def report(self, has_features: bool, known_symbols: Container[str] = ()) -> None:
         """Print a message on standard error for each count above zero, for the first bad lines, and for an empty input.
 
         Args:
             has_features: Whether the model was trained with features; only then sources without features are reported.
+            known_symbols: Symbols of the source vocabulary. If it has the lower-case form of an unknown symbol, the
+                message advises lower case; it does not by default.
         """
         if not self.num_lines:
             print_message("the input is empty")
@@ -271,6 +273,8 @@ class DecodingNotes:
         if len(self.bad_lines) > MAX_LISTED:
             print_message(f"no output for {count_noun(len(self.bad_lines) - MAX_LISTED, 'more bad line')}")
         _report_unknown(self.unknown, "source symbol", "not in the vocabulary (encoded as the unknown symbol)")
+        if advice := _lower_case_advice(self.unknown, known_symbols):
+            print_message(advice if has_features else f"{advice}, or use --text, which does so for such words")
         _report_unknown(self.unknown_targets, "target symbol", "not in the vocabulary (scored as the unknown symbol)")
         if has_features and self.num_without_features:
             print_message(f"{count_noun(self.num_without_features, 'source')} without features; the model expects them")
@@ -306,6 +310,18 @@ def count_noun(number: int, noun: str) -> str:
         noun: Noun in the singular, whose plural ends in s.
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _lower_case_advice(unknown: "Counter[str]", known_symbols: Container[str]) -> str:
+    """Return the advice to write sources in lower case; "" if it makes no unknown symbol known."""
+    upper = [symbol for symbol in unknown if symbol.lower() != symbol and symbol.lower() in known_symbols]
+    if not upper:
+        return ""
+    example = quote(max(upper, key=lambda symbol: unknown[symbol]).lower(), MAX_SYMBOL_LENGTH)
+    return (
+        f"the vocabulary has the lower-case form of {len(upper):,} of these symbols, such as {example}: give the "
+        "sources in lower case"
+    )
 
 
 def _report_unknown(counts: "Counter[str]", noun: str, treatment: str) -> None:

@@ -13,10 +13,12 @@ from pellucid.cli.flag_suggestions import unknown_flag_error
 from pellucid.cli.look import LookArguments
 from pellucid.cli.predict import PredictArguments
 from pellucid.cli.score import ScoreArguments
+from pellucid.cli.split import SplitArguments
 from pellucid.cli.train import TrainArguments
 from pellucid.cli.tune import TuneArguments
 
 MODEL_SUBCOMMANDS: Mapping[str, type] = {
+    "split": SplitArguments,
     "train": TrainArguments,
     "tune": TuneArguments,
     "predict": PredictArguments,

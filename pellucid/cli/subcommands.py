@@ -1,6 +1,7 @@
 """The subcommands and their summaries."""
 
 SUBCOMMANDS = {
+    "split": "divide a file of pairs into files for training and testing",
     "train": "train a model on pairs of sequences, or resume a training",
     "tune": "search hyperparameters",
     "predict": "decode sources, one output line per input line",

@@ -13,7 +13,7 @@ import msgspec
 
 from pellucid.argument_checks import UNCHECKED, argument_error, check_arguments
 from pellucid.config.columns import check_column, check_columns, column_number
-from pellucid.config.settings import DataConfig, Format, Header
+from pellucid.config.settings import DataConfig, Delimiter, Format, Header
 from pellucid.data.delimiters import describe_delimiter
 from pellucid.data.headers import check_header_cells, header_note, is_column_name, list_names
 from pellucid.data.in_memory import InMemoryTable
@@ -415,12 +415,28 @@ def first_cells(path: str | Path, config: DataConfig) -> Sequence[str]:
     return _first_row(Path(path), config).fields
 
 
+@check_arguments
+def file_delimiter(path: str | Path, config: DataConfig) -> Delimiter:
+    """Return the delimiter of a CSV file; the comma for other formats and for pipes.
+
+    Args:
+        path: The file.
+        config: The data settings, which define its format.
+
+    Raises:
+        DataError: The file cannot be read, or its delimiter is not clear.
+    """
+    return _first_row(Path(path), config).delimiter
+
+
 class _FirstRow(NamedTuple):
     """First record of a TSV or CSV file."""
 
     fields: Sequence[str] = ()
     """Its fields; empty for other formats and for pipes."""
-    delimiter: str = ""
+    delimiter: Delimiter = ","
+    """Delimiter of CSV; the comma for other formats."""
+    delimiter_note: str = ""
     """Note about a delimiter that was detected; empty for the comma, and for other formats."""
 
 
@@ -434,7 +450,7 @@ def _first_row(path: Path, config: DataConfig) -> _FirstRow:
         return _FirstRow(first_table_row(lines, format, name))
     delimiter, lines = resolve_delimiter(lines, columns, name)
     note = describe_delimiter(delimiter) if columns.delimiter == "auto" else ""
-    return _FirstRow(first_table_row(lines, format, name, delimiter=delimiter), note)
+    return _FirstRow(first_table_row(lines, format, name, delimiter=delimiter), delimiter, note)
 
 
 @check_arguments
@@ -456,15 +472,15 @@ def describe_used_columns(path: str | Path, config: DataConfig) -> str:
         ConfigError: A configured column is invalid.
     """
     path = Path(path)
-    columns, (first, delimiter) = _selected_columns(config, PAIR_ROLES), _first_row(path, config)
+    columns, (first, _, delimiter_note) = _selected_columns(config, PAIR_ROLES), _first_row(path, config)
     if len(first) <= len(set(columns.selected.values())):
-        return delimiter
+        return delimiter_note
     if columns.header is True:
         names = [quote(first[position]) for position in find_columns(columns, first, str(path))]
     else:
         names = list(columns.selected.values())
     used = ", ".join(f"{name} as {role}" for role, name in zip(columns.selected, names, strict=True))
-    return "; ".join(filter(None, [delimiter, f"the file has {len(first)} columns; used are {used}"]))
+    return "; ".join(filter(None, [delimiter_note, f"the file has {len(first)} columns; used are {used}"]))
 
 
 @check_arguments

@@ -4,6 +4,7 @@ import csv
 import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -100,7 +101,8 @@ class ColumnSelection(NamedTuple):
     number of columns of a record without a header; 0 is no limit. `header_given`: the user specified the header of this
     input. `report` receives notes about its first line; None for no notes. `cells` receives all cells of a table; None
     to keep only the selected columns. `delimiter`: that of CSV; "auto" detects it. `symbol_separator`: separator of the
-    symbols of a source, which is no delimiter in a list of sources; empty if there is none.
+    symbols of a source, which is no delimiter in a list of sources; empty if there is none. `nullable`: roles whose
+    null in JSON and Parquet is an empty text; null is an error otherwise.
     """
 
     selected: dict[str, str]
@@ -112,6 +114,7 @@ class ColumnSelection(NamedTuple):
     cells: TableCells | None = None
     delimiter: Delimiter = "auto"
     symbol_separator: str = ""
+    nullable: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -630,14 +633,21 @@ def parquet_column_names(path: Path) -> Sequence[str]:
     Raises:
         DataError: The file cannot be read, is not Parquet, or is damaged.
     """
+    if not path.is_file():
+        return ()
+    with _open_parquet(path) as table:
+        return list(table.schema_arrow.names)
+
+
+@contextmanager
+def _open_parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file for a block; `DataError` for errors of pyarrow at its opening and in the block."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    if not path.is_file():
-        return ()
     with open_data_file(path) as file:
         try:
-            return list(ParquetFile(_seekable_content(file, path)).schema_arrow.names)
+            yield ParquetFile(_seekable_content(file, path))
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
             raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
@@ -663,6 +673,7 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
             table = ParquetFile(content, page_checksum_verification=True)
             named = [(field.name, str(field.type)) for field in table.schema_arrow]
             names = _parquet_columns(named, columns, str(path))
+            nullable = [role in columns.nullable for role in columns.selected]
             first = 1
             chunks = _column_chunks(table, content, names)
             dictionaries = _dictionary_columns(chunks)
@@ -670,7 +681,8 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
                 content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
             )
             for batch in _parquet_batches(table, unexpanded, chunks, names, str(path)):
-                yield from arrow_records([batch.column(name) for name in names], names, first, str(path))
+                arrays = [batch.column(name) for name in names]
+                yield from arrow_records(arrays, names, first, str(path), nullable)
                 first += batch.num_rows
             if first - 1 != table.metadata.num_rows:
                 raise DataError(
@@ -690,16 +702,36 @@ def count_parquet_rows(path: Path) -> int:
     Raises:
         DataError: The file cannot be read, is not Parquet, or is damaged.
     """
-    import pyarrow
-    from pyarrow.parquet import ParquetFile
-
-    with open_data_file(path) as file:
-        content = _seekable_content(file, path)
-        try:
-            rows: int = ParquetFile(content).metadata.num_rows
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
-            raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
+    with _open_parquet(path) as table:
+        rows: int = table.metadata.num_rows
     return rows
+
+
+def divide_parquet_rows(path: Path, parts: Sequence[str]) -> dict[str, bytes]:
+    """Return the rows of a Parquet file as several files, each with all columns and the rows of one part in order.
+
+    Args:
+        path: The file.
+        parts: Name of the part of each row; "" leaves the row out.
+
+    Returns:
+        Content of the file of each part.
+
+    Raises:
+        DataError: The file cannot be read, or has another number of rows.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    contents = {name: io.BytesIO() for name in parts if name}
+    with _open_parquet(path) as table:
+        if table.metadata.num_rows != len(parts):
+            raise DataError(f"{path} has changed while it was read: run the command again")
+        rows = table.read()
+        for name, content in contents.items():
+            mask = pyarrow.array([part == name for part in parts], pyarrow.bool_())
+            pyarrow.parquet.write_table(rows.filter(mask), content)
+    return {name: content.getvalue() for name, content in contents.items()}
 
 
 def _dictionary_columns(chunks: list[dict[str, Any]]) -> list[str]:
@@ -891,9 +923,11 @@ def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]],
         _check_keys(line, values)
         keys = list(values)
         fields = []
-        for position in positions_of_columns(columns, keys):
+        for role, position in zip(columns.selected, positions_of_columns(columns, keys), strict=True):
             key = keys[position]
             value = bytes(values[key])
+            if value == b"null" and role in columns.nullable:
+                value = b'""'
             if not value.startswith(b'"'):
                 raise RecordError(f"the value of {quote(key)} is {_json_type(value)}, not a string")
             fields.append(msgspec.json.decode(value, type=str))
@@ -961,7 +995,7 @@ def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection,
     return selected
 
 
-def arrow_records(arrays: list[Any], names: list[str], first: int, name: str) -> Records:
+def arrow_records(arrays: list[Any], names: list[str], first: int, name: str, nullable: Sequence[bool] = ()) -> Records:
     """Yield the records of a batch of Arrow columns.
 
     Values are decoded one by one: invalid UTF-8 affects its own row only.
@@ -971,11 +1005,14 @@ def arrow_records(arrays: list[Any], names: list[str], first: int, name: str) ->
         names: Names of the columns.
         first: Number of the first row.
         name: Name of the file or table, for messages.
+        nullable: Whether a null of each column is an empty text; it is an error in all columns by default.
 
     Raises:
         DataError: A value has more than `MAX_LINE_BYTES` bytes, or refers beyond the dictionary of its column.
     """
     columns = [_cell_values(array, column, first, name) for array, column in zip(arrays, names, strict=True)]
+    for index, is_nullable in enumerate(nullable):
+        columns[index] = (value or b"" for value in columns[index]) if is_nullable else columns[index]
     for number, row in enumerate(zip(*columns, strict=True), first):
         if None in row:
             yield BadLine(name, number, f"the value of {quote(names[row.index(None)])} is null, not a string")
@@ -1086,18 +1123,40 @@ def read_records(path: Path, format: Format, columns: ColumnSelection) -> Record
         DataError: The file cannot be read, or as in the reader of its format.
         ConfigError: As in the reader of its format.
     """
-    name = str(path)
+    if format == "parquet":
+        return parquet_records(path, columns)
+    return line_records(read_lines(path), format, columns, str(path))
+
+
+def line_records(
+    lines: Iterable[bytes],
+    format: Format,
+    columns: ColumnSelection,
+    name: str,
+    max_sample_lines: int = MAX_SAMPLE_LINES,
+) -> Records:
+    """Return the records of checked lines, as `read_lines` and `check_lines` yield them.
+
+    Args:
+        lines: The lines.
+        format: Their format, any but Parquet; "auto" means TSV.
+        columns: The columns to select.
+        name: Name of the input, for messages.
+        max_sample_lines: As in `csv_records`.
+
+    Raises:
+        DataError: During iteration, as in the reader of the format.
+        ConfigError: During iteration, as in the reader of the format.
+    """
     match format:
         case "csv":
-            return csv_records(read_lines(path), columns, name)
+            return csv_records(lines, columns, name, max_sample_lines)
         case "jsonl":
-            return json_records(read_lines(path), columns, name)
-        case "parquet":
-            return parquet_records(path, columns)
+            return json_records(lines, columns, name)
         case "text":
-            return source_line_records(read_lines(path), columns, name)
-        case "tsv" | "auto":
-            return tsv_records(read_lines(path), columns, name)
+            return source_line_records(lines, columns, name)
+        case _:
+            return tsv_records(lines, columns, name)
 
 
 def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: ColumnSelection) -> Records:
@@ -1115,17 +1174,10 @@ def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: Co
         ConfigError: During iteration, as in the reader of the format.
     """
     lines = check_lines(typed_lines(lines), name)
-    match format:
-        case "parquet":
-            raise DataError(f"{name} cannot be read as Parquet: give a file, or another --input-format")
-        case "csv":  # of a stream, each line can be answered before the next one arrives
-            return csv_records(lines, columns, name, max_sample_lines=1)
-        case "jsonl":
-            return json_records(lines, columns, name)
-        case "text":
-            return source_line_records(lines, columns, name)
-        case "tsv" | "auto":
-            return tsv_records(lines, columns, name)
+    if format == "parquet":
+        raise DataError(f"{name} cannot be read as Parquet: give a file, or another --input-format")
+    # Of a stream, each line can be answered before the next one arrives.
+    return line_records(lines, format, columns, name, max_sample_lines=1)
 
 
 def read_parallel_records(source_path: Path, target_path: Path, columns: ColumnSelection) -> Records:

@@ -6,8 +6,8 @@ ensemble and all trials of a search have the same one.
 
 import random
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ SPLIT_SEED = 1
 """Random seed of the choice."""
 
 
+GroupKey = TypeVar("GroupKey", bound=Hashable)
 MAX_GROUP_SHARE = 0.9
 """Share of the examples in one group from which a split by groups is reported."""
 
@@ -86,17 +87,29 @@ def split_by_group(
             f"{location} has a single group, {quote(groups[0])}, in column {quote(column)} (data.group_column): none "
             "can be held out as validation set; name a validation set, or leave out the column"
         )
-    limit, held_out, num_examples = min(MAX_VALIDATION_SOURCES, VALIDATION_SHARE * len(examples)), set[str](), 0
-    for group in random.Random(SPLIT_SEED).sample(list(sizes), len(sizes)):
-        if num_examples + sizes[group] <= limit:
-            held_out.add(group)
-            num_examples += sizes[group]
-    if not held_out:
-        held_out.add(min(sizes, key=lambda group: sizes[group]))
+    limit = min(MAX_VALIDATION_SOURCES, int(VALIDATION_SHARE * len(examples)))
+    held_out = choose_groups(sizes, limit, random.Random(SPLIT_SEED))
     parts: tuple[list[Example], list[Example]] = [], []
     for example, group in zip(examples, groups, strict=True):
         parts[group in held_out].append(example)
     return ValidationSplit(*parts), _describe_groups(parts, sizes, len(held_out), column)
+
+
+def choose_groups(sizes: Mapping[GroupKey, int], limit: int, generator: random.Random) -> set[GroupKey]:
+    """Choose groups at random that have at most `limit` examples together; at least one group.
+
+    Args:
+        sizes: Number of examples of each group, at least one group.
+        limit: Maximum number of examples. A group that exceeds it is left out; if each group does, the smallest is
+            chosen.
+        generator: Random number generator.
+    """
+    chosen, num_examples = set[GroupKey](), 0
+    for group in generator.sample(list(sizes), len(sizes)):
+        if num_examples + sizes[group] <= limit:
+            chosen.add(group)
+            num_examples += sizes[group]
+    return chosen or {min(sizes, key=lambda group: sizes[group])}
 
 
 def _describe_groups(parts: Sequence[Sequence[Example]], sizes: Counter[str], num_held_out: int, column: str) -> str:

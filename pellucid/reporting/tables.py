@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 
+from rich.cells import cell_len
 from rich.markup import escape as markup_escape
 from rich.table import Table
 from rich.text import Text
@@ -144,11 +145,15 @@ ERROR_RATE_UNITS = {True: "CER: edits over characters", False: "PER: edits over 
 """Explanation of the symbol error rate, by whether symbols are characters."""
 SHORT_NAMES = {"sequence error rate": "sequence error", "symbol error rate": "symbol error"}
 """Short names for column headings."""
+ERROR_NUMBERS = ("errors", "confidence", "log-probability")
+"""Columns of numbers of the worst outputs; the last ones are left out first where they have no room."""
 REVIEW_COVERAGES = (0.5, 0.8, 0.9, 0.95, 1.0)
 """Coverages in the table of selective accuracy."""
 
 
-def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds: float, worst: int) -> Iterator[Table]:
+def assessment_tables(
+    assessment: Assessment, counts: Mapping[str, int], seconds: float, worst: int, width: int = 80
+) -> Iterator[Table]:
     """Yield the tables that `pellucid evaluate` prints for one run.
 
     They are the metrics, the groups, the confusion matrix of labels, the accuracy by position and length, the symbol
@@ -159,6 +164,7 @@ def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds
         counts: Number of lines of each kind by its key, such as "bad_lines"; zeros and "lines" are left out.
         seconds: Seconds of decoding.
         worst: Maximum number of wrong outputs to list; 0 for none.
+        width: Width of the terminal in columns, for the table of wrong outputs; 80 by default.
     """
     yield _summary_table(assessment, counts, seconds)
     if assessment.mean:
@@ -179,7 +185,7 @@ def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds
         yield _acceptance_table(assessment.accepted)
     rows = assessment.worst_examples(worst)
     if rows:
-        yield _error_table(assessment, rows)
+        yield _error_table(assessment, rows, width)
 
 
 def comparison_tables(
@@ -419,15 +425,39 @@ def _acceptance_table(accepted: Sequence[AcceptedOutputs]) -> Table:
     return table
 
 
-def _error_table(assessment: Assessment, rows: Sequence[int]) -> Table:
-    """Return the table of the worst outputs."""
-    headings = ("source", "output", "expected", "errors", "log-probability")
-    table = Table(*_place_headings(assessment), *headings, title="worst examples", title_justify="left")
-    for index in rows:
-        row = assessment.error_record(index)
-        cells = [*_place_cells(assessment, index), row["source"], row["output"], " | ".join(row["references"])]
-        table.add_row(*(Text(visible_text(cell)) for cell in cells), str(row["errors"]), f"{row['score']:.2f}")
+def _error_table(assessment: Assessment, rows: Sequence[int], width: int) -> Table:
+    """Return the table of the worst outputs.
+
+    Numbers that have no room beside the texts are left out, and named below the table. Longer texts are wrapped.
+    """
+    headings = [*_place_headings(assessment), "source", "output", "expected", *ERROR_NUMBERS]
+    cells = [_error_cells(assessment, index) for index in rows]
+    columns = dict(zip(headings, zip(*cells, strict=True), strict=True))
+    omitted = list[str]()
+    while len(omitted) < len(ERROR_NUMBERS) and _table_width(columns) > width:
+        omitted.insert(0, ERROR_NUMBERS[-1 - len(omitted)])
+        del columns[omitted[0]]
+    caption = "order: most errors per expected symbol first"
+    caption += f"; without room: {', '.join(omitted)}" if omitted else ""
+    table = Table(title="worst examples", caption=caption, title_justify="left", caption_justify="left")
+    for heading in columns:
+        table.add_column(heading, overflow="fold", no_wrap=heading in ERROR_NUMBERS)
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*map(Text, row))
     return table
+
+
+def _error_cells(assessment: Assessment, index: int) -> list[str]:
+    """Return the cells of a wrong output."""
+    row = assessment.error_record(index)
+    cells = [*_place_cells(assessment, index), row["source"], row["output"], " | ".join(row["references"])]
+    confidence = "–" if row["confidence"] is None else f"{row['confidence']:.2f}"
+    return [*map(visible_text, cells), str(row["errors"]), confidence, f"{row['score']:.2f}"]
+
+
+def _table_width(columns: Mapping[str, Sequence[str]]) -> int:
+    """Return the width of a table in which no cell is wrapped; each column has a border and two spaces."""
+    return 1 + sum(3 + max(map(cell_len, (heading, *cells))) for heading, cells in columns.items())
 
 
 def _place_headings(assessment: Assessment) -> list[str]:

@@ -1,0 +1,52 @@
+"""cli/split.py: the subcommand split, and the commands that it prints."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+from command_line import run_pellucid, usage_error_message
+
+from pellucid.cli.split import SplitArguments
+
+
+def write_words(path: Path) -> None:
+    """Write a table of old and modern spellings with semicolons, of which some rows have no target."""
+    rows = [f"{n};old{n};{'' if n % 5 == 0 else f'new{n}'};A, B" for n in range(50)]
+    path.write_text("\ufeffid;old spelling;new spelling;editor\r\n" + "\r\n".join([*rows, "", "51;;x;C"]), newline="")
+
+
+def test_the_printed_commands_train_evaluate_and_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_words(Path("words.csv"))
+    columns = ["--source-column", "old spelling", "--target-column", "new spelling"]
+    stopped = run_pellucid("split", "words.csv", "--out", "a b", *columns)
+    assert stopped.code == 2 and "words.csv:53: the source is empty; --on-bad-line skip leaves" in stopped.err
+    result = run_pellucid("split", "words.csv", "--out", "a b", *columns, "--on-bad-line", "skip")
+    assert result.code == 0 and "skipped words.csv:53: the source is empty" in result.err
+    assert "in no file: 1 bad line, 1 blank line" in result.err
+    lines = result.out.splitlines()
+    assert [line.split("  ")[-1].strip() for line in lines[:3]] == ["36 rows", "4 rows", "10 rows without a target"]
+    train, evaluate, predict = (shlex.split(line.partition(" > ")[0])[1:] for line in lines[-3:])
+    assert train == ["train", "a b/train.csv", "--run", "runs/words", *columns]
+    assert run_pellucid(*train, "--size", "tiny", "--epochs", "1").code == 0
+    assert run_pellucid(*evaluate).code == 0
+    output = run_pellucid(*predict).out
+    assert output.startswith("\ufeffid;old spelling;new spelling;editor;output;") and len(output.splitlines()) == 11
+
+
+def test_flags_are_checked_and_passed_on(tmp_path: Path) -> None:
+    (path := tmp_path / "words.txt").write_text("x|a|1\n" * 3 + "".join(f"w{n}|b|{n}\n" for n in range(40)))
+    flags = ["--no-header", "--delimiter", "|", "--group-column", "3", "--features-column", "3", "--test-size", "4"]
+    result = run_pellucid("split", path, "--out", tmp_path / "out", *flags)
+    assert result.code == 0
+    (train,) = (line for line in result.out.splitlines() if "train " in line and "pellucid" in line)
+    assert train.endswith(" --features-column 3 --delimiter '|' --group-column 3 --no-header")
+    result = run_pellucid("split", path, "--out", tmp_path / "other", *flags, "--valid-size", "0.1")
+    assert result.code == 0 and f"--valid {tmp_path / 'other' / 'valid.txt'}" in result.out
+    for size in ("0", "-1", "1.5", "nan", "inf"):
+        message = usage_error_message(run_pellucid("split", path, "--out", tmp_path, "--test-size", size))
+        assert message.startswith("--test-size: expected a share of the rows above 0 and below 1, or a whole number of")
+    assert usage_error_message(run_pellucid("split", path)).startswith("--out is required")
+    delimiter = run_pellucid("split", tmp_path / "a.jsonl", "--out", tmp_path, "--delimiter", ";")
+    assert delimiter.code == 2 and "--delimiter applies to CSV" in delimiter.err
+    assert SplitArguments.test_size == 0.1
