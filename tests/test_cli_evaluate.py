@@ -1,6 +1,8 @@
 """pellucid evaluate: metrics equal counts on the output of predict."""
 
+import csv
 import hashlib
+import io
 import json
 import math
 import os
@@ -152,6 +154,8 @@ def test_tables_and_json_have_the_same_numbers() -> None:
         line = next(line for line in result.out.splitlines() if line.strip().startswith(name))
         assert f"{actual[key]:.2f} %" in line and f"95 %: {low:.2f} to {high:.2f}" in line
     assert "accuracy by target position" in result.out and "worst examples" in result.out
+    table = result.out.partition("worst examples")[2]
+    assert "…" not in table and "order: most errors per expected symbol first" in table
 
 
 def test_evaluation_of_the_validation_set_repeats_the_logged_metrics() -> None:
@@ -202,6 +206,27 @@ def test_worst_examples_have_their_line_and_id(tmp_path: Path) -> None:
     without_ids = evaluate_to_json(write_pairs_file())["worst"]
     lines = write_pairs_file().read_text("utf-8").splitlines()
     assert all(lines[row["line"] - 1].startswith(row["source"]) and "id" not in row for row in without_ids)
+
+
+def test_all_errors_are_written_as_csv(tmp_path: Path) -> None:
+    (path := tmp_path / "a.csv").write_text('ID;words;digits\nA-1;one;1\nA-2;"two\nsix";x\nA-3;nine;9x9\n', "utf-8-sig")
+    errors, flags = tmp_path / "errors.csv", ("--source-column", "words", "--target-column", "digits", "--worst", 1)
+    result = evaluate(path, *flags, "--errors", errors)
+    assert result.code == 0 and f"wrote {errors}: 2 wrong outputs" in result.err
+    assert errors.read_bytes().startswith("\ufeffline;id;source;output;expected;errors;confidence;log_prob".encode())
+    rows = list(csv.DictReader(io.StringIO(errors.read_text("utf-8-sig"), newline=""), delimiter=";"))
+    assert [(row["line"], row["id"], row["source"]) for row in rows] == [("3", "A-2", "two\nsix"), ("5", "A-3", "nine")]
+    assert (rows[1]["output"], rows[1]["expected"], rows[1]["errors"]) == ("9", "9x9", "2")
+    assert float(rows[1]["log_probability"]) < 0
+    runs = [digits_run().run, copy_run_folder(digits_run().run, tmp_path / "other")]
+    assert run_pellucid("evaluate", *runs, write_pairs_file(), "--errors", errors).code == 0
+    rows = list(csv.DictReader(errors.read_text().splitlines()))
+    assert {row["run"] for row in rows} == set(map(str, runs))
+    wrong = [
+        example.source for example, output in zip(PAIRS, predicted_outputs(), strict=True) if output != example.target
+    ]
+    assert sorted(row["source"] for row in rows) == sorted(wrong * 2)
+    assert "--errors takes a file that ends with .csv" in usage_error_message(evaluate(path, "--errors", "errors.txt"))
 
 
 def test_targets_are_read_from_a_parallel_file(tmp_path: Path) -> None:

@@ -199,6 +199,17 @@ def test_unknown_symbols_are_counted() -> None:
     )
 
 
+def test_lower_case_is_advised_if_it_is_known() -> None:
+    result = predict(stdin="ONE É\n")
+    first, second = result.err.splitlines()
+    assert first.startswith("pellucid: 4 source symbols (4 different) not in the vocabulary")
+    assert second == (
+        "pellucid: the vocabulary has the lower-case form of 3 of these symbols, such as 'o': give the sources in "
+        "lower case, or use --text, which does so for such words"
+    )
+    assert "lower" not in predict(stdin="one é\n").err
+
+
 def test_truncated_outputs_are_counted(tmp_path: Path) -> None:
     run = copy_run_folder(digits_run().run, tmp_path / "run")
     settings = (run / "config.toml").read_text().replace("[search]", "[search]\nmax_length = 1\n#")
@@ -402,6 +413,16 @@ def test_lexicon_takes_precedence_and_is_counted(tmp_path: Path) -> None:
 
 
 @cache
+def test_csv_names_the_origin_of_outputs_with_a_lexicon(tmp_path: Path) -> None:
+    (tmp_path / "known.tsv").write_text("one\t9\n")
+    arguments = ("--lexicon", tmp_path / "known.tsv", "--output-format", "csv")
+    rows = list(csv.DictReader(predict(*arguments, stdin="one\nnine\n\n").out.splitlines()))
+    assert [row["origin"] for row in rows] == ["lexicon", "search", ""] and rows[0]["output"] == "9"
+    rows = list(csv.DictReader(predict(*arguments, "--nbest", 2, stdin="one\nnine\n").out.splitlines()))
+    assert [row["origin"] for row in rows] == ["lexicon", "search", "search"]
+    assert "origin" not in predict("--output-format", "csv", stdin="one\n").out
+
+
 def run_with_named_columns() -> Path:
     """Return a run that was trained on a CSV file whose source and target are columns 2 and 3 of four."""
     folder = Path(tempfile.mkdtemp(prefix="pellucid-lexicon-"))

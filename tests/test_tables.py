@@ -8,6 +8,7 @@ from rich.console import Console
 from test_assessment import build_assessment
 
 from pellucid.reporting.tables import (
+    ERROR_NUMBERS,
     MAX_NAME_LENGTH,
     assessment_tables,
     comparison_tables,
@@ -61,6 +62,20 @@ def test_names_are_folded_and_never_cut_in_a_narrow_table() -> None:
 @given(st.lists(st.text("ab-/", min_size=1, max_size=60), min_size=1, max_size=4, unique=True))
 def test_short_names_stay_distinct(names: list[str]) -> None:
     assert len(set(short_names(names))) == len(names) and len(short_names(names)) == len(names)
+
+
+def test_numbers_without_room_are_left_out_and_named() -> None:
+    """No text is cut; the numbers that are least needed are left out first."""
+    cases = ((80, "abc", ()), (80, "abc" * 11, ERROR_NUMBERS[2:]), (40, "abc" * 40, ERROR_NUMBERS))
+    for width, output, omitted in cases:
+        table = list(assessment_tables(build_assessment([("xyz", output)]), {}, 1.0, 1, width))[-1]
+        without = f"; without room: {', '.join(omitted)}" if omitted else ""
+        assert table.title == "worst examples"
+        assert table.caption == f"order: most errors per expected symbol first{without}"
+        text = StringIO()
+        Console(width=width, file=text, highlight=False).print(table)
+        cells = [line.split("│")[2].strip() for line in text.getvalue().splitlines() if "│" in line]
+        assert "".join(cells) == output and "…" not in text.getvalue()
 
 
 def test_many_rows_of_accuracies_end_with_the_rest() -> None:
