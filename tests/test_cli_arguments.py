@@ -179,13 +179,14 @@ def test_switches_of_all_subcommands_are_enumerated() -> None:
     "subcommand", [name for name in SUBCOMMANDS if SWITCHES[name] and name not in ("train", "tune")]
 )
 def test_switches_may_stand_before_and_between_positional_arguments(subcommand: str) -> None:
-    values = positional_values(subcommand)
+    values, kind = positional_values(subcommand), ARGUMENT_CLASSES[subcommand]
+    required = ["--out", "folder"] if subcommand == "split" else []
     for switch in SWITCHES[subcommand]:
-        expected: object = parse_arguments(ARGUMENT_CLASSES[subcommand], subcommand, [*values, switch])
+        expected: object = parse_arguments(kind, subcommand, [*values, switch, *required])
         for place in range(len(values)):
-            arguments = [*values[:place], switch, *values[place:]]
-            assert parse_arguments(ARGUMENT_CLASSES[subcommand], subcommand, arguments) == expected, arguments
-        assert parse_arguments(ARGUMENT_CLASSES[subcommand], subcommand, [switch, "--", *values]) == expected
+            arguments = [*values[:place], switch, *values[place:], *required]
+            assert parse_arguments(kind, subcommand, arguments) == expected, arguments
+        assert parse_arguments(kind, subcommand, [*required, switch, "--", *values]) == expected
 
 
 @pytest.mark.parametrize("subcommand", ["train", "tune"])

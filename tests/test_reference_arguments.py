@@ -58,6 +58,8 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     examples.is_header_unknown: {"path": RUN.files.train, "config": DATA},
     examples.has_header: {"config": DATA},
     examples.count_columns: {"path": RUN.files.train, "config": DATA},
+    examples.first_cells: {"path": RUN.files.train, "config": DATA},
+    examples.file_delimiter: {"path": RUN.files.train, "config": DATA},
     examples.read_lexicon_examples: {"path": RUN.files.train, "config": CONFIG.data, "num_columns": 2},
     examples.count_examples: {"path": RUN.files.train, "config": CONFIG.data, "limit": 10},
     examples.describe_used_columns: {"path": RUN.files.train, "config": DATA},
