@@ -8,7 +8,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -85,19 +85,36 @@ def test_peers_have_the_sizes_of_pellucid() -> None:
     assert (large.hidden, large.embedding, large.encoder_layers) == (384, 192, 2)
 
 
+def read_settings(command: Command) -> dict[str, Any]:
+    path = next(argument for argument in command.arguments if argument.endswith(".yaml"))
+    settings: dict[str, Any] = json.loads(Path(path).read_text("utf-8"))
+    return settings
+
+
 @pytest.mark.parametrize("name", TRAINERS)
 def test_peers_validate_once_per_epoch_and_decode_with_a_beam(name: str, plan: CurvePlan) -> None:
     trainer, job = TRAINERS[name], plan.job(name, Path("bin/python"))
     assert trainer.find_best(job) is None
-    command = trainer.train_command(job)
-    path = next(argument for argument in command.arguments if argument.endswith(".yaml"))
-    settings = json.loads(Path(path).read_text("utf-8"))
+    settings = read_settings(trainer.train_command(job))
     key, expected = {"yoyodyne": ("monitor", "val_accuracy"), "joeynmt": ("validation_freq", 1)}[name]
     assert settings["checkpoint" if name == "yoyodyne" else "training"][key] == expected
     assert str(plan.files.train) in json.dumps(settings)
     trainer.decode_command(job, Path("snapshots/2.ckpt"))
     decoding = (job.folder / "decode.yaml").read_text("utf-8")
     assert "snapshots/2.ckpt" in decoding and ('"beam_width": 5' in decoding or '"beam_size": 5' in decoding)
+
+
+def test_peers_validate_more_often_if_requested(plan: CurvePlan) -> None:
+    files = plan.files._replace(num_pairs=100_000)
+    yoyodyne, joeynmt = (
+        read_settings(
+            TRAINERS[name].train_command(plan._replace(files=files, validations=10).job(name, Path("python")))
+        )
+        for name in ("yoyodyne", "joeynmt")
+    )
+    assert yoyodyne["trainer"]["val_check_interval"] == 0.1
+    training = joeynmt["training"]
+    assert training["validation_freq"] == 157 >= training["logging_freq"] and training["learning_rate_warmup"] == 1563
 
 
 def test_yaml_numbers_have_no_exponent(plan: CurvePlan) -> None:
@@ -231,7 +248,13 @@ def test_a_wrong_number_of_outputs_is_a_failure(
 def write_results(path: Path) -> CurveResults:
     results = CurveResults(path / "results.json")
     results.machine = {"processor": "CPU", "cores": "2", "python": "3", "torch": "torch==2", "date": "2026-11-27"}
-    results.machine |= {"pinned": ", pinned to core 1", "num_pairs": 10_000, "num_words": 100, "seed": 1}
+    results.machine |= {
+        "pinned": ", pinned to core 1",
+        "num_pairs": 10_000,
+        "num_words": 100,
+        "seed": 1,
+        "validations": 1,
+    }
     results.add(CurveRecord("pellucid", 2, 100, 40, 121.0))
     results.add(CurveRecord("pellucid", 5, 100, 30, 200.0, note="the training ended after 3.3 min: it is done"))
     results.add(CurveRecord("fake", 5, 100, reason="a\nb\nc\nthe last line"))

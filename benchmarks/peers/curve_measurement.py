@@ -67,6 +67,8 @@ class CurvePlan(NamedTuple):
     seed: int
     core: int | None
     """Core to which the processes are pinned; None for any."""
+    validations: int = 1
+    """Validations of a peer per epoch."""
 
     def job(self, name: str, python: Path) -> TrainingJob:
         """Return the training of a system.
@@ -76,7 +78,7 @@ class CurvePlan(NamedTuple):
             python: Python interpreter of its environment.
         """
         network = peer_network(self.files.num_pairs)
-        return TrainingJob(network, self.files, self.out / "work" / name, python, self.seed)
+        return TrainingJob(network, self.files, self.out / "work" / name, python, self.seed, self.validations)
 
 
 class PeerTraining(NamedTuple):

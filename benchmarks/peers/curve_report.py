@@ -140,7 +140,8 @@ def _format_description(results: CurveResults) -> str:
         f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}, {machine['torch']}, "
         f"{machine['date']}; one thread{machine['pinned']}. {machine['num_pairs']:,} training pairs, "
         f"{machine['num_words']:,} test words, seed {machine['seed']}. Word error rates in percent with 95 % "
-        "intervals; a word is correct if its output equals one of its pronunciations."
+        "intervals; a word is correct if its output equals one of its pronunciations. Validations of yoyodyne and "
+        f"JoeyNMT per epoch: {machine['validations']}."
     )
 
 

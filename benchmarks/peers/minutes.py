@@ -8,7 +8,8 @@ correct if it equals one of them.
 * Pellucid has one training per budget: `pellucid train FILE --valid FILE --run DIR --target-symbols words --time Nm`,
   and `pellucid predict` with its defaults. A training that ends before its budget is noted.
 * yoyodyne and JoeyNMT have no time budgets, so each has one training as long as the longest budget. Their settings are
-  in `trainers.py`: those of their authors, and the sizes of Pellucid. They validate once per epoch. Every
+  in `trainers.py`: those of their authors, and the sizes of Pellucid. They validate once per epoch, or more often with
+  `--validations`, so that there is a checkpoint at the end of a budget that is shorter than an epoch. Every
   `POLL_SECONDS`, this script looks for a new best checkpoint and copies it; the copy at the end of a budget decodes the
   test words after the training, with a beam of 5. The clock of a training begins at the start of its process, and
   contains reading the data and validations. Decoding the test words is not part of any budget.
@@ -74,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, nargs="+", default=[2.0, 5.0, 10.0, 30.0, 60.0], help="budgets")
     parser.add_argument("--system", nargs="+", choices=TITLES, default=list(TITLES))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--validations", type=int, default=1, help="validations of yoyodyne and JoeyNMT per epoch")
     parser.add_argument("--core", type=int, help="core to which every process is pinned (default: none)")
     parser.add_argument("--out", type=Path, required=True, help="folder of the results; an interrupted run continues")
     parser.add_argument("--environments", type=Path, default=ROOT / "runs" / "peers" / "environments")
@@ -90,7 +92,8 @@ def build_plan(options: argparse.Namespace, out: Path) -> CurvePlan:
     references = read_references(options.test)
     files = write_files(out / "data", read_pairs(options.train), read_pairs(options.valid), list(references))
     environments = options.environments.resolve()
-    return CurvePlan(files, references, sorted(options.minutes), out, environments, options.seed, options.core)
+    budgets, seed, core = sorted(options.minutes), options.seed, options.core
+    return CurvePlan(files, references, budgets, out, environments, seed, core, options.validations)
 
 
 def describe_run(options: argparse.Namespace, plan: CurvePlan) -> dict[str, object]:
@@ -106,6 +109,7 @@ def describe_run(options: argparse.Namespace, plan: CurvePlan) -> dict[str, obje
         "num_pairs": plan.files.num_pairs,
         "num_words": len(plan.references),
         "seed": plan.seed,
+        "validations": plan.validations,
         "data": [str(path.resolve()) for path in (options.train, options.valid, options.test)],
     }
 

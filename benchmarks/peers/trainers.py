@@ -59,6 +59,8 @@ class TrainingJob(NamedTuple):
     python: Path
     """Python interpreter of the system's environment."""
     seed: int
+    validations: int = 1
+    """Validations of a peer per epoch."""
 
     @property
     def model(self) -> Path:
@@ -120,7 +122,7 @@ class PeerTrainer(ABC):
 
     @abstractmethod
     def train_command(self, job: TrainingJob) -> Command:
-        """Write the configuration of a training that validates once per epoch and saves its best checkpoint.
+        """Write the configuration of a training that validates and saves its best checkpoint.
 
         Args:
             job: The training.
@@ -164,7 +166,7 @@ class YoyodyneTrainer(PeerTrainer):
     system: ClassVar[System] = yoyodyne.Yoyodyne()
 
     def train_command(self, job: TrainingJob) -> Command:
-        """Write the configuration of a training that validates once per epoch and saves its best checkpoint.
+        """Write the configuration of a training that validates and saves its best checkpoint.
 
         Args:
             job: The training.
@@ -175,8 +177,9 @@ class YoyodyneTrainer(PeerTrainer):
         shutil.rmtree(job.model, ignore_errors=True)
         job.model.mkdir(parents=True)
         trainer: dict[str, Any] = {"max_epochs": -1, "num_sanity_val_steps": 0, "gradient_clip_val": 3.0}
+        trainer |= {"val_check_interval": 1 / job.validations}
         trainer |= {"logger": yoyodyne.logger_settings(job.model), **yoyodyne.QUIET}
-        checkpoint = {"dirpath": str(job.model), "filename": "{epoch}", "monitor": "val_accuracy", "mode": "max"}
+        checkpoint = {"dirpath": str(job.model), "filename": "{epoch}-{step}", "monitor": "val_accuracy", "mode": "max"}
         data = _yoyodyne_data(job) | {"train": str(job.files.train), "val": str(job.files.valid), "batch_size": 100}
         settings = {"trainer": trainer, "checkpoint": checkpoint, "model": _yoyodyne_network(job), "data": data}
         path = write_yaml(job.folder / "train.yaml", {"seed_everything": job.seed, **settings})
@@ -242,7 +245,7 @@ class JoeyNMTTrainer(PeerTrainer):
     system: ClassVar[System] = joeynmt.JoeyNMT()
 
     def train_command(self, job: TrainingJob) -> Command:
-        """Write the configuration of a training that validates once per epoch and saves its best checkpoint.
+        """Write the configuration of a training that validates and saves its best checkpoint.
 
         Args:
             job: The training.
@@ -288,6 +291,7 @@ class JoeyNMTTrainer(PeerTrainer):
 def _joeynmt_settings(job: TrainingJob) -> dict[str, Any]:
     """Return the settings that training and decoding share."""
     num_batches = math.ceil(job.files.num_pairs / 64)
+    interval = math.ceil(num_batches / job.validations)
     training = {
         "optimizer": "adam",
         "learning_rate": LEARNING_RATE,
@@ -300,8 +304,8 @@ def _joeynmt_settings(job: TrainingJob) -> dict[str, Any]:
         "normalization": "tokens",
         "label_smoothing": job.network.label_smoothing,
         "epochs": 1_000_000,
-        "logging_freq": num_batches,
-        "validation_freq": num_batches,
+        "logging_freq": interval,
+        "validation_freq": interval,
         "early_stopping_metric": "bleu",
         "keep_best_ckpts": 2,
         "shuffle": True,
