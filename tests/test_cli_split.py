@@ -3,8 +3,7 @@
 import shlex
 from pathlib import Path
 
-import pytest
-from command_line import run_pellucid, usage_error_message
+from command_line import CommandResult, run_pellucid, usage_error_message
 
 from pellucid.cli.split import SplitArguments
 
@@ -15,22 +14,25 @@ def write_words(path: Path) -> None:
     path.write_text("\ufeffid;old spelling;new spelling;editor\r\n" + "\r\n".join([*rows, "", "51;;x;C"]), newline="")
 
 
-def test_the_printed_commands_train_evaluate_and_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_words(Path("words.csv"))
+def test_the_printed_commands_train_evaluate_and_predict(tmp_path: Path) -> None:
+    write_words(tmp_path / "words.csv")
+
+    def run(*arguments: object) -> CommandResult:
+        return run_pellucid(*arguments, folder=tmp_path)
+
     columns = ["--source-column", "old spelling", "--target-column", "new spelling"]
-    stopped = run_pellucid("split", "words.csv", "--out", "a b", *columns)
+    stopped = run("split", "words.csv", "--out", "a b", *columns)
     assert stopped.code == 2 and "words.csv:53: the source is empty; --on-bad-line skip leaves" in stopped.err
-    result = run_pellucid("split", "words.csv", "--out", "a b", *columns, "--on-bad-line", "skip")
+    result = run("split", "words.csv", "--out", "a b", *columns, "--on-bad-line", "skip")
     assert result.code == 0 and "skipped words.csv:53: the source is empty" in result.err
     assert "in no file: 1 bad line, 1 blank line" in result.err
     lines = result.out.splitlines()
     assert [line.split("  ")[-1].strip() for line in lines[:3]] == ["36 rows", "4 rows", "10 rows without a target"]
     train, evaluate, predict = (shlex.split(line.partition(" > ")[0])[1:] for line in lines[-3:])
     assert train == ["train", "a b/train.csv", "--run", "runs/words", *columns]
-    assert run_pellucid(*train, "--size", "tiny", "--epochs", "1").code == 0
-    assert run_pellucid(*evaluate).code == 0
-    output = run_pellucid(*predict).out
+    assert run(*train, "--size", "tiny", "--epochs", "1").code == 0
+    assert run(*evaluate).code == 0
+    output = run(*predict).out
     assert output.startswith("\ufeffid;old spelling;new spelling;editor;output;") and len(output.splitlines()) == 11
 
 

@@ -9,6 +9,8 @@ from collections import deque
 from html import escape
 from typing import NamedTuple
 
+from pellucid.errors import quote
+
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 TOKEN = re.compile(r"\\(?:operatorname|text)\{[^}]*\}|\\[a-zA-Z]+|\\\||[0-9]+|\S")
 NAMED = re.compile(r"\\(operatorname|text)\{([^}]*)\}")
@@ -55,7 +57,7 @@ def to_mathml(latex: str) -> str:
     tokens = deque(TOKEN.findall(latex))
     row = _read_row(tokens)
     if tokens:
-        raise ValueError(f"unmatched brace in {latex!r}")
+        raise ValueError(f"unmatched brace in {quote(latex)}")
     return f'<math xmlns="{NAMESPACE}" displaystyle="true">{row}</math>'
 
 
@@ -136,7 +138,7 @@ def _read_command(name: str, tokens: deque[str]) -> _Element:
         return _Element(f"<msqrt>{_read_element(tokens).mathml}</msqrt>")
     if name == "quad":
         return _Element('<mspace width="1.2em"/>', is_operator=True)
-    raise ValueError(f"unknown command in an equation: {name!r}")
+    raise ValueError(f"unknown command in an equation: {quote(name)}")
 
 
 def _read_character(character: str) -> _Element:
