@@ -288,7 +288,7 @@ class Predictor(ABC):
         fitted, options = self.confidence, self.options
         if fitted is None:
             return (
-                "no confidence is fitted to the outputs of an ensemble"
+                "no confidence is fitted to the outputs of these runs together; train --ensemble fits one"
                 if self.is_ensemble
                 else "the run has no fitted confidence; the training command, given again, fits it"
             )

@@ -6,7 +6,7 @@ the snapshots hold too. Files of earlier versions record nothing, and are not co
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,6 +78,16 @@ def format_versions(versions: Mapping[str, str]) -> str:
         versions: Version by the name of the package.
     """
     return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def combine_fingerprints(identities: Iterable["ModelIdentity"]) -> str:
+    """Return a hash of the models of an ensemble; another training, or another update of one, changes it.
+
+    Args:
+        identities: Identities of the members, in their order.
+    """
+    models = [(identity.fingerprint, identity.metadata.get(UPDATE, "")) for identity in identities]
+    return hashlib.sha256(msgspec.json.encode(models)).hexdigest()
 
 
 class ModelIdentity(NamedTuple):

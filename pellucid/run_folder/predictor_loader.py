@@ -24,7 +24,7 @@ from pellucid.model.device import check_torch_defaults, find_device, move_to_dev
 from pellucid.model.footprint import check_memory
 from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.confidence_file import load_confidence
-from pellucid.run_folder.identity import ModelIdentity, mixed_error, read_identity
+from pellucid.run_folder.identity import ModelIdentity, combine_fingerprints, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.model_file import check_header, load_parameters
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
@@ -40,6 +40,7 @@ from pellucid.run_folder.run_files import (
     load_run_config,
     load_run_vocabularies,
     member_folders,
+    read_ensemble_record,
 )
 from pellucid.tasks.registry import build_ensemble, build_meta_network, build_network, get_task
 
@@ -120,7 +121,10 @@ def load_unwarned(
         first = dict(zip(reversed(places), reversed(folders), strict=True))
         loaded = {place: _load(first[place], torch_device) for place in dict.fromkeys(places)}
         _report_other_versions(list(loaded.values()))
-        return build_ensemble([loaded[place][0] for place in places], [str(folder) for folder in folders])
+        ensemble = build_ensemble([loaded[place][0] for place in places], [str(folder) for folder in folders])
+        if isinstance(paths, list):
+            return ensemble
+        return _with_ensemble_files(ensemble, paths, combine_fingerprints(loaded[place][1] for place in places))
 
 
 def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
@@ -221,6 +225,31 @@ def _with_confidence(predictor: Predictor, identity: ModelIdentity) -> Predictor
     saved = load_confidence(path)
     identity.check_training(path, saved.fingerprint)
     return replace(predictor, confidence=saved.model)
+
+
+def _with_ensemble_files(predictor: Predictor, folder: Path, fingerprint: str) -> Predictor:
+    """Return the ensemble of a folder with the weight of its pair n-gram model and with its confidence.
+
+    A training writes both at its end. Those of other members are not used, and a warning says so.
+    """
+    record = read_ensemble_record(folder / ENSEMBLE)
+    if not record.fingerprint:  # its training is unfinished, or of an earlier version
+        return predictor
+    if record.fingerprint != fingerprint:
+        warnings.warn(
+            f"{folder}: its members have changed since their training ended: the pair n-gram model has the mean of "
+            "their weights, and outputs have no confidence; give the training command again",
+            stacklevel=3,
+        )
+        return predictor
+    if isinstance(predictor, Transducer) and predictor.pair_ngram is not None:
+        weighted = predictor.pair_ngram._replace(weight=record.pair_ngram_weight)
+        predictor = replace(predictor, pair_ngram=weighted if weighted.weight else None)
+    path = folder / CONFIDENCE
+    if not file_exists(path):
+        return predictor
+    saved = load_confidence(path)
+    return replace(predictor, confidence=saved.model if saved.fingerprint == fingerprint else None)
 
 
 def _with_pair_ngram(predictor: Predictor, identity: ModelIdentity, log: RunLog | None) -> Predictor:

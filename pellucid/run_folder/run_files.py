@@ -45,7 +45,7 @@ CARD = "card.md"
 SNAPSHOTS = "snapshots"
 LOCK = ".lock"
 ENSEMBLE = "ensemble.json"
-"""File in the folder of an ensemble: the names of its members' run folders."""
+"""File in the folder of an ensemble: the names of its members' run folders, and the weight of its pair n-gram model."""
 MEMBER_PREFIX = "seed-"
 """Beginning of the name of a member's run folder; its seed follows."""
 MAX_MEMBERS = 1000
@@ -54,10 +54,15 @@ MAX_NAME = 255
 FILES = (CONFIG, VOCABULARY, MODEL, CHECKPOINT, CORPUS, VALIDATION, PAIR_NGRAM, CONFIDENCE, LOG, CARD, SNAPSHOTS)
 
 
-class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EnsembleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Content of `ENSEMBLE`."""
 
     members: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_MEMBERS)]
+    """Names of the members' run folders."""
+    pair_ngram_weight: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Weight of the pair n-gram model in predictions of the ensemble."""
+    fingerprint: str = ""
+    """Hash of the models for which the weight was chosen (`combine_fingerprints`); empty before."""
 
     def __post_init__(self) -> None:
         """Check that every member is the name of a subfolder."""
@@ -88,18 +93,27 @@ def member_folders(folder: str | Path) -> list[Path]:
     path = folder / ENSEMBLE
     if not file_exists(path):
         return [folder]
+    return [folder / name for name in read_ensemble_record(path).members]
+
+
+def read_ensemble_record(path: Path) -> EnsembleRecord:
+    """Read the `ensemble.json` of an ensemble.
+
+    Args:
+        path: File.
+
+    Raises:
+        RunError: As in `member_folders`; or the file is missing.
+    """
     with add_advice(RESTORE_OR_REPEAT):
-        return _read_members(folder, path)
-
-
-def _read_members(folder: Path, path: Path) -> list[Path]:
-    """Return the run folders that `ensemble.json` lists."""
-    content = read_bytes(path, limit=MAX_SETTINGS_SIZE)
-    try:
-        return [folder / name for name in decode_json(content, _EnsembleList).members]
-    except ValueError as error:
-        reason = abbreviate_reason(error)
-        raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {reason}") from error
+        content = read_bytes(path, limit=MAX_SETTINGS_SIZE)
+        try:
+            return decode_json(content, EnsembleRecord)
+        except ValueError as error:
+            reason = abbreviate_reason(error)
+            raise RunError(
+                f"{path} does not list the members of an ensemble by their folders' names: {reason}"
+            ) from error
 
 
 @check_arguments

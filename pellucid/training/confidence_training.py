@@ -76,8 +76,24 @@ def fit_missing_confidence(
     """
     if has_confidence(folder, fingerprint):
         return None
+    return fit_predictor_confidence(load(folder, device), validation, fingerprint, seconds)
+
+
+def fit_predictor_confidence(
+    predictor: Predictor, validation: Sequence[Example], fingerprint: str, seconds: float = math.inf
+) -> FittedConfidence | None:
+    """Fit the confidence of the outputs of a predictor. Nothing is written.
+
+    Args:
+        predictor: Predictor of one network or of several, as `predict` uses it.
+        validation: Validation examples.
+        fingerprint: Hash that the file of the confidence records.
+        seconds: Time after which the pairs whose sources are decoded decide, as in `fit_missing_confidence`.
+
+    Returns:
+        The fitted confidence; None if all validation sources are empty.
+    """
     start_time = time.perf_counter()
-    predictor = load(folder, device)
     examples, outputs = _decode_validation(predictor, validation, seconds)
     if not outputs:
         return None

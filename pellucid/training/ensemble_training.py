@@ -1,12 +1,13 @@
 """Training of several runs in parallel processes, and of ensembles whose members differ only in the seed.
 
-ensemble.json   names of the members' folders
-seed-1 …        run folder of each member
+ensemble.json    names of the members' folders and, at the end, the weight of their pair n-gram model
+confidence.json  confidence of the outputs of the ensemble, fitted at the end
+seed-1 …         run folder of each member
 """
 
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,16 @@ from pellucid.model.device import find_device
 from pellucid.run_folder.initial_run import member_configs
 from pellucid.run_folder.initialization import refuse_links
 from pellucid.run_folder.lock import lock_run_folder
-from pellucid.run_folder.run_files import ENSEMBLE, LOCK, MAX_MEMBERS, MEMBER_PREFIX, has_run
+from pellucid.run_folder.run_files import (
+    ENSEMBLE,
+    LOCK,
+    MAX_MEMBERS,
+    MEMBER_PREFIX,
+    EnsembleRecord,
+    has_run,
+    read_ensemble_record,
+)
+from pellucid.training.ensemble_fitting import fit_ensemble
 from pellucid.training.events import ModelBuilt, RunEvent, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingInputs
@@ -120,7 +130,7 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
 
     The names of the members are written to `ensemble.json` as soon as the first network is built. Closing the generator
     stops all trainings after they have saved their states. The first error of a training is raised after the others
-    have stopped in the same way.
+    have stopped in the same way. When all have ended, `fit_ensemble` fits the ensemble.
 
     Args:
         training_jobs: Members of the ensemble.
@@ -129,7 +139,8 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
             its first update.
 
     Yields:
-        Events, and None after each poll of the workers, so that the caller can act at least every 0.2 seconds.
+        Events of the members; None after each poll of the workers, so that the caller can act at least every 0.2
+        seconds; and with the folder of the ensemble, the events of `fit_ensemble`.
 
     Raises:
         RunError: The folder holds a single run or other files, another training holds its lock, or a file cannot be
@@ -154,16 +165,26 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
                         if isinstance(event.content, ModelBuilt) and not folder_locked:
                             # The data files are read, and the folder is new or belongs to this ensemble.
                             stack.enter_context(lock_run_folder(folder, (ENSEMBLE,)))
-                            write_json(folder / ENSEMBLE, {"members": names})
+                            _write_members(folder / ENSEMBLE, names)
                             folder_locked = True
                         if isinstance(event.content, UpdateCompleted):
                             pool.max_workers = at_once  # the first training has compiled the kernels for the others
                         yield WorkerEvent(training_jobs[event.job].folder, event.content)
                 yield None
+            for fitted in fit_ensemble(training_jobs[0].files, folder, training_jobs[0].config):
+                yield WorkerEvent(folder, fitted)
         except BaseException:
             shutdown(pool)
             remove_empty_folders(new_folders)
             raise
+
+
+def _write_members(path: Path, names: Sequence[str]) -> None:
+    """Write the list of members, unless the file holds it, with the weight of their pair n-gram model."""
+    with suppress(RunError):  # a damaged list is written anew
+        if file_exists(path) and list(read_ensemble_record(path).members) == list(names):
+            return
+    write_json(path, EnsembleRecord(tuple(names)))
 
 
 def num_parallel_trainings(requested: int, config: Config) -> int:

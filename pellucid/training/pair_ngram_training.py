@@ -20,7 +20,7 @@ from pellucid.decoding.pair_ngram_member import (
 )
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.decoding.transducer import require_transducer
+from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import RunError
 from pellucid.files import file_exists
 from pellucid.pair_ngram.pair_ngram import PairNgram
@@ -109,9 +109,27 @@ def weight_pair_ngram(
     saved = _read(folder / PAIR_NGRAM, predictor.vocabularies) if uses_pair_ngram(predictor.config) else None
     if saved is None or saved.weight is not None:
         return None
-    references = _references(validation)
     trained = require_transducer(load(folder, predictor.config.device), "predictor")
-    searching = replace(trained, pair_ngram=PairNgramMember(saved.model, 0.0))
+    event = choose_pair_ngram_weight(trained, saved.model, validation, seconds)
+    return WeightedPairNgram(saved._replace(weight=event.weight), event)
+
+
+def choose_pair_ngram_weight(
+    predictor: Transducer, model: PairNgram, validation: Sequence[Example], seconds: float = math.inf
+) -> PairNgramWeighted:
+    """Choose the weight of a pair n-gram model in the ranking of the outputs of a predictor.
+
+    Args:
+        predictor: Predictor of one network or of several.
+        model: Pair n-gram model.
+        validation: Validation examples, which decide the weight.
+        seconds: Time after which the sources that are decoded decide; infinite by default.
+
+    Returns:
+        The weight, with the scores of both models.
+    """
+    references = _references(validation)
+    searching = replace(predictor, pair_ngram=PairNgramMember(model, 0.0))
     found = decode_in_time([Example(source, "") for source in references], searching.candidates, seconds, 1)
     right = [
         [trace.output in targets for trace in traces]
@@ -122,8 +140,7 @@ def weight_pair_ngram(
     with_both, by_network, by_pair_ngram = (
         _percentage(best_are_right(candidates, right, value)) for value in (weight, 0.0, 1.0)
     )
-    event = PairNgramWeighted(weight, with_both, by_network, by_pair_ngram, len(found))
-    return WeightedPairNgram(saved._replace(weight=weight), event)
+    return PairNgramWeighted(weight, with_both, by_network, by_pair_ngram, len(found))
 
 
 def _scores(traces: Sequence[Trace]) -> CandidateScores:

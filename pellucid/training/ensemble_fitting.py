@@ -1,0 +1,84 @@
+"""What a training fits to a finished ensemble: the weight of its pair n-gram model, and its confidence."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pellucid.config.durations import parse_duration
+from pellucid.config.settings import Config
+from pellucid.data.examples import Example, read_examples
+from pellucid.data.in_memory import InMemoryTable
+from pellucid.data.validation_split import validation_file_config
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.transducer import Transducer
+from pellucid.files import file_exists, remove_file, write_json
+from pellucid.run_folder.confidence_file import save_confidence
+from pellucid.run_folder.identity import combine_fingerprints, read_identity
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.run_files import CONFIDENCE, ENSEMBLE, VALIDATION, load_run_config, read_ensemble_record
+from pellucid.training.confidence_training import fit_predictor_confidence, has_confidence
+from pellucid.training.events import ConfidenceFitted, PairNgramWeighted
+from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
+from pellucid.training.training_data import TrainingInputs
+
+MAX_TIME_SHARE = 0.05
+"""Maximum part of the time limit of a member for the weight, and for the confidence."""
+
+
+def fit_ensemble(files: TrainingInputs, folder: Path, config: Config) -> Iterator[PairNgramWeighted | ConfidenceFitted]:
+    """Choose the weight of the pair n-gram model of a finished ensemble, then fit its confidence, and write both.
+
+    The networks of an ensemble together are better than each of them, so that the pair n-gram model has less to add,
+    and their confidences do not hold for its outputs. Nothing is done if the folder holds both for these members.
+
+    Args:
+        files: Training and validation data of the members.
+        folder: Folder of the ensemble.
+        config: Configuration of a member.
+
+    Yields:
+        `PairNgramWeighted` if the ensemble has a pair n-gram model, and `ConfidenceFitted`.
+
+    Raises:
+        InputError: The validation set or a member cannot be read, or a file cannot be written.
+    """
+    record = read_ensemble_record(folder / ENSEMBLE)
+    members = [folder / name for name in record.members]
+    fingerprint = combine_fingerprints(read_identity(member) for member in members)
+    is_weighted = record.fingerprint == fingerprint
+    if is_weighted and has_confidence(folder, fingerprint):
+        return
+    validation = _read_validation(files, members[0])
+    limit = parse_duration("training.time_limit", config.training.time_limit)
+    seconds = MAX_TIME_SHARE * limit or math.inf
+    remove_file(folder / CONFIDENCE)  # of other members or damaged: the ensemble could not be loaded
+    if not is_weighted:
+        predictor = load(members, config.device)
+        event = _choose_weight(predictor, validation, seconds)
+        weight = 0.0 if event is None else event.weight
+        write_json(
+            folder / ENSEMBLE, msgspec.structs.replace(record, pair_ngram_weight=weight, fingerprint=fingerprint)
+        )
+        if event is not None:
+            yield event
+    fitted = fit_predictor_confidence(load(folder, config.device), validation, fingerprint, seconds)
+    if fitted is not None:
+        save_confidence(folder / CONFIDENCE, fitted.saved)
+        yield fitted.event
+
+
+def _choose_weight(predictor: Predictor, validation: Sequence[Example], seconds: float) -> PairNgramWeighted | None:
+    """Return the weight of the pair n-gram model of an ensemble; None if it has no such model."""
+    if not isinstance(predictor, Transducer) or predictor.pair_ngram is None:
+        return None
+    return choose_pair_ngram_weight(predictor, predictor.pair_ngram.model, validation, seconds)
+
+
+def _read_validation(files: TrainingInputs, member: Path) -> list[Example]:
+    """Return the validation examples of the training of a member."""
+    data, held_out = load_run_config(member).data, member / VALIDATION
+    if file_exists(held_out) or files.valid is None or isinstance(files.valid, InMemoryTable):
+        return read_examples(held_out, validation_file_config(data)).examples
+    return read_examples(files.valid, data, files.valid_target).examples

@@ -1,0 +1,121 @@
+"""training/ensemble_fitting.py: the weight of the pair n-gram model of an ensemble, and its confidence."""
+
+import json
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from trained_runs import (
+    DataFiles,
+    copy_run_folder,
+    make_small_config,
+    read_folder_state,
+    shared_folder,
+    train_to_end,
+    write_copy_files,
+)
+
+from pellucid.config.settings import Config
+from pellucid.data.examples import read_examples
+from pellucid.decoding.pair_ngram_member import WEIGHTS
+from pellucid.decoding.transducer import require_transducer
+from pellucid.files import write_json
+from pellucid.run_folder.confidence_file import load_confidence
+from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.run_files import CONFIDENCE, ENSEMBLE, VALIDATION, EnsembleRecord, read_ensemble_record
+from pellucid.training.ensemble_fitting import fit_ensemble
+from pellucid.training.events import ConfidenceFitted, PairNgramWeighted
+from pellucid.training.training_data import TrainingFiles
+
+CONFIG = make_small_config({"epochs": 3, "pair_ngram": True})
+NAMES = ("seed-1", "seed-2")
+
+
+@pytest.fixture(scope="module")
+def files() -> DataFiles:
+    return write_copy_files(shared_folder() / "fitted-ensemble")
+
+
+@pytest.fixture(scope="module")
+def fitted(files: DataFiles) -> Path:
+    """Return the folder of an ensemble of two that has been fitted."""
+    folder: Path = shared_folder() / "fitted-ensemble" / "run"
+    train_members(folder, files, CONFIG)
+    kinds = [type(event) for event in fit_ensemble(TrainingFiles(files.train, files.valid), folder, CONFIG)]
+    assert kinds == [PairNgramWeighted, ConfidenceFitted]
+    return folder
+
+
+def train_members(folder: Path, files: TrainingFiles, config: Config) -> None:
+    for seed, name in enumerate(NAMES, start=1):
+        train_to_end(files, folder / name, msgspec.structs.replace(config, seed=seed))
+    write_json(folder / ENSEMBLE, EnsembleRecord(NAMES))
+
+
+def test_the_weight_is_the_best_for_the_ensemble_and_predictions_use_it(fitted: Path, files: DataFiles) -> None:
+    ensemble, members = load(fitted), [fitted / name for name in NAMES]
+    joined = require_transducer(load(members), "joined")
+    assert joined.pair_ngram is not None
+    validation = read_examples(files.valid, joined.config.data).examples
+    right = {}
+    for weight in WEIGHTS:
+        predictor = replace(joined, pair_ngram=joined.pair_ngram._replace(weight=weight) if weight else None)
+        outputs = predictor.predict_examples(validation)
+        right[weight] = sum(trace.output == example.target for trace, example in zip(outputs, validation, strict=True))
+    assert ensemble.pair_ngram_weight == read_ensemble_record(fitted / ENSEMBLE).pair_ngram_weight
+    assert right[ensemble.pair_ngram_weight] >= max(right.values()) - 1  # the choice is a mean over neighbors
+    assert joined.pair_ngram_weight == sum(load(member).pair_ngram_weight for member in members) / 2
+
+
+def test_outputs_of_the_ensemble_have_the_fitted_confidence(fitted: Path) -> None:
+    ensemble, joined = load(fitted), load([fitted / name for name in NAMES])
+    assert ensemble.confidence == load_confidence(fitted / CONFIDENCE).model
+    assert all(trace.confidence is not None for trace in ensemble.predict(["abc", "d"]))
+    assert ensemble.no_confidence_reason() == ""
+    assert joined.predict(["abc"])[0].confidence is None
+    assert "train --ensemble fits one" in joined.no_confidence_reason()
+
+
+def test_a_fitted_ensemble_is_unchanged(fitted: Path, files: DataFiles) -> None:
+    before = read_folder_state(fitted)
+    assert list(fit_ensemble(TrainingFiles(files.train, files.valid), fitted, CONFIG)) == []
+    assert read_folder_state(fitted) == before
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_a_lost_confidence_is_fitted_again(fitted: Path, files: DataFiles, tmp_path: Path, damage: str) -> None:
+    folder = copy_run_folder(fitted, tmp_path / "run")
+    content = (folder / CONFIDENCE).read_bytes()
+    if damage == "missing":
+        (folder / CONFIDENCE).unlink()
+    else:
+        (folder / CONFIDENCE).write_bytes(content[:-9])
+    events = list(fit_ensemble(TrainingFiles(files.train, files.valid), folder, CONFIG))
+    assert [type(event) for event in events] == [ConfidenceFitted]
+    assert (folder / CONFIDENCE).read_bytes() == content
+
+
+def test_a_replaced_member_gives_a_warning_and_a_new_fit(fitted: Path, files: DataFiles, tmp_path: Path) -> None:
+    folder = copy_run_folder(fitted, tmp_path / "run")
+    record = {**json.loads((folder / ENSEMBLE).read_text("utf-8")), "members": NAMES[::-1]}
+    write_json(folder / ENSEMBLE, record)
+    with pytest.warns(UserWarning, match="its members have changed since their training ended"):
+        changed = load(folder)
+    assert changed.confidence is None
+    assert changed.pair_ngram_weight == load([folder / name for name in NAMES[::-1]]).pair_ngram_weight
+    events = list(fit_ensemble(TrainingFiles(files.train, files.valid), folder, CONFIG))
+    assert [type(event) for event in events] == [PairNgramWeighted, ConfidenceFitted]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load(folder).confidence is not None
+
+
+def test_an_ensemble_without_a_pair_ngram_model_reads_the_validation_set_that_was_held_out(tmp_path: Path) -> None:
+    files, config = TrainingFiles(write_copy_files(tmp_path).train, None), make_small_config({"epochs": 1})
+    train_members(tmp_path / "run", files, config)
+    events = list(fit_ensemble(files, tmp_path / "run", config))
+    held_out = (tmp_path / "run" / NAMES[0] / VALIDATION).read_text("utf-8").splitlines()
+    assert [event.examples for event in events if isinstance(event, ConfidenceFitted)] == [len(held_out)]
+    assert len(events) == 1 and load(tmp_path / "run").pair_ngram_weight == 0
