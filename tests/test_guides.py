@@ -163,14 +163,16 @@ def test_the_attention_class_of_the_guide_computes_weights() -> None:
     assert (output.weights[2:, 3:] == 0).all()
 
 
-def test_the_program_of_the_attention_guide_trains_its_class(tmp_path: Path) -> None:
-    module, program = python_blocks(ROOT / "docs" / "extend" / "attention.md")
+def test_the_programs_of_the_attention_guide_train_their_classes(tmp_path: Path) -> None:
+    module, program, sparse_program = python_blocks(ROOT / "docs" / "extend" / "attention.md")
     (tmp_path / "my_attention.py").write_text(module, "utf-8")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     search_path = os.pathsep.join([str(tmp_path), *sys.path])
     environment = build_environment({"PYTHONPATH": search_path})
     assert " → " in run_script([sys.executable, "-"], program, tmp_path, environment)
     assert 'type = "cosine"' in (tmp_path / "runs" / "cosine" / "config.toml").read_text("utf-8")
+    printed = run_script([sys.executable, "-"], sparse_program, tmp_path, environment)
+    assert re.search(r"1984 → MCMLXXXIV [1-9]\d% of the weights are zero", printed), printed
 
 
 def test_the_cell_class_of_the_guide_computes_a_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from io import StringIO
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -10,9 +11,11 @@ from test_assessment import build_assessment
 from pellucid.reporting.tables import (
     ERROR_NUMBERS,
     MAX_NAME_LENGTH,
+    MAX_RUN_COLUMNS,
+    SHORT_NAMES,
     assessment_tables,
     comparison_tables,
-    name_width,
+    score_rows,
     short_names,
 )
 
@@ -31,18 +34,37 @@ def test_long_names_lose_their_common_prefix_then_their_middle() -> None:
     )
 
 
-def test_names_of_many_runs_are_short_enough_for_80_columns() -> None:
+def test_names_lose_their_common_words_if_one_is_too_long() -> None:
     seeds = [f"gru-large-dropout-{seed:02}" for seed in range(1, 5)]
-    assert short_names(seeds) == seeds and short_names(seeds, name_width(9)) == ["…01", "…02", "…03", "…04"]
+    assert short_names(seeds) == seeds and short_names(seeds, 12) == ["…01", "…02", "…03", "…04"]
     cells = [f"experiment-{cell}-additive-attention" for cell in ("gru", "lstm")]
-    assert short_names(cells, name_width(2)) == ["…gru…", "…lstm…"]
-    assert [name_width(count) for count in (1, 2, 4, 5, 9)] == [20, 20, 20, 16, 12]
+    assert short_names(cells) == ["…gru…", "…lstm…"]
+
+
+@pytest.mark.parametrize("num_runs", [MAX_RUN_COLUMNS, MAX_RUN_COLUMNS + 1, 10])
+def test_every_run_and_metric_is_shown_in_full_or_named(num_runs: int) -> None:
+    """In 80 columns, no cell of the main metrics is folded, whatever the number of runs."""
+    names = [f"runs/additive/seed-{seed}" for seed in range(num_runs)]
+    runs = [build_assessment([("a", "a"), ("b", "c")], name) for name in names]
+    output = StringIO()
+    table = next(comparison_tables(runs, [], [1.0] * num_runs, 0, [15_419] * num_runs))
+    Console(width=80, file=output, highlight=False).print(table)
+    text = output.getvalue()
+    if num_runs <= MAX_RUN_COLUMNS:
+        assert len(table.columns) == 1 + num_runs and table.row_count > 5
+        return
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
+    assert [row[0] for row in rows] == names and {tuple(row[1:3]) for row in rows} == {("50.00 %", "50.00 %")}
+    headings = [str(column.header) for column in table.columns]
+    named = str(table.caption).partition(": ")[2].split(", ")
+    all_metrics = [SHORT_NAMES.get(name, name) for name, _, _ in score_rows(runs[0])]
+    assert headings[1:] + named == [*all_metrics, "parameters", "decoded in"]
 
 
 def test_seeds_of_two_configurations_are_told_apart() -> None:
     for count in (2, 3, 5):
         names = [f"runs/{cell}/seed-{seed}" for cell in ("gru", "lstm") for seed in range(1, count + 1)]
-        shown = short_names(names, name_width(len(names)))
+        shown = short_names(names)
         assert all(short.endswith(name.removeprefix("runs/")) for short, name in zip(shown, names, strict=True))
 
 

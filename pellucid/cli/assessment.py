@@ -22,7 +22,7 @@ from pellucid.config.task_settings import check_equal_tasks
 from pellucid.data.examples import STANDARD_INPUT, Example, ExampleFile, read_row_ids
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError
-from pellucid.reporting.tables import name_width, short_names
+from pellucid.reporting.tables import short_names
 from pellucid.run_evaluation import (
     RunEvaluation,
     add_provenance,
@@ -103,7 +103,7 @@ def assess_runs(runs: Sequence[Path], file: Path, options: AssessmentOptions) ->
         groups, lexicons = list(_inputs_by_group(runs, stored, options.target)), LexiconCache()
         results = [_assess_group(inputs, options, lexicons) for inputs in groups]
     names = _run_names(runs)
-    abbreviated = short_names(names, name_width(len(names)))
+    abbreviated = short_names(names)
     return [
         join_evaluations([result[index] for result in results], name, short_name, str(path))
         for index, (name, short_name, path) in enumerate(zip(names, abbreviated, runs, strict=True))

@@ -114,7 +114,7 @@ def main(arguments: list[str]) -> int:
         args.target, args.multi_reference, args.group, args.texts, args.input_format, args, args, sampling, args.device
     )
     runs = assess_runs(paths[:-1], paths[-1], options)
-    results = compare_evaluations(runs)
+    results, width = compare_evaluations(runs), TableConsole().width
     for line in runs[0].bad_lines:
         print_message(f"skipped {line}")
     max_errors = MAX_LISTED_ERRORS if args.worst is None else args.worst
@@ -131,9 +131,9 @@ def main(arguments: list[str]) -> int:
         _print_tables(map(group_comparison_table, results.mean_differences))
         assessments, seconds = [run.assessment for run in runs], [run.seconds for run in runs]
         parameters = [run.parameters for run in runs]
-        _print_tables(comparison_tables(assessments, results.distinct, seconds, max_errors, parameters))
+        _print_tables(comparison_tables(assessments, results.distinct, seconds, max_errors, parameters, width))
     else:
-        assessment, width = runs[0].assessment, TableConsole().width
+        assessment = runs[0].assessment
         _print_tables(assessment_tables(assessment, _shown_counts(runs[0]), runs[0].seconds, max_errors, width))
     _print_notes(runs, paths[:-1])
     return 0

@@ -19,20 +19,9 @@ from pellucid.reporting.display_text import visible_symbol, visible_text
 
 MAX_NAME_LENGTH = 20
 """Maximum length of a name in a table, in characters."""
-MAX_LINE_OF_NAMES = 80
-"""Maximum length of the names of all runs in a table of 80 columns, in characters. They are folded into two lines."""
-MIN_NAME_LENGTH = 12
-"""Length up to which a name is never shortened, in characters: that of "…lstm/seed-1"."""
+MAX_RUN_COLUMNS = 3
+"""Maximum number of runs that have a column each; of more, each has a row."""
 WORD_ENDS = re.compile(r"[-_./ ]")
-
-
-def name_width(count: int) -> int:
-    """Return the maximum length of the names of some runs, so that a table of 80 columns has room for all.
-
-    Args:
-        count: Number of runs, at least one.
-    """
-    return min(MAX_NAME_LENGTH, max(MIN_NAME_LENGTH, MAX_LINE_OF_NAMES // count))
 
 
 def short_names(names: Sequence[str], width: int = MAX_NAME_LENGTH) -> list[str]:
@@ -194,6 +183,7 @@ def comparison_tables(
     seconds: Sequence[float],
     max_listed: int,
     parameters: Sequence[int] = (),
+    width: int = 80,
 ) -> Iterator[Table]:
     """Yield the tables that compare the first run with other runs on the same examples.
 
@@ -205,9 +195,10 @@ def comparison_tables(
         comparisons: Comparisons of the first run with other runs.
         seconds: Seconds of decoding of each run.
         max_listed: Maximum number of examples in each list; 0 for no lists.
-        parameters: Number of parameters of each run; empty by default, for no row of them.
+        parameters: Number of parameters of each run; empty by default, for none.
+        width: Width of the terminal in columns, for the table of the metrics; 80 by default.
     """
-    yield _run_table(runs, seconds, parameters)
+    yield _run_table(runs, seconds, parameters, width)
     if runs[0].mean:
         yield group_table(runs)
     if comparisons:
@@ -475,15 +466,36 @@ def _place_cells(assessment: Assessment, index: int) -> list[str]:
     ]
 
 
-def _run_table(runs: Sequence[Assessment], seconds: Sequence[float], parameters: Sequence[int]) -> Table:
-    """Return a table with a row for each metric and a column for each run."""
-    table = _empty_table("", f"{runs[0].evaluation.examples:,} examples", *map(_run_name, runs))
+def _run_table(runs: Sequence[Assessment], seconds: Sequence[float], parameters: Sequence[int], width: int) -> Table:
+    """Return a table of the metrics of each run: a column for each run, or for more than `MAX_RUN_COLUMNS` a row."""
     scores = [score_rows(run) for run in runs]
-    for index, (name, _, _) in enumerate(scores[0]):
-        table.add_row(name, *(values[index][1] if index < len(values) else "" for values in scores))
+    metrics = {
+        name: [values[index][1] if index < len(values) else "" for values in scores]
+        for index, (name, _, _) in enumerate(scores[0])
+    }
     if parameters:
-        table.add_row("parameters", *(f"{number:,}" for number in parameters))
-    table.add_row("decoded in", *(f"{values:.1f} s" for values in seconds))
+        metrics["parameters"] = [f"{number:,}" for number in parameters]
+    metrics["decoded in"] = [f"{values:.1f} s" for values in seconds]
+    title = f"{runs[0].evaluation.examples:,} examples"
+    if len(runs) > MAX_RUN_COLUMNS:
+        return _table_of_runs({title: list(map(_run_name, runs)), **metrics}, width)
+    table = _empty_table("", title, *map(_run_name, runs))
+    for name, values in metrics.items():
+        table.add_row(name, *values)
+    return table
+
+
+def _table_of_runs(columns: Mapping[str, list[str]], width: int) -> Table:
+    """Return a table with a row for each run. The last metrics that have no room are left out, and named below it."""
+    shown = {SHORT_NAMES.get(name, name): values for name, values in columns.items()}
+    omitted = list[str]()
+    while len(shown) > 2 and _table_width(shown) > width:
+        omitted.insert(0, list(shown)[-1])
+        del shown[omitted[0]]
+    caption = f"without room (--json has them): {', '.join(omitted)}" if omitted else ""
+    table = _empty_table("", *shown, caption=caption)
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*row)
     return table
 
 

@@ -1,4 +1,4 @@
-"""What a training fits to a finished ensemble: the weight of its pair n-gram model, and its confidence."""
+"""Fit of a finished ensemble: the weight of its pair n-gram model, and its confidence."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -22,6 +22,7 @@ from pellucid.run_folder.initial_run import member_configs
 from pellucid.run_folder.initialization import refuse_links
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.run_files import (
+    CONFIDENCE,
     ENSEMBLE,
     LOCK,
     MAX_MEMBERS,
@@ -164,7 +165,7 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
                     if isinstance(event, ProgressMessage):
                         if isinstance(event.content, ModelBuilt) and not folder_locked:
                             # The data files are read, and the folder is new or belongs to this ensemble.
-                            stack.enter_context(lock_run_folder(folder, (ENSEMBLE,)))
+                            stack.enter_context(lock_run_folder(folder, (ENSEMBLE, CONFIDENCE)))
                             _write_members(folder / ENSEMBLE, names)
                             folder_locked = True
                         if isinstance(event.content, UpdateCompleted):
@@ -227,6 +228,6 @@ def _check_ensemble_folder(folder: Path, members: Sequence[str]) -> None:
         return
     if has_run(folder):
         raise RunError(f"{folder} holds a single run; name a new folder for the ensemble")
-    foreign = unexpected_files(folder, members)
+    foreign = unexpected_files(folder, (*members, CONFIDENCE))
     if foreign:
         raise RunError(f"{folder} is not empty and holds no ensemble ({', '.join(foreign[:3])}); name a new folder")
