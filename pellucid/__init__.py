@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pellucid.decoding.ensemble import Ensemble
     from pellucid.decoding.options import DecodingOptions, ForcedAttention
     from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.sampling import SamplingConfig
+    from pellucid.decoding.sampling_config import SamplingConfig
     from pellucid.decoding.text_decoder import TextDecoder
     from pellucid.decoding.trace import Trace
     from pellucid.decoding.transducer import Transducer
@@ -38,7 +38,7 @@ _register_viewer()
 _HOMES = {
     "Attention": "pellucid.model.attention",
     "Config": "pellucid.config.settings",
-    "SamplingConfig": "pellucid.decoding.sampling",
+    "SamplingConfig": "pellucid.decoding.sampling_config",
     "Ensemble": "pellucid.decoding.ensemble",
     "InputError": "pellucid.errors",
     "Lexicon": "pellucid.decoding.constraints",

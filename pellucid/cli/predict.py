@@ -49,7 +49,7 @@ from pellucid.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.sampling import SamplingConfig
+    from pellucid.decoding.sampling_config import SamplingConfig
 
 OutputFormat = Literal["text", "csv", "tsv", "jsonl"]
 LineFormatter = Callable[[Sequence[Trace], InputLine, int], str]

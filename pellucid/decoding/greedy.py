@@ -17,9 +17,11 @@ from pellucid.decoding.outputs import (
     Recorder,
     StepRecord,
     choose_symbols,
+    split_outputs,
+)
+from pellucid.decoding.ranking import (
     initial_kernel_state,
     search_limits,
-    split_outputs,
     suppressed_symbols,
     to_array,
     to_optional_array,

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import memory_size
-from pellucid.decoding.outputs import to_array
 from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.ranking import to_array
 from pellucid.decoding.trace import Trace
 from pellucid.inspection.replay import (
     Replay,
