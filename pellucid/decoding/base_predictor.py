@@ -22,7 +22,6 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, overload
 
 import numpy as np
-from jaxtyping import Int
 from msgspec import Meta
 
 from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, ChunkLimits
@@ -59,6 +58,7 @@ from pellucid.decoding.streaming import ExampleChunk, Prefix, Result, decode_chu
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_alignment import align_trace
 from pellucid.errors import ArgumentError, ConfigError, quote
+from pellucid.shapes import Int
 
 Prefixes = Iterable[Prefix] | None
 """Prefix of each output, as a text or its symbols; None for the prefix of the options."""

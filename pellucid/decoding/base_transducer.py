@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 import numpy as np
-from jaxtyping import Int
 
 from pellucid.alignment.types import Alignment, chunks_of_sizes
 from pellucid.argument_checks import convert_argument
@@ -38,6 +37,7 @@ from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import END, Trace
 from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
 from pellucid.kernels.dispatch import fits_search_kernel
+from pellucid.shapes import Int
 
 TransducerT = TypeVar("TransducerT", bound="BaseTransducer")
 """Type of the predictor on which a method is called."""

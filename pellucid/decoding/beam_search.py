@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.decoding.beam_steps import BeamConfig, ExtensionCounts, RequiredSymbols, SearchStep, search_beam
@@ -36,6 +35,7 @@ from pellucid.errors import ArgumentError
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import SearchLimits
 from pellucid.model.network import Network
+from pellucid.shapes import Bool, Float, Int
 
 
 def extend_constrained(

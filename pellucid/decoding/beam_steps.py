@@ -24,7 +24,6 @@ A source with a hypothesis of non-finite probability has no output (`check_finit
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints, DecodePosition
@@ -42,6 +41,7 @@ from pellucid.decoding.outputs import (
 )
 from pellucid.decoding.search_tree import SearchTreeIds
 from pellucid.decoding.trace_schema import NodeStatus
+from pellucid.shapes import Bool, Float, Int
 
 
 class RequiredSymbols(NamedTuple):

@@ -10,7 +10,6 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
@@ -30,6 +29,7 @@ from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.errors import ConfigError, DataError, quote
 from pellucid.model.labeling_networks import LabelingNetwork
+from pellucid.shapes import Float, Int
 
 
 class BatchLabels(NamedTuple):

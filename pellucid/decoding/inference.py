@@ -13,7 +13,6 @@ from typing import NamedTuple, Protocol, cast, runtime_checkable
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.argument_checks import check_arguments, convert_argument
@@ -24,6 +23,7 @@ from pellucid.kernels.runtime import defer_signals
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import DecoderCache, DecoderState, Memory
 from pellucid.model.network import Network, require_encoder_decoder
+from pellucid.shapes import Bool, Float, Int
 
 
 class StepOutput(NamedTuple):

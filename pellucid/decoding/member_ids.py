@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from jaxtyping import Int
 
 from pellucid.config.settings import Config, has_source_features
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.errors import RunError, quote
+from pellucid.shapes import Int
 
 TOKENIZATION_SETTINGS = (
     *("source_symbols", "target_symbols", "features_symbols"),

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.kernels.types import Array, KernelSearchOutput
+from pellucid.shapes import Bool, Float, Int
 
 CANDIDATES = 5
 """Number of candidates kept per step."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.config.settings import has_source_features
@@ -20,6 +19,7 @@ from pellucid.errors import ArgumentError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.device import check_process, disable_autocast
 from pellucid.model.network import EncoderDecoder, Network
+from pellucid.shapes import Int
 
 
 @dataclass(frozen=True)

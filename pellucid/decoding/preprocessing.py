@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import MAX_SEQUENCE_LENGTH, Config, DataConfig, SearchConfig
@@ -30,6 +29,7 @@ from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.streaming import pair_up
 from pellucid.errors import ConfigError, ConstraintError, DataError
 from pellucid.kernels.types import Array
+from pellucid.shapes import Int
 
 
 def make_examples(sources: Iterable[str], features: Iterable[str] | None) -> list[Example] | Iterator[Example]:

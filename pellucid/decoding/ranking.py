@@ -6,7 +6,6 @@ each before a step, K after it.
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from pellucid.data.vocabulary import EOS
@@ -24,6 +23,7 @@ from pellucid.kernels.runtime import defer_signals
 from pellucid.kernels.types import InitialState, SearchLimits
 from pellucid.model.memory import DecoderState
 from pellucid.model.requests import request_of
+from pellucid.shapes import Bool, Float
 
 
 def suppressed_symbols(vocabulary_size: int, device: torch.device | None = None) -> Bool[Tensor, " V"]:

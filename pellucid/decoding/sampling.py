@@ -5,7 +5,6 @@ B sources, b active sources, N samples of each, R = b·N, V vocabulary, S source
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
@@ -29,6 +28,7 @@ from pellucid.decoding.ranking import (
     to_optional_array,
 )
 from pellucid.decoding.sampling_config import SamplingConfig
+from pellucid.shapes import Bool, Float, Int
 
 
 @torch.inference_mode()

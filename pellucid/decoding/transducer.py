@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.decoding.base_transducer import BaseTransducer
@@ -22,6 +21,7 @@ from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.sampling import sample
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.errors import ArgumentError
+from pellucid.shapes import Float, Int
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from scipy.stats import rankdata
 from torch import Tensor
 
@@ -33,6 +32,7 @@ from pellucid.inspection.replay import (
     evaluation_context,
 )
 from pellucid.model.recurrence import Inputs
+from pellucid.shapes import Float, Int
 
 MAX_KEY_SCALARS = 2**24
 """Maximum number of key scalars kept for the gradients of all steps (64 MiB, several copies)."""

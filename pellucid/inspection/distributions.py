@@ -8,7 +8,6 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.argument_checks import LOG_PROBABILITY, check_arguments
@@ -21,6 +20,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import build_replays, check_log_probabilities, evaluation_context, examples_of
+from pellucid.shapes import Float
 
 SUM_TOLERANCE = 0.01
 """Amount by which the sum of the probabilities of a row may differ from 1, for numbers in half precision."""

@@ -7,7 +7,6 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
@@ -24,6 +23,7 @@ from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import build_replays, check_finite, checked_traces, evaluation_context
 from pellucid.model.network import require_encoder_decoder
+from pellucid.shapes import Float, Int
 
 Permutations = Annotated[int, Meta(ge=1, le=10_000)]
 """Number of permutations per step; all of them are in memory at the same time."""

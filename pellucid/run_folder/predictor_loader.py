@@ -20,8 +20,13 @@ from pellucid.run_folder.identity import ModelIdentity
 from pellucid.run_folder.log import RunLog
 from pellucid.run_folder.model_file import check_header
 from pellucid.run_folder.network_file import load_parameters
-from pellucid.run_folder.run_files import (
-    MODEL,
+from pellucid.run_folder.run_files import MODEL, check_task_vocabularies
+from pellucid.run_folder.run_parts import (
+    read_run_settings,
+    report_other_versions,
+    run_folders,
+    with_confidence,
+    with_pair_ngram,
 )
 from pellucid.tasks.registry import build_ensemble, build_meta_network, build_network, get_task
 

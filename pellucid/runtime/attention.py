@@ -8,11 +8,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from pellucid.config.settings import AttentionConfig
 from pellucid.runtime.encoder import EncodedSources
 from pellucid.runtime.parameters import AttentionArrays
+from pellucid.shapes import Float
 
 
 class AttendedSources(NamedTuple):

@@ -6,9 +6,9 @@ B rows, I inputs, H hidden units, G numbers of all gates.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from pellucid.runtime.parameters import CellArrays, LayerNormArrays
+from pellucid.shapes import Float
 
 EPSILON = 1e-5
 """Added to the variance by layer normalization, as in PyTorch."""

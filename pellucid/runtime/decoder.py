@@ -7,7 +7,6 @@ copying.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.config.settings import Config, ReadoutKind
 from pellucid.data.extended_vocabulary import BY_POSITION, NEVER_COPIED
@@ -16,6 +15,7 @@ from pellucid.runtime.attention import AttendedSources, attend, attention_keys, 
 from pellucid.runtime.cells import CellState, layer_norm, project_inputs, step_cell
 from pellucid.runtime.encoder import EncodedSources, encode
 from pellucid.runtime.parameters import DecoderArrays, NetworkArrays, OutputLayerArrays, PointerGeneratorArrays
+from pellucid.shapes import Float, Int
 
 TINY = np.finfo(np.float32).tiny
 """Lower bound of a possible probability of a pointer-generator."""

@@ -6,12 +6,12 @@ B sources, S source positions, E embedding, D memory (an encoder state), H hidde
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from pellucid.config.settings import EncoderConfig
 from pellucid.data.vocabulary import UNK
 from pellucid.runtime.cells import CellState, layer_norm, project_inputs, step_cell
 from pellucid.runtime.parameters import CellArrays, ConvolutionArrays, EncoderArrays, EncoderLayerArrays
+from pellucid.shapes import Bool, Float, Int
 
 
 class EncodedSources(NamedTuple):

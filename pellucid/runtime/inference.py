@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import BOS, UNK
@@ -20,6 +19,7 @@ from pellucid.errors import RunError
 from pellucid.runtime.decoder import DecoderCarry, SourceCache, encode_sources, step_decoder
 from pellucid.runtime.parameters import NetworkArrays
 from pellucid.runtime.ranking import ArrayScores, log_softmax, log_sum_exp, top_symbols
+from pellucid.shapes import Float, Int
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
 
 from pellucid.decoding.base_transducer import BaseTransducer
 from pellucid.decoding.beam_steps import BeamConfig, search_beam
@@ -22,6 +21,7 @@ from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.runtime.inference import MemberIds, RuntimeNetwork, initialize, score_targets
 from pellucid.runtime.support import UnsupportedError
+from pellucid.shapes import Int
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ N numbers of a row.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding.beam_steps import ExtensionCounts, RequiredSymbols
 from pellucid.decoding.outputs import BeamExtensions, SymbolMasks, TopSymbols, candidate_count
 from pellucid.runtime.support import UnsupportedError
+from pellucid.shapes import Bool, Float, Int
 
 MIN_PARTITIONED = 256
 """Number of values in a row from which the greatest are found by a partition before they are sorted."""
