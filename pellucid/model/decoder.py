@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, cast
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.config.settings import AttentionConfig, DecoderConfig
+from pellucid.config.settings import AttentionConfig, DecoderConfig, ReadoutKind, output_layer_input_size
 from pellucid.data.vocabulary import UNK
 from pellucid.kernels.backend import Computation, ComputationRequest, present_fields, settings_of
 from pellucid.kernels.dispatch import use_kernel
@@ -37,13 +36,7 @@ from pellucid.model.memory import (
     NetworkOutput,
     SampledOutputs,
 )
-from pellucid.model.output_layers import (
-    OutputLayer,
-    ReadoutKind,
-    TiedOutputLayer,
-    output_layer_input_size,
-    select_inputs,
-)
+from pellucid.model.output_layers import OutputLayer, TiedOutputLayer, select_inputs
 from pellucid.model.pointer_generator import PointerGenerator
 from pellucid.model.recurrence import (
     NO_MASKS,
@@ -54,6 +47,7 @@ from pellucid.model.recurrence import (
     output_norms,
 )
 from pellucid.model.requests import kind_of, request_of
+from pellucid.shapes import Float, Int
 
 
 class DecoderDims(NamedTuple):
