@@ -26,7 +26,7 @@ JOINED_BY = {"characters": "", "subwords": "", "words": " ", "whole": "\t", "pos
 Values = dict[str, np.ndarray]
 
 
-class Output(NamedTuple):
+class DecodedText(NamedTuple):
     """One output of a source."""
 
     text: str
@@ -37,7 +37,7 @@ class Output(NamedTuple):
     """Attention weights, shape (T, S)."""
 
 
-class Hypothesis(NamedTuple):
+class BeamHypothesis(NamedTuple):
     """A beginning of an output, or a whole one."""
 
     ids: tuple[int, ...]
@@ -47,12 +47,12 @@ class Hypothesis(NamedTuple):
     steps: tuple[tuple[float, np.ndarray], ...]
     """Log-probability and attention weights of each step."""
 
-    def extend(self, symbol: int, total: np.float32, log_probability: float, weights: np.ndarray) -> "Hypothesis":
+    def extend(self, symbol: int, total: np.float32, log_probability: float, weights: np.ndarray) -> "BeamHypothesis":
         """Return the hypothesis with one more symbol."""
-        return Hypothesis((*self.ids, symbol), total, (*self.steps, (log_probability, weights)))
+        return BeamHypothesis((*self.ids, symbol), total, (*self.steps, (log_probability, weights)))
 
 
-class Encoded(NamedTuple):
+class EncodedSource(NamedTuple):
     """A source in symbols and ids, features first."""
 
     symbols: list[str]
@@ -82,7 +82,9 @@ class OnnxModel:
         )
         self.state_names = [entry.name[5:] for entry in self.step.get_outputs() if entry.name.startswith("next_")]
 
-    def decode(self, source: str, features: str = "", beam_size: int | None = None, nbest: int = 1) -> list[Output]:
+    def decode(
+        self, source: str, features: str = "", beam_size: int | None = None, nbest: int = 1
+    ) -> list[DecodedText]:
         """Return the best outputs of a source, the best first.
 
         Args:
@@ -96,12 +98,12 @@ class OnnxModel:
         """
         encoded = self.encode(source, features)
         if len(encoded.symbols) == encoded.num_features:
-            return [Output("", [], 0.0, np.zeros((0, 0), np.float32))]
+            return [DecodedText("", [], 0.0, np.zeros((0, 0), np.float32))]
         size = max(self.settings["search"]["beam_size"] if beam_size is None else beam_size, nbest)
         limits = self.length_limits(len(encoded.symbols) - encoded.num_features)
         return [self._output(found, encoded) for found in self._search(encoded.ids, limits, size, nbest)]
 
-    def encode(self, source: str, features: str = "") -> Encoded:
+    def encode(self, source: str, features: str = "") -> EncodedSource:
         """Return the symbols and ids of a source.
 
         Args:
@@ -122,7 +124,7 @@ class OnnxModel:
         ids += [self.source_ids.get(symbol, UNK) for symbol in symbols[len(names) :]]
         if self.settings["copies"]:
             ids = [self._copied_id(symbols, names, index) if id == UNK else id for index, id in enumerate(ids)]
-        return Encoded(symbols, ids, len(names))
+        return EncodedSource(symbols, ids, len(names))
 
     def _copied_id(self, symbols: Sequence[str], features: Sequence[str], index: int) -> int:
         """Return the id of an unknown symbol for a network that copies: its target id, or its first position."""
@@ -147,7 +149,7 @@ class OnnxModel:
             maximum = min(maximum, max(product + search["max_length_offset"], 1))
         return min(minimum, maximum), maximum
 
-    def _search(self, ids: Sequence[int], limits: tuple[int, int], size: int, nbest: int) -> list[Hypothesis]:
+    def _search(self, ids: Sequence[int], limits: tuple[int, int], size: int, nbest: int) -> list[BeamHypothesis]:
         """Return the best outputs of a source by beam search.
 
         Ranked by log-probability, a finished output takes its place in the beam with it. With another score, a longer
@@ -155,7 +157,7 @@ class OnnxModel:
         """
         lengths, source = np.array([len(ids)]), np.array([ids])
         values = _run(self.encoder, {"ids": source, "lengths": lengths})
-        beam, finished, free = [Hypothesis((), np.float32(0), ())], list[Hypothesis](), size
+        beam, finished, free = [BeamHypothesis((), np.float32(0), ())], list[BeamHypothesis](), size
         for length in range(limits[1] + 1):
             symbols = np.array([found.ids[-1] if found.ids else BOS for found in beam])
             outputs = _run(self.step, {**values, "symbols": symbols, "lengths": lengths})
@@ -181,11 +183,11 @@ class OnnxModel:
         search = self.settings["search"]
         return search["length_normalization"] == "none" and not search["coverage_penalty"]
 
-    def _ranked(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    def _ranked(self, hypotheses: list[BeamHypothesis]) -> list[BeamHypothesis]:
         """Return hypotheses in the order of falling score."""
         return sorted(hypotheses, key=self.score, reverse=True)
 
-    def score(self, found: Hypothesis) -> np.float32:
+    def score(self, found: BeamHypothesis) -> np.float32:
         """Return the score of an output: log p / lp + β Σ_s log min(Σ_t α_ts, 1) (Wu et al. 2016, equation 14).
 
         Args:
@@ -211,14 +213,14 @@ class OnnxModel:
             case _:
                 return np.float32(1)
 
-    def _output(self, found: Hypothesis, encoded: Encoded) -> Output:
+    def _output(self, found: BeamHypothesis, encoded: EncodedSource) -> DecodedText:
         """Return an output in symbols; ids beyond the vocabulary are copied from the source."""
         known, names = len(self.target_ids) + UNK + 1, self.settings["target"]["symbols"]
         ids = found.ids[:-1] if found.ids[-1:] == (EOS,) else found.ids
         symbols = [names[id - UNK - 1] if id < known else encoded.symbols[id - known] for id in ids]
         kind = self.settings["target"]["kind"]
         attention = np.array([weights for _, weights in found.steps]).reshape(-1, len(encoded.ids))
-        return Output(JOINED_BY.get(kind, kind).join(symbols), symbols, sum(p for p, _ in found.steps), attention)
+        return DecodedText(JOINED_BY.get(kind, kind).join(symbols), symbols, sum(p for p, _ in found.steps), attention)
 
 
 def _load(path: Path) -> onnxruntime.InferenceSession:
@@ -236,8 +238,8 @@ def _run(session: onnxruntime.InferenceSession, values: Mapping[str, np.ndarray]
 
 
 def _extend(
-    beam: Sequence[Hypothesis], outputs: Values, count: int, may_end: bool
-) -> tuple[list[int], list[Hypothesis]]:
+    beam: Sequence[BeamHypothesis], outputs: Values, count: int, may_end: bool
+) -> tuple[list[int], list[BeamHypothesis]]:
     """Return the parents of the best extensions, and these extensions, the most probable first."""
     log_probabilities, weights = outputs["log_probabilities"], outputs["attention_weights"]
     totals = np.array([[found.total] for found in beam]) + log_probabilities

@@ -60,7 +60,7 @@ class DecoderStepGraph:
         self.graph = graph = GraphBuilder(options)
         decoder = config.decoder
         self.symbols = graph.input("symbols", np.int64, ["hypotheses"])
-        shape = ["hypotheses", decoder.num_layers, decoder.hidden_size]
+        shape: list[str | int] = ["hypotheses", decoder.num_layers, decoder.hidden_size]
         self.state = {"hidden": graph.input("hidden", np.float32, shape)}
         if decoder.cell == "lstm":
             self.state["cell_state"] = graph.input("cell_state", np.float32, shape)
@@ -384,7 +384,7 @@ class DecoderStepGraph:
         log_probabilities = graph.add("LogSoftmax", self._suppress(logits), axis=-1)
         graph.output("log_probabilities", log_probabilities, np.float32, ["hypotheses", "symbols"])
         graph.output("attention_weights", attention.weights, np.float32, ["hypotheses", "positions"])
-        shape = ["hypotheses", decoder.num_layers, decoder.hidden_size]
+        shape: list[str | int] = ["hypotheses", decoder.num_layers, decoder.hidden_size]
         graph.output("next_hidden", self._stack(layers.hidden), np.float32, shape)
         if layers.cell_states:
             graph.output("next_cell_state", self._stack(layers.cell_states), np.float32, shape)
