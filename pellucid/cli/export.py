@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     if args.onnx is None:
         raise ConfigError("export needs a format: --onnx DIR")
     # Slow imports follow the checks, so that a wrong argument is reported at once.
-    from pellucid.cli.export_onnx import export_onnx
+    from pellucid.cli.export_onnx import OnnxExportRequest, export_onnx
 
-    export_onnx(args, args.onnx)
+    export_onnx(OnnxExportRequest(args.run, args.onnx, args.opset, args.int8, args.check, args.max_loss, args))
     return 0

@@ -60,6 +60,24 @@ class EncodedSource(NamedTuple):
     num_features: int
 
 
+class OnnxGraph:
+    """A graph, ready to run on one thread; 8-bit weights are dequantized when it is loaded, not at each step."""
+
+    def __init__(self, path: Path) -> None:
+        """Load the file of a graph."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.inputs = [entry.name for entry in self.session.get_inputs()]
+        self.outputs = [entry.name for entry in self.session.get_outputs()]
+
+    def run(self, values: Mapping[str, np.ndarray]) -> Values:
+        """Return the outputs by name for those values that are inputs."""
+        results = self.session.run(self.outputs, {name: values[name] for name in self.inputs})
+        return dict(zip(self.outputs, results, strict=True))
+
+
 class OnnxModel:
     """An exported network: its two graphs, symbols, and search settings."""
 
@@ -75,12 +93,12 @@ class OnnxModel:
         self.settings: dict[str, Any] = json.loads((Path(folder) / "pellucid.json").read_text("utf-8"))
         if (self.settings["format"], self.settings["version"]) != (FORMAT, VERSION):
             raise ValueError(f"{folder}: expected {FORMAT} of version {VERSION}")
-        self.encoder, self.step = (_load(Path(folder) / f"{name}.onnx") for name in ("encoder", "decoder_step"))
+        self.encoder, self.step = (OnnxGraph(Path(folder) / f"{name}.onnx") for name in ("encoder", "decoder_step"))
         columns = (self.settings[name]["symbols"] for name in ("source", "features", "target"))
         self.source_ids, self.feature_ids, self.target_ids = (
             {symbol: number for number, symbol in enumerate(symbols, UNK + 1)} for symbols in columns
         )
-        self.state_names = [entry.name[5:] for entry in self.step.get_outputs() if entry.name.startswith("next_")]
+        self.state_names = [name[len("next_") :] for name in self.step.outputs if name.startswith("next_")]
 
     def decode(
         self, source: str, features: str = "", beam_size: int | None = None, nbest: int = 1
@@ -156,11 +174,11 @@ class OnnxModel:
         output may still win: the beam keeps its size, and ends when none of its hypotheses can become better.
         """
         lengths, source = np.array([len(ids)]), np.array([ids])
-        values = _run(self.encoder, {"ids": source, "lengths": lengths})
+        values = self.encoder.run({"ids": source, "lengths": lengths})
         beam, finished, free = [BeamHypothesis((), np.float32(0), ())], list[BeamHypothesis](), size
         for length in range(limits[1] + 1):
             symbols = np.array([found.ids[-1] if found.ids else BOS for found in beam])
-            outputs = _run(self.step, {**values, "symbols": symbols, "lengths": lengths})
+            outputs = self.step.run({**values, "symbols": symbols, "lengths": lengths})
             count = free if self._ranks_by_log_probability else size + len(beam)
             parents, extended = _extend(beam, outputs, count, may_end=length >= limits[0])
             finished += (ended := [found for found in extended if found.ids[-1] == EOS])
@@ -223,20 +241,6 @@ class OnnxModel:
         return DecodedText(JOINED_BY.get(kind, kind).join(symbols), symbols, sum(p for p, _ in found.steps), attention)
 
 
-def _load(path: Path) -> onnxruntime.InferenceSession:
-    """Load a graph; 8-bit weights are dequantized here, not at each step."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
-def _run(session: onnxruntime.InferenceSession, values: Mapping[str, np.ndarray]) -> Values:
-    """Run a graph on those values that are its inputs, and return its outputs by name."""
-    inputs = {entry.name: values[entry.name] for entry in session.get_inputs()}
-    return dict(zip([entry.name for entry in session.get_outputs()], session.run(None, inputs), strict=True))
-
-
 def _extend(
     beam: Sequence[BeamHypothesis], outputs: Values, count: int, may_end: bool
 ) -> tuple[list[int], list[BeamHypothesis]]:
@@ -279,7 +283,7 @@ def main() -> None:
         for line in lines:
             source, _, features = line.rstrip("\r\n").partition("\t" if model.feature_ids else "\n")
             outputs = model.decode(source, features, arguments.beam_size, arguments.nbest)
-            print(*(output.text for output in outputs), sep="\t", file=stdout)
+            stdout.write("\t".join(output.text for output in outputs) + "\n")
 
 
 if __name__ == "__main__":
