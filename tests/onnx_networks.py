@@ -6,10 +6,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import onnxruntime
-import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 from onnx import ModelProto
+from small_networks import configs_with_options, make_vocabularies, randomize_parameters
 from torch import Tensor
 
 from pellucid.config.settings import Config
@@ -18,9 +18,9 @@ from pellucid.decoding.outputs import suppressed_symbols, symbol_log_probabiliti
 from pellucid.export.onnx_decoder import DecoderStepGraph
 from pellucid.export.onnx_encoder import EncoderGraph
 from pellucid.export.onnx_graph import GraphOptions
-from pellucid.model.network import EncoderDecoder
+from pellucid.model.network import EncoderDecoder, require_encoder_decoder
 from pellucid.runtime.parameters import Array, NetworkArrays, build_network_arrays
-from tests.small_networks import configs_with_options, make_network, make_vocabularies
+from pellucid.tasks.registry import build_network
 
 Values = dict[str, np.ndarray]
 OPTIONS = GraphOptions(17)
@@ -75,9 +75,11 @@ def export_network(network: EncoderDecoder, config: Config, options: GraphOption
     return OnnxNetwork(*(load_session(builder.build({})) for builder in builders))
 
 
-def make_float_network(config: Config, seed: int) -> EncoderDecoder:
-    """Return a random network in single precision."""
-    return make_network(config, seed, torch.float32)
+def make_float_network(config: Config, seed: int, vocabularies: Vocabularies | None = None) -> EncoderDecoder:
+    """Return a random network in single precision, by default for the vocabularies of `make_vocabularies`."""
+    network = require_encoder_decoder(build_network(config, vocabularies or make_vocabularies())).eval()
+    randomize_parameters(network, seed)
+    return network
 
 
 def expected_log_probabilities(logits: Tensor) -> np.ndarray:

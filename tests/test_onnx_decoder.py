@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from pellucid.config.settings import Config  # noqa: E402
-from pellucid.export.onnx_graph import GraphOptions  # noqa: E402 (an optional dependency)
-from pellucid.kernels.dispatch import disable_kernels  # noqa: E402
-from tests.onnx_networks import (  # noqa: E402
+from onnx_networks import (
     OnnxNetwork,
     Values,
     assert_values_close,
@@ -23,7 +20,7 @@ from tests.onnx_networks import (  # noqa: E402
     make_float_network,
     tolerance_of,
 )
-from tests.small_networks import (  # noqa: E402
+from small_networks import (
     LENGTHS,
     NUM_SPECIAL,
     SEEDS,
@@ -32,6 +29,10 @@ from tests.small_networks import (  # noqa: E402
     make_config,
     make_padded_ids,
 )
+
+from pellucid.config.settings import Config
+from pellucid.export.onnx_graph import GraphOptions
+from pellucid.kernels.dispatch import disable_kernels
 
 STEP_THEN_ATTEND = {"order": "step-then-attend", "input_feeding": True}
 DECODERS: dict[str, dict[str, Any]] = {

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from pellucid.export.onnx_encoder import EncoderGraph
-from tests.onnx_networks import (
+from onnx_networks import (
     OPTIONS,
     assert_values_close,
     export_network,
@@ -23,7 +22,7 @@ from tests.onnx_networks import (
     run_session,
     tolerance_of,
 )
-from tests.small_networks import (
+from small_networks import (
     LENGTHS,
     SEEDS,
     few_examples,
@@ -32,6 +31,8 @@ from tests.small_networks import (
     make_vocabularies,
     randomize_padding,
 )
+
+from pellucid.export.onnx_encoder import EncoderGraph
 
 LAYERS = {"num_layers": 2, "hidden_size": 5, "embedding_size": 4}
 ENCODERS: dict[str, dict[str, Any]] = {

@@ -6,12 +6,12 @@ import pytest
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from onnx.checker import ValidationError  # noqa: E402 (an optional dependency)
+from onnx.checker import ValidationError
+from onnx_networks import assert_values_close, load_session, run_session
 
-from pellucid.export.onnx_graph import GraphBuilder, GraphOptions  # noqa: E402
-from pellucid.export.quantization import quantize_rows  # noqa: E402
-from pellucid.runtime.parameters import LayerNormArrays  # noqa: E402
-from tests.onnx_networks import assert_values_close, load_session, run_session  # noqa: E402
+from pellucid.export.onnx_graph import GraphBuilder, GraphOptions
+from pellucid.export.quantization import quantize_rows
+from pellucid.runtime.parameters import LayerNormArrays
 
 MATRIX = np.random.default_rng(1).normal(size=(3, 2)).astype(np.float32)
 INPUTS = np.random.default_rng(2).normal(size=(4, 2)).astype(np.float32)
