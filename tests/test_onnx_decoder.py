@@ -22,7 +22,6 @@ from onnx_networks import (
 )
 from small_networks import (
     LENGTHS,
-    NUM_SPECIAL,
     SEEDS,
     VOCABULARY_SIZE,
     few_examples,
@@ -31,6 +30,7 @@ from small_networks import (
 )
 
 from pellucid.config.settings import Config
+from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.export.onnx_graph import GraphOptions
 from pellucid.kernels.dispatch import disable_kernels
 
