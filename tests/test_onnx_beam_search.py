@@ -18,7 +18,7 @@ from pellucid.config.settings import Config
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.export import beam_search
-from pellucid.export.beam_search import DecodedText, OnnxModel
+from pellucid.export.beam_search import OnnxOutput, OnnxModel
 from pellucid.export.onnx_export import export_files, write_export
 from pellucid.runtime.run_reader import RunArrays
 
@@ -56,7 +56,7 @@ def export_model(folder: Path, config: Config, seed: int) -> tuple[Transducer, O
     return Transducer(config, VOCABULARIES, network), OnnxModel(folder)
 
 
-def assert_equal_outputs(output: DecodedText, trace: Trace) -> None:
+def assert_equal_outputs(output: OnnxOutput, trace: Trace) -> None:
     """Assert that an output and a trace have equal symbols, log-probabilities and attention weights."""
     assert (output.text, output.symbols) == (trace.output, list(trace.symbols))
     assert output.log_probability == pytest.approx(trace.score, abs=2e-5)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
-from pellucid.cli.sources import count_noun
+from pellucid.cli.sources import count_noun, is_run
 from pellucid.data.examples import Example, pair_config
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.errors import InputError
@@ -43,7 +43,7 @@ class OnnxExportRequest(NamedTuple):
     max_loss: float
     """Highest loss of the metric by 8-bit weights, in points."""
     reading: PairFileFlags
-    """How the file of pairs is read."""
+    """Flags for reading the file of pairs."""
 
 
 class MeasuredPairs(NamedTuple):
@@ -67,6 +67,7 @@ def export_onnx(request: OnnxExportRequest) -> None:
     check_packages()
     check_opset(request.opset)
     check_exportable(request.run)
+    _check_folder(request.folder)
     run, pairs = read_run(request.run), _read_pairs(request)
     weight = pair_ngram_weight(run)
     if weight:
@@ -79,6 +80,7 @@ def export_onnx(request: OnnxExportRequest) -> None:
         exports["int8"] = export_files(run, request.opset, "int8", weight)
     lines = [f"{name}: {graph_size(files):,} bytes in two graphs" for name, files in exports.items()]
     if pairs is not None:
+        print_message(f"decoding {pairs.name}, {count_noun(len(pairs.examples), 'pair')}")
         scores = _score_exports(run, exports, pairs)
         lines += _score_lines(scores, pairs)
         if request.int8:
@@ -89,6 +91,14 @@ def export_onnx(request: OnnxExportRequest) -> None:
     write_export(request.folder, files)
     print_message(f"wrote {request.folder}: {', '.join(files)}")
     sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise `InputError` if the files of an export cannot be written to a folder, or would lie in a run folder."""
+    if is_run(folder):
+        raise InputError(f"--onnx {folder} is a run folder: name another folder for the graphs")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--onnx {folder} is a file: name a folder for the graphs")
 
 
 def _read_pairs(request: OnnxExportRequest) -> MeasuredPairs | None:
@@ -144,7 +154,7 @@ def _check_loss(scores: Mapping[str, ExportScore], pairs: MeasuredPairs, max_los
     """Raise `InputError` if the network loses more than `max_loss` points with 8-bit weights."""
     reference, score = scores["float32"], scores["int8"]
     loss = score.loss_against(reference)
-    if loss > max_loss:
+    if round(loss, 6) > max_loss:
         raise InputError(
             f"--int8 changes the {METRIC_NAMES[score.metric]} on {pairs.name} from {reference.value:.2f} % to "
             f"{score.value:.2f} %, and the highest loss is {max_loss:g} points: nothing is written; export without "

@@ -26,7 +26,7 @@ JOINED_BY = {"characters": "", "subwords": "", "words": " ", "whole": "\t", "pos
 Values = dict[str, np.ndarray]
 
 
-class DecodedText(NamedTuple):
+class OnnxOutput(NamedTuple):
     """One output of a source."""
 
     text: str
@@ -100,9 +100,7 @@ class OnnxModel:
         )
         self.state_names = [name[len("next_") :] for name in self.step.outputs if name.startswith("next_")]
 
-    def decode(
-        self, source: str, features: str = "", beam_size: int | None = None, nbest: int = 1
-    ) -> list[DecodedText]:
+    def decode(self, source: str, features: str = "", beam_size: int | None = None, nbest: int = 1) -> list[OnnxOutput]:
         """Return the best outputs of a source, the best first.
 
         Args:
@@ -116,7 +114,7 @@ class OnnxModel:
         """
         encoded = self.encode(source, features)
         if len(encoded.symbols) == encoded.num_features:
-            return [DecodedText("", [], 0.0, np.zeros((0, 0), np.float32))]
+            return [OnnxOutput("", [], 0.0, np.zeros((0, 0), np.float32))]
         size = max(self.settings["search"]["beam_size"] if beam_size is None else beam_size, nbest)
         limits = self.length_limits(len(encoded.symbols) - encoded.num_features)
         return [self._output(found, encoded) for found in self._search(encoded.ids, limits, size, nbest)]
@@ -231,14 +229,14 @@ class OnnxModel:
             case _:
                 return np.float32(1)
 
-    def _output(self, found: BeamHypothesis, encoded: EncodedSource) -> DecodedText:
+    def _output(self, found: BeamHypothesis, encoded: EncodedSource) -> OnnxOutput:
         """Return an output in symbols; ids beyond the vocabulary are copied from the source."""
         known, names = len(self.target_ids) + UNK + 1, self.settings["target"]["symbols"]
         ids = found.ids[:-1] if found.ids[-1:] == (EOS,) else found.ids
         symbols = [names[id - UNK - 1] if id < known else encoded.symbols[id - known] for id in ids]
         kind = self.settings["target"]["kind"]
         attention = np.array([weights for _, weights in found.steps]).reshape(-1, len(encoded.ids))
-        return DecodedText(JOINED_BY.get(kind, kind).join(symbols), symbols, sum(p for p, _ in found.steps), attention)
+        return OnnxOutput(JOINED_BY.get(kind, kind).join(symbols), symbols, sum(p for p, _ in found.steps), attention)
 
 
 def _extend(
