@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,15 @@ pytest.importorskip("onnxruntime")
 
 from onnx_networks import make_float_network, network_arrays
 from small_networks import make_config, make_vocabularies
+from trained_runs import copy_task_run
 
 from pellucid.config.settings import Config
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.export import beam_search
-from pellucid.export.beam_search import OnnxOutput, OnnxModel
+from pellucid.export.beam_search import OnnxModel, OnnxOutput
 from pellucid.export.onnx_export import export_files, write_export
-from pellucid.runtime.run_reader import RunArrays
+from pellucid.runtime.run_reader import read_run
 
 VOCABULARIES = make_vocabularies(features=("F", "G"))
 SEARCHES: dict[str, dict[str, Any]] = {
@@ -51,7 +53,8 @@ def small_config(**settings: dict[str, Any]) -> Config:
 def export_model(folder: Path, config: Config, seed: int) -> tuple[Transducer, OnnxModel]:
     """Return the predictor of a random network, and the same network exported to a folder."""
     network = make_float_network(config, seed, VOCABULARIES)
-    run = RunArrays(Path("run"), config, VOCABULARIES, network_arrays(network, config, VOCABULARIES))
+    arrays = network_arrays(network, config, VOCABULARIES)
+    run = replace(read_run(copy_task_run().run), config=config, vocabularies=VOCABULARIES, network=arrays)
     write_export(folder, export_files(run, 17, "float32", 0.0))
     return Transducer(config, VOCABULARIES, network), OnnxModel(folder)
 

@@ -1,6 +1,7 @@
 """export/onnx_export.py, onnx_settings.py and readme.py: the files of an export."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_the_maximum_length_is_that_of_the_run() -> None:
     search = exported_settings(run, 17, "float32", 0.0).search
     assert search.max_length == -(-3 * run.vocabularies.longest_target // 2) + 10
     config: Config = make_config({"search": {"max_length": 7, "beam_size": 3}})
-    limited = exported_settings(RunArrays(run.folder, config, run.vocabularies, run.network), 17, "float32", 0.0)
+    limited = exported_settings(replace(run, config=config), 17, "float32", 0.0)
     assert (limited.search.max_length, limited.search.beam_size) == (7, 3)
 
 
