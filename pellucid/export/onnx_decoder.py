@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 from onnx import ModelProto, TensorProto
 
 from pellucid.config.settings import Config, memory_size
 from pellucid.data.vocabulary import BOS, PAD, UNK
 from pellucid.export.onnx_graph import GraphBuilder, GraphOptions
 from pellucid.runtime.parameters import CellArrays, NetworkArrays, PointerGeneratorArrays
+from pellucid.shapes import Float
 
 STATES = ("hidden", "cell_state", "input_feed", "attention_state")
 """Parts of the state of a decoder; each graph has those that its network needs. The outputs are named next_hidden etc.

@@ -11,7 +11,6 @@ direction begins at the last real position of each row. Their equations are thos
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Float
 from onnx import ModelProto, TensorProto
 
 from pellucid.config.settings import Cell, Config, memory_size
@@ -25,6 +24,7 @@ from pellucid.runtime.parameters import (
     NetworkArrays,
     PointerGeneratorArrays,
 )
+from pellucid.shapes import Float
 
 GATE_ORDERS: Mapping[Cell, tuple[int, ...]] = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
 """Gates in the order of the ONNX operators (GRU: update, reset, candidate; LSTM: input, output, forget, candidate), by
