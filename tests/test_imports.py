@@ -52,6 +52,7 @@ ORDER = (
         "run_evaluation",
         "api",
         "sklearn",
+        "export",
         "tuning",
         "recipes",
         "bench",
@@ -87,6 +88,10 @@ DATA_ORDER = (
 )
 """Order of the files of data/."""
 EXTRAS = {
+    **dict.fromkeys(
+        ["pellucid.export.onnx_graph", "pellucid.export.onnx_encoder", "pellucid.export.onnx_decoder"], "onnx"
+    ),
+    "pellucid.export.beam_search": "onnxruntime",
     "pellucid.kernels.triton_attention": "triton",
     "pellucid.sklearn": "sklearn",
     "pellucid.tuning.study": "optuna",

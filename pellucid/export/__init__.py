@@ -1,0 +1,9 @@
+"""Export of trained networks to other formats: graphs of ONNX.
+
+Imports: config, data, decoding, errors, evaluation, files, run_folder, runtime, shapes, version.
+Start with: onnx_export.py.
+
+* onnx_graph, onnx_encoder, onnx_decoder: the two graphs; quantization: 8-bit weights.
+* onnx_settings, readme: the files beside them; beam_search: a stand-alone program, copied into each export.
+* onnx_export: all files of an export; export_check: their metric; support: what can be exported.
+"""
