@@ -2,10 +2,11 @@ import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { viteSingleFile } from "vite-plugin-singlefile";
 import { defineConfig } from "vitest/config";
 import { packPagePlugin } from "./packPage.ts";
+import { wasmKernelPlugin } from "./wasmKernel.ts";
 import { removeUnusedFeatures, removeUnusedText } from "./svelteReductions.ts";
 
 export default defineConfig({
-  plugins: [removeUnusedFeatures(), svelte(), removeUnusedText(), viteSingleFile({ removeViteModuleLoader: true }), packPagePlugin()],
+  plugins: [wasmKernelPlugin(), removeUnusedFeatures(), svelte(), removeUnusedText(), viteSingleFile({ removeViteModuleLoader: true }), packPagePlugin()],
   build: {
     outDir: "../pellucid/viewer/page",
     emptyOutDir: true,
