@@ -66,7 +66,7 @@ def test_help_is_one_page(subcommand: str) -> None:
 def test_every_option_of_a_help_page_exists_with_its_short_flag(subcommand: str) -> None:
     flags = known_flags(ARGUMENT_CLASSES[subcommand])
     page = help_page(subcommand).partition("Examples:")[0]
-    page_flags = set(re.findall(r"--[a-z][a-z-]*", page)) - {
+    page_flags = set(re.findall(r"--[a-z][a-z0-9-]*", page)) - {
         "--no-header",
         "--no-pair-ngram",
         "--no-open",

@@ -41,6 +41,7 @@ ORDER = (
         "run_evaluation",
         "api",
         "sklearn",
+        "export",
         "tuning",
         "recipes",
         "bench",

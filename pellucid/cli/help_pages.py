@@ -313,6 +313,23 @@ HELP_PAGES: dict[str, HelpPage] = {
             "look runs/a test.tsv --terminal --max-examples 3",
         ),
     ),
+    "export": HelpPage(
+        "RUN --onnx DIR [options]",
+        "Export the network of a run, without its pair n-gram model: the encoder and one decoder step as ONNX graphs, "
+        "with symbols, settings and a beam search beside them.",
+        (
+            OptionHelp("RUN", "", "folder of a trained run"),
+            OptionHelp("--onnx", "DIR", "folder of the graphs; requires pellucid[onnx]"),
+            OptionHelp("--opset", "N", "version of the ONNX operators (17 by default)"),
+            OptionHelp("--int8", "", "store the weights as 8-bit integers"),
+            OptionHelp("--check", "FILE", "pairs to measure the export (validation file)"),
+            OptionHelp("--max-loss", "POINTS", "highest loss by --int8 (0.2 by default)"),
+            _COLUMNS,
+            _HEADER,
+            _BAD_LINE,
+        ),
+        ("export runs/a --onnx onnx", "export runs/a --onnx onnx-int8 --int8 --check test.tsv"),
+    ),
     "bench": HelpPage(
         "train|greedy|beam|all [options]",
         "Measure speed and memory on the CPU, and compare the time with a computed lower bound.",

@@ -9,6 +9,7 @@ from pellucid.cli.align import AlignArguments
 from pellucid.cli.arguments import known_flags
 from pellucid.cli.audit import AuditArguments
 from pellucid.cli.evaluate import EvaluateArguments
+from pellucid.cli.export import ExportArguments
 from pellucid.cli.flag_suggestions import unknown_flag_error
 from pellucid.cli.look import LookArguments
 from pellucid.cli.predict import PredictArguments
@@ -27,6 +28,7 @@ MODEL_SUBCOMMANDS: Mapping[str, type] = {
     "audit": AuditArguments,
     "evaluate": EvaluateArguments,
     "look": LookArguments,
+    "export": ExportArguments,
 }
 """Arguments of the subcommands whose flags are named in messages about unknown flags of others; they load quickly."""
 
