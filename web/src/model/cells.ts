@@ -1,12 +1,14 @@
 /** Recurrent cells: GRU and LSTM, plain or with normalized preactivations. Equations: pellucid/model/cells.py. */
 import type { Kernel } from "./kernel";
-import { normalizeGroups, type LayerNorm, type Linear } from "./linear";
+import { add, normalizeGroups, type LayerNorm, type Linear } from "./linear";
 
 /** State of one layer for several hypotheses, one row each; `cell` is empty for cells without a cell state. */
 export interface LayerState {
   readonly hidden: Float32Array;
   readonly cell: Float32Array;
 }
+
+const NO_VALUES = new Float32Array();
 
 /** Gains and biases of a cell with normalized preactivations. */
 export interface CellNormalization {
@@ -51,40 +53,39 @@ function stepGru(kernel: Kernel, size: number, inputs: Float32Array, recurrent: 
   const gates = new Float32Array(numRows * 2 * size);
   const next = new Float32Array(hidden.length);
   for (let row = 0; row < numRows; row++) {
-    for (let unit = 0; unit < 2 * size; unit++) gates[row * 2 * size + unit] = inputs[row * 3 * size + unit]! + recurrent[row * 3 * size + unit]!;
+    const [from, to] = [row * 3 * size, row * 2 * size];
+    for (let unit = 0; unit < 2 * size; unit++) gates[to + unit] = inputs[from + unit]! + recurrent[from + unit]!;
   }
   kernel.sigmoid(gates);
   for (let row = 0; row < numRows; row++) {
-    for (let unit = 0; unit < size; unit++) {
-      const at = (row * 3 + 2) * size + unit;
-      next[row * size + unit] = inputs[at]! + gates[row * 2 * size + unit]! * recurrent[at]!;
-    }
+    const [from, reset, to] = [(row * 3 + 2) * size, row * 2 * size, row * size];
+    for (let unit = 0; unit < size; unit++) next[to + unit] = inputs[from + unit]! + gates[reset + unit]! * recurrent[from + unit]!;
   }
   kernel.tanh(next);
   for (let row = 0; row < numRows; row++) {
-    for (let unit = 0; unit < size; unit++) {
-      const at = row * size + unit;
-      next[at]! += gates[(row * 2 + 1) * size + unit]! * (hidden[at]! - next[at]!);
-    }
+    const [update, to] = [(row * 2 + 1) * size, row * size];
+    for (let unit = 0; unit < size; unit++) next[to + unit]! += gates[update + unit]! * (hidden[to + unit]! - next[to + unit]!);
   }
-  return { hidden: next, cell: new Float32Array() };
+  return { hidden: next, cell: NO_VALUES };
 }
 
 /** i, f, o = σ(a + u), g = tanh(a_g + u_g), c' = f c + i g, h' = o tanh(c'); with normalization h' = o tanh(LN(c')). */
 function stepLstm(kernel: Kernel, { size, normalization }: RecurrentCell, inputs: Float32Array, recurrent: Float32Array, state: LayerState): LayerState {
   const numRows = state.hidden.length / size;
-  const gates = inputs.map((value, index) => value + recurrent[index]!);
-  const candidates = new Float32Array(numRows * size);
-  for (let row = 0; row < numRows; row++) candidates.set(gates.subarray((row * 4 + 2) * size, (row * 4 + 3) * size), row * size);
+  const gates = add(inputs, recurrent);
+  const cell = new Float32Array(numRows * size);
+  for (let row = 0; row < numRows; row++) cell.set(gates.subarray((row * 4 + 2) * size, (row * 4 + 3) * size), row * size);
   kernel.sigmoid(gates);
-  kernel.tanh(candidates);
-  const cell = candidates.map((candidate, index) => {
-    const at = Math.floor(index / size) * 3 * size + index;
-    return gates[at + size]! * state.cell[index]! + gates[at]! * candidate;
-  });
-  const hidden = normalization?.leaving ? normalization.leaving.apply(cell) : cell.slice();
+  kernel.tanh(cell);
+  for (let row = 0; row < numRows; row++) {
+    const [input, forget, at] = [row * 4 * size, (row * 4 + 1) * size, row * size];
+    for (let unit = 0; unit < size; unit++) cell[at + unit] = gates[forget + unit]! * state.cell[at + unit]! + gates[input + unit]! * cell[at + unit]!;
+  }
+  const hidden = normalization?.leaving?.apply(cell) ?? cell.slice();
   kernel.tanh(hidden);
-  hidden.forEach((value, index) => (hidden[index] = gates[Math.floor(index / size) * 3 * size + index + 3 * size]! * value));
+  for (let row = 0; row < numRows; row++) {
+    for (let unit = 0; unit < size; unit++) hidden[row * size + unit]! *= gates[(row * 4 + 3) * size + unit]!;
+  }
   return { hidden, cell };
 }
 

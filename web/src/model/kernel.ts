@@ -3,6 +3,7 @@
  * in JavaScript. All matrices are in row-major order.
  */
 import kernelBytes from "virtual:kernel";
+import { decodeBase64 } from "./modelFile";
 
 /** Matrix of parameters, in the memory of its kernel. */
 export interface Matrix {
@@ -150,8 +151,7 @@ class WasmKernel implements Kernel {
 export async function createKernel(): Promise<Kernel> {
   try {
     const memory = new WebAssembly.Memory({ initial: 1 });
-    const bytes = Uint8Array.from(atob(kernelBytes), (letter) => letter.charCodeAt(0));
-    const { instance } = await WebAssembly.instantiate(bytes, { env: { memory } });
+    const { instance } = await WebAssembly.instantiate(decodeBase64(kernelBytes), { env: { memory } });
     return new WasmKernel(memory, instance.exports as unknown as KernelExports);
   } catch {
     return plainKernel;

@@ -58,7 +58,7 @@ export function addToRows(rows: Float32Array, vector: Float32Array): Float32Arra
 }
 
 /** Sum of two arrays of the same length. */
-export const add = (a: Float32Array, b: Float32Array): Float32Array => a.map((value, index) => value + b[index]!);
+export const add = (a: Float32Array, b: Float32Array): Float32Array => addToRows(a.slice(), b);
 
 /** Concatenates the rows of several matrices. */
 export function joinRows(parts: readonly Float32Array[], numRows: number): Float32Array {
@@ -78,20 +78,28 @@ export function joinRows(parts: readonly Float32Array[], numRows: number): Float
 export function weightedSum(weights: Float32Array, rows: Float32Array): Float32Array {
   const size = rows.length / weights.length;
   const sum = new Float32Array(size);
-  weights.forEach((weight, row) => {
-    if (weight !== 0) for (let unit = 0; unit < size; unit++) sum[unit]! += weight * rows[row * size + unit]!;
-  });
+  for (let row = 0; row < weights.length; row++) {
+    const weight = weights[row]!;
+    for (let unit = 0; unit < size; unit++) sum[unit]! += weight * rows[row * size + unit]!;
+  }
   return sum;
 }
 
 /** Natural logarithm of Σ e^x. */
 export function logSumExp(values: Float32Array): number {
   let maximum = -Infinity;
-  for (const value of values) if (value > maximum) maximum = value;
+  for (let index = 0; index < values.length; index++) if (values[index]! > maximum) maximum = values[index]!;
   if (maximum === -Infinity) return -Infinity;
   let sum = 0;
-  for (const value of values) sum += Math.exp(value - maximum);
+  for (let index = 0; index < values.length; index++) sum += Math.exp(values[index]! - maximum);
   return maximum + Math.log(sum);
+}
+
+/** Logarithm of the softmax, in place. */
+export function logSoftmax(values: Float32Array): Float32Array {
+  const total = logSumExp(values);
+  for (let index = 0; index < values.length; index++) values[index]! -= total;
+  return values;
 }
 
 /** Softmax; −∞ becomes 0. */

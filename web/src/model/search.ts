@@ -4,7 +4,7 @@
  */
 import { selectHypotheses, type DecoderState, type StepOutput } from "./memory";
 import type { SourceDecoder } from "./network";
-import { logSumExp } from "./linear";
+import { logSoftmax } from "./linear";
 import { isLogProbability, lengthPenalty, scoreOutput, type ScoreSettings } from "./scorer";
 import { BOS, EOS, PAD, UNK } from "./vocabulary";
 
@@ -150,8 +150,7 @@ export function stepDistributions({ logits, weights }: StepOutput, numRows: numb
   return Array.from({ length: numRows }, (_, row) => {
     const rowLogits = logits.slice(row * size, (row + 1) * size);
     for (const id of [PAD, BOS, UNK]) if (id !== UNK || written !== UNK) rowLogits[id] = -Infinity;
-    const total = logSumExp(rowLogits);
-    const logProbabilities = rowLogits.map((logit) => logit - total);
+    const logProbabilities = logSoftmax(rowLogits);
     return { logProbabilities, top: topSymbols(logProbabilities), weights: weights.slice(row * numPositions, (row + 1) * numPositions) };
   });
 }
