@@ -21,7 +21,7 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import DivergenceError, RunError
-from pellucid.run_folder.model_file import load_parameters, network_file
+from pellucid.run_folder.network_file import load_parameters, network_file
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import Progress
 from pellucid.tasks.registry import build_network

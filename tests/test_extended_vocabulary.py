@@ -26,7 +26,7 @@ from trained_runs import train_to_end, write_pairs
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch, collate
 from pellucid.data.examples import Example
-from pellucid.data.extended_vocabulary import encode_extended
+from pellucid.data.extended_vocabulary import BY_POSITION, NEVER_COPIED, encode_extended
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, UNK
 from pellucid.decoding.constraints import load_lexicon
@@ -37,7 +37,7 @@ from pellucid.errors import ConfigError, InputError
 from pellucid.kernels.dispatch import disable_kernels, use_kernel
 from pellucid.model.memory import Memory, NetworkOutput
 from pellucid.model.network import EncoderDecoder, require_encoder_decoder, shift_right
-from pellucid.model.pointer_generator import BY_POSITION, NEVER_COPIED, copied_ids, mix_distributions
+from pellucid.model.pointer_generator import copied_ids, mix_distributions
 from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.registry import build_network
 from pellucid.training.training_data import TrainingFiles

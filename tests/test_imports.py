@@ -31,6 +31,7 @@ ORDER = (
         "evaluation",
         "tasks",
         "run_folder",
+        "runtime",
         "inspection",
     ),
     *(

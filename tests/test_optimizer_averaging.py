@@ -10,7 +10,7 @@ from trained_runs import make_copy_examples, make_small_config, read_tensors, tr
 from pellucid.errors import RunError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
-from pellucid.run_folder.model_file import load_parameters
+from pellucid.run_folder.network_file import load_parameters
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.events import ValidationCompleted
 from pellucid.training.optimizer import CheckpointAverage, MovingAverage, averaged_weights

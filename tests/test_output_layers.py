@@ -15,7 +15,8 @@ from small_networks import (
 )
 from torch import Tensor
 
-from pellucid.model.output_layers import OutputLayer, ReadoutKind, TiedOutputLayer
+from pellucid.config.settings import ReadoutKind
+from pellucid.model.output_layers import OutputLayer, TiedOutputLayer
 
 INPUT_KINDS = ["state", "context", "state-and-context"]
 SHAPES = st.sampled_from([(1,), (3,), (1, 1), (2, 4)])

@@ -39,6 +39,8 @@ SPACE_FILE.write_text("[training]\nlearning_rate = [0.001, 0.1, 'log']\n")
 
 FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     settings.memory_size: {"encoder": CONFIG.encoder},
+    settings.output_layer_input_size: {"inputs": "state", "hidden_size": 1, "memory_size": 2},
+    settings.has_source_features: {"config": CONFIG},
     pair_aligner.align_symbols: {"pairs": [(["a"], ["b"])]},
     attention_path.monotone_path: {"weights": np.ones((1, 1))},
     toml.read_toml: {"path": RUN.run / "config.toml"},
@@ -205,6 +207,7 @@ EXCEPTIONS = {
     "run_folder.lock.lock_run_folder": "is part of a training",
     "run_folder.log.append_log": "is part of a training",
     "run_folder.log.cut_log": "is part of resuming a training",
+    "run_folder.run_files.read_run_vocabularies": "is called with a folder and settings that were read before",
     "run_folder.run_files.saved_size": "reports nothing: opening the run does",
     "training.session.build_checked_network": "is part of the start of a training",
     "training.session.build_state": "is part of the start of a training",
@@ -212,6 +215,8 @@ EXCEPTIONS = {
     "training.size_measurement": "is called by `pellucid.train`, which checks the arguments",
     "run_folder.log_records": "is called for each line of a log",
     "run_folder.model_file": "reads and writes the parameters of a run, whose names and shapes it checks",
+    "run_folder.network_file": "reads and writes the parameters of a network, whose names and shapes it checks",
+    "run_folder.torch_tensors": "reads and writes single files for the other modules",
     "run_folder.confidence_file": "reads and writes a file of a run folder, whose contents it checks",
     "run_folder.pair_ngram_file": "reads and writes a file of a run folder, whose contents it checks",
     "run_folder.predictor_loader.load": "converts its arguments, which `invalid_arguments.py` calls",

@@ -31,6 +31,7 @@ Feedback = Literal["learned", "frozen", "one-hot", "none"]
 Normalization = Literal["none", "nfc", "nfd"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
+ReadoutKind = Literal["state", "context", "state-and-context"]
 LayerNormalization = Literal["none", "outputs", "cells"]
 DropoutMask = Literal["step", "sequence"]
 RecurrentDropout = Literal["weights", "states"]
@@ -209,7 +210,7 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     none (it is not an input). Only task = "transduce" has previous target symbols."""
     embedding_size: Count
     """Size of the target embeddings; one-hot and none ignore it."""
-    output: Literal["state", "context", "state-and-context"] = "state-and-context"
+    output: ReadoutKind = "state-and-context"
     """Inputs of the output layer: decoder state, attention context, or both. With step-then-attend they are combined to
     the attentional state, which the output layer reads."""
     tie_embeddings: bool = False
@@ -407,3 +408,27 @@ def memory_size(encoder: EncoderConfig) -> int:
     """
     doubled = encoder.bidirectional and encoder.merge == "concatenate"
     return encoder.hidden_size * (2 if doubled else 1)
+
+
+@check_arguments
+def output_layer_input_size(inputs: ReadoutKind, hidden_size: int, memory_size: int) -> int:
+    """Return the number of inputs of an output layer: H, D, or H + D.
+
+    Args:
+        inputs: Whether the layer reads the state, the context, or both.
+        hidden_size: H.
+        memory_size: D.
+    """
+    return {"state": hidden_size, "context": memory_size, "state-and-context": hidden_size + memory_size}[inputs]
+
+
+@check_arguments
+def has_source_features(config: Config) -> bool:
+    """Return whether sources may have features: a column of the file, or the feature that marks copied words.
+
+    The augmentation "copy" adds the latter to the training pairs that it makes.
+
+    Args:
+        config: The configuration.
+    """
+    return bool(config.data.features_column) or config.training.augmentation == "copy"

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from pellucid.data.encoding import EncodedExamples
+from pellucid.data.encoding import EncodedExamples, Ragged
 
 POOL_BATCHES = 16
 """Number of batches whose examples are sorted by length together; few, so that batches differ from epoch to epoch."""
@@ -49,7 +49,18 @@ def collate(encoded: EncodedExamples, rows: Int[np.ndarray, " B"]) -> Batch:
         encoded: All examples.
         rows: Indices of the chosen examples, shape (B), from 0.
     """
-    return Batch(*encoded.source.pad(rows), *encoded.target.pad(rows))
+    return Batch(*pad_tensors(encoded.source, rows), *pad_tensors(encoded.target, rows))
+
+
+def pad_tensors(sequences: Ragged, rows: Int[np.ndarray, " B"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
+    """Return the ids and the lengths of `Ragged.pad` as tensors.
+
+    Args:
+        sequences: All sequences.
+        rows: Indices of the chosen sequences, shape (B).
+    """
+    ids, lengths = sequences.pad(rows)
+    return torch.from_numpy(ids), torch.from_numpy(lengths)
 
 
 def bucket_by_length(

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Int, Integer
-from torch import Tensor
 
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
@@ -32,7 +30,7 @@ class Ragged(NamedTuple):
         """M, the number of sequences."""
         return len(self.offsets) - 1
 
-    def pad(self, rows: Int[np.ndarray, " B"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
+    def pad(self, rows: Int[np.ndarray, " B"]) -> tuple[Int[np.ndarray, "B L"], Int[np.ndarray, " B"]]:
         """Return the chosen sequences as a padded batch.
 
         Args:
@@ -48,7 +46,7 @@ class Ragged(NamedTuple):
         # Ids beyond the end of a sequence are overwritten below.
         ids = self.values.take(starts[:, None] + columns, mode="clip").astype(np.int64)
         ids[columns >= lengths[:, None]] = PAD
-        return torch.from_numpy(ids), torch.from_numpy(lengths)
+        return ids, lengths
 
 
 class EncodedExamples(NamedTuple):

@@ -16,7 +16,25 @@ from pellucid.config.settings import Config
 from pellucid.data.encoding import EncodedExamples, Ragged, encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
-from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
+from pellucid.data.vocabulary import NUM_SPECIAL, UNK, Vocabularies, Vocabulary
+
+BY_POSITION, NEVER_COPIED = -1, -2
+"""In place of a target id: a source symbol outside the target vocabulary; a source id that is never copied."""
+
+
+def copied_target_ids(vocabularies: Vocabularies) -> list[int]:
+    """Return the target id of each source id.
+
+    Args:
+        vocabularies: Vocabularies of sources, features and targets.
+
+    Returns:
+        The target id; −1 (`BY_POSITION`) for a symbol outside the target vocabulary; −2 (`NEVER_COPIED`) for special
+        ids and features, which are never copied.
+    """
+    source, target = vocabularies.source.symbols, vocabularies.target.ids
+    ids = [*[NEVER_COPIED] * NUM_SPECIAL, *(target.get(symbol, BY_POSITION) for symbol in source)]
+    return [*ids, *[NEVER_COPIED] * len(vocabularies.features)]
 
 
 def encode_extended(

@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.argument_checks import check_arguments, check_lengths
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, has_source_features
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, SingleModelInference, map_source_ids
 from pellucid.decoding.pair_ngram_member import PairNgramMember
@@ -19,7 +19,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import ArgumentError, RunError, quote
-from pellucid.model.network import Network, has_source_features
+from pellucid.model.network import Network
 
 TOKENIZATION_SETTINGS = (
     *("source_symbols", "target_symbols", "features_symbols"),

@@ -27,10 +27,11 @@ from torch import Tensor
 
 from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, ChunkLimits
 from pellucid.argument_checks import convert_argument
-from pellucid.config.settings import Config, SearchConfig, Width
+from pellucid.config.settings import Config, SearchConfig, Width, has_source_features
 from pellucid.config.task_settings import get_task_settings
 from pellucid.config.toml import convert_settings, flatten_config, override_settings
 from pellucid.config.validation import reject_unused
+from pellucid.data.batches import pad_tensors
 from pellucid.data.encoding import Ragged
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
@@ -62,7 +63,7 @@ from pellucid.decoding.trace_alignment import align_trace
 from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.device import check_process, disable_autocast
-from pellucid.model.network import EncoderDecoder, Network, has_source_features
+from pellucid.model.network import EncoderDecoder, Network
 
 Prefixes = Iterable[Prefix] | None
 """Prefix of each output, as a text or its symbols; None for the prefix of the options."""
@@ -767,7 +768,7 @@ class Predictor(ABC):
         )
         for batch_rows in batches:
             rows = np.array(batch_rows)
-            source, lengths = prepared.sources.pad(rows)
+            source, lengths = pad_tensors(prepared.sources, rows)
             batch_sources = [prepared.tokenized[row] for row in rows.tolist()]
             constraints = chunk_config.constraints.take(rows)
             limits = output_length_limits(batch_sources, self.config.search, self.max_length, constraints)

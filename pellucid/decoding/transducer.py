@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pellucid.alignment.types import Alignment, chunks_of_sizes
 from pellucid.argument_checks import convert_argument
+from pellucid.data.batches import pad_tensors
 from pellucid.data.encoding import to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_sequence_examples
@@ -269,7 +270,7 @@ class Transducer(Predictor):
             return []
         part, device = batch.take([row for row, _ in outputs]), batch.source.device
         targets = to_ragged([*target, EOS] for _, target in outputs)
-        ids, steps = targets.pad(np.arange(len(outputs)))
+        ids, steps = pad_tensors(targets, np.arange(len(outputs)))
         return score_targets(self.initialize(part), part.positions, ids.to(device), steps.to(device))
 
     def align_by_pair_ngram(self, pairs: Sequence[Example]) -> list[Alignment | None]:
@@ -353,7 +354,7 @@ class Transducer(Predictor):
         prepared = scorer._encode_chunk(chunk, ChunkConfig(1, 1, NO_CONSTRAINTS))
         with scorer._inference_context(prepared.num_hypotheses):
             for batch in scorer._batches(prepared):
-                target, steps = targets.pad(batch.rows)
+                target, steps = pad_tensors(targets, batch.rows)
                 device = batch.lengths.device
                 scores = score_targets(scorer.initialize(batch), batch.positions, target.to(device), steps.to(device))
                 scorer._add_traces(prepared, batch, [[hypothesis] for hypothesis in scores])

@@ -14,6 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.argument_checks import argument_error
+from pellucid.data.batches import pad_tensors
 from pellucid.data.encoding import Ragged, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS, EOS, UNK
@@ -152,7 +153,7 @@ def _replay(
 ) -> Replay:
     """Return one batch on the device of the network."""
     device = next(transducer.network.parameters()).device
-    (source, lengths), (target, steps) = (ragged.pad(rows) for ragged in pairs)
+    (source, lengths), (target, steps) = (pad_tensors(ragged, rows) for ragged in pairs)
     positions, limits = lengths - torch.tensor(added), BatchLengthLimits(np.zeros(len(rows), np.int64), steps.numpy())
     batch = SourceBatch(rows, source.to(device), lengths.to(device), limits, positions.to(device))
     return Replay(batch, target.to(device), steps.tolist())

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.config.settings import AttentionConfig, DecoderConfig
+from pellucid.config.settings import AttentionConfig, DecoderConfig, ReadoutKind, output_layer_input_size
 from pellucid.data.vocabulary import UNK
 from pellucid.kernels.backend import Computation, ComputationRequest, present_fields, settings_of
 from pellucid.kernels.dispatch import use_kernel
@@ -37,13 +37,7 @@ from pellucid.model.memory import (
     NetworkOutput,
     SampledOutputs,
 )
-from pellucid.model.output_layers import (
-    OutputLayer,
-    ReadoutKind,
-    TiedOutputLayer,
-    output_layer_input_size,
-    select_inputs,
-)
+from pellucid.model.output_layers import OutputLayer, TiedOutputLayer, select_inputs
 from pellucid.model.pointer_generator import PointerGenerator
 from pellucid.model.recurrence import (
     NO_MASKS,

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, memory_size
+from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, has_source_features, memory_size
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, UNK, Vocabularies
 from pellucid.errors import ArgumentError, InputError
@@ -161,17 +161,6 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed imports modules for a second
         yield
-
-
-def has_source_features(config: Config) -> bool:
-    """Return whether sources may have features: a column of the file, or the feature that marks copied words.
-
-    The augmentation "copy" adds the latter to the training pairs that it makes.
-
-    Args:
-        config: The configuration.
-    """
-    return bool(config.data.features_column) or config.training.augmentation == "copy"
 
 
 def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> Decoder:

@@ -3,17 +3,16 @@
 B batch, T target positions, H hidden, D memory, E embedding, V vocabulary, C sampled symbols, N inputs.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from pellucid.config.settings import ReadoutKind, output_layer_input_size
 from pellucid.kernels.types import OutputLayerParameters
 from pellucid.model.linear import linear
 from pellucid.model.memory import SampledOutputs
-
-ReadoutKind = Literal["state", "context", "state-and-context"]
 
 
 class OutputLayer(nn.Module):
@@ -158,17 +157,6 @@ class TokenClassificationHead(nn.Module):
             states: Encoder states.
         """
         return linear(states, self.projection.weight, self.projection.bias)
-
-
-def output_layer_input_size(inputs: ReadoutKind, hidden_size: int, memory_size: int) -> int:
-    """Return the number of inputs of an output layer: H, D, or H + D.
-
-    Args:
-        inputs: Whether the layer reads the state, the context, or both.
-        hidden_size: H.
-        memory_size: D.
-    """
-    return {"state": hidden_size, "context": memory_size, "state-and-context": hidden_size + memory_size}[inputs]
 
 
 def select_inputs(inputs: ReadoutKind, hidden: Float[Tensor, "*shape H"], context: Float[Tensor, "*shape D"]) -> Tensor:

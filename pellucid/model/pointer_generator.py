@@ -8,26 +8,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
+from pellucid.data.extended_vocabulary import BY_POSITION, NEVER_COPIED, copied_target_ids
+from pellucid.data.vocabulary import Vocabularies
 from pellucid.model.memory import Memory
-
-BY_POSITION, NEVER_COPIED = -1, -2
-"""In place of a target id: a source symbol outside the target vocabulary; a source id that is never copied."""
 
 
 def copied_ids(vocabularies: Vocabularies) -> Int[Tensor, " N"]:
-    """Return the target id of each source id.
+    """Return the target id of each source id, as `copied_target_ids` does, as a tensor.
 
     Args:
         vocabularies: Vocabularies of sources, features and targets.
-
-    Returns:
-        The target id; −1 (`BY_POSITION`) for a symbol outside the target vocabulary; −2 (`NEVER_COPIED`) for special
-        ids and features, which are never copied.
     """
-    source, target = vocabularies.source.symbols, vocabularies.target.ids
-    ids = [*[NEVER_COPIED] * NUM_SPECIAL, *(target.get(symbol, BY_POSITION) for symbol in source)]
-    return torch.tensor([*ids, *[NEVER_COPIED] * len(vocabularies.features)])
+    return torch.tensor(copied_target_ids(vocabularies))
 
 
 class PointerGenerator(nn.Module):

@@ -1,9 +1,13 @@
-"""The file `model.safetensors` of a run folder: the parameters of a network."""
+"""The file `model.safetensors` of a run folder: the parameters of a network, as arrays.
+
+PyTorch is not needed to import this module; network_file.py reads and writes the parameters of its networks.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
 from pellucid.run_folder.advice import RESTORE_OR_TRAIN, add_advice
 from pellucid.run_folder.progress import CHECKPOINT_FORMAT
@@ -11,9 +15,8 @@ from pellucid.run_folder.tensor_file import (
     check_digest,
     check_format,
     check_tensors,
-    cpu_tensors,
     open_tensors,
-    read_tensors,
+    read_arrays,
     tensor_digest,
     tensor_file,
 )
@@ -27,24 +30,11 @@ RUN_KEYS = (FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE, VERSIONS)
 """Keys of the metadata that tell of which run and update the parameters are (`identity.describe_run`)."""
 
 
-def network_file(network: nn.Module, run: Mapping[str, str] | None = None) -> bytes:
-    """Return the bytes of a model file, without writing it. Equal parameters and metadata give equal bytes.
-
-    Args:
-        network: Network whose parameters and buffers are saved; it may be on any device.
-        run: Metadata of its run (`identity.describe_run`); None for none.
-
-    Raises:
-        RunError: Memory does not suffice.
-    """
-    return parameter_file(cpu_tensors(network.state_dict()), run)
-
-
-def parameter_file(tensors: Mapping[str, Tensor], run: Mapping[str, str] | None = None) -> bytes:
+def parameter_file(tensors: Mapping[str, Any], run: Mapping[str, str] | None = None) -> bytes:
     """Return the bytes of a safetensors file of parameters, with a format version and a checksum in its metadata.
 
     Args:
-        tensors: Parameters by name, contiguous and on the CPU.
+        tensors: Arrays or tensors of parameters by name, contiguous and on the CPU.
         run: Metadata of their run; None for none.
 
     Raises:
@@ -55,39 +45,30 @@ def parameter_file(tensors: Mapping[str, Tensor], run: Mapping[str, str] | None 
     return tensor_file(tensors, {"format": str(FORMAT), **metadata, "sha256": digest})
 
 
-def load_parameters(path: Path, network: nn.Module) -> None:
-    """Load the parameters of a model file into a network.
+def read_parameters(path: Path, expected: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Return the parameters in a model file as arrays, by name.
 
     Args:
         path: Model file.
-        network: Network that is changed; its parameters have the names, types and shapes of the file.
+        expected: Arrays or tensors of the expected types and shapes, by name; their values are not read.
 
     Raises:
         RunError: The file is missing or damaged (its checksum is missing or wrong), has another format version or
-            parameters of other names, types or shapes, or a number is not finite. The network is then unchanged.
+            parameters of other names, types or shapes, or a number is not finite.
     """
-    network.load_state_dict(_parameters(path, network))
+    with add_advice(RESTORE_OR_TRAIN), open_tensors(path) as stored:
+        check_format(stored, FORMAT)
+        arrays = read_arrays(stored, expected)
+        check_digest(stored, tensor_digest(arrays, _signed(stored.metadata)))
+        return arrays
 
 
-def check_network(path: Path, network: nn.Module) -> None:
-    """Check everything that `load_parameters` checks, without changing the network.
+def check_header(path: Path, expected: Mapping[str, Any]) -> None:
+    """Check the header of a model file, without reading the parameters.
 
     Args:
         path: Model file.
-        network: Network of the expected names, types and shapes; its values are not compared.
-
-    Raises:
-        RunError: `load_parameters` would raise it.
-    """
-    _parameters(path, network)
-
-
-def check_header(path: Path, network: nn.Module) -> None:
-    """Check the header of a model file against a network, without reading the parameters.
-
-    Args:
-        path: Model file.
-        network: The network, possibly on the meta device, so that no memory is used before the check.
+        expected: Arrays or tensors of the expected types and shapes, by name; their values are not read.
 
     Raises:
         RunError: The file is missing or has no valid header; names, types or shapes differ; or the file has another
@@ -95,16 +76,7 @@ def check_header(path: Path, network: nn.Module) -> None:
     """
     with add_advice(RESTORE_OR_TRAIN), open_tensors(path) as stored:
         check_format(stored, FORMAT)
-        check_tensors(stored, network.state_dict())
-
-
-def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters in a file of this network."""
-    with add_advice(RESTORE_OR_TRAIN), open_tensors(path) as stored:
-        check_format(stored, FORMAT)
-        tensors = read_tensors(stored, network.state_dict())
-        check_digest(stored, tensor_digest(tensors, _signed(stored.metadata)))
-        return tensors
+        check_tensors(stored, expected)
 
 
 def _signed(metadata: Mapping[str, str]) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from pellucid.alignment.types import GraphoneKeys
 from pellucid.data.vocabulary import Vocabularies
@@ -21,10 +20,11 @@ from pellucid.pair_ngram.types import SOURCE_CHUNK
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT, add_advice
 from pellucid.run_folder.tensor_file import (
     TensorFile,
+    array_of_shape,
     check_digest,
     check_format,
     open_tensors,
-    read_tensors,
+    read_arrays,
     tensor_digest,
     tensor_file,
 )
@@ -36,14 +36,14 @@ MAX_DIGITS = 32
 MAX_NGRAMS = 2**27
 """Maximum number of n-grams in a file that is read."""
 TYPES = {
-    "graphones": torch.int64,
-    "token": torch.int32,
-    "log_probability": torch.float32,
-    "backoff": torch.float32,
-    "suffix": torch.int32,
-    "first_child": torch.int32,
+    "graphones": np.int64,
+    "token": np.int32,
+    "log_probability": np.float32,
+    "backoff": np.float32,
+    "suffix": np.int32,
+    "first_child": np.int32,
 }
-"""Type of each tensor in the file."""
+"""Type of each array in the file."""
 
 NUMBER = re.compile(r"[0-9.]+([eE][+-]?[0-9]+)?")
 """Syntax of numbers in the metadata: ASCII digits only, no underscores."""
@@ -71,11 +71,11 @@ def save_pair_ngram(path: Path, saved: SavedPairNgram) -> None:
     """
     model, numbering = saved.model, saved.model.numbering
     arrays = {"graphones": model.graphones, **model.model._asdict()}
-    tensors = {name: torch.from_numpy(np.ascontiguousarray(values)).to(TYPES[name]) for name, values in arrays.items()}
+    typed = {name: np.ascontiguousarray(values, TYPES[name]) for name, values in arrays.items()}
     weight = {} if saved.weight is None else {"weight": str(saved.weight)}
     metadata = {"format": str(FORMAT), "target_chunk": str(numbering.target_chunk), **weight}
     metadata["fingerprint"] = saved.fingerprint
-    write_atomic(path, tensor_file(tensors, {**metadata, "sha256": tensor_digest(tensors, _signed(metadata))}))
+    write_atomic(path, tensor_file(typed, {**metadata, "sha256": tensor_digest(typed, _signed(metadata))}))
 
 
 def load_pair_ngram(path: Path, vocabularies: Vocabularies) -> SavedPairNgram:
@@ -103,11 +103,10 @@ def load_pair_ngram(path: Path, vocabularies: Vocabularies) -> SavedPairNgram:
                 f"{path}: expected 1 to {MAX_NGRAMS:,} n-grams, and fewer graphones, got {nodes} and {graphones}"
             )
         sizes = {name: nodes for name in TYPES} | {"graphones": graphones, "first_child": nodes + 1}
-        expected = {name: torch.empty(sizes[name], dtype=kind, device="meta") for name, kind in TYPES.items()}
-        tensors = read_tensors(stored, expected)
+        expected = {name: array_of_shape((sizes[name],), kind) for name, kind in TYPES.items()}
+        arrays = read_arrays(stored, expected)
         metadata = {key: value for key, value in stored.metadata.items() if key != "sha256"}
-        check_digest(stored, tensor_digest(tensors, _signed(metadata)))
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        check_digest(stored, tensor_digest(arrays, _signed(metadata)))
     numbering = GraphoneKeys(len(vocabularies.source), len(vocabularies.target), SOURCE_CHUNK, target_chunk)
     try:
         model = PairNgram(numbering, arrays.pop("graphones"), NgramModel(**arrays))

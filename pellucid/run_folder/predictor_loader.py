@@ -26,7 +26,8 @@ from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.identity import ModelIdentity, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
-from pellucid.run_folder.model_file import check_header, load_parameters
+from pellucid.run_folder.model_file import check_header
+from pellucid.run_folder.network_file import load_parameters
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
 from pellucid.run_folder.progress import read_progress
 from pellucid.run_folder.run_files import (
@@ -201,7 +202,7 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> tupl
         raise ConfigError(f"{folder / CONFIG}: {error}; {RESTORE_ADVICE}") from error
     # The header of the model and the memory are checked before parameters are allocated.
     meta_network = build_meta_network(config, vocabularies)
-    check_header(folder / MODEL, meta_network)
+    check_header(folder / MODEL, meta_network.state_dict())
     check_memory(config, meta_network, "load", device)
     network = build_network(config, vocabularies)
     load_parameters(folder / MODEL, network)

@@ -13,7 +13,7 @@ from pellucid.files import unexpected_files, wrap_os_errors, write_atomic
 from pellucid.run_folder.confidence_file import SavedConfidence, save_confidence
 from pellucid.run_folder.identity import describe_run
 from pellucid.run_folder.initialization import initialize_run_folder
-from pellucid.run_folder.model_file import network_file
+from pellucid.run_folder.network_file import network_file
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
 from pellucid.run_folder.run_files import CONFIDENCE, MODEL, PAIR_NGRAM
 

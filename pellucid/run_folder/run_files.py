@@ -30,7 +30,6 @@ from pellucid.errors import ConfigError, InputError, RunError, abbreviate_reason
 from pellucid.files import MAX_SETTINGS_SIZE, decode_json, file_exists, read_bytes
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT, RESTORE_OR_TRAIN, add_advice
 from pellucid.run_folder.model_file import check_formats
-from pellucid.tasks.registry import get_task
 
 CONFIG = "config.toml"
 VOCABULARY = "vocabulary.json"
@@ -136,15 +135,31 @@ def load_run_vocabularies(folder: str | Path, config: Config) -> Vocabularies:
             lengths or its task.
         ConfigError: A setting of the configuration defines no tokenizer; the message names the run's `config.toml`.
     """
+    from pellucid.tasks.registry import get_task  # PyTorch takes a second to import
+
     folder = Path(folder)
-    try:
-        with add_advice(RESTORE_OR_TRAIN):
-            vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
-    except ConfigError as error:
-        raise ConfigError(f"{folder / CONFIG}: {error}; {RESTORE_ADVICE}") from error
+    vocabularies = read_run_vocabularies(folder, config)
     if error_text := get_task(config.task).vocabulary_error(config, vocabularies):
         raise RunError(f"{folder / VOCABULARY}: {error_text}; restore the run's {CONFIG} and {VOCABULARY}")
     return vocabularies
+
+
+def read_run_vocabularies(folder: Path, config: Config) -> Vocabularies:
+    """Return the vocabularies of a run folder as `load_run_vocabularies` does, without the check of the run's task.
+
+    Args:
+        folder: Run folder.
+        config: Configuration of the run.
+
+    Raises:
+        RunError: The file is missing or not valid, or does not fit the settings of the data.
+        ConfigError: As in `load_run_vocabularies`.
+    """
+    try:
+        with add_advice(RESTORE_OR_TRAIN):
+            return load_vocabularies(folder / VOCABULARY, config.data)
+    except ConfigError as error:
+        raise ConfigError(f"{folder / CONFIG}: {error}; {RESTORE_ADVICE}") from error
 
 
 @check_arguments

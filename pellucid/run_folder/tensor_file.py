@@ -1,4 +1,8 @@
-"""Safetensors files: header, checks and checksum. Reading one runs no code."""
+"""Safetensors files: header, checks and checksum. Reading one runs no code.
+
+PyTorch is not needed to import this module. Functions that write take arrays, or contiguous tensors on the CPU, which
+NumPy reads without a copy; `read_arrays` returns arrays, and `torch_tensors.read_tensors` tensors of the same memory.
+"""
 
 import hashlib
 import os
@@ -9,11 +13,11 @@ from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple
 
 import msgspec
+import numpy as np
 import safetensors
-import safetensors.torch
-import torch
+import safetensors.numpy
 from msgspec import Meta
-from torch import Tensor
+from numpy.typing import DTypeLike, NDArray
 
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import RunError, abbreviate, abbreviate_reason
@@ -30,11 +34,8 @@ MAX_DAMAGE_LENGTH = 300
 """Maximum length of a message about a damaged header, which may quote it."""
 ITEM_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "F64": 8, "I64": 8}
 """Bytes per number of each supported tensor type."""
-TYPE_NAMES: Mapping[torch.dtype, str] = {
-    **{torch.float32: "F32", torch.float64: "F64"},
-    **{torch.int64: "I64", torch.int32: "I32"},
-}
-"""Type names of parameters and of the optimizer's step counts in a file."""
+TYPE_NAMES: Mapping[str, str] = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32"}
+"""Type names of parameters and of the optimizer's step counts in a file, by their names in NumPy and PyTorch."""
 Size = Annotated[int, Meta(ge=0, le=2**53)]
 Shape = Annotated[tuple[Size, ...], Meta(max_length=8)]
 
@@ -143,17 +144,17 @@ def _damaged(path: Path, reason: str) -> RunError:
     return RunError(f"{path} is not a whole safetensors file: {abbreviate(reason, MAX_DAMAGE_LENGTH)}")
 
 
-def tensor_file(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
+def tensor_file(tensors: Mapping[str, Any], metadata: dict[str, str]) -> bytes:
     """Return the bytes of a safetensors file. Equal arguments give equal bytes.
 
     Args:
-        tensors: Tensors by name, contiguous and on the CPU.
+        tensors: Arrays or tensors by name, contiguous and on the CPU.
         metadata: Texts by name.
 
     Raises:
         RunError: Memory does not suffice.
     """
-    content = encode_tensors(dict(tensors))
+    content = encode_tensors(tensors)
     start = LENGTH_FIELD_SIZE + int.from_bytes(content[:LENGTH_FIELD_SIZE], "little")
     # safetensors writes metadata in any order: the header is written here, so that equal files have equal bytes.
     header = msgspec.json.encode({METADATA_KEY: metadata, **msgspec.json.decode(content[LENGTH_FIELD_SIZE:start])})
@@ -161,18 +162,18 @@ def tensor_file(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> byte
     return b"".join([len(header).to_bytes(LENGTH_FIELD_SIZE, "little"), header, memoryview(content)[start:]])
 
 
-def encode_tensors(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+def encode_tensors(tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> bytes:
     """Return the bytes of a safetensors file, whose metadata are in any order; see `tensor_file`.
 
     Args:
-        tensors: Tensors by name, contiguous and on the CPU.
+        tensors: Arrays or tensors by name, contiguous and on the CPU.
         metadata: Texts by name; None for none.
 
     Raises:
         RunError: Memory does not suffice.
     """
     try:
-        return safetensors.torch.save(tensors, metadata)
+        return safetensors.numpy.save({name: np.asarray(value) for name, value in tensors.items()}, metadata)
     except BaseException as error:  # safetensors has no error of its own for this: it panics
         if type(error).__name__ != "PanicException" and not isinstance(error, MemoryError):
             raise
@@ -201,17 +202,17 @@ def check_digest(stored: TensorFile, digest: str) -> None:
         )
 
 
-def tensor_digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
+def tensor_digest(tensors: Mapping[str, Any], text: str = "") -> str:
     """Return a hash of tensors and a text, which detects changed bits.
 
     Args:
-        tensors: Tensors by name, contiguous and on the CPU.
+        tensors: Arrays or tensors by name, contiguous and on the CPU.
         text: Text, such as the progress of a checkpoint.
     """
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(tensors[name].reshape(-1).numpy().data)
+        digest.update(np.asarray(tensors[name]).reshape(-1).data)
     return digest.hexdigest()
 
 
@@ -233,27 +234,37 @@ def check_format(stored: TensorFile, format: int) -> None:
         )
 
 
-def read_tensors(stored: TensorFile, expected: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the tensors of a file after checking names, types, shapes and finiteness.
+def read_arrays(stored: TensorFile, expected: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Return the tensors of a file as arrays, after checking names, types, shapes and finiteness.
 
     The tensors are read only if the header agrees, so a file cannot take more memory than expected.
 
     Args:
         stored: The file.
-        expected: Tensors of the expected types and shapes, by name; their values are not read.
+        expected: Arrays or tensors of the expected types and shapes, by name; their values are not read.
 
     Raises:
         RunError: A name, type or shape differs, or a number is not finite.
     """
     check_tensors(stored, expected)
     try:
-        tensors = safetensors.torch.load(stored.content())
+        arrays: dict[str, NDArray[Any]] = safetensors.numpy.load(stored.content())
     except safetensors.SafetensorError as error:
         raise RunError(f"{stored.path} is not a whole safetensors file: {abbreviate_reason(error)}") from error
-    for name, value in sorted(tensors.items()):
-        if not bool(value.isfinite().all()):
+    for name, value in sorted(arrays.items()):
+        if not np.isfinite(value).all():
             raise RunError(f"{stored.path} holds numbers that are not finite, in {name}")
-    return tensors
+    return arrays
+
+
+def array_of_shape(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Return an array without memory of its own, for `expected` of `check_tensors` and `read_arrays`.
+
+    Args:
+        shape: Shape of the array.
+        dtype: Type of its numbers, float32 by default.
+    """
+    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def check_tensors(stored: TensorFile, expected: Mapping[str, Any]) -> None:
@@ -261,12 +272,13 @@ def check_tensors(stored: TensorFile, expected: Mapping[str, Any]) -> None:
 
     Args:
         stored: The file, of which only the header is read.
-        expected: Tensors of the expected types and shapes, by name; their values are not read.
+        expected: Arrays or tensors of the expected types and shapes, by name; their values are not read.
 
     Raises:
         RunError: A name, type or shape differs.
     """
-    described = {name: f"{TYPE_NAMES[value.dtype]} {list(value.shape)}" for name, value in expected.items()}
+    type_names = {name: TYPE_NAMES[str(value.dtype).removeprefix("torch.")] for name, value in expected.items()}
+    described = {name: f"{type_names[name]} {list(value.shape)}" for name, value in expected.items()}
     _check_names(stored, described)
     for name in sorted(described):
         if str(stored.tensors[name]) != described[name]:
@@ -292,13 +304,3 @@ def _check_names(stored: TensorFile, expected: Iterable[str]) -> None:
 def _mismatch_error(stored: TensorFile, reason: str) -> RunError:
     """Return the error for a file of another network."""
     return RunError(f"{stored.path} does not fit the run's configuration and vocabulary: {reason}")
-
-
-def cpu_tensors(tensors: dict[str, Any]) -> dict[str, Tensor]:
-    """Return detached, contiguous CPU tensors with separate memory, as safetensors requires.
-
-    Args:
-        tensors: Tensors, on any device, or single numbers, by name.
-    """
-    detached = {name: torch.as_tensor(value).detach() for name, value in tensors.items()}
-    return {name: value.to("cpu", copy=True).contiguous() for name, value in detached.items()}

@@ -16,12 +16,11 @@ from pellucid.run_folder.progress import CHECKPOINT_FORMAT, Progress, decode_pro
 from pellucid.run_folder.tensor_file import (
     check_digest,
     check_format,
-    cpu_tensors,
     encode_tensors,
     open_tensors,
-    read_tensors,
     tensor_digest,
 )
+from pellucid.run_folder.torch_tensors import cpu_tensors, read_tensors
 from pellucid.training.loop import TrainingState, divergence_error
 from pellucid.training.progress_check import check_progress
 

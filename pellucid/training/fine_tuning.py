@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from pellucid.config.settings import Config, NetworkPart
+from pellucid.config.settings import Config, NetworkPart, has_source_features
 from pellucid.data.vocabulary import Vocabularies, extend_vocabulary
 from pellucid.errors import ConfigError, RunError, quote
-from pellucid.model.network import Network, has_source_features
+from pellucid.model.network import Network
 from pellucid.run_folder.initial_run import InitialRun
 from pellucid.training.events import NetworkInitialized
 

@@ -54,7 +54,8 @@ from pellucid.run_folder.initialization import (
 )
 from pellucid.run_folder.lock import FolderLock, lock_run_folder
 from pellucid.run_folder.log import RunLog, append_log, cut_log, load_run_log
-from pellucid.run_folder.model_file import VERSIONS, check_network, network_file
+from pellucid.run_folder.model_file import VERSIONS
+from pellucid.run_folder.network_file import check_network, network_file
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.tasks.registry import build_meta_network, build_network, get_task

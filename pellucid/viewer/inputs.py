@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from pellucid.config.attention_types import has_weights
-from pellucid.config.settings import DataConfig, Device
+from pellucid.config.settings import DataConfig, Device, has_source_features
 from pellucid.config.task_settings import check_equal_tasks
 from pellucid.config.toml import to_toml
 from pellucid.data.examples import (
@@ -32,7 +32,7 @@ from pellucid.errors import DataError, InputError, RunError, quote
 from pellucid.evaluation.metrics import ScoredExample, worst_examples
 from pellucid.files import MAX_FILE_SIZE, FileDigest, file_exists, has_digest
 from pellucid.model.equations import VocabularySizes
-from pellucid.model.network import has_source_features, parameter_count
+from pellucid.model.network import parameter_count
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.predictor_loader import load_logged, load_unwarned, missing_model_error

@@ -1,0 +1,72 @@
+"""Export of the network of a run to a folder with ONNX graphs, settings and a beam search."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pellucid.export.onnx_settings import ExportedSettings, Weights, exported_settings
+from pellucid.export.readme import export_readme
+from pellucid.files import make_folder, write_atomic
+from pellucid.runtime.run_reader import RunArrays
+
+ENCODER, DECODER_STEP, SETTINGS = "encoder.onnx", "decoder_step.onnx", "pellucid.json"
+BEAM_SEARCH, README = "beam_search.py", "README.md"
+
+
+def export_files(run: RunArrays, opset: int, weights: Weights, pair_ngram_weight: float) -> dict[str, bytes]:
+    """Return the files of an export by name.
+
+    Args:
+        run: Run whose network is exported, which `check_exportable` accepts.
+        opset: Version of the ONNX operators, which `check_opset` accepts.
+        weights: Type of the stored weights.
+        pair_ngram_weight: Weight of the pair n-gram model in the predictions of the run; 0 for none.
+
+    Raises:
+        ConfigError: The length limits of the run contradict each other.
+    """
+    settings = exported_settings(run, opset, weights, pair_ngram_weight)
+    return {
+        **_graphs(run, settings),
+        SETTINGS: f"{settings.to_json()}\n".encode(),
+        BEAM_SEARCH: Path(__file__).with_name(BEAM_SEARCH).read_bytes(),
+        README: export_readme(settings).encode(),
+    }
+
+
+def _graphs(run: RunArrays, settings: ExportedSettings) -> dict[str, bytes]:
+    """Return the two graphs, with the settings in their metadata."""
+    # onnx is an optional dependency.
+    from pellucid.export.onnx_decoder import DecoderStepGraph
+    from pellucid.export.onnx_encoder import EncoderGraph
+    from pellucid.export.onnx_graph import GraphOptions
+
+    options = GraphOptions(settings.opset, settings.weights == "int8")
+    metadata = {"pellucid": settings.to_json()}
+    return {
+        ENCODER: EncoderGraph(run.config, run.network, options).build(metadata).SerializeToString(),
+        DECODER_STEP: DecoderStepGraph(run.config, run.network, options).build(metadata).SerializeToString(),
+    }
+
+
+def write_export(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of an export; each is replaced as a whole.
+
+    Args:
+        folder: Folder, created if it does not exist.
+        files: Contents by file name.
+
+    Raises:
+        RunError: The folder or a file cannot be written.
+    """
+    make_folder(folder)
+    for name, content in files.items():
+        write_atomic(folder / name, content)
+
+
+def graph_size(files: Mapping[str, bytes]) -> int:
+    """Return the size of both graphs in bytes.
+
+    Args:
+        files: Files of an export.
+    """
+    return len(files[ENCODER]) + len(files[DECODER_STEP])

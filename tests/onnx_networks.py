@@ -1,0 +1,88 @@
+"""Random networks as ONNX graphs, and the comparison of their outputs with those of PyTorch."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import onnxruntime
+import torch
+from onnx import ModelProto
+from torch import Tensor
+
+from pellucid.config.settings import Config
+from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding.outputs import suppressed_symbols, symbol_log_probabilities
+from pellucid.export.onnx_decoder import DecoderStepGraph
+from pellucid.export.onnx_encoder import EncoderGraph
+from pellucid.export.onnx_graph import GraphOptions
+from pellucid.model.network import EncoderDecoder
+from pellucid.runtime.parameters import Array, NetworkArrays, build_network_arrays
+from tests.small_networks import make_network, make_vocabularies
+
+Values = dict[str, np.ndarray]
+OPTIONS = GraphOptions(17)
+
+
+class OnnxNetwork(NamedTuple):
+    """The two graphs of a network, ready to run."""
+
+    encoder: onnxruntime.InferenceSession
+    step: onnxruntime.InferenceSession
+
+    def encode(self, ids: np.ndarray, lengths: np.ndarray) -> Values:
+        """Return the outputs of the encoder by name."""
+        return run_session(self.encoder, {"ids": ids, "lengths": lengths})
+
+    def take_step(self, symbols: np.ndarray, values: Mapping[str, np.ndarray], lengths: np.ndarray) -> Values:
+        """Return the outputs of a decoder step by name; of `values` those are read that are inputs."""
+        return run_session(self.step, {**values, "symbols": symbols, "lengths": lengths})
+
+
+def run_session(session: onnxruntime.InferenceSession, values: Mapping[str, np.ndarray]) -> Values:
+    """Run a graph on the values that it has as inputs."""
+    names = [entry.name for entry in session.get_inputs()]
+    outputs = session.run(None, {name: values[name] for name in names})
+    return {entry.name: output for entry, output in zip(session.get_outputs(), outputs, strict=True)}
+
+
+def load_session(model: ModelProto) -> onnxruntime.InferenceSession:
+    """Return a session of a model, on one thread."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def network_arrays(network: EncoderDecoder, config: Config, vocabularies: Vocabularies) -> NetworkArrays:
+    """Return the parameters of a network of PyTorch as arrays."""
+    state = network.state_dict()
+
+    def take(name: str, shape: tuple[int, ...]) -> Array:
+        values: Array = state[name].float().numpy()
+        assert values.shape == shape
+        return values
+
+    return build_network_arrays(config, vocabularies, take)
+
+
+def export_network(network: EncoderDecoder, config: Config, options: GraphOptions = OPTIONS) -> OnnxNetwork:
+    """Return the graphs of a network, in sessions."""
+    arrays = network_arrays(network, config, make_vocabularies())
+    builders = EncoderGraph(config, arrays, options), DecoderStepGraph(config, arrays, options)
+    return OnnxNetwork(*(load_session(builder.build({})) for builder in builders))
+
+
+def make_float_network(config: Config, seed: int) -> EncoderDecoder:
+    """Return a random network in single precision."""
+    return make_network(config, seed, torch.float32)
+
+
+def expected_log_probabilities(logits: Tensor) -> np.ndarray:
+    """Return the log-probabilities of a search for logits of PyTorch."""
+    result: np.ndarray = symbol_log_probabilities(logits, suppressed_symbols(logits.shape[1])).numpy()
+    return result
+
+
+def assert_values_close(actual: np.ndarray, expected: np.ndarray | Tensor, tolerance: float = 1e-5) -> None:
+    """Assert that two arrays are equal except for rounding errors."""
+    np.testing.assert_allclose(actual, np.asarray(expected), rtol=tolerance, atol=tolerance)
