@@ -1,8 +1,8 @@
-"""Subcommand export: pellucid export RUN --onnx DIR"""
+"""Subcommand export: pellucid export RUN --onnx DIR, or pellucid export RUN [RUN2] --html FILE"""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -12,6 +12,10 @@ from pellucid.cli.search_flags import FloatFlag, IntegerFlag
 from pellucid.errors import ConfigError
 
 RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+SecondRunFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN2")]
+FileFlag = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
+TextFlag = Annotated[str | None, tyro.conf.arg(metavar="TEXT")]
+Precision = Literal["float32", "float16", "int8"]
 FolderFlag = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
 
@@ -22,10 +26,23 @@ class ExportArguments(PairFileFlags):
     --onnx writes a folder with the encoder and one decoder step as two graphs, the symbols and search settings as JSON,
     and a beam search in Python that needs NumPy and ONNX Runtime only. The export holds the network without the pair
     n-gram model of the run.
+
+    --html writes a web page, one file, that runs the network in the browser without a server: type a source to see
+    outputs, attention weights and the beam; change attention or the first symbols of the output. With a second run, the
+    page compares both. It shows the network without the pair n-gram model of the run.
     """
 
     run: RunFolder
     """Folder of a trained run."""
+    run2: SecondRunFolder = None
+    """With --html, folder of a second run, to compare with the first."""
+    html: FileFlag = None
+    """File of the web page, such as model.html."""
+    precision: Precision = "float32"
+    """With --html, number format of the stored weights: float32 (the outputs of the run), float16 (half the size), or
+    int8 (8-bit integers with one scale per row). All computation is in float32."""
+    source: TextFlag = None
+    """With --html, first source on the page. Default: the first source of the validation file, if it is unchanged."""
     onnx: FolderFlag = None
     """Folder of the ONNX graphs, created if it does not exist. Requires the extra onnx."""
     opset: IntegerFlag = None
@@ -53,6 +70,18 @@ def main(arguments: list[str]) -> int:
             or a file cannot be written.
     """
     args = parse_arguments(ExportArguments, "export", arguments)
-    if args.onnx is None:
-        raise ConfigError("export needs a format: --onnx DIR")
+    _check_formats(args)
+    if args.html is not None:
+        from pellucid.cli.export_html import export_html
+
+        folders = [args.run] if args.run2 is None else [args.run, args.run2]
+        export_html(folders, args.html, args.precision, args.source)
     return 0
+
+
+def _check_formats(args: ExportArguments) -> None:
+    """Raise `ConfigError` unless the flags are those of one format."""
+    if (args.onnx is None) == (args.html is None):
+        raise ConfigError("export needs one format: --onnx DIR or --html FILE")
+    if args.html is None and (args.run2 is not None or args.source is not None or args.precision != "float32"):
+        raise ConfigError("a second run, --source and --precision need --html FILE")

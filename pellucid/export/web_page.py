@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pellucid.config.attention_types import BUILT_IN_TYPES, is_custom_attention
 from pellucid.config.settings import Config
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.decoding.transducer import Transducer
-from pellucid.errors import ConfigError, quote
+from pellucid.errors import ConfigError
 from pellucid.export.stored_parameters import Precision, StoredArray, store_parameters
+from pellucid.runtime.support import unsupported_settings
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task_view import TaskView
 from pellucid.version import __version__
@@ -141,21 +141,14 @@ def check_supported(run: ViewedRun) -> Transducer:
         ConfigError: The page lacks a part; the message names it.
     """
     predictor = run.loaded_predictor
-    config = predictor.config
-    if not isinstance(predictor, Transducer):
-        raise ConfigError(f"{run.folder}: export --html supports task = 'transduce', not {quote(config.task)}")
+    reasons = unsupported_settings(predictor.config)
+    if predictor.config.data.source_symbols == "subwords":
+        reasons["data.source_symbols"] = "'subwords' need the package tokenizers, which a browser lacks"
+    for key, reason in reasons.items():
+        raise ConfigError(f"{run.folder}: the web page does not support {key}: {reason}")
+    assert isinstance(predictor, Transducer), "a predictor of the task transduce"
     if predictor.is_ensemble:
-        raise ConfigError(f"{run.folder} is an ensemble: export --html one of its runs")
-    if is_custom_attention(config.attention):
-        raise ConfigError(
-            f"{run.folder}: export --html supports the attention types of Pellucid ({', '.join(BUILT_IN_TYPES)}), not "
-            f"{quote(config.attention.type)} of another package"
-        )
-    if config.data.source_symbols == "subwords":
-        raise ConfigError(
-            f"{run.folder}: export --html does not support data.source_symbols = 'subwords', whose tokenizer is not "
-            "available in a browser"
-        )
+        raise ConfigError(f"{run.folder} is an ensemble: export one of its members")
     return predictor
 
 
