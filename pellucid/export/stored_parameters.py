@@ -12,13 +12,12 @@ import numpy as np
 from jaxtyping import Float, UInt
 
 from pellucid.errors import ConfigError, quote
+from pellucid.export.quantization import quantize_rows
 from pellucid.viewer.schema import PageStruct
 
 Precision = Literal["float32", "float16", "int8"]
 """Number format of stored parameters."""
 
-MAX_INT8 = 127
-"""Magnitude of the greatest number of a row that is stored as int8."""
 MAX_FLOAT16 = float(np.finfo(np.float16).max)
 """Greatest number that float16 holds."""
 
@@ -63,21 +62,6 @@ def store_parameters(arrays: Mapping[str, Float[np.ndarray, "..."]], precision: 
     return StoredParameters(arrays=stored, data=base64.b64encode(compressed).decode("ascii"))
 
 
-def rounded(values: Float[np.ndarray, "..."], precision: Precision) -> Float[np.ndarray, "..."]:
-    """Return the numbers that the page reads for those of an array.
-
-    Args:
-        values: Numbers.
-        precision: Number format of matrices.
-    """
-    if values.ndim < 2 or precision == "float32":
-        return values
-    if precision == "float16":
-        return values.astype(np.float16).astype(np.float32)
-    scales, integers = _int8_rows(values)
-    return (integers * scales[:, None]).astype(np.float32).reshape(values.shape)
-
-
 def _encode(name: str, values: Float[np.ndarray, "..."], kind: Precision) -> bytes:
     """Return the bytes of an array."""
     match kind:
@@ -88,8 +72,8 @@ def _encode(name: str, values: Float[np.ndarray, "..."], kind: Precision) -> byt
                 raise ConfigError(f"{quote(name)} has a number that is too large for float16: use --precision float32")
             return _byte_planes(values.astype(np.float16).ravel().view(np.uint16), 2)
         case "int8":
-            scales, integers = _int8_rows(values)
-            return _byte_planes(scales.view(np.uint32), 4) + integers.tobytes()
+            quantized = quantize_rows(values.reshape(len(values), -1))
+            return _byte_planes(quantized.scales.view(np.uint32), 4) + quantized.values.tobytes()
 
 
 def _byte_planes(bits: UInt[np.ndarray, " N"], size: int) -> bytes:
@@ -99,11 +83,3 @@ def _byte_planes(bits: UInt[np.ndarray, " N"], size: int) -> bytes:
     """
     planes = bits.astype(bits.dtype.newbyteorder(">")).view(np.uint8).reshape(-1, size)
     return np.ascontiguousarray(planes.T).tobytes()
-
-
-def _int8_rows(values: Float[np.ndarray, "..."]) -> tuple[Float[np.ndarray, " R"], np.ndarray]:
-    """Return the scale of each row, and its numbers as integers from −127 to 127."""
-    rows = values.reshape(len(values), -1)
-    scales = (np.abs(rows).max(axis=1, initial=0) / MAX_INT8).astype(np.float32)
-    integers = np.rint(rows / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
-    return scales, integers

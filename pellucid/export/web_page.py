@@ -47,6 +47,7 @@ class StoredModel(PageStruct, frozen=True, kw_only=True):
     """One model of the page."""
 
     name: str
+    task: str
     settings: dict[str, dict[str, Any]]
     """Settings that the page reads; `search.max_length` is that of the model, never 0."""
     source_symbols: tuple[str, ...]
@@ -55,7 +56,6 @@ class StoredModel(PageStruct, frozen=True, kw_only=True):
     arrays: list[StoredArray]
     parameters: str
     """Bytes of the arrays (`StoredParameters.data`)."""
-    card: ModelCard
 
 
 class ModelPage(PageStruct, frozen=True, kw_only=True):
@@ -72,6 +72,8 @@ class ModelPage(PageStruct, frozen=True, kw_only=True):
     features: list[str]
     """Features of that source."""
     models: list[StoredModel]
+    cards: list[ModelCard]
+    """Description of each model."""
 
 
 def built_model_page() -> str:
@@ -94,8 +96,8 @@ def model_page(runs: Sequence[ViewedRun], precision: Precision, text: str, featu
         RunError: A run has no model.
         ConfigError: A run is an ensemble, or has a task, tokenization or attention that the page lacks.
     """
-    models = [_stored_model(run, precision) for run in runs]
-    task = get_task(models[0].card.task)
+    models = [store_model(run.name, check_supported(run), precision) for run in runs]
+    task = get_task(models[0].task)
     page = ModelPage(
         version=__version__,
         title=" and ".join(model.name for model in models),
@@ -104,6 +106,7 @@ def model_page(runs: Sequence[ViewedRun], precision: Precision, text: str, featu
         text=text,
         features=list(features),
         models=models,
+        cards=[model_card(run) for run in runs],
     )
     return embed_json(built_model_page(), MODEL_ELEMENT, page)
 
@@ -152,20 +155,28 @@ def check_supported(run: ViewedRun) -> Transducer:
     return predictor
 
 
-def _stored_model(run: ViewedRun, precision: Precision) -> StoredModel:
-    """Return the model of a run as the page stores it."""
-    predictor = check_supported(run)
-    vocabularies = predictor.vocabularies
+def store_model(name: str, predictor: Transducer, precision: Precision) -> StoredModel:
+    """Return a model as the page stores it.
+
+    Args:
+        name: Name on the page.
+        predictor: Predictor of the run, which the page supports (`check_supported`).
+        precision: Number format of the stored parameters.
+
+    Raises:
+        ConfigError: A number is too large for the format.
+    """
+    config, vocabularies = predictor.config, predictor.vocabularies
     parameters = store_parameters(_network_arrays(predictor), precision)
     return StoredModel(
-        name=run.name,
-        settings=_page_settings(predictor.config, max_output_length(predictor.config.search, vocabularies)),
+        name=name,
+        task=config.task,
+        settings=_page_settings(config, max_output_length(config.search, vocabularies)),
         source_symbols=vocabularies.source.symbols,
         feature_symbols=vocabularies.features.symbols,
         target_symbols=vocabularies.target.symbols,
         arrays=parameters.arrays,
         parameters=parameters.data,
-        card=model_card(run),
     )
 
 

@@ -51,6 +51,7 @@ export type Precision = "float32" | "float16" | "int8";
 /** One model of the page. */
 export interface StoredModel {
   readonly name: string;
+  readonly task: string;
   readonly settings: ModelSettings;
   readonly source_symbols: readonly string[];
   readonly feature_symbols: readonly string[];

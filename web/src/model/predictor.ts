@@ -5,6 +5,7 @@ import { END } from "../data/steps";
 import { quoteSymbol } from "../drawing/symbols";
 import { buildNetwork } from "./buildNetwork";
 import type { Kernel } from "./kernel";
+import { logSumExp } from "./linear";
 import { readParameters, type StoredModel } from "./modelFile";
 import type { Network, SourceDecoder } from "./network";
 import { isLogProbability } from "./scorer";
@@ -37,7 +38,8 @@ export class ModelPredictor {
   /** Decodes a source with the constraints of a request. */
   decode(request: DecodeRequest): PageExample {
     const started = this.start(request);
-    const traces = started ? this.outputs(request, started) : [this.emptyTrace(request)];
+    const outputs = started ? this.outputs(request, started) : [this.emptyTrace(request)];
+    const traces = request.num_outputs > 1 && request.prefix.at(-1) !== END ? withProbabilities(outputs) : outputs;
     return { text: request.text, features: request.features, traces, references: [], edits: [], errors: null, exact: null, line: null, row_id: "", gold_alignment: null };
   }
 
@@ -63,7 +65,7 @@ export class ModelPredictor {
       search_score: isLogProbability(this.model.settings.search) ? null : score,
       forced: prefix.slice(0, symbols.length).map((_, step) => step),
     }));
-    const [first, ...others] = request.num_outputs > 1 ? withProbabilities(traces) : traces;
+    const [first, ...others] = traces;
     return [{ ...first!, lattice: request.lattice ? this.lattice(result, started.source) : null }, ...others];
   }
 
@@ -71,13 +73,20 @@ export class ModelPredictor {
   score(started: StartedSource, target: readonly string[]): Trace {
     const ids = target.map((symbol) => this.targetId(symbol, started.source) ?? UNK);
     const trace = this.trace(started, forceTarget(started.decoder, [...ids, EOS], started.overrides));
-    return { ...trace, origin: "given", target: [...target, END], output: joinSymbols(this.model.settings.data.target_symbols, target), unknown_target: ids.flatMap((id, step) => (id === UNK ? [step] : [])) };
+    return { ...trace, origin: "given", search_score: isLogProbability(this.model.settings.search) ? null : trace.score, target: [...target, END], output: joinSymbols(this.model.settings.data.target_symbols, target), unknown_target: ids.flatMap((id, step) => (id === UNK ? [step] : [])) };
   }
 
   /** Distribution of each step of an output. Copies of symbols outside the vocabulary are one more column. */
   distributions(started: StartedSource, target: readonly string[]): Float32Array[] {
     const ids = target.map((symbol) => (symbol === END ? EOS : (this.targetId(symbol, started.source) ?? UNK)));
-    return forceTarget(started.decoder, ids, started.overrides).map(({ distribution }) => distribution.logProbabilities);
+    return forceTarget(started.decoder, ids, started.overrides).map(({ distribution }) => this.mergeCopies(distribution.logProbabilities));
+  }
+
+  /** Distribution whose copies of symbols outside the vocabulary are one column. */
+  private mergeCopies(logProbabilities: Float32Array): Float32Array {
+    const { size } = this.vocabularies.target;
+    if (logProbabilities.length === size) return logProbabilities;
+    return Float32Array.of(...logProbabilities.subarray(0, size), logSumExp(logProbabilities.subarray(size)));
   }
 
   private searchOptions(request: DecodeRequest, { source, overrides }: StartedSource, prefix: readonly number[]): SearchOptions {
@@ -114,7 +123,7 @@ export class ModelPredictor {
     const isFinished = symbols.at(-1)?.id === EOS;
     const logProbabilities = symbols.map(({ logProbability }) => logProbability);
     return {
-      ...emptyTrace(source),
+      ...emptyTrace(source, this.model.task),
       output: joinSymbols(this.model.settings.data.target_symbols, isFinished ? target.slice(0, -1) : target),
       score: logProbabilities.reduce((sum, each) => sum + each, 0),
       finished: isFinished,
@@ -122,13 +131,13 @@ export class ModelPredictor {
       log_probabilities: logProbabilities,
       attention: encodeGrid(gridFromRows(symbols.map(({ distribution }) => distribution.weights))),
       top: symbols.map(({ distribution }) => distribution.top.map(([id, value]) => [this.symbolName(id, source), value])),
-      entropy: encodeVector(symbols.map(({ distribution }) => entropy(distribution.logProbabilities))),
+      entropy: encodeVector(symbols.map(({ distribution }) => entropy(this.mergeCopies(distribution.logProbabilities)))),
       forced_attention: [...overrides.keys()].filter((step) => step < symbols.length).sort((a, b) => a - b),
     };
   }
 
   private emptyTrace(request: DecodeRequest): Trace {
-    return emptyTrace(encodeSource(this.model.settings, this.vocabularies, request.text, []));
+    return emptyTrace(encodeSource(this.model.settings, this.vocabularies, request.text, []), this.model.task);
   }
 
   private lattice({ tree, hypotheses }: SearchResult, source: EncodedSource): Lattice {
@@ -152,12 +161,12 @@ export async function loadPredictor(kernel: Kernel, model: StoredModel): Promise
 }
 
 /** Trace without steps: the output of an empty source. */
-function emptyTrace(source: EncodedSource): Trace {
+function emptyTrace(source: EncodedSource, task: string): Trace {
   const none = encodeVector([]);
   return {
     version: TRACE_VERSION, text: source.text, output: "", score: 0, finished: true, source: [...source.symbols], features: source.numFeatures, unknown: [...source.unknown],
     target: [], log_probabilities: [], attention: encodeGrid(gridFromRows([])), top: [], rank: 1, origin: "search", probability: null, search_score: null, pair_ngram_score: null,
-    confidence: null, task: "transduce", heads: null, hop_weights: null, added: [...source.added], unknown_target: [], forced: [], forced_attention: [], lattice: null,
+    confidence: null, task, heads: null, hop_weights: null, added: [...source.added], unknown_target: [], forced: [], forced_attention: [], lattice: null,
     entropy: none, entropy_is_lower_bound: false, alignment: [], attribution: null, states: null,
   };
 }

@@ -20,7 +20,9 @@ export interface ModelPage {
   /** First source. */
   readonly text: string;
   readonly features: string[];
-  readonly models: readonly (StoredModel & { readonly card: ModelCard })[];
+  readonly models: readonly StoredModel[];
+  /** Description of each model. */
+  readonly cards: readonly ModelCard[];
 }
 
 /** Loads the models of the page. Throws if there are none, or if they are of another format. */
@@ -54,7 +56,7 @@ function firstContents(data: ModelPage, predictors: readonly ModelPredictor[]): 
     const request: DecodeRequest = { ...EMPTY_REQUEST, text: data.text, features: data.features, beam_size: size, num_outputs: size, lattice: true };
     return [predictor.decode(request)];
   });
-  const [first, ...others] = data.models.map(({ card }, index) => ({ card, examples: examples[index]! }));
+  const [first, ...others] = data.cards.map((card, index) => ({ card, examples: examples[index]! }));
   return {
     ...EMPTY,
     format: FORMAT,
