@@ -1,21 +1,23 @@
-"""Subcommand export: pellucid export RUN --onnx DIR, or pellucid export RUN [RUN2] --html FILE"""
+"""Subcommand export: pellucid export RUN --onnx DIR [--int8] [--check FILE], or export RUN [RUN2] --html FILE"""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+from msgspec import Meta
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.input_flags import PairFileFlags
-from pellucid.cli.search_flags import FloatFlag, IntegerFlag
+from pellucid.cli.search_flags import PathFlag
 from pellucid.errors import ConfigError
 
 RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 SecondRunFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN2")]
-FileFlag = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 TextFlag = Annotated[str | None, tyro.conf.arg(metavar="TEXT")]
-Precision = Literal["float32", "float16", "int8"]
+PrecisionFlag = Annotated[
+    Literal["float32", "float16", "int8"], tyro.conf.arg(metavar="{float32,float16,int8}")
+]
 FolderFlag = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
 
@@ -36,28 +38,30 @@ class ExportArguments(PairFileFlags):
     """Folder of a trained run."""
     run2: SecondRunFolder = None
     """With --html, folder of a second run, to compare with the first."""
-    html: FileFlag = None
+    html: PathFlag = None
     """File of the web page, such as model.html."""
-    precision: Precision = "float32"
+    precision: PrecisionFlag = "float32"
     """With --html, number format of the stored weights: float32 (the outputs of the run), float16 (half the size), or
     int8 (8-bit integers with one scale per row). All computation is in float32."""
     source: TextFlag = None
     """With --html, first source on the page. Default: the first source of the validation file, if it is unchanged."""
     onnx: FolderFlag = None
     """Folder of the ONNX graphs, created if it does not exist. Requires the extra onnx."""
-    opset: IntegerFlag = None
-    """Version of the ONNX operators. Default: 17."""
+    opset: Annotated[int, Meta(ge=1, le=1000), tyro.conf.arg(metavar="N")] = 17
+    """Version of the ONNX operators, from 17 to the newest of the installed package onnx."""
     int8: bool = False
-    """Store the weight matrices as 8-bit integers, with one scale per row."""
-    check: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """File of pairs on which the metric of the exported graphs is measured. Default: the validation file of the run, if
-    it still exists."""
-    max_loss: FloatFlag = None
-    """With --int8, highest loss of the metric, in points. Default: 0.2."""
+    """With --onnx, store the weight matrices as 8-bit integers, with one scale per row; all computation is in float32. The metric of
+    the run is measured on the file of --check with both, and the export is refused if it loses more than --max-loss."""
+    check: PathFlag = None
+    """File of pairs on which the exported graphs are measured, with the columns of the training file. Default: the
+    validation file of the run, if it is unchanged."""
+    max_loss: Annotated[float, Meta(ge=0), tyro.conf.arg(metavar="POINTS")] = 0.2
+    """Highest loss by --int8, in points of the metric of the run: percentage points of exact match, unless the run has
+    another training.metric."""
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files of an export.
+    """Write the files of an export, and print their sizes and the metric of the graphs.
 
     Args:
         arguments: Command line of the subcommand.
@@ -66,11 +70,16 @@ def main(arguments: list[str]) -> int:
         Exit code 0.
 
     Raises:
-        InputError: An argument or the run folder is invalid, the network has a part that the format does not support,
-            or a file cannot be written.
+        InputError: An argument, the run folder or the file of pairs is invalid, the network has a part that the format
+            does not support, its metric is too low with 8-bit weights, or a file cannot be written.
     """
     args = parse_arguments(ExportArguments, "export", arguments)
     _check_formats(args)
+    # Slow imports follow the checks, so that a wrong argument is reported at once.
+    if args.onnx is not None:
+        from pellucid.cli.export_onnx import export_onnx
+
+        export_onnx(args, args.onnx)
     if args.html is not None:
         from pellucid.cli.export_html import export_html
 

@@ -12,6 +12,12 @@ from pellucid.evaluation.metrics import ScoredExample, evaluate_examples
 from pellucid.export.onnx_export import write_export
 
 Symbols = tuple[str, ...]
+METRIC_NAMES = {
+    "exact_match": "exact match",
+    "symbol_error_rate": "symbol error rate",
+    "symbol_accuracy": "symbol accuracy",
+}
+"""Display names of the metrics."""
 
 
 class ExportScore(NamedTuple):
@@ -86,3 +92,18 @@ def decode_with_graphs(files: Mapping[str, bytes], examples: Sequence[Example]) 
         write_export(Path(folder), files)
         model = OnnxModel(folder)
         return [tuple(model.decode(example.source, example.features)[0].symbols) for example in examples]
+
+
+def decode_with_run(run: Path, examples: Sequence[Example]) -> list[Symbols]:
+    """Return the outputs of a run, as `pellucid predict` gives them.
+
+    Args:
+        run: Run folder.
+        examples: Examples; their targets are ignored.
+
+    Raises:
+        RunError: The run folder cannot be loaded.
+    """
+    from pellucid.run_folder.predictor_loader import load  # PyTorch takes seconds to import
+
+    return [trace.symbols for trace in load(run).predict_examples(examples)]

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.export.onnx_settings import ExportedSettings, Weights, exported_settings
 from pellucid.export.readme import export_readme
-from pellucid.files import make_folder, write_atomic
+from pellucid.files import file_exists, make_folder, write_atomic
+from pellucid.run_folder.pair_ngram_file import load_pair_ngram
+from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.runtime.run_reader import RunArrays
 
 ENCODER, DECODER_STEP, SETTINGS = "encoder.onnx", "decoder_step.onnx", "pellucid.json"
@@ -70,3 +73,18 @@ def graph_size(files: Mapping[str, bytes]) -> int:
         files: Files of an export.
     """
     return len(files[ENCODER]) + len(files[DECODER_STEP])
+
+
+def pair_ngram_weight(run: RunArrays) -> float:
+    """Return the weight of the pair n-gram model in the predictions of a run; 0 without such a model.
+
+    Args:
+        run: The run.
+
+    Raises:
+        RunError: The file of the model is damaged.
+    """
+    path = run.folder / PAIR_NGRAM
+    if not (run.config.search.pair_ngram and uses_pair_ngram(run.config) and file_exists(path)):
+        return 0.0
+    return load_pair_ngram(path, run.vocabularies).weight or 0.0

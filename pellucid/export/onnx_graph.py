@@ -171,9 +171,9 @@ class GraphBuilder:
             value: Value of the graph.
             sizes: Size of each dimension: a number (−1: what remains; 0: as before), or what `dimension` returns.
         """
-        parts = [size if isinstance(size, str) else self.constant([size]) for size in sizes]
         if all(isinstance(size, int) for size in sizes):
             return self.add("Reshape", value, self.constant(list(sizes)))
+        parts = [size if isinstance(size, str) else self.constant([size]) for size in sizes]
         return self.add("Reshape", value, self.add("Concat", *parts, axis=0))
 
     def build(self, name: str, metadata: Mapping[str, str]) -> ModelProto:

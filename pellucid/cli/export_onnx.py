@@ -1,0 +1,143 @@
+"""The export of a run to ONNX graphs: messages, measurement, and the refusal of a lossy export."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pellucid.cli.input_flags import PairFileFlags, file_data_config
+from pellucid.cli.messages import print_message
+from pellucid.cli.sources import count_noun
+from pellucid.data.examples import Example, pair_config
+from pellucid.data.tokenizers import build_tokenizers
+from pellucid.errors import InputError
+from pellucid.export.export_check import (
+    METRIC_NAMES,
+    ExportScore,
+    decode_with_graphs,
+    decode_with_run,
+    export_metric,
+    score_outputs,
+)
+from pellucid.export.onnx_export import export_files, graph_size, pair_ngram_weight, write_export
+from pellucid.export.support import check_exportable, check_opset, check_packages
+from pellucid.run_evaluation import evaluation_data_config, read_evaluation_pairs
+from pellucid.run_folder.run_files import load_run_config
+from pellucid.runtime.run_reader import RunArrays, read_run
+from pellucid.viewer.inputs import ValidationFileError, find_validation_file
+
+if TYPE_CHECKING:
+    from pellucid.cli.export import ExportArguments
+
+
+class MeasuredPairs(NamedTuple):
+    """Pairs on which an export is measured."""
+
+    name: str
+    """Path of their file."""
+    examples: list[Example]
+
+
+def export_onnx(args: "ExportArguments", folder: Path) -> None:
+    """Build the graphs, measure them, and write the files of the export.
+
+    Args:
+        args: Parsed flags.
+        folder: Folder of the export.
+
+    Raises:
+        InputError: A package is missing, the network or a flag is not supported, a file cannot be read or written, or
+            the network loses too much with 8-bit weights.
+    """
+    check_packages()
+    check_opset(args.opset)
+    check_exportable(args.run)
+    run, pairs = read_run(args.run), _read_pairs(args.run, args.check, args, args.int8)
+    weight = pair_ngram_weight(run)
+    if weight:
+        print_message(
+            f"the export holds the network without the pair n-gram model of {args.run}, which ranks outputs with a "
+            f"weight of {weight:g}: its outputs are those of pellucid predict --no-pair-ngram"
+        )
+    exports = {"float32": export_files(run, args.opset, "float32", weight)}
+    if args.int8:
+        exports["int8"] = export_files(run, args.opset, "int8", weight)
+    lines = [f"{name}: {graph_size(files):,} bytes in two graphs" for name, files in exports.items()]
+    if pairs is not None:
+        scores = _score_exports(run, exports, pairs)
+        lines += _score_lines(scores, pairs)
+        if args.int8:
+            _check_loss(scores, pairs, args.max_loss)
+        if weight:
+            lines.append(_pair_ngram_line(run, pairs))
+    files = list(exports.values())[-1]
+    write_export(folder, files)
+    print_message(f"wrote {folder}: {', '.join(files)}")
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def _read_pairs(run: Path, file: Path | None, flags: PairFileFlags, is_required: bool) -> MeasuredPairs | None:
+    """Return the pairs of a file, or of the validation file; None, with a message, if that file is not there.
+
+    Raises:
+        InputError: The file cannot be read, or it is required and there is none.
+    """
+    data, target = load_run_config(run).data, None
+    if file is not None:
+        data = evaluation_data_config(file_data_config(pair_config(data), flags, file), file, "auto")
+    else:
+        try:
+            file, target, data = find_validation_file(run, data)
+        except ValidationFileError as error:
+            if is_required:
+                raise InputError(f"--int8 is measured on a file of pairs: give --check FILE ({error})") from error
+            print_message(f"the graphs are not measured: {error.args[0]} by --check")
+            return None
+    reading, _ = read_evaluation_pairs(file, target, data, "", print_message)
+    for line in reading.bad_lines:
+        print_message(f"skipped {line}")
+    return MeasuredPairs(str(file), reading.examples)
+
+
+def _score_exports(
+    run: RunArrays, exports: Mapping[str, Mapping[str, bytes]], pairs: MeasuredPairs
+) -> dict[str, ExportScore]:
+    """Return the metric of each export."""
+    outputs = {name: decode_with_graphs(files, pairs.examples) for name, files in exports.items()}
+    return {name: _score(run, pairs, decoded) for name, decoded in outputs.items()}
+
+
+def _score(run: RunArrays, pairs: MeasuredPairs, outputs: Sequence[tuple[str, ...]]) -> ExportScore:
+    """Return the metric of outputs of all pairs."""
+    tokenizers = build_tokenizers(run.config.data, run.vocabularies.pieces)
+    return score_outputs(pairs.examples, outputs, tokenizers, export_metric(run.config))
+
+
+def _score_lines(scores: Mapping[str, ExportScore], pairs: MeasuredPairs) -> list[str]:
+    """Return a line with the metric of each export; that of 8-bit weights is compared with float32."""
+    reference = scores["float32"]
+    lines = [f"{METRIC_NAMES[reference.metric]} on {pairs.name}, {count_noun(len(pairs.examples), 'pair')}:"]
+    lines.append(f"  float32: {reference.value:.2f} %")
+    if "int8" in scores:
+        score = scores["int8"]
+        changed = count_noun(score.num_changed(reference), "output")
+        lines.append(f"  int8: {score.value:.2f} % ({score.value - reference.value:+.2f} points, {changed} changed)")
+    return lines
+
+
+def _check_loss(scores: Mapping[str, ExportScore], pairs: MeasuredPairs, max_loss: float) -> None:
+    """Raise `InputError` if the network loses more than `max_loss` points with 8-bit weights."""
+    reference, score = scores["float32"], scores["int8"]
+    loss = score.loss_against(reference)
+    if loss > max_loss:
+        raise InputError(
+            f"--int8 changes the {METRIC_NAMES[score.metric]} on {pairs.name} from {reference.value:.2f} % to "
+            f"{score.value:.2f} %, and the highest loss is {max_loss:g} points: nothing is written; export without "
+            f"--int8, or accept the loss by --max-loss {loss:.2f}"
+        )
+
+
+def _pair_ngram_line(run: RunArrays, pairs: MeasuredPairs) -> str:
+    """Return a line with the metric of the run itself, whose pair n-gram model is not exported."""
+    score = _score(run, pairs, decode_with_run(run.folder, pairs.examples))
+    return f"  pellucid predict, with the pair n-gram model: {score.value:.2f} %"
