@@ -127,9 +127,7 @@ def _make_predictor(settings: Mapping[str, Mapping[str, Any]], seed: int) -> Tra
     return Transducer(config, vocabularies, network)
 
 
-def _requests(
-    features: list[str], num_features: int, attends: bool
-) -> tuple[list[DecodeRequest], list[WhatIfRequest]]:
+def _requests(features: list[str], num_features: int, attends: bool) -> tuple[list[DecodeRequest], list[WhatIfRequest]]:
     """Return requests to decode and to compare, for sources with features at some positions. "q" is unknown."""
     base = DecodeRequest(text="abeqa", features=features, beam_size=3, num_outputs=3)
     replace = msgspec.structs.replace

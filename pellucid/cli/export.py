@@ -15,9 +15,7 @@ from pellucid.errors import ConfigError
 RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 SecondRunFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN2")]
 TextFlag = Annotated[str | None, tyro.conf.arg(metavar="TEXT")]
-PrecisionFlag = Annotated[
-    Literal["float32", "float16", "int8"], tyro.conf.arg(metavar="{float32,float16,int8}")
-]
+PrecisionFlag = Annotated[Literal["float32", "float16", "int8"], tyro.conf.arg(metavar="{float32,float16,int8}")]
 FolderFlag = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
 
@@ -50,8 +48,9 @@ class ExportArguments(PairFileFlags):
     opset: Annotated[int, Meta(ge=1, le=1000), tyro.conf.arg(metavar="N")] = 17
     """Version of the ONNX operators, from 17 to the newest of the installed package onnx."""
     int8: bool = False
-    """With --onnx, store the weight matrices as 8-bit integers, with one scale per row; all computation is in float32. The metric of
-    the run is measured on the file of --check with both, and the export is refused if it loses more than --max-loss."""
+    """With --onnx, store the weight matrices as 8-bit integers, with one scale per row; all computation is in float32.
+    The metric of the run is measured on the file of --check with both, and the export is refused if it loses more than
+    --max-loss."""
     check: PathFlag = None
     """File of pairs on which the exported graphs are measured, with the columns of the training file. Default: the
     validation file of the run, if it is unchanged."""
