@@ -7,7 +7,7 @@ from pellucid.cli.messages import print_message
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import InputError
 from pellucid.export.stored_parameters import Precision
-from pellucid.export.web_page import has_pair_ngram, model_page
+from pellucid.export.web_page import build_model_page, has_pair_ngram, render_model_page
 from pellucid.files import check_writable, write_text
 from pellucid.viewer.inputs import ValidationFileError, ViewedRun, find_validation_file, open_run, run_names
 
@@ -29,7 +29,7 @@ def export_html(folders: Sequence[Path], file: Path, precision: Precision, sourc
     runs = [open_run(folder, name, "cpu", None) for folder, name in zip(folders, run_names(folders), strict=True)]
     example = _first_example(runs[0]) if source is None else Example(source, "", "")
     features = runs[0].loaded_predictor.tokenizers.features.split(example.features)
-    page = model_page(runs, precision, example.source, features)
+    page = render_model_page(build_model_page(runs, precision, example.source, features))
     write_text(file, page)
     print(f"{file}: {len(page.encode('utf-8')) / 1e6:.2f} MB, parameters in {precision}")
     for run in runs:

@@ -24,8 +24,6 @@ MODEL_FORMAT = 1
 """Version of this schema; the page refuses any other."""
 MODEL_ELEMENT = '<script type="application/json" id="model"></script>'
 """Element of the built page for the models."""
-MAX_RUNS = 2
-"""Maximum number of runs of a page."""
 
 SETTINGS = {
     "data": ("source_symbols", "target_symbols", "source_normalization", "max_sequence_length"),
@@ -81,8 +79,19 @@ def built_model_page() -> str:
     return resources.files("pellucid.export").joinpath("page/model.html").read_text(encoding="utf-8")
 
 
-def model_page(runs: Sequence[ViewedRun], precision: Precision, text: str, features: Sequence[str] = ()) -> str:
-    """Return an HTML file that decodes sources with one run, or with two for comparison.
+def render_model_page(page: ModelPage) -> str:
+    """Return an HTML file with models.
+
+    Args:
+        page: Data of the page.
+    """
+    return embed_json(built_model_page(), MODEL_ELEMENT, page)
+
+
+def build_model_page(
+    runs: Sequence[ViewedRun], precision: Precision, text: str, features: Sequence[str] = ()
+) -> ModelPage:
+    """Return the data of a page that decodes sources with one run, or with two for comparison.
 
     It shows the networks alone: a pair n-gram model is not part of the page.
 
@@ -98,7 +107,7 @@ def model_page(runs: Sequence[ViewedRun], precision: Precision, text: str, featu
     """
     models = [store_model(run.name, check_supported(run), precision) for run in runs]
     task = get_task(models[0].task)
-    page = ModelPage(
+    return ModelPage(
         version=__version__,
         title=" and ".join(model.name for model in models),
         note=page_note(runs),
@@ -108,7 +117,6 @@ def model_page(runs: Sequence[ViewedRun], precision: Precision, text: str, featu
         models=models,
         cards=[model_card(run) for run in runs],
     )
-    return embed_json(built_model_page(), MODEL_ELEMENT, page)
 
 
 def page_note(runs: Sequence[ViewedRun]) -> str:

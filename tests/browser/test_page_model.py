@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from pellucid.decoding.transducer import require_transducer
 from pellucid.export.stored_parameters import Precision
-from pellucid.export.web_page import model_page
+from pellucid.export.web_page import build_model_page, render_model_page
 from pellucid.viewer.inputs import ViewedRun
 
 ANSWER = "output"
@@ -26,7 +26,7 @@ def pronunciation_run() -> ViewedRun:
 
 def write_page(path: Path, runs: list[ViewedRun], precision: Precision = "float32") -> str:
     """Write a page with models, and return its URL."""
-    path.write_text(model_page(runs, precision, "chigno"), encoding="utf-8")
+    path.write_text(render_model_page(build_model_page(runs, precision, "chigno")), encoding="utf-8")
     return path.as_uri()
 
 
