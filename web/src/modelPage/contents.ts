@@ -32,7 +32,8 @@ export async function loadModelPage(json: string, kernel: Kernel): Promise<{ con
   if (data.format !== MODEL_FORMAT) throw new Error(`This page reads models of format ${MODEL_FORMAT}; these are of format ${data.format}.`);
   const predictors = await Promise.all(data.models.map((model) => loadPredictor(kernel, model)));
   registerTaskViews(data.tasks);
-  return { contents: firstContents(data, predictors), models: localModels(predictors, kernel) };
+  const models = localModels(predictors, kernel);
+  return { contents: firstContents(data, models), models };
 }
 
 /** Models that answer the requests of the page. */
@@ -50,11 +51,10 @@ function localModels(predictors: readonly ModelPredictor[], kernel: Kernel): Loc
 }
 
 /** Contents of the page: the first source with its outputs by all models. */
-function firstContents(data: ModelPage, predictors: readonly ModelPredictor[]): PageContents {
-  const examples = predictors.map((predictor) => {
-    const size = predictor.model.settings.search.beam_size;
-    const request: DecodeRequest = { ...EMPTY_REQUEST, text: data.text, features: data.features, beam_size: size, num_outputs: size, lattice: true };
-    return [predictor.decode(request)];
+function firstContents(data: ModelPage, models: LocalModel): PageContents {
+  const examples = data.models.map(({ settings: { search } }, run) => {
+    const request: DecodeRequest = { ...EMPTY_REQUEST, text: data.text, features: data.features, beam_size: search.beam_size, num_outputs: search.beam_size, lattice: true, run };
+    return [models.decode(request)];
   });
   const [first, ...others] = data.cards.map((card, index) => ({ card, examples: examples[index]! }));
   return {
