@@ -15,7 +15,7 @@ from pellucid.export.web_page import build_model_page
 from pellucid.viewer.inputs import open_run
 
 FILE = Path(__file__).with_name("model.json")
-TITLE = "English words to pronunciations"
+NAME, TITLE = "english-small", "English words to pronunciations"
 FIRST_SOURCE = "attention"
 MAX_SIZE = 500_000
 """Maximum size of the page in bytes, most of which is the model."""
@@ -27,7 +27,7 @@ def main(run: Path) -> None:
     Args:
         run: Run folder.
     """
-    page = build_model_page([open_run(run, run.name, "cpu", None)], "int8", FIRST_SOURCE)
+    page = build_model_page([open_run(run, NAME, "cpu", None)], "int8", FIRST_SOURCE)
     FILE.write_bytes(encode_json(replace(page, title=TITLE)) + b"\n")
 
 

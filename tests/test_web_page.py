@@ -70,7 +70,7 @@ def test_stored_parameters_are_those_of_the_network(precision: Precision, tolera
         "zeros": np.zeros((2, 3), np.float32),
         "filters": generator.uniform(-1, 1, (2, 3, 4)).astype(np.float32),
         "bias": generator.normal(size=6).astype(np.float32),
-        "gain": np.float32(0.1) * np.ones((), np.float32),
+        "gain": np.array(0.1, np.float32),
     }
     read = read_parameters(store_parameters(arrays, precision))
     assert read.keys() == arrays.keys()
