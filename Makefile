@@ -33,20 +33,21 @@ format: .venv/test.stamp ## format the code
 kernels: .venv/test.stamp
 	@$(BIN)/python tests/compile_functions.py
 
-page: .venv/test.stamp web/node_modules/.stamp ## build web/ into pellucid/viewer/page, which is committed; needs Node
+page: .venv/test.stamp web/node_modules/.stamp ## build web/ into two pages of pellucid/, which are committed; needs Node
 	$(BIN)/python -m pellucid.viewer.typescript web/src/data/contents.ts
 	cd web && npm run build
 
-# The built page is committed, so that an installation needs no Node. This target compares it with a new build.
+# The built pages are committed, so that an installation needs no Node. This target compares them with new builds.
 check-page:
 	@if command -v npm >/dev/null; then $(MAKE) fresh-page; \
-	elif [ -n "$$CI" ]; then echo "npm is missing: the page cannot be compared with a new build (install Node 20 or newer)" >&2; exit 1; \
-	else echo "npm is missing: pellucid/viewer/page is tested without a new build (install Node 20 or newer)"; fi
+	elif [ -n "$$CI" ]; then echo "npm is missing: the pages cannot be compared with new builds (install Node 20 or newer)" >&2; exit 1; \
+	else echo "npm is missing: the built pages are tested without new builds (install Node 20 or newer)"; fi
 
 fresh-page: web/node_modules/.stamp
-	cd web && npm run check && npm test && npx vite build --outDir ../build/page --emptyOutDir --logLevel warn
-	@cmp build/page/index.html pellucid/viewer/page/index.html || \
-	    { echo "pellucid/viewer/page/index.html differs from a new build of web/: run make page and commit the file" >&2; exit 1; }
+	cd web && npm run check && npm test && npx vite build --outDir ../build/page --emptyOutDir --logLevel warn && \
+	    npx vite build --config vite.model.config.ts --outDir ../build/model-page --emptyOutDir --logLevel warn
+	@cmp build/page/index.html pellucid/viewer/page/index.html && cmp build/model-page/model.html pellucid/export/page/model.html || \
+	    { echo "a built page differs from a new build of web/: run make page and commit the files" >&2; exit 1; }
 
 web/node_modules/.stamp: web/package.json web/package-lock.json
 	cd web && npm ci --no-audit --no-fund

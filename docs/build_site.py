@@ -22,11 +22,14 @@ from typing import get_args
 from unittest.mock import patch
 from urllib.parse import unquote
 
+import msgspec
+
 import pellucid
 from pellucid.cli import main
 from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.config.settings import Size
 from pellucid.config.toml import size_preset, to_toml
+from pellucid.export.web_page import MODEL_FORMAT, ModelPage, render_model_page
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "build" / "docs"
@@ -86,6 +89,24 @@ def copy_pages() -> None:
     for path in sorted(sources):
         language = "python" if path.suffix == ".py" else "yaml"
         write_page(source_page(path), [f"# {path.name}\n", f"~~~~{language}", path.read_text("utf-8").rstrip(), "~~~~"])
+
+
+SITE_MODEL = ROOT / "docs" / "model.json"
+"""Model of the first page of the site; docs/site_model.py writes it."""
+MODEL_PAGE = "model.html"
+"""Page of that model."""
+
+
+def write_model_page() -> None:
+    """Write the page of the site's model, in the present form of pages with models.
+
+    Raises:
+        ValueError: The model is of another format.
+    """
+    model = msgspec.json.decode(SITE_MODEL.read_bytes(), type=ModelPage)
+    if model.format != MODEL_FORMAT:
+        raise ValueError(f"{SITE_MODEL} has the format {model.format}, not {MODEL_FORMAT}: run docs/site_model.py")
+    (PAGES / MODEL_PAGE).write_text(render_model_page(model), "utf-8")
 
 
 def adapt_links(path: Path, copy: Path, sources: set[Path]) -> str:
@@ -452,6 +473,7 @@ def build() -> int:
         Exit code: that of the site generator, or 1 if a docstring does not fit its signature or a link is dead.
     """
     copy_pages()
+    write_model_page()
     write_page("reference/settings.md", list(settings_page()))
     write_page("reference/commands.md", list(commands_page()))
     api_pages()
@@ -463,6 +485,8 @@ def build() -> int:
     if process.returncode == 0:
         trim_search_index(SITE)
         for page in SITE.rglob("*.html"):
+            if page == SITE / MODEL_PAGE:
+                continue  # its security policy has hashes of its scripts
             page.write_text(control_line_breaks(page.read_text("utf-8")), "utf-8")
     faults = site_faults(SITE)
     print(*faults, sep="\n", end="\n" if faults else "")

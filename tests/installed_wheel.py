@@ -19,7 +19,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NUM_PAIRS = 300
-PACKAGED_FILES = ("pellucid/py.typed", "pellucid/viewer/page/index.html", "pellucid/tuning/space.toml")
+PACKAGED_FILES = (
+    *("pellucid/py.typed", "pellucid/viewer/page/index.html", "pellucid/export/page/model.html"),
+    "pellucid/tuning/space.toml",
+)
 CLONE_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 """Variables through which a process could find the clone or its environment."""
 

@@ -44,15 +44,23 @@ export function substituteWords(text: string): string {
   return [...FREQUENT_WORDS.map((word, index) => characters[index] + word), body].join("\0");
 }
 
+/** Parts of the Content-Security-Policy that differ between pages. */
+export interface PagePolicy {
+  /** Source of requests. */
+  readonly connect: "'self'" | "'none'";
+  /** Whether the page compiles WebAssembly. */
+  readonly wasm: boolean;
+}
+
 /** Content-Security-Policy that allows only these scripts, by their hashes. */
-export function contentSecurityPolicy(scripts: readonly string[]): string {
+export function contentSecurityPolicy(scripts: readonly string[], { connect, wasm }: PagePolicy): string {
   const hashes = scripts.map((script) => `'sha256-${createHash("sha256").update(script).digest("base64")}'`);
   return [
     "default-src 'none'",
-    `script-src ${hashes.join(" ")}`,
+    `script-src ${hashes.join(" ")}${wasm ? " 'wasm-unsafe-eval'" : ""}`,
     "style-src 'unsafe-inline'",
     "img-src data: blob:",
-    "connect-src 'self'",
+    `connect-src ${connect}`,
     "base-uri 'none'",
     "form-action 'none'",
   ].join("; ");
@@ -64,13 +72,13 @@ async function compress(text: string): Promise<string> {
 }
 
 /** Compresses a built page and adds its policy. Throws if the page has no inline script or style. */
-export async function packPage(page: string): Promise<string> {
+export async function packPage(page: string, policy: PagePolicy): Promise<string> {
   const [script, style] = [SCRIPT, STYLE].map((part) => part.exec(page)?.[1]);
   if (script === undefined || style === undefined) throw new Error("the built page has no inline script or style");
   // The style is added after main.ts has stored the source of the page, and before the first paint.
   const styleScript = `document.head.append(Object.assign(document.createElement("style"),{textContent:${JSON.stringify(style)}}))`;
   const pageScript = `"use strict";(()=>{${script.trim()}})();${styleScript};\n//# sourceURL=pellucid.js`;
-  const meta = `<meta http-equiv="Content-Security-Policy" content="${contentSecurityPolicy([LOADER, pageScript])}" />`;
+  const meta = `<meta http-equiv="Content-Security-Policy" content="${contentSecurityPolicy([LOADER, pageScript], policy)}" />`;
   const packedScripts = `<script type="text/plain" id="packed">${await compress(substituteWords(pageScript))}</script>\n<script type="module">${LOADER}</script>`;
   // Functions, because `$` is a pattern in a replacement text. The scripts are last, because they need the elements before them.
   return page
@@ -81,14 +89,14 @@ export async function packPage(page: string): Promise<string> {
     .replace('<meta charset="utf-8" />', (found) => `${found}\n${meta}`);
 }
 
-/** Plugin that packs the built page. */
-export function packPagePlugin(): Plugin {
+/** Plugin that packs a built page. */
+export function packPagePlugin(file: string, policy: PagePolicy): Plugin {
   return {
     name: "pack-page",
     apply: "build",
     async writeBundle(options) {
-      const path = join(options.dir ?? "", "index.html");
-      writeFileSync(path, await packPage(readFileSync(path, "utf8")));
+      const path = join(options.dir ?? "", file);
+      writeFileSync(path, await packPage(readFileSync(path, "utf8"), policy));
     },
   };
 }

@@ -1,18 +1,9 @@
-import { svelte } from "@sveltejs/vite-plugin-svelte";
-import { viteSingleFile } from "vite-plugin-singlefile";
+/** Build of the viewer, and tests. */
 import { defineConfig } from "vitest/config";
-import { packPagePlugin } from "./packPage.ts";
-import { removeUnusedFeatures, removeUnusedText } from "./svelteReductions.ts";
+import { pageConfig } from "./pageConfig.ts";
 
 export default defineConfig({
-  plugins: [removeUnusedFeatures(), svelte(), removeUnusedText(), viteSingleFile({ removeViteModuleLoader: true }), packPagePlugin()],
-  build: {
-    outDir: "../pellucid/viewer/page",
-    emptyOutDir: true,
-    target: "es2022",
-    modulePreload: false,
-    assetsInlineLimit: 0,
-  },
+  ...pageConfig("index.html", "../pellucid/viewer/page", { connect: "'self'", wasm: false }),
   server: { proxy: { "/api": "http://127.0.0.1:8765" } },
   test: { include: ["tests/**/*.test.ts"] },
 });

@@ -1,8 +1,8 @@
-"""Subcommand export: pellucid export RUN --onnx DIR [--int8] [--check FILE]"""
+"""Subcommand export: pellucid export RUN --onnx DIR [--int8] [--check FILE], or export RUN [RUN2] --html FILE"""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from msgspec import Meta
@@ -13,6 +13,9 @@ from pellucid.cli.search_flags import PathFlag
 from pellucid.errors import ConfigError
 
 RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+SecondRunFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN2")]
+TextFlag = Annotated[str | None, tyro.conf.arg(metavar="TEXT")]
+PrecisionFlag = Annotated[Literal["float32", "float16", "int8"], tyro.conf.arg(metavar="{float32,float16,int8}")]
 FolderFlag = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
 
@@ -23,17 +26,31 @@ class ExportArguments(PairFileFlags):
     --onnx writes a folder with the encoder and one decoder step as two graphs, the symbols and search settings as JSON,
     and a beam search in Python that needs NumPy and ONNX Runtime only. The export holds the network without the pair
     n-gram model of the run.
+
+    --html writes a web page, one file, that runs the network in the browser without a server: type a source to see
+    outputs, attention weights and the beam; change attention or the first symbols of the output. With a second run, the
+    page compares both. It shows the network without the pair n-gram model of the run.
     """
 
     run: RunFolder
     """Folder of a trained run."""
+    run2: SecondRunFolder = None
+    """With --html, folder of a second run, to compare with the first."""
+    html: PathFlag = None
+    """File of the web page, such as model.html."""
+    precision: PrecisionFlag = "float32"
+    """With --html, number format of the stored weights: float32 (the outputs of the run), float16 (half the size), or
+    int8 (8-bit integers with one scale per row). All computation is in float32."""
+    source: TextFlag = None
+    """With --html, first source on the page. Default: the first source of the validation file, if it is unchanged."""
     onnx: FolderFlag = None
     """Folder of the ONNX graphs, created if it does not exist. Requires the extra onnx."""
     opset: Annotated[int, Meta(ge=1, le=1000), tyro.conf.arg(metavar="N")] = 17
     """Version of the ONNX operators, from 17 to the newest of the installed package onnx."""
     int8: bool = False
-    """Store the weight matrices as 8-bit integers, with one scale per row; all computation is in float32. The metric of
-    the run is measured on the file of --check with both, and the export is refused if it loses more than --max-loss."""
+    """With --onnx, store the weight matrices as 8-bit integers, with one scale per row; all computation is in float32.
+    The metric of the run is measured on the file of --check with both, and the export is refused if it loses more than
+    --max-loss."""
     check: PathFlag = None
     """File of pairs on which the exported graphs are measured, with the columns of the training file. Default: the
     validation file of the run, if it is unchanged."""
@@ -56,10 +73,24 @@ def main(arguments: list[str]) -> int:
             does not support, its metric is too low with 8-bit weights, or a file cannot be written.
     """
     args = parse_arguments(ExportArguments, "export", arguments)
-    if args.onnx is None:
-        raise ConfigError("export needs a format: --onnx DIR")
+    _check_formats(args)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
-    from pellucid.cli.export_onnx import OnnxExportRequest, export_onnx
+    if args.onnx is not None:
+        from pellucid.cli.export_onnx import OnnxExportRequest, export_onnx
 
-    export_onnx(OnnxExportRequest(args.run, args.onnx, args.opset, args.int8, args.check, args.max_loss, args))
+        request = OnnxExportRequest(args.run, args.onnx, args.opset, args.int8, args.check, args.max_loss, args)
+        export_onnx(request)
+    if args.html is not None:
+        from pellucid.cli.export_html import export_html
+
+        folders = [args.run] if args.run2 is None else [args.run, args.run2]
+        export_html(folders, args.html, args.precision, args.source)
     return 0
+
+
+def _check_formats(args: ExportArguments) -> None:
+    """Raise `ConfigError` unless the flags are those of one format."""
+    if (args.onnx is None) == (args.html is None):
+        raise ConfigError("export needs one format: --onnx DIR or --html FILE")
+    if args.html is None and (args.run2 is not None or args.source is not None or args.precision != "float32"):
+        raise ConfigError("a second run, --source and --precision need --html FILE")

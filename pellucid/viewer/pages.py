@@ -81,10 +81,23 @@ def export_page(contents: PageStruct) -> str:
     page = built_page()
     policy = escape(security_policy(page, chr(39) + "none" + chr(39)))
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    head, _, remainder = page.partition("<head>")
-    before, _, after = remainder.rpartition(CONTENTS_ELEMENT)
-    data = encode_json(contents).decode("utf-8").replace("<", "\\u003c")
-    return f'{head}<head>\n{meta}{before}<script type="application/json" id="contents">{data}</script>{after}'
+    return embed_json(page.replace("<head>", f"<head>\n{meta}", 1), CONTENTS_ELEMENT, contents)
+
+
+def embed_json(page: str, element: str, value: PageStruct) -> str:
+    """Return a built page with data as JSON in its last element for data.
+
+    `<` is escaped, so that no text can close the element.
+
+    Args:
+        page: HTML of the page.
+        element: Empty element of the page for the data.
+        value: Data.
+    """
+    before, _, after = page.rpartition(element)
+    data = encode_json(value).decode("utf-8").replace("<", "\\u003c")
+    start, end = element.split("><", 1)
+    return f"{before}{start}>{data}<{end}{after}"
 
 
 TRACE_SUFFIXES = (".html", ".svg", ".png", ".json", ".tex")

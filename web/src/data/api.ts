@@ -4,6 +4,19 @@ import type { DecodeRequest, ModelCard, WhatIfRequest, PageContents, WhatIfRespo
 /** Error with a message for the user. */
 export class ServerError extends Error {}
 
+/** Model in the page, which answers requests in place of the server. */
+export interface LocalModel {
+  decode(request: DecodeRequest): PageExample;
+  compareWhatIf(request: WhatIfRequest): WhatIfResponse;
+}
+let localModel: LocalModel | null = null;
+
+/** Answers requests by a model in the page from now on. */
+export function useLocalModel(model: LocalModel): void {
+  localModel = model;
+}
+export const hasLocalModel = (): boolean => localModel !== null;
+
 /** Identity of the shown contents; the server refuses requests of other pages. */
 let identity = "";
 
@@ -34,8 +47,8 @@ export async function fetchContents(): Promise<PageContents> {
 /** Requests that the server loads the newest checkpoint. */
 export const requestReload = (): Promise<ReloadResponse> => post("reload", {});
 export const requestExport = (): Promise<ExportResponse> => post("export", {});
-export const requestDecode = (request: DecodeRequest, signal?: AbortSignal): Promise<PageExample> => post("decode", request, signal);
-export const requestWhatIf = (request: WhatIfRequest, signal?: AbortSignal): Promise<WhatIfResponse> => post("what-if", request, signal);
+export const requestDecode = async (request: DecodeRequest, signal?: AbortSignal): Promise<PageExample> => localModel?.decode(request) ?? post("decode", request, signal);
+export const requestWhatIf = async (request: WhatIfRequest, signal?: AbortSignal): Promise<WhatIfResponse> => localModel?.compareWhatIf(request) ?? post("what-if", request, signal);
 export const requestNeighbors = (request: NeighborsRequest, signal?: AbortSignal): Promise<NeighborsResponse> =>
   post("neighbors", request, signal);
 
@@ -49,12 +62,12 @@ export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Sends a request after a pause in milliseconds; returns a function that cancels it. */
+/** Sends a request after a pause in milliseconds, which a model in the page does not need; returns a function that cancels it. */
 export function debounceRequest<T>(pause: number, send: (signal: AbortSignal) => Promise<T>, done: (response: T) => void, failed: (why: string) => void): () => void {
   const control = new AbortController();
   const wait = setTimeout(() => {
     send(control.signal).then(done, (error: unknown) => isAborted(error) || failed(errorMessage(error)));
-  }, pause);
+  }, localModel ? 0 : pause);
   return () => {
     clearTimeout(wait);
     control.abort();

@@ -2,10 +2,10 @@
 import type { PageContents, TrainingFrame, PageExample, ReportDocument, TaskView, Trace, TrainingHistory } from "../data/contents";
 import { FORMAT, REPORT_FORMAT } from "../data/contents";
 import { registerTaskViews, pageView } from "../data/taskView";
-import { fetchContents } from "../data/api";
+import { fetchContents, hasLocalModel } from "../data/api";
 import { selection } from "./selection.svelte";
 
-const EMPTY: PageContents = {
+export const EMPTY: PageContents = {
   format: FORMAT, version: "", title: "Pellucid", tasks: {}, served: false, page_id: "", card: null, examples: [], num_examples: 0, selection_note: "",
   corpus: null, training: null, state_space: null, compared_runs: [], update: null, awaiting_model: false,
 };
@@ -43,7 +43,10 @@ class Page {
   });
   /** Display of the outputs. */
   readonly view: TaskView = $derived(pageView(this.contents));
+  /** Whether requests are answered, by the server or by a model in the page. */
   readonly served: boolean = $derived(this.contents.served);
+  /** Whether attributions can be requested. */
+  readonly canAttribute: boolean = $derived(this.contents.served && !hasLocalModel());
 }
 
 export const page = new Page();

@@ -1,0 +1,63 @@
+/** Texts and symbols: splitting of sources, joining of outputs. As pellucid/data/tokenizers.py. */
+import type { StoredModel } from "./modelFile";
+import { UNK, type Vocabulary } from "./vocabulary";
+
+/** Source in symbols and ids. */
+export interface EncodedSource {
+  readonly text: string;
+  /** Symbols at the positions of the encoder: features, unless they are summed, then the source. */
+  readonly symbols: readonly string[];
+  /** Number of features at the beginning. */
+  readonly numFeatures: number;
+  /** Features that are added to all symbols. */
+  readonly added: readonly string[];
+  readonly ids: readonly number[];
+  /** Ids of the added features. */
+  readonly featureIds: readonly number[];
+  /** Positions of symbols that the vocabulary lacks. */
+  readonly unknown: readonly number[];
+  /** Target id of each position's symbol when it is copied: V + its first position if the target vocabulary lacks it; −1 for features. */
+  readonly copyIds: readonly number[];
+}
+
+/** White space of Python, at which words are separated. */
+const WHITE_SPACE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u;
+
+/** Symbols of a text. */
+export function splitText(kind: string, text: string): string[] {
+  if (text === "") return [];
+  if (kind === "characters") return [...text];
+  if (kind === "words") return text.split(WHITE_SPACE).filter((word) => word !== "");
+  return kind === "whole" ? [text] : text.split(kind);
+}
+
+/** Text of symbols. */
+export function joinSymbols(kind: string, symbols: readonly string[]): string {
+  const separator = { characters: "", subwords: "", words: " ", whole: "\t", position: "\t" }[kind];
+  return symbols.join(separator ?? kind);
+}
+
+export interface ModelVocabularies {
+  readonly source: Vocabulary;
+  readonly features: Vocabulary;
+  readonly target: Vocabulary;
+}
+
+/** Encodes a source with its features. */
+export function encodeSource(settings: StoredModel["settings"], { source, features, target }: ModelVocabularies, text: string, given: readonly string[]): EncodedSource {
+  const { source_symbols: kind, source_normalization: form } = settings.data;
+  const own = splitText(kind, form === "none" ? text : text.normalize(form === "nfc" ? "NFC" : "NFD"));
+  const used = own.length > 0 ? given : [];
+  const summed = settings.encoder.features === "sum";
+  const featureIds = used.map((feature) => source.size + (features.id(feature) ?? UNK));
+  const numFeatures = summed ? 0 : used.length;
+  const symbols = [...(summed ? [] : used), ...own];
+  const ids = [...(summed ? [] : featureIds), ...own.map((symbol) => source.id(symbol) ?? UNK)];
+  return {
+    text, symbols, numFeatures, ids,
+    added: summed ? used : [],
+    featureIds: summed ? featureIds : [],
+    unknown: ids.flatMap((id, position) => (id === UNK || id === source.size + UNK ? [position] : [])),
+    copyIds: symbols.map((symbol, position) => (position < numFeatures ? -1 : (target.id(symbol) ?? target.size + symbols.indexOf(symbol, numFeatures)))),
+  };
+}
