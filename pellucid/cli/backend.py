@@ -4,6 +4,7 @@ The runtime answers the first line several times as fast as a process that loads
 decodes many lines faster. Both give the same outputs, and scores that are equal to 1e-5.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -64,8 +65,9 @@ class PredictionBackend:
         return self.predictor
 
     def _needs_pytorch(self, reason: str) -> bool:
-        """Return whether an option or the device needs PyTorch."""
-        return bool(reason) or self.device == "cuda" or (self.device == "auto" and self.has_pytorch)
+        """Return whether an option or the device needs PyTorch, or this process has loaded it already."""
+        is_loaded = sys.modules.get("torch") is not None
+        return bool(reason) or is_loaded or self.device == "cuda" or (self.device == "auto" and self.has_pytorch)
 
     def _load_runtime(self) -> BasePredictor:
         """Return the predictor in NumPy; that of PyTorch for a run that the runtime does not support."""
