@@ -1,5 +1,7 @@
 """Packages that training needs and prediction does not, and the error that says how to install them."""
 
+from importlib.util import find_spec
+
 from pellucid.errors import InputError, quote
 
 TRAINING_PACKAGES = (
@@ -16,6 +18,18 @@ TRAINING_PACKAGES = (
 )
 """Packages of the extra `train`, by the names under which they are imported, and those that they install."""
 INSTALL = "pip install 'pellucid[train]'"
+
+
+def has_package(name: str) -> bool:
+    """Return whether a package can be imported, without importing it.
+
+    Args:
+        name: Name of the package.
+    """
+    try:
+        return find_spec(name) is not None
+    except (ModuleNotFoundError, ValueError):  # hidden by a finder, or None in sys.modules
+        return False
 
 
 class MissingDependencyError(InputError):

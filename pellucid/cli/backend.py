@@ -5,12 +5,11 @@ decodes many lines faster. Both give the same outputs, and scores that are equal
 """
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from pellucid.config.settings import Device
 from pellucid.decoding.base_predictor import BasePredictor
-from pellucid.dependencies import require_pytorch
+from pellucid.dependencies import has_package, require_pytorch
 from pellucid.runtime.support import UnsupportedError
 
 MIN_SOURCES_TO_LOAD = 300
@@ -28,7 +27,7 @@ def is_worth_loading(file: Path) -> bool:
         file: File of the text, or "-" for standard input.
     """
     is_short = file.is_file() and file.stat().st_size < MIN_TEXT_SIZE
-    return not is_short and find_spec("torch") is not None
+    return not is_short and has_package("torch")
 
 
 class PredictionBackend:
@@ -48,7 +47,7 @@ class PredictionBackend:
             InputError: A run cannot be loaded, or an option is invalid.
         """
         self.runs, self.device, self.configure = runs, device, configure
-        self.has_pytorch = find_spec("torch") is not None
+        self.has_pytorch = has_package("torch")
         self.predictor = self._load_pytorch(reason) if self._needs_pytorch(reason) else self._load_runtime()
 
     def for_sources(self, count: int) -> BasePredictor:

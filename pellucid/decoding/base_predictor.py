@@ -763,7 +763,9 @@ class BasePredictor(ABC):
 
     def _forbids_all(self, constraints: Constraints) -> bool:
         """Return whether every symbol of the vocabulary is forbidden."""
-        return len(np.unique(constraints.forbidden)) == len(self.vocabularies.target.symbols)
+        return len({*constraints.forbidden.tolist()}) == len(
+            self.vocabularies.target.symbols
+        )  # np.unique imports numpy.ma
 
     @cached_property
     def _names(self) -> np.ndarray:

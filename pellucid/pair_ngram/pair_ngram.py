@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from pellucid.alignment.types import GraphoneKeys, SymbolPairs
 from pellucid.argument_checks import argument_error, check_arguments, convert_argument
 from pellucid.config.settings import Width
 from pellucid.data.vocabulary import NUM_SPECIAL, UNK
+from pellucid.dependencies import has_package
 from pellucid.errors import ArgumentError
 from pellucid.kernels.runtime import defer_signals
 from pellucid.pair_ngram.ngram_model import LOWEST, NgramModel, fit_ngram_model
@@ -63,10 +63,10 @@ _python_searches = itertools.count()
 
 
 def _use_numba() -> bool:
-    """Return whether to search in Numba: it is loaded, or this process has searched so often that loading is worth it."""
+    """Return whether to search in Numba: it is loaded, or loading is worth it after this number of searches."""
     if "numba" in sys.modules:
         return sys.modules["numba"] is not None
-    return next(_python_searches) >= MAX_PYTHON_SEARCHES and find_spec("numba") is not None
+    return next(_python_searches) >= MAX_PYTHON_SEARCHES and has_package("numba")
 
 
 @dataclass(frozen=True, eq=False)

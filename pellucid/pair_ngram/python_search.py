@@ -9,7 +9,7 @@ S source positions, T target positions, K outputs.
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from pellucid.shapes import Float, Int
 
 Output = tuple[int, ...] | int
 """Symbols of an output; the number of its symbols if the target is given."""
-Path = tuple["Path", int] | None
+GraphonePath = tuple[Any, int] | None
 """Graphones of a hypothesis: those before the last one, and the last one."""
 Key = tuple[int, Output]
 """Node of the n-gram model, and the output."""
@@ -30,7 +30,7 @@ class _Hypothesis(NamedTuple):
 
     total: float
     best: float
-    path: Path
+    path: GraphonePath
 
 
 class _Extension(NamedTuple):
@@ -188,7 +188,7 @@ class PythonSearch:
         return outputs, np.array([hypothesis.total for hypothesis in best])
 
 
-def _add(row: dict[Key, _Hypothesis], extension: _Extension, path: Path, best: list[float], place: int) -> None:
+def _add(row: dict[Key, _Hypothesis], extension: _Extension, path: GraphonePath, best: list[float], place: int) -> None:
     """Add an extension to the hypotheses of a position, and raise the best score there."""
     score, node, output, graphone = extension
     key = node, output
@@ -196,7 +196,7 @@ def _add(row: dict[Key, _Hypothesis], extension: _Extension, path: Path, best: l
     best[place] = max(best[place], score)
 
 
-def _merged(found: _Hypothesis | None, score: float, path: Path) -> _Hypothesis:
+def _merged(found: _Hypothesis | None, score: float, path: GraphonePath) -> _Hypothesis:
     """Return equal hypotheses as one: the sum of their probabilities, and the path of the best of them."""
     if found is None:
         return _Hypothesis(score, score, path)
