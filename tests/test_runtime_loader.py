@@ -70,7 +70,9 @@ def test_predict_and_score_need_neither_pytorch_nor_numba(tmp_path: Path) -> Non
 
 
 def test_a_program_loads_the_predictor_of_the_runtime() -> None:
-    program = "import pellucid\nmodel = pellucid.load(sys.argv[1])\nprint(type(model).__name__, len(model.predict(['ab'])))"
+    program = (
+        "import pellucid\nmodel = pellucid.load(sys.argv[1])\nprint(type(model).__name__, len(model.predict(['ab'])))"
+    )
     result = run_blocked(program, str(copy_task_run().run))
     assert result.stdout == "RuntimePredictor 1\n", result.stderr
 
