@@ -171,11 +171,11 @@ class OnnxModel:
         Ranked by log-probability, a finished output takes its place in the beam with it. With another score, a longer
         output may still win: the beam keeps its size, and ends when none of its hypotheses can become better.
         """
-        lengths, source = np.array([len(ids)]), np.array([ids])
+        lengths, source = np.array([len(ids)], np.int64), np.array([ids], np.int64)
         values = self.encoder.run({"ids": source, "lengths": lengths})
         beam, finished, free = [BeamHypothesis((), np.float32(0), ())], list[BeamHypothesis](), size
         for length in range(limits[1] + 1):
-            symbols = np.array([found.ids[-1] if found.ids else BOS for found in beam])
+            symbols = np.array([found.ids[-1] if found.ids else BOS for found in beam], np.int64)
             outputs = self.step.run({**values, "symbols": symbols, "lengths": lengths})
             count = free if self._ranks_by_log_probability else size + len(beam)
             parents, extended = _extend(beam, outputs, count, may_end=length >= limits[0])
