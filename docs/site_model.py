@@ -17,8 +17,6 @@ from pellucid.viewer.inputs import open_run
 FILE = Path(__file__).with_name("model.json")
 NAME, TITLE = "english-small", "English words to pronunciations"
 FIRST_SOURCE = "attention"
-MAX_SIZE = 500_000
-"""Maximum size of the page in bytes, most of which is the model."""
 
 
 def main(run: Path) -> None:

@@ -7,7 +7,7 @@ writes them to web/tests/models.json. The page with a model must give the same a
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import torch
@@ -89,7 +89,7 @@ def model_references() -> list[dict[str, Any]]:
 def _reference(name: str, settings: Mapping[str, Mapping[str, Any]], seed: int) -> dict[str, Any]:
     """Return one network with requests and answers."""
     predictor = _make_predictor(settings, seed)
-    run = ViewedRun(name, Path(), predictor, cast(RunLog, None), False)
+    run = ViewedRun(name, Path(), predictor, RunLog(Path()), False)
     contents = PageContents(version="", tasks={}, title="", served=True)
     page_data = PageData(contents, [run], [], {}, None)
     attends = settings.get("attention", {}).get("type") != "none"

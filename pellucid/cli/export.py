@@ -15,7 +15,7 @@ from pellucid.errors import ConfigError
 RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 SecondRunFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN2")]
 TextFlag = Annotated[str | None, tyro.conf.arg(metavar="TEXT")]
-PrecisionFlag = Annotated[Literal["float32", "float16", "int8"], tyro.conf.arg(metavar="{float32,float16,int8}")]
+WeightsFlag = Annotated[Literal["float32", "float16", "int8"], tyro.conf.arg(metavar="{float32,float16,int8}")]
 FolderFlag = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
 
@@ -38,7 +38,7 @@ class ExportArguments(PairFileFlags):
     """With --html, folder of a second run, to compare with the first."""
     html: PathFlag = None
     """File of the web page, such as model.html."""
-    precision: PrecisionFlag = "float32"
+    weights: WeightsFlag = "float32"
     """With --html, number format of the stored weights: float32 (the outputs of the run), float16 (half the size), or
     int8 (8-bit integers with one scale per row). All computation is in float32."""
     source: TextFlag = None
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
         from pellucid.cli.export_html import export_html
 
         folders = [args.run] if args.run2 is None else [args.run, args.run2]
-        export_html(folders, args.html, args.precision, args.source)
+        export_html(folders, args.html, args.weights, args.source)
     return 0
 
 
@@ -92,5 +92,5 @@ def _check_formats(args: ExportArguments) -> None:
     """Raise `ConfigError` unless the flags are those of one format."""
     if (args.onnx is None) == (args.html is None):
         raise ConfigError("export needs one format: --onnx DIR or --html FILE")
-    if args.html is None and (args.run2 is not None or args.source is not None or args.precision != "float32"):
-        raise ConfigError("a second run, --source and --precision need --html FILE")
+    if args.html is None and (args.run2 is not None or args.source is not None or args.weights != "float32"):
+        raise ConfigError("a second run, --source and --weights need --html FILE")

@@ -314,7 +314,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         ),
     ),
     "export": HelpPage(
-        "RUN --onnx DIR [options] | export RUN [RUN2] --html FILE [options]",
+        "RUN [RUN2] --html FILE | --onnx DIR [options]",
         "Export the network of a run, without its pair n-gram model: the encoder and one decoder step as ONNX graphs, "
         "with symbols, settings and a beam search beside them; or one HTML file that runs the network in the browser.",
         (
@@ -325,7 +325,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--check", "FILE", "pairs to measure the export (validation file)"),
             OptionHelp("--max-loss", "POINTS", "highest loss by --int8 (0.2 by default)"),
             OptionHelp("--html", "FILE", "web page, which works offline"),
-            OptionHelp("--precision", "TYPE", "weights of the page: float32, float16 or int8"),
+            OptionHelp("--weights", "TYPE", "weights of the page: float32, float16 or int8"),
             OptionHelp("--source", "TEXT", "first source on the page"),
             _COLUMNS,
             _HEADER,
@@ -335,7 +335,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             "export runs/a --onnx onnx",
             "export runs/a --onnx onnx-int8 --int8 --check test.tsv",
             "export runs/a --html model.html",
-            "export runs/a runs/b --html models.html --precision float16",
+            "export runs/a runs/b --html models.html --weights float16",
         ),
     ),
     "bench": HelpPage(

@@ -1,8 +1,7 @@
 """Export of trained networks to other formats: graphs of ONNX, and web pages.
 
-Imports: config, data, decoding, errors, evaluation, files, run_evaluation, run_folder, runtime, shapes, tasks, version,
-viewer.
-Start with: onnx_export.py; web_page.py.
+Imports: config, data, decoding, errors, evaluation, files, run_folder, runtime, shapes, tasks, version, viewer.
+Start with: onnx_export.py.
 
 * onnx_graph, onnx_encoder, onnx_decoder: the two graphs; quantization: 8-bit weights.
 * onnx_settings, readme: the files beside them; beam_search: a stand-alone program, copied into each export.

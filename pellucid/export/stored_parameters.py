@@ -69,7 +69,7 @@ def _encode(name: str, values: Float[np.ndarray, "..."], kind: Precision) -> byt
             return _byte_planes(values.ravel().view(np.uint32), 4)
         case "float16":
             if np.abs(values).max(initial=0) > MAX_FLOAT16:
-                raise ConfigError(f"{quote(name)} has a number that is too large for float16: use --precision float32")
+                raise ConfigError(f"{quote(name)} has a number that is too large for float16: use --weights float32")
             return _byte_planes(values.astype(np.float16).ravel().view(np.uint16), 2)
         case "int8":
             quantized = quantize_rows(values.reshape(len(values), -1))

