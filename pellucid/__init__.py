@@ -116,7 +116,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's attributes are of
     except ModuleNotFoundError as error:
         if error.name == "torch" and name == "load":
             return import_module("pellucid.runtime.loader").load
-        raise missing_dependency(error, f"pellucid.{name}") or error from None
+        missing = missing_dependency(error.name, f"pellucid.{name}")
+        if missing is None:
+            raise
+        raise missing from None
 
 
 def __dir__() -> list[str]:

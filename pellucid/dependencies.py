@@ -36,14 +36,14 @@ class MissingDependencyError(InputError):
     """A package is not installed that an operation needs."""
 
 
-def missing_dependency(error: ModuleNotFoundError, operation: str) -> MissingDependencyError | None:
+def missing_dependency(module: str | None, operation: str) -> MissingDependencyError | None:
     """Return the error for a package of the extra `train` that is not installed; None for any other module.
 
     Args:
-        error: Error of an import.
+        module: Name of the module that could not be imported, as `ModuleNotFoundError.name` has it.
         operation: Operation that needs the package: "pellucid train".
     """
-    package = (error.name or "").split(".")[0]
+    package = (module or "").split(".")[0]
     if package not in TRAINING_PACKAGES:
         return None
     return MissingDependencyError(f"{operation} needs the package {quote(package)}, which is not installed: {INSTALL}")

@@ -7,7 +7,7 @@ NumPy.
 
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 INTEGERS = ("int2", "int4", "int8", "int16", "int32", "int64")
 UNSIGNED = tuple(f"u{name}" for name in INTEGERS)
@@ -50,7 +50,8 @@ def shaped_array(name: str, dtypes: tuple[str, ...], array_type: Any, dim_str: s
     dims = dim_str.split()
     variadic = next((index for index, dim in enumerate(dims) if dim.startswith(("*", "..."))), None)
     fields = {"array_type": array_type, "dim_str": " ".join(dims), "dtypes": dtypes, "index_variadic": variadic}
-    return _ShapedArrayType(f"{name}[{getattr(array_type, '__name__', 'Any')}, '{dim_str}']", (ShapedArray,), fields)
+    title = f"{name}[{getattr(array_type, '__name__', 'Any')}, '{dim_str}']"
+    return cast(type[ShapedArray], _ShapedArrayType(title, (ShapedArray,), fields))
 
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:

@@ -84,11 +84,19 @@ def _run_subcommand(command_line: list[str]) -> int:
             # A daemon may run with closed streams.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open to the process's end)
     format_warnings_as_messages()
+    return _run_module(command_line[0], command_line[1:])
+
+
+def _run_module(name: str, arguments: list[str]) -> int:
+    """Import the module of a subcommand, and run it; name the extra if a package of training is missing."""
     try:
-        run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{command_line[0]}").main
-        return run(command_line[1:])
+        run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{name}").main
+        return run(arguments)
     except ModuleNotFoundError as error:
-        raise missing_dependency(error, f"pellucid {command_line[0]}") or error from None
+        missing = missing_dependency(error.name, f"pellucid {name}")
+        if missing is None:
+            raise
+        raise missing from None
     except UnknownFlagError as error:
         from pellucid.cli.subcommand_flags import explain_unknown_flag
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import msgspec
 from tyro.conf import Positional, arg
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pellucid.decoding.sampling_config import SamplingConfig
     from pellucid.decoding.trace import Trace
 
+PredictorT = TypeVar("PredictorT", bound="BasePredictor")
+"""Type of the predictor to which flags are applied."""
 RunFolder = Annotated[Path, Positional, arg(metavar="RUN")]
 MoreRuns = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")]
 IntegerFlag = Annotated[int | None, arg(metavar="N")]
@@ -100,7 +102,7 @@ class SearchFlags(FileFlags):
     of the run."""
 
 
-def apply_search_flags(predictor: "BasePredictor", flags: SearchFlags) -> "BasePredictor":
+def apply_search_flags(predictor: PredictorT, flags: SearchFlags) -> PredictorT:
     """Return the predictor with the search settings of the flags that are given.
 
     Args:

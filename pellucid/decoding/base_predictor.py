@@ -193,7 +193,7 @@ class BasePredictor(ABC):
         return max_output_length(self.config.search, self.vocabularies)
 
     @abstractmethod
-    def with_options(self, options: DecodingOptions) -> "BasePredictor":
+    def with_options(self: PredictorT, options: DecodingOptions) -> PredictorT:
         """Return a predictor with other options: constraints, a lexicon, search trees, forced attention.
 
         Args:

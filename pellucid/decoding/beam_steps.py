@@ -415,7 +415,8 @@ def _initial_coverage(output: SearchStep, lengths: Int[np.ndarray, " B"]) -> Flo
     """Return the initial coverage: 0 at source positions, 1 beyond the source's end."""
     weights = output.weights
     outside = np.arange(weights.shape[1]) >= lengths[:, None]
-    return (outside | (weights.sum(axis=1, keepdims=True) == 0)).astype(np.float32)[:, None]
+    covered = (outside | (weights.sum(axis=1, keepdims=True) == 0)).astype(np.float32)
+    return np.asarray(covered[:, None])
 
 
 def _symbol_masks(state: BeamState, num_symbols: int, config: BeamConfig, length: int) -> SymbolMasks:

@@ -6,7 +6,7 @@ kept for inspection, L attention hops.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -70,11 +70,15 @@ class TopAnswers(NamedTuple):
     """Their log-probabilities."""
 
 
+LabelingPredictorT = TypeVar("LabelingPredictorT", bound="LabelingPredictor")
+"""Type of the predictor on which a method is called."""
+
+
 @dataclass(frozen=True)
 class LabelingPredictor(Predictor):
     """Predictor of tags, classes and positions, by one network or several: no search, and no options."""
 
-    def with_options(self, options: DecodingOptions) -> "LabelingPredictor":
+    def with_options(self: LabelingPredictorT, options: DecodingOptions) -> LabelingPredictorT:
         """Return this predictor if no option is set; options apply to outputs that are decoded symbol by symbol.
 
         Args:

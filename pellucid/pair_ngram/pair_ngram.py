@@ -196,7 +196,7 @@ class PairNgram:
             The sizes of the chunks, in order; None without an alignment (`chunk_limits`).
         """
         outputs, _ = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
-        return self._chunk_sizes(outputs[0].tolist(), len(ids), given.tolist()) if len(outputs) else None
+        return self._chunk_sizes(outputs[0].tolist(), len(source), list(target)) if len(outputs) else None
 
     def _chunk_sizes(self, graphones: list[int], length: int, target: list[int]) -> list[tuple[int, int]]:
         """Return the sizes of graphones, given from the last to the first; −1 has one source symbol and any target.

@@ -54,7 +54,7 @@ class PythonSearch:
         """
         self.table = table
         self.token, self.log_probability, self.backoff, self.suffix, self.first_child = (
-            memoryview(np.ascontiguousarray(values))
+            np.ascontiguousarray(values).data
             for values in (model.token, model.log_probability, model.backoff, model.suffix, model.first_child)
         )
 
@@ -106,7 +106,7 @@ class PythonSearch:
         """Return the number of hypotheses that are extended, fewer where a chunk has thousands of graphones."""
         first = self.table.first
         counts = [int(first[chunk + 1] - first[chunk]) for sizes in chunks for chunk in sizes if chunk >= 0]
-        extensions = max([1, *counts]) + self.table.target.shape[1] + 2
+        extensions = max([1, *counts]) + int(self.table.target.shape[1]) + 2
         return max(1, min(settings.beam_size, MAX_EXTENSIONS // extensions))
 
     def _guesses(self, total: float, output: Output, is_known: bool, target: list[int] | None) -> Iterator[_Extension]:

@@ -68,7 +68,7 @@ def project_inputs(cell: CellArrays, inputs: Float[np.ndarray, "*rows I"]) -> Fl
         cell: Parameters of the cell.
         inputs: x.
     """
-    projected = inputs @ cell.input_weight.T
+    projected: Float[np.ndarray, "*rows G"] = inputs @ cell.input_weight.T
     return projected if cell.normalization is not None else projected + cell.input_bias
 
 

@@ -26,7 +26,7 @@ def log_softmax(logits: Float[np.ndarray, "R V"], suppressed: Bool[np.ndarray, "
         suppressed: Mask of the symbols that are never written, for all hypotheses or for each.
     """
     masked = np.where(suppressed, np.float32(-np.inf), logits)
-    return masked - log_sum_exp(masked)
+    return np.asarray(masked - log_sum_exp(masked))
 
 
 def log_sum_exp(values: Float[np.ndarray, "R V"]) -> Float[np.ndarray, "R 1"]:
@@ -36,7 +36,7 @@ def log_sum_exp(values: Float[np.ndarray, "R V"]) -> Float[np.ndarray, "R 1"]:
         values: Numbers of each row.
     """
     greatest = values.max(axis=1, keepdims=True)
-    return np.log(np.exp(values - greatest).sum(axis=1, keepdims=True)) + greatest
+    return np.asarray(np.log(np.exp(values - greatest).sum(axis=1, keepdims=True)) + greatest)
 
 
 def top_values(values: Float[np.ndarray, "R N"], count: int) -> tuple[Int[np.ndarray, "R C"], Float[np.ndarray, "R C"]]:
@@ -72,7 +72,7 @@ class ArrayScores(NamedTuple):
     @property
     def num_symbols(self) -> int:
         """V, the number of symbols that can be written."""
-        return self.logits.shape[1]
+        return int(self.logits.shape[1])
 
     def extend(self, masks: SymbolMasks, cumulative_log_probs: Float[np.ndarray, "b k"], count: int) -> BeamExtensions:
         """Return the best extensions of each source's hypotheses.
