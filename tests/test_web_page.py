@@ -12,6 +12,7 @@ import pytest
 from command_line import run_pellucid
 from page_data import digits_page_data
 from task_cases import task_run
+from trained_runs import digits_run
 from web_model_references import FILE, model_references
 
 from pellucid.decoding.trace_schema import EncodedArray, decode_array
@@ -27,7 +28,6 @@ from pellucid.export.web_page import (
     render_model_page,
 )
 from pellucid.viewer.inputs import ViewedRun
-from tests.trained_runs import digits_run
 
 ROOT = Path(__file__).parent.parent
 SITE_MODEL = ROOT / "docs" / "model.json"
