@@ -140,8 +140,8 @@ def assert_same(actual: object, expected: object, place: str = "") -> None:
     """Assert that two JSON values are equal, except for the rounding of numbers."""
     if isinstance(expected, dict) and {*expected} == {"shape", "data"}:
         assert isinstance(actual, dict)
-        arrays = [decode_array(msgspec.convert(value, EncodedArray)) for value in (actual, expected)]
-        np.testing.assert_allclose(*arrays, atol=1e-3, err_msg=place)
+        values, expected_values = (decode_array(msgspec.convert(value, EncodedArray)) for value in (actual, expected))
+        np.testing.assert_allclose(values, expected_values, atol=1e-3, err_msg=place)
     elif isinstance(expected, dict):
         assert isinstance(actual, dict) and actual.keys() == expected.keys(), place
         for key in expected.keys() - {"parameters", "alignment"}:
