@@ -107,7 +107,7 @@ clean: ## remove caches and build files, except runs and .venv
 	$(PYTHON) -m venv .venv
 
 .venv/setup.stamp: pyproject.toml constraints.txt | .venv/bin/pip
-	$(BIN)/python -m pip install --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[train]'
 	@touch $@
 
 .venv/test.stamp: .venv/setup.stamp

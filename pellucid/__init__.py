@@ -6,6 +6,7 @@ Public names are imported on first use, so importing the package is fast; only `
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pellucid.dependencies import missing_dependency
 from pellucid.version import __version__
 from pellucid.viewer.registration import register_viewer as _register_viewer
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pellucid.decoding.ensemble import Ensemble
     from pellucid.decoding.options import DecodingOptions, ForcedAttention
     from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.sampling import SamplingConfig
+    from pellucid.decoding.sampling_config import SamplingConfig
     from pellucid.decoding.text_decoder import TextDecoder
     from pellucid.decoding.trace import Trace
     from pellucid.decoding.transducer import Transducer
@@ -38,7 +39,7 @@ _register_viewer()
 _HOMES = {
     "Attention": "pellucid.model.attention",
     "Config": "pellucid.config.settings",
-    "SamplingConfig": "pellucid.decoding.sampling",
+    "SamplingConfig": "pellucid.decoding.sampling_config",
     "Ensemble": "pellucid.decoding.ensemble",
     "InputError": "pellucid.errors",
     "Lexicon": "pellucid.decoding.constraints",
@@ -110,7 +111,12 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's attributes are of
     """Import a public name on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'pellucid' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name == "torch" and name == "load":
+            return import_module("pellucid.runtime.loader").load
+        raise missing_dependency(error, f"pellucid.{name}") or error from None
 
 
 def __dir__() -> list[str]:

@@ -26,7 +26,7 @@ from pellucid.data.examples import (
 from pellucid.data.headers import header_note
 from pellucid.data.readers import BadLine, has_known_suffix
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.evaluation.assessment import (

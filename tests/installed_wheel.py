@@ -92,7 +92,7 @@ def main(folder: Path) -> None:
         venv.create(folder_outside / "venv", with_pip=True)
         scripts = folder_outside / "venv" / ("Scripts" if os.name == "nt" else "bin")
         install = (scripts / "python", "-m", "pip", "install", "--quiet")
-        run_command(*install, "--constraint", ROOT / "constraints.txt", wheel, folder=folder_outside)
+        run_command(*install, "--constraint", ROOT / "constraints.txt", f"{wheel}[train]", folder=folder_outside)
         use_package(scripts, folder_outside)
         run_command(*install, "--force-reinstall", "--no-deps", source, folder=folder_outside)
         check_prediction(scripts, folder_outside)

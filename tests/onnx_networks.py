@@ -3,21 +3,24 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import onnxruntime
-import torch
+from hypothesis import assume
+from hypothesis import strategies as st
 from onnx import ModelProto
+from small_networks import configs_with_options, make_vocabularies, randomize_parameters
 from torch import Tensor
 
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.outputs import suppressed_symbols, symbol_log_probabilities
+from pellucid.decoding.ranking import suppressed_symbols, symbol_log_probabilities
 from pellucid.export.onnx_decoder import DecoderStepGraph
 from pellucid.export.onnx_encoder import EncoderGraph
 from pellucid.export.onnx_graph import GraphOptions
-from pellucid.model.network import EncoderDecoder
+from pellucid.model.network import EncoderDecoder, require_encoder_decoder
 from pellucid.runtime.parameters import Array, NetworkArrays, build_network_arrays
-from tests.small_networks import make_network, make_vocabularies
+from pellucid.tasks.registry import build_network
 
 Values = dict[str, np.ndarray]
 OPTIONS = GraphOptions(17)
@@ -72,9 +75,11 @@ def export_network(network: EncoderDecoder, config: Config, options: GraphOption
     return OnnxNetwork(*(load_session(builder.build({})) for builder in builders))
 
 
-def make_float_network(config: Config, seed: int) -> EncoderDecoder:
-    """Return a random network in single precision."""
-    return make_network(config, seed, torch.float32)
+def make_float_network(config: Config, seed: int, vocabularies: Vocabularies | None = None) -> EncoderDecoder:
+    """Return a random network in single precision, by default for the vocabularies of `make_vocabularies`."""
+    network = require_encoder_decoder(build_network(config, vocabularies or make_vocabularies())).eval()
+    randomize_parameters(network, seed)
+    return network
 
 
 def expected_log_probabilities(logits: Tensor) -> np.ndarray:
@@ -86,3 +91,19 @@ def expected_log_probabilities(logits: Tensor) -> np.ndarray:
 def assert_values_close(actual: np.ndarray, expected: np.ndarray | Tensor, tolerance: float = 1e-5) -> None:
     """Assert that two arrays are equal except for rounding errors."""
     np.testing.assert_allclose(actual, np.asarray(expected), rtol=tolerance, atol=tolerance)
+
+
+def tolerance_of(config: Config) -> float:
+    """Return the tolerance of a comparison; layer normalization of few units magnifies rounding errors."""
+    is_normalized = "outputs" in (config.encoder.layer_normalization, config.decoder.layer_normalization)
+    return 2e-3 if is_normalized else 2e-5
+
+
+@st.composite
+def exportable_configs(draw: st.DrawFn) -> Config:
+    """Draw a small configuration that can be exported, with or without a pointer-generator."""
+    config = draw(configs_with_options())
+    normalizations = config.encoder.layer_normalization, config.decoder.layer_normalization
+    assume(config.attention.type != "monotonic" and "cells" not in normalizations)
+    copies = config.attention.type != "none" and draw(st.booleans())
+    return msgspec.structs.replace(config, decoder=msgspec.structs.replace(config.decoder, pointer_generator=copies))

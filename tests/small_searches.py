@@ -12,7 +12,8 @@ from torch import Tensor
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS, NUM_SPECIAL
-from pellucid.decoding.beam_search import BeamConfig, beam, beam_stepwise
+from pellucid.decoding.beam_search import beam, beam_stepwise
+from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy

@@ -28,7 +28,7 @@ from pellucid.data.batches import Batch, collate
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.decoding.ensemble import Ensemble
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.errors import ConfigError, DataError, InputError
 
 TRAIN, DEV = make_copy_examples(40, seed=1), make_copy_examples(10, seed=2)

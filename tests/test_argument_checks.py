@@ -30,12 +30,12 @@ from pellucid.argument_checks import check_arguments, convert_argument
 from pellucid.config.settings import Amount, Config, Device, SearchConfig, Seed, Width
 from pellucid.config.toml import build_config, load_config, override_settings, validate_config
 from pellucid.data.examples import Example
+from pellucid.decoding.base_predictor import Prefixes, Probability
 from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.ensemble import Ensemble
 from pellucid.decoding.inference import EnsembleMembers
 from pellucid.decoding.options import DecodingOptions
-from pellucid.decoding.predictor import Prefixes, Probability
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.transducer import Transducer
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, ConfigError, InputError

@@ -24,7 +24,7 @@ from small_networks import (
 from torch import Tensor
 
 from pellucid.data.examples import Example
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
 from pellucid.model.attention import AdditiveAttention, MultiHeadAttention

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trained_runs import digits_run
 
-from pellucid.decoding.beam_search import allocate_beam, constrained_beam_size
+from pellucid.decoding.beam_steps import allocate_beam, constrained_beam_size
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.options import DecodingOptions
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.run_folder.predictor_loader import load
 
 SOURCES = ["one two", "nine", "three three one", "five two six", "eight"]

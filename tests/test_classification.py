@@ -20,7 +20,7 @@ from pellucid.config.settings import TaskName
 from pellucid.data.examples import Example
 from pellucid.decoding.classification import LabelingPredictor
 from pellucid.decoding.options import DecodingOptions
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.errors import ConfigError, DataError, RunError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples

@@ -12,7 +12,7 @@ from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_extended
 from pellucid.data.tokenizers import build_tokenizers
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.events import DataAugmented, ValidationCompleted
 from pellucid.training.session import train_run

@@ -18,7 +18,7 @@ from trained_runs import (
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.decoding.options import DecodingOptions
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.errors import RunError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.run_folder.confidence_file import load_confidence

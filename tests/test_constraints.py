@@ -27,14 +27,16 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding import options
-from pellucid.decoding.beam_search import BeamConfig, beam_stepwise
+from pellucid.decoding.beam_search import beam_stepwise
+from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.hypothesis_scorer import HypothesisScorer
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.options import DecodingOptions, build_constraints
 from pellucid.decoding.outputs import BatchLengthLimits
-from pellucid.decoding.sampling import SamplingConfig, sample
+from pellucid.decoding.sampling import sample
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.errors import ConfigError, ConstraintError, InputError
 
 KIND = st.sampled_from(NETWORK_KINDS)

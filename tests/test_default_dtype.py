@@ -17,7 +17,7 @@ from pellucid.data.examples import Example
 from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.inspection.attribution import attribute
 from pellucid.kernels.dispatch import disable_kernels

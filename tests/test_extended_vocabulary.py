@@ -31,7 +31,7 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, UNK
 from pellucid.decoding.constraints import load_lexicon
 from pellucid.decoding.options import DecodingOptions
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import ConfigError, InputError
 from pellucid.kernels.dispatch import disable_kernels, use_kernel

@@ -18,7 +18,7 @@ from pellucid.config.settings import TaskName
 from pellucid.data.examples import Example
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.errors import NotFiniteError, RunError
 from pellucid.inspection.attribution import attribute, input_x_gradient, occlusion

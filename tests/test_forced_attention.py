@@ -36,7 +36,7 @@ from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.forced_attention import force_attention
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, InputError

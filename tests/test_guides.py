@@ -96,6 +96,21 @@ def test_the_examples_of_the_alignment_guide_run(tmp_path: Path) -> None:
     assert "[(('5',), ('D',)), (('5',), ('L',)), (('7',), ('V', 'I', 'I'))] [(0, 0), (1, 1), (2, 2)" in printed
 
 
+def test_the_commands_of_the_onnx_guide_run(tmp_path: Path) -> None:
+    """The exported beam search gives the outputs of predict: diff prints nothing."""
+    pytest.importorskip("onnxruntime")
+    scripts = SHELL_BLOCKS.findall((ROOT / "docs" / "guides" / "onnx.md").read_text("utf-8"))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n', "utf-8")
+    (tmp_path / "bin" / "python").chmod(0o755)
+    with fast_command_environment() as commands:
+        environment = {**commands, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{commands['PATH']}"}
+        stdout = run_script(["bash", "-e", "-u", "-o", "pipefail"], "\n".join(scripts), tmp_path, environment)
+    assert "int8: " in stdout and "points" in stdout and (tmp_path / "roman-int8" / "encoder.onnx").is_file()
+    assert (tmp_path / "outputs.txt").read_text("utf-8").count("\n") == 400
+
+
 def test_the_examples_of_the_audit_guide_run(tmp_path: Path) -> None:
     page = ROOT / "docs" / "guides" / "audit.md"
     (script,), (program,) = SHELL_BLOCKS.findall(page.read_text("utf-8")), python_blocks(page)

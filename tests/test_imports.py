@@ -18,7 +18,17 @@ import pellucid
 ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
-    *("version", "errors", "error_messages", "argument_checks", "file_lock", "files", "worker_pool"),
+    *(
+        "version",
+        "shapes",
+        "errors",
+        "dependencies",
+        "error_messages",
+        "argument_checks",
+        "file_lock",
+        "files",
+        "worker_pool",
+    ),
     *("config.settings", "config.presets", "config.extensions", "config.attention_types"),
     *("config.task_settings", "config"),
     *(
@@ -78,6 +88,10 @@ DATA_ORDER = (
 )
 """Order of the files of data/."""
 EXTRAS = {
+    **dict.fromkeys(
+        ["pellucid.export.onnx_graph", "pellucid.export.onnx_encoder", "pellucid.export.onnx_decoder"], "onnx"
+    ),
+    "pellucid.export.beam_search": "onnxruntime",
     "pellucid.kernels.triton_attention": "triton",
     "pellucid.sklearn": "sklearn",
     "pellucid.tuning.study": "optuna",

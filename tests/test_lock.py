@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -42,7 +43,9 @@ def test_the_constraints_are_the_lock_without_hashes() -> None:
 def test_every_dependency_is_locked_at_a_version_that_pyproject_permits() -> None:
     extras = PROJECT["optional-dependencies"].values()
     requirements = [
-        Requirement(line) for line in (*PROJECT["dependencies"], *(line for extra in extras for line in extra))
+        requirement
+        for requirement in map(Requirement, (*PROJECT["dependencies"], *chain.from_iterable(extras)))
+        if requirement.name != "pellucid"  # an extra that contains another one
     ]
     assert len(requirements) > 30
     for requirement in requirements:

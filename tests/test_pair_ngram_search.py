@@ -14,8 +14,8 @@ from test_lattice import key_of, list_alignments, to_pairs
 from test_pair_ngram_model import probability
 
 from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
-from pellucid.pair_ngram.search import MAX_EXTENSIONS, search_outputs
-from pellucid.pair_ngram.types import SearchSettings, chunk_limits
+from pellucid.pair_ngram.search import search_outputs
+from pellucid.pair_ngram.types import MAX_EXTENSIONS, SearchSettings, chunk_limits
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 EXAMPLES = st.lists(

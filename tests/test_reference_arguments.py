@@ -223,7 +223,7 @@ EXCEPTIONS = {
     "run_folder.predictor_loader.load_unwarned": "converts its arguments for `load`",
     "run_folder.environment": "describes the machine, with numbers and names of this package",
     "run_folder.predictor_loader.load_logged": "is called for a run whose log was read before",
-    "run_folder.predictor_loader.missing_model_error": "is called for a folder that was examined before",
+    "run_folder.run_parts": "builds predictors of run folders for `load`, which checks its arguments",
     "run_folder.progress": "reads the header of a checkpoint, which it checks",
     "run_folder.tensor_file": "reads and writes single files for the other modules, except open_tensors",
     "training.checkpoint": "stores the state of a training",

@@ -14,10 +14,11 @@ from small_searches import NETWORK_KINDS, enumerate_outputs, greedy_outputs, mak
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
-from pellucid.decoding.beam_search import BeamConfig
+from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits, batch_length_limits
-from pellucid.decoding.sampling import SamplingConfig, draw_symbols, sample
+from pellucid.decoding.sampling import draw_symbols, sample
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.model.network import Network
 
 MAX_LENGTH = 5

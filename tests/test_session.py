@@ -35,7 +35,7 @@ import pellucid
 from pellucid.config.settings import Config
 from pellucid.config.toml import load_config, override_settings, to_toml
 from pellucid.data.examples import Example
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.errors import ConfigError, DataError, RunError
 from pellucid.inspection.attribution import attribute
 from pellucid.run_folder.initialization import check_same_config

@@ -19,13 +19,13 @@ from test_transducer import PLAIN, TAGGED, assert_same_trace, transducer_of
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import SearchConfig
 from pellucid.data.examples import Example
-from pellucid.decoding import predictor as predictor_module
+from pellucid.decoding import base_predictor as predictor_module
 from pellucid.decoding import preprocessing, streaming
 from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import ChunkConfig, split_into_batches
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk, chunked, decode_chunks, max_chunk_sources
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, DataError, InputError

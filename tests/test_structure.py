@@ -85,7 +85,7 @@ OWN_ERRORS = {
         "RecordError",
     ),
     *("CorpusError", "RunError", "OtherDataError", "NotFiniteError", "DivergenceError", "ValidationFileError"),
-    "UnsupportedError",
+    *("UnsupportedError", "MissingDependencyError"),
 }
 """Errors of Pellucid, whose messages quote only short texts."""
 QUOTING_FUNCTIONS = {

@@ -27,7 +27,7 @@ from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.decoding.preprocessing import ChunkConfig, max_output_length
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, ConstraintError, DataError, InputError

@@ -6,10 +6,10 @@ T target positions, S source positions.
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.alignment.types import DEFAULT_LIMITS, AlignedChunk, ChunkLimits, chunks_of_sizes, no_alignment_reason
 from pellucid.argument_checks import PROBABILITY, check_arguments
+from pellucid.shapes import Float, Int
 
 MIN_MASS = 1e-6
 """Lowest sum of weights that a logarithm is taken of, so that every path has a finite score."""

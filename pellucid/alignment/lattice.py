@@ -11,11 +11,11 @@ N examples, S source positions, T target positions, E edges of the lattices of a
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.alignment.types import ChunkLimits, GraphoneKeys, SymbolPairs
 from pellucid.kernels.compilation import njit
 from pellucid.kernels.runtime import defer_signals
+from pellucid.shapes import Float, Int
 
 MAX_EDGES = 8_000_000
 """Maximum number of edges of the lattices from which probabilities are estimated; they take 12 bytes each, and three

@@ -9,10 +9,10 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
-from jaxtyping import Int
 from msgspec import Meta
 
 from pellucid.errors import DataError, quote
+from pellucid.shapes import Int
 
 EPSILON, SEPARATOR, SIDE_SEPARATOR = "_", "|", "}"
 """Marks of Phonetisaurus' corpus format: no symbol, between the symbols of a chunk, and between its two sides."""

@@ -1,7 +1,7 @@
 """The command line: one module per subcommand.
 
-Imports: alignment, auditing, bench, config, data, decoding, error_messages, errors, evaluation, export, files,
-    kernels, model, recipes, reporting, run_evaluation, run_folder, runtime, training, tuning, version, viewer.
+Imports: alignment, auditing, bench, config, data, decoding, dependencies, error_messages, errors, evaluation, export,
+    files, kernels, model, recipes, reporting, run_evaluation, run_folder, runtime, training, tuning, version, viewer.
 Start with: __init__.py.
 
 Exit codes: 0 success, 1 no result (every trial of tune failed), 2 user error (one message, no traceback), 130
@@ -19,6 +19,7 @@ from typing import TextIO, cast
 from pellucid.cli.flag_suggestions import UnknownFlagError
 from pellucid.cli.messages import BestEffortStream, format_warnings_as_messages, print_message, redirect_to_devnull
 from pellucid.cli.subcommands import SUBCOMMANDS
+from pellucid.dependencies import missing_dependency
 from pellucid.errors import InputError, quote, suggest
 from pellucid.files import os_error_text
 from pellucid.version import __version__
@@ -83,9 +84,11 @@ def _run_subcommand(command_line: list[str]) -> int:
             # A daemon may run with closed streams.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open to the process's end)
     format_warnings_as_messages()
-    run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{command_line[0]}").main
     try:
+        run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{command_line[0]}").main
         return run(command_line[1:])
+    except ModuleNotFoundError as error:
+        raise missing_dependency(error, f"pellucid {command_line[0]}") or error from None
     except UnknownFlagError as error:
         from pellucid.cli.subcommand_flags import explain_unknown_flag
 

@@ -39,7 +39,7 @@ from pellucid.run_folder.completion import find_unfinished
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
     from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.sampling import SamplingConfig
+    from pellucid.decoding.sampling_config import SamplingConfig
 
 PLACEHOLDER = "{}"
 """Placeholder for the name of a group in the path of a file or run."""

@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
-from pellucid.cli.sources import count_noun
+from pellucid.cli.sources import count_noun, is_run
 from pellucid.data.examples import Example, pair_config
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.errors import InputError
@@ -26,8 +26,24 @@ from pellucid.run_folder.run_files import load_run_config
 from pellucid.runtime.run_reader import RunArrays, read_run
 from pellucid.viewer.inputs import ValidationFileError, find_validation_file
 
-if TYPE_CHECKING:
-    from pellucid.cli.export import ExportArguments
+
+class OnnxExportRequest(NamedTuple):
+    """Flags of an export to ONNX."""
+
+    run: Path
+    """Run folder."""
+    folder: Path
+    """Folder of the export."""
+    opset: int
+    """Version of the ONNX operators."""
+    int8: bool
+    """Store matrices in 8 bits."""
+    check: Path | None
+    """File of pairs to measure the graphs on; None for the validation file."""
+    max_loss: float
+    """Highest loss of the metric by 8-bit weights, in points."""
+    reading: PairFileFlags
+    """Flags for reading the file of pairs."""
 
 
 class MeasuredPairs(NamedTuple):
@@ -38,58 +54,67 @@ class MeasuredPairs(NamedTuple):
     examples: list[Example]
 
 
-def export_onnx(args: "ExportArguments", folder: Path) -> None:
+def export_onnx(request: OnnxExportRequest) -> None:
     """Build the graphs, measure them, and write the files of the export.
 
     Args:
-        args: Parsed flags.
-        folder: Folder of the export.
+        request: Flags.
 
     Raises:
         InputError: A package is missing, the network or a flag is not supported, a file cannot be read or written, or
             the network loses too much with 8-bit weights.
     """
     check_packages()
-    check_opset(args.opset)
-    check_exportable(args.run)
-    run, pairs = read_run(args.run), _read_pairs(args.run, args.check, args, args.int8)
+    check_opset(request.opset)
+    check_exportable(request.run)
+    _check_folder(request.folder)
+    run, pairs = read_run(request.run), _read_pairs(request)
     weight = pair_ngram_weight(run)
     if weight:
         print_message(
-            f"the export holds the network without the pair n-gram model of {args.run}, which ranks outputs with a "
+            f"the export holds the network without the pair n-gram model of {request.run}, which ranks outputs with a "
             f"weight of {weight:g}: its outputs are those of pellucid predict --no-pair-ngram"
         )
-    exports = {"float32": export_files(run, args.opset, "float32", weight)}
-    if args.int8:
-        exports["int8"] = export_files(run, args.opset, "int8", weight)
+    exports = {"float32": export_files(run, request.opset, "float32", weight)}
+    if request.int8:
+        exports["int8"] = export_files(run, request.opset, "int8", weight)
     lines = [f"{name}: {graph_size(files):,} bytes in two graphs" for name, files in exports.items()]
     if pairs is not None:
+        print_message(f"decoding {pairs.name}, {count_noun(len(pairs.examples), 'pair')}")
         scores = _score_exports(run, exports, pairs)
         lines += _score_lines(scores, pairs)
-        if args.int8:
-            _check_loss(scores, pairs, args.max_loss)
+        if request.int8:
+            _check_loss(scores, pairs, request.max_loss)
         if weight:
             lines.append(_pair_ngram_line(run, pairs))
     files = list(exports.values())[-1]
-    write_export(folder, files)
-    print_message(f"wrote {folder}: {', '.join(files)}")
+    write_export(request.folder, files)
+    print_message(f"wrote {request.folder}: {', '.join(files)}")
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
-def _read_pairs(run: Path, file: Path | None, flags: PairFileFlags, is_required: bool) -> MeasuredPairs | None:
-    """Return the pairs of a file, or of the validation file; None, with a message, if that file is not there.
+def _check_folder(folder: Path) -> None:
+    """Raise `InputError` if the files of an export cannot be written to a folder, or would lie in a run folder."""
+    if is_run(folder):
+        raise InputError(f"--onnx {folder} is a run folder: name another folder for the graphs")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--onnx {folder} is a file: name a folder for the graphs")
+
+
+def _read_pairs(request: OnnxExportRequest) -> MeasuredPairs | None:
+    """Return the pairs of --check, or of the validation file; None, with a message, if that file is not there.
 
     Raises:
-        InputError: The file cannot be read, or it is required and there is none.
+        InputError: The file cannot be read, or --int8 has no file to measure.
     """
-    data, target = load_run_config(run).data, None
+    data, target, file = load_run_config(request.run).data, None, request.check
     if file is not None:
-        data = evaluation_data_config(file_data_config(pair_config(data), flags, file), file, "auto")
+        data = evaluation_data_config(file_data_config(pair_config(data), request.reading, file), file, "auto")
     else:
         try:
-            file, target, data = find_validation_file(run, data)
+            file, target, data = find_validation_file(request.run, data)
         except ValidationFileError as error:
-            if is_required:
+            if request.int8:
                 raise InputError(f"--int8 is measured on a file of pairs: give --check FILE ({error})") from error
             print_message(f"the graphs are not measured: {error.args[0]} by --check")
             return None
@@ -129,7 +154,7 @@ def _check_loss(scores: Mapping[str, ExportScore], pairs: MeasuredPairs, max_los
     """Raise `InputError` if the network loses more than `max_loss` points with 8-bit weights."""
     reference, score = scores["float32"], scores["int8"]
     loss = score.loss_against(reference)
-    if loss > max_loss:
+    if round(loss, 6) > max_loss:
         raise InputError(
             f"--int8 changes the {METRIC_NAMES[score.metric]} on {pairs.name} from {reference.value:.2f} % to "
             f"{score.value:.2f} %, and the highest loss is {max_loss:g} points: nothing is written; export without "

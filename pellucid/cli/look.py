@@ -190,7 +190,7 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
     """Return the contents of the page."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.model.device import use_threads
-    from pellucid.run_folder.predictor_loader import missing_model_error
+    from pellucid.run_folder.run_parts import missing_model_error
     from pellucid.viewer.inputs import check_same_task, open_run, run_names
     from pellucid.viewer.page_contents import assemble_page
 

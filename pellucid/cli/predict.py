@@ -48,8 +48,8 @@ from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.sampling import SamplingConfig
+    from pellucid.decoding.base_predictor import BasePredictor
+    from pellucid.decoding.sampling_config import SamplingConfig
 
 OutputFormat = Literal["text", "csv", "tsv", "jsonl"]
 LineFormatter = Callable[[Sequence[Trace], InputLine, int], str]
@@ -172,12 +172,12 @@ def main(arguments: list[str]) -> int:
     sampling, has_several = sampling_config(args), _has_several_outputs(args)
     _check_arguments(args, sampling)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
-    from pellucid.model.device import use_threads
-    from pellucid.run_folder.predictor_loader import load
+    from pellucid.cli.backend import PredictionBackend
 
     runs, file = split_paths(args.run, args.more, "predict")
-    predictor = _configure_predictor(load(runs[0] if len(runs) == 1 else runs, args.device), args)
-    use_threads(predictor.config.threads)
+    needed_by = _option_of_pytorch(args, file)
+    backend = PredictionBackend(runs, args.device, lambda each: _configure_predictor(each, args), needed_by)
+    predictor = backend.predictor
     if args.text:
         return _predict_text(predictor, args, file)
     prefixes = None if args.prefixes is None else PrefixFile(args.prefixes, predictor)
@@ -197,7 +197,8 @@ def main(arguments: list[str]) -> int:
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
         examples = [item for item in chunk[:bad_index] if isinstance(item, Example)]
         chunk_prefixes = None if prefixes is None else _take_prefixes(chunk[:bad_index], prefixes)
-        outputs = iter(_decode(predictor, args, sampling, examples, num_decoded, chunk_prefixes))
+        decoder = backend.for_sources(len(examples))
+        outputs = iter(_decode(decoder, args, sampling, examples, num_decoded, chunk_prefixes))
         num_decoded += len(examples)
         for item in chunk[:bad_index]:
             traces = next(outputs) if isinstance(item, Example) else []
@@ -221,7 +222,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _predict_text(predictor: "Predictor", args: PredictArguments, file: Path) -> int:
+def _predict_text(predictor: "BasePredictor", args: PredictArguments, file: Path) -> int:
     """Decode the words of running text to standard output, and return the exit code 0."""
     from pellucid.data.text_words import WordRule
     from pellucid.decoding.text_decoder import TextDecoder
@@ -243,12 +244,23 @@ def _take_prefixes(items: Sequence[InputLine], prefixes: PrefixFile) -> list[str
     return [prefix for item, prefix in pairs if isinstance(item, Example)]
 
 
+def _option_of_pytorch(args: PredictArguments, file: Path) -> str:
+    """Return the option that needs PyTorch, or with which loading it is worth it; "" for none."""
+    from pellucid.cli.backend import is_worth_loading
+
+    if args.sample is not None:
+        return "--sample"
+    if args.require:
+        return "--require"
+    return "--text" if args.text and is_worth_loading(file) else ""
+
+
 def _has_several_outputs(args: PredictArguments) -> bool:
     """Return whether several outputs per source are requested."""
     return (args.nbest, args.top_mass, args.sample) != (None, None, None)
 
 
-def _configure_predictor(predictor: "Predictor", args: PredictArguments) -> "Predictor":
+def _configure_predictor(predictor: "BasePredictor", args: PredictArguments) -> "BasePredictor":
     """Return the predictor with the settings and options of the command line."""
     from pellucid.decoding.options import DecodingOptions
 
@@ -261,14 +273,14 @@ def _configure_predictor(predictor: "Predictor", args: PredictArguments) -> "Pre
     )
 
 
-def _list_length(predictor: "Predictor", args: PredictArguments) -> int:
+def _list_length(predictor: "BasePredictor", args: PredictArguments) -> int:
     """Return the maximum length of an n-best list: --nbest, or else the beam size."""
     beam_size = predictor.config.search.beam_size if predictor.autoregressive else 1
     return beam_size if args.nbest is None else args.nbest
 
 
 def _decode(
-    predictor: "Predictor",
+    predictor: "BasePredictor",
     args: PredictArguments,
     sampling: "SamplingConfig | None",
     examples: Sequence[Example],
@@ -332,7 +344,7 @@ def _check_text_flags(args: PredictArguments) -> None:
         raise ConfigError(f"--text reads plain text and writes one output per word: it excludes {flag}")
 
 
-def _acceptance(predictor: "Predictor", args: PredictArguments) -> Acceptance | None:
+def _acceptance(predictor: "BasePredictor", args: PredictArguments) -> Acceptance | None:
     """Return the counts of accepted outputs; None without --min-confidence.
 
     `ConfigError` if the outputs have no confidence.

@@ -7,13 +7,13 @@ from pellucid.data.lines import RecordError, line_text, read_lines
 from pellucid.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from pellucid.decoding.predictor import Predictor
+    from pellucid.decoding.base_predictor import BasePredictor
 
 
 class PrefixFile:
     """File of target prefixes (predict --prefixes): line i is the prefix for input line i."""
 
-    def __init__(self, path: Path, predictor: "Predictor") -> None:
+    def __init__(self, path: Path, predictor: "BasePredictor") -> None:
         """Read and check all prefixes. Those of a model that copies depend on the source and are checked in decoding.
 
         Args:
@@ -67,7 +67,7 @@ def _decode_line(line: bytes, path: Path, number: int) -> str:
         raise DataError(f"{path}:{number}: {error}") from error
 
 
-def _check_prefix(text: str, predictor: "Predictor", location: str) -> None:
+def _check_prefix(text: str, predictor: "BasePredictor", location: str) -> None:
     """Raise `InputError` with its location for a prefix that the options or the model exclude."""
     from pellucid.decoding.options import build_constraints
 

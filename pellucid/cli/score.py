@@ -59,12 +59,11 @@ def main(arguments: list[str]) -> int:
     """
     args = parse_arguments(ScoreArguments, "score", arguments)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
-    from pellucid.model.device import use_threads
-    from pellucid.run_folder.predictor_loader import load
+    from pellucid.cli.backend import PredictionBackend
 
     runs, file = split_paths(args.run, args.more, "score")
-    predictor = load(runs[0] if len(runs) == 1 else runs, args.device)
-    use_threads(predictor.config.threads)
+    backend = PredictionBackend(runs, args.device, lambda predictor: predictor)
+    predictor = backend.predictor
     notes, data = DecodingNotes(), file_data_config(pair_config(predictor.config.data), args, file, args.input_format)
     cells = table = None
     if args.output_format == "csv":
@@ -73,7 +72,8 @@ def main(arguments: list[str]) -> int:
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
     for chunk in read_chunks(file, data, input_format, read_pairs, parse_pairs):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
-        traces = iter(predictor.score_examples([item for item in chunk[:bad_index] if _is_pair(item)]))
+        pairs = [item for item in chunk[:bad_index] if _is_pair(item)]
+        traces = iter(backend.for_sources(len(pairs)).score_examples(pairs))
         for item in chunk[:bad_index]:
             trace = next(traces) if _is_pair(item) else None
             notes.count_line(item, trace)

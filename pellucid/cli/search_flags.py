@@ -17,9 +17,9 @@ from pellucid.errors import ArgumentError, ConfigError
 
 if TYPE_CHECKING:
     from pellucid.data.examples import Example
+    from pellucid.decoding.base_predictor import BasePredictor, Prefixes
     from pellucid.decoding.constraints import Lexicon
-    from pellucid.decoding.predictor import Predictor, Prefixes
-    from pellucid.decoding.sampling import SamplingConfig
+    from pellucid.decoding.sampling_config import SamplingConfig
     from pellucid.decoding.trace import Trace
 
 RunFolder = Annotated[Path, Positional, arg(metavar="RUN")]
@@ -100,7 +100,7 @@ class SearchFlags(FileFlags):
     of the run."""
 
 
-def apply_search_flags(predictor: "Predictor", flags: SearchFlags) -> "Predictor":
+def apply_search_flags(predictor: "BasePredictor", flags: SearchFlags) -> "BasePredictor":
     """Return the predictor with the search settings of the flags that are given.
 
     Args:
@@ -128,7 +128,7 @@ def apply_search_flags(predictor: "Predictor", flags: SearchFlags) -> "Predictor
 
 
 def decode_nbest(
-    predictor: "Predictor",
+    predictor: "BasePredictor",
     examples: "Sequence[Example]",
     count: int,
     top_mass: float = 1.0,
@@ -155,7 +155,7 @@ def decode_nbest(
 
 
 def decode_samples(
-    predictor: "Predictor",
+    predictor: "BasePredictor",
     examples: "Sequence[Example]",
     sampling: "SamplingConfig",
     first: int = 0,
@@ -181,7 +181,9 @@ def decode_samples(
         return predictor.sample_examples(examples, sampling, first, prefixes)
 
 
-def check_decoding(predictor: "Predictor", sampling: "SamplingConfig | None", nbest: int, own_prefixes: bool) -> None:
+def check_decoding(
+    predictor: "BasePredictor", sampling: "SamplingConfig | None", nbest: int, own_prefixes: bool
+) -> None:
     """Refuse options of decoding that fit no source, before the first source is read.
 
     Args:
@@ -220,7 +222,7 @@ def check_nbest(flags: SearchFlags) -> None:
         raise ConfigError(f"--nbest: expected 1 to {MAX_BEAM_SIZE:,} outputs, the largest beam size, got {flags.nbest}")
 
 
-def read_lexicon(predictor: "Predictor", flags: SearchFlags) -> "Lexicon | None":
+def read_lexicon(predictor: "BasePredictor", flags: SearchFlags) -> "Lexicon | None":
     """Read the file of --lexicon, and print a message for each skipped line.
 
     Args:
@@ -255,7 +257,7 @@ def sampling_config(flags: SearchFlags) -> "SamplingConfig | None":
         ConfigError: A value is out of range, a sampling flag is given without --sample, or a flag of beam search with
             it.
     """
-    from pellucid.decoding.sampling import SamplingConfig
+    from pellucid.decoding.sampling_config import SamplingConfig
 
     changes = {name: getattr(flags, name) for name in SAMPLING_FLAGS if getattr(flags, name) is not None}
     if flags.sample is None:

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import NamedTuple
 
-from jaxtyping import Int
 from numpy import ndarray
 
 from pellucid.data.batches import Batch
+from pellucid.shapes import Int
 
 EpochBatches = Sequence[Int[ndarray, " B"]]
 """Indices of the examples (rows) of each batch of an epoch."""

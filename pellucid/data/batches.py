@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.data.encoding import EncodedExamples, Ragged
+from pellucid.shapes import Int
 
 POOL_BATCHES = 16
 """Number of batches whose examples are sorted by length together; few, so that batches differ from epoch to epoch."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int, Integer
 
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
 from pellucid.data.vocabulary import EOS, PAD, UNK, Vocabularies, Vocabulary, code_points
+from pellucid.shapes import Int, Integer
 
 
 class Ragged(NamedTuple):

@@ -10,13 +10,13 @@ References:
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Int
 
 from pellucid.config.settings import Config
 from pellucid.data.encoding import EncodedExamples, Ragged, encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import NUM_SPECIAL, UNK, Vocabularies, Vocabulary
+from pellucid.shapes import Int
 
 BY_POSITION, NEVER_COPIED = -1, -2
 """In place of a target id: a source symbol outside the target vocabulary; a source id that is never copied."""

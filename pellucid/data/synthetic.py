@@ -7,7 +7,6 @@ from string import ascii_lowercase
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 from msgspec import Meta
 
 from pellucid.argument_checks import argument_error, check_arguments
@@ -16,6 +15,7 @@ from pellucid.data.examples import Example
 from pellucid.data.lines import RecordError, decode_line, read_lines
 from pellucid.errors import DataError, quote
 from pellucid.files import write_text
+from pellucid.shapes import Float, Int
 
 DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 

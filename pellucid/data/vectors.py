@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Count
 from pellucid.data.lines import RecordError, decode_line, is_blank, read_lines, strip_newline
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.errors import DataError, parse_whole_number, quote
+from pellucid.shapes import Float
 
 
 class PretrainedVectors(NamedTuple):

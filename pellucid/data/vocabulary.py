@@ -9,7 +9,6 @@ from typing import Annotated, Literal, cast
 
 import msgspec
 import numpy as np
-from jaxtyping import Int, UInt
 from msgspec import Meta
 
 from pellucid.argument_checks import (
@@ -33,6 +32,7 @@ from pellucid.data.tokenizers import (
 )
 from pellucid.errors import DataError, RunError, abbreviate_reason, quote
 from pellucid.files import decode_json, read_bytes, write_atomic
+from pellucid.shapes import Int, UInt
 
 PAD, BOS, EOS, UNK = range(4)
 NUM_SPECIAL = 4

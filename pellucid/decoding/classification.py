@@ -10,7 +10,6 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
@@ -22,13 +21,15 @@ from pellucid.decoding.derived_traces import scored_trace
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs, hypothesis_of
 from pellucid.decoding.inference import log_mean_exp
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
-from pellucid.decoding.outputs import CANDIDATES, DecodedOutput, to_array
+from pellucid.decoding.outputs import CANDIDATES, DecodedOutput
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import ChunkConfig, SourceBatch
+from pellucid.decoding.ranking import to_array
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.errors import ConfigError, DataError, quote
 from pellucid.model.labeling_networks import LabelingNetwork
+from pellucid.shapes import Float, Int
 
 
 class BatchLabels(NamedTuple):

@@ -34,13 +34,13 @@ from typing import Annotated
 
 import msgspec
 import numpy as np
-from jaxtyping import Float
 from msgspec import Meta
 
 from pellucid.argument_checks import CheckedFields
 from pellucid.config.settings import MAX_BEAM_SIZE, SearchConfig
 from pellucid.decoding.trace import END, Trace
 from pellucid.errors import ArgumentError, quote
+from pellucid.shapes import Float
 
 MAX_MARGIN = 30.0
 """Upper limit of margins, and of their absolute values; also the margin of an output without any alternative."""

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
 
 from pellucid.argument_checks import CheckedFields, convert_argument
 from pellucid.config.settings import DataConfig
@@ -15,6 +14,7 @@ from pellucid.data.examples import read_lexicon_examples
 from pellucid.data.readers import BadLine
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import EOS
+from pellucid.shapes import Bool, Int
 
 
 @dataclass(frozen=True)

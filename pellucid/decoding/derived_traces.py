@@ -10,7 +10,7 @@ from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.preprocessing import ChunkConfig, TokenizedSource
-from pellucid.decoding.sampling import SamplingConfig
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import END, Trace
 
 

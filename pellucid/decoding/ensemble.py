@@ -5,27 +5,19 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, NamedTuple
 
-import msgspec
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from pellucid.argument_checks import check_arguments, check_lengths
-from pellucid.config.settings import Config, has_source_features
-from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
+from pellucid.config.settings import Config
+from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding import member_ids
 from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, SingleModelInference, map_source_ids
 from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.transducer import Transducer, require_transducer
-from pellucid.errors import ArgumentError, RunError, quote
+from pellucid.errors import ArgumentError
 from pellucid.model.network import Network
-
-TOKENIZATION_SETTINGS = (
-    *("source_symbols", "target_symbols", "features_symbols"),
-    *("source_normalization", "target_normalization"),
-)
-"""Data settings that define tokenization. All members must agree on them."""
 
 
 @dataclass(frozen=True)
@@ -124,22 +116,8 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPr
             or subwords), whether they read features, encoder.features, or whether they copy. The message names both.
     """
     check_lengths({"members": members, "names": names})
-    if not members:
-        raise RunError("an ensemble has one model at least")
-    first = members[0]
-    for member, name in zip(members, names, strict=True):
-        _check_symbols((first, names[0]), (member, name))
-        difference = _difference(first.config, member.config)
-        if difference:
-            raise RunError(f"{names[0]} and {name} differ in {difference}: members of an ensemble need equal settings")
-        if first.vocabularies.pieces != member.vocabularies.pieces:
-            raise RunError(f"{names[0]} and {name} have different subwords: members of an ensemble need equal ones")
-    source = _union([member.vocabularies.source for member in members])
-    features = _union([member.vocabularies.features for member in members])
-    longest_target = max(member.vocabularies.longest_target for member in members)
-    vocabularies = msgspec.structs.replace(
-        first.vocabularies, source=source, features=features, longest_target=longest_target
-    )
+    member_ids.check_members_agree(members, names)
+    first, vocabularies = members[0], member_ids.join_vocabularies(members)
     groups = [_members_of(first, vocabularies, member) for member in members]
     joined = EnsembleMembers(*(tuple(chain.from_iterable(column)) for column in zip(*groups, strict=True)))
     name, pair_ngram = " with ".join(names), _joined_pair_ngram(first, joined)
@@ -170,10 +148,15 @@ def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predict
 
     The networks of an ensemble are all members. Their ids follow from those of their ensemble by its own maps.
     """
-    source_id_map, target_id_map = _source_id_map(vocabularies, predictor), _target_id_map(first, predictor)
+    device = next(predictor.network.parameters()).device
+    source_id_map, target_ids = (
+        torch.from_numpy(member_ids.source_id_map(vocabularies, predictor)).to(device),
+        member_ids.target_id_map(first, predictor),
+    )
+    target_id_map = None if target_ids is None else torch.from_numpy(target_ids).to(device)
     members = predictor.members
     if not members.networks:
-        copy_offsets, weights = (_copy_offset(predictor.vocabularies),), _pair_ngram_weights(predictor)
+        copy_offsets, weights = (member_ids.copy_offset(predictor.vocabularies),), _pair_ngram_weights(predictor)
         return EnsembleMembers((predictor.network,), (source_id_map,), copy_offsets, (target_id_map,), weights)
     target_id_maps = tuple(
         id_map if target_id_map is None else target_id_map if id_map is None else id_map[target_id_map]
@@ -187,68 +170,3 @@ def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predict
         target_id_maps=target_id_maps,
         pair_ngram_weights=_pair_ngram_weights(predictor),
     )
-
-
-def _check_symbols(*pair: tuple[Predictor, str]) -> None:
-    """Raise `RunError` if two models do not have the same target symbols, in any order."""
-    for (one, name), (other, other_name) in (pair, pair[::-1]):
-        missing = [symbol for symbol in one.vocabularies.target.symbols if symbol not in other.vocabularies.target.ids]
-        if missing:
-            more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-            raise RunError(
-                f"{name} writes the symbol {quote(missing[0])}{more}, which {other_name} does not: members "
-                "of an ensemble have the same target symbols"
-            )
-
-
-def _difference(one: Config, other: Config) -> str:
-    """Return the first setting in which two models differ though members must agree; "" if there is none."""
-    if one.task != other.task:
-        return "task"
-    for key in TOKENIZATION_SETTINGS:
-        if getattr(one.data, key) != getattr(other.data, key):
-            return f"data.{key}"
-    if bool(one.data.features_column) != bool(other.data.features_column):
-        return "data.features_column"
-    if one.encoder.features != other.encoder.features:
-        return "encoder.features"
-    return "" if one.decoder.pointer_generator == other.decoder.pointer_generator else "decoder.pointer_generator"
-
-
-def _target_id_map(first: Predictor, member: Predictor) -> Int[Tensor, " V"] | None:
-    """Return the member's id of each target id of the first model; None if the ids are equal."""
-    ensemble_target, member_target = first.vocabularies.target, member.vocabularies.target
-    if ensemble_target.symbols == member_target.symbols:
-        return None
-    ids = [*range(UNK + 1), *member_target.encode(ensemble_target.symbols)]
-    return torch.tensor(ids, device=next(member.network.parameters()).device)
-
-
-def _union(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
-    """Return the union of vocabularies, with summed counts."""
-    counts: dict[str, int] = {}
-    for vocabulary in vocabularies:
-        for symbol, count in zip(vocabulary.symbols, vocabulary.counts, strict=True):
-            counts[symbol] = counts.get(symbol, 0) + count
-    return Vocabulary(tuple(counts), tuple(counts.values()))
-
-
-def _copy_offset(vocabularies: Vocabularies) -> int:
-    """Return the number of source ids of a model, features included (`EnsembleMembers.copy_offsets`)."""
-    return len(vocabularies.source) + len(vocabularies.features)
-
-
-def _source_id_map(vocabularies: Vocabularies, member: Predictor) -> Int[Tensor, " U"]:
-    """Return the member's id of every id of the ensemble; ids of features follow those of source symbols."""
-    known = member.vocabularies
-    source, features, target, special = known.source, known.features, known.target, list(range(UNK + 1))
-    source_ids = [*special, *source.encode(vocabularies.source.symbols)]
-    if member.config.decoder.pointer_generator:
-        for index, symbol in enumerate(vocabularies.source.symbols, len(special)):
-            if symbol not in source.ids:
-                is_target = symbol in target.ids
-                source_ids[index] = _copy_offset(known) + target.ids[symbol] if is_target else -len(target)
-    feature_ids = [len(source) + index for index in [*special, *features.encode(vocabularies.features.symbols)]]
-    if not has_source_features(member.config):
-        feature_ids = [UNK] * len(feature_ids)
-    return torch.tensor([*source_ids, *feature_ids], device=next(member.network.parameters()).device)

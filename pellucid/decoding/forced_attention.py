@@ -7,7 +7,6 @@ from collections import Counter
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.decoding.inference import Inference, StepOutput
@@ -15,6 +14,7 @@ from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.errors import InputError, quote
 from pellucid.model.network import Network, require_encoder_decoder
+from pellucid.shapes import Float, Int
 
 
 class ForcedAttentionInference(NamedTuple):

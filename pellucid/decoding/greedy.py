@@ -5,7 +5,6 @@ B batch, S source positions, T steps, V vocabulary, C candidates kept for inspec
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
@@ -17,9 +16,11 @@ from pellucid.decoding.outputs import (
     Recorder,
     StepRecord,
     choose_symbols,
+    split_outputs,
+)
+from pellucid.decoding.ranking import (
     initial_kernel_state,
     search_limits,
-    split_outputs,
     suppressed_symbols,
     to_array,
     to_optional_array,
@@ -28,6 +29,7 @@ from pellucid.decoding.outputs import (
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import SearchLimits
 from pellucid.model.network import Network
+from pellucid.shapes import Int
 
 
 @torch.inference_mode()

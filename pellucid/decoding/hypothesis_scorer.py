@@ -6,9 +6,9 @@ B sources, K hypotheses of each, S source positions. |Y| is the number of steps 
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.config.settings import SearchConfig
+from pellucid.shapes import Float, Int
 
 MIN_COVERAGE = 1e-6
 """Minimum coverage of a position, which keeps its logarithm finite."""

@@ -13,17 +13,17 @@ from typing import NamedTuple, Protocol, cast, runtime_checkable
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.argument_checks import check_arguments, convert_argument
-from pellucid.decoding.outputs import suppressed_symbols
+from pellucid.decoding.ranking import suppressed_symbols
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, RunError
 from pellucid.kernels.runtime import defer_signals
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import DecoderCache, DecoderState, Memory
 from pellucid.model.network import Network, require_encoder_decoder
+from pellucid.shapes import Bool, Float, Int
 
 
 class StepOutput(NamedTuple):

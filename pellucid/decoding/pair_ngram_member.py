@@ -14,12 +14,12 @@ from collections.abc import Collection, Sequence
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.pair_ngram.pair_ngram import PairNgram
+from pellucid.shapes import Bool, Float, Int
 
 NUM_OUTPUTS = 5
 """Number of outputs of the pair n-gram model that are candidates."""

@@ -14,9 +14,6 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import MAX_SEQUENCE_LENGTH, Config, DataConfig, SearchConfig
@@ -31,6 +28,8 @@ from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.streaming import pair_up
 from pellucid.errors import ConfigError, ConstraintError, DataError
+from pellucid.kernels.types import Array
+from pellucid.shapes import Int
 
 
 def make_examples(sources: Iterable[str], features: Iterable[str] | None) -> list[Example] | Iterator[Example]:
@@ -72,16 +71,16 @@ class TokenizedSource(NamedTuple):
 
 
 class SourceBatch(NamedTuple):
-    """One batch to decode."""
+    """One batch to decode, as arrays, or as tensors of the backend."""
 
     rows: Int[np.ndarray, " B"]
     """Index of each example in its chunk."""
-    source: Int[Tensor, "B S"]
+    source: Int[Array, "B S"]
     """Source ids, padded."""
-    lengths: Int[Tensor, " B"]
+    lengths: Int[Array, " B"]
     """Number of source ids of each source, including features."""
     limits: BatchLengthLimits
-    positions: Int[Tensor, " B"]
+    positions: Int[Array, " B"]
     """Number of encoder positions of each source: `lengths`, less the features where these are added to the symbols."""
     first: int = 0
     """Number of the first example of the chunk among all given ones, from 0."""
@@ -92,10 +91,10 @@ class SourceBatch(NamedTuple):
         Args:
             rows: Row of each source in this batch.
         """
-        index = torch.tensor(rows, device=self.source.device)
-        limits = BatchLengthLimits(self.limits.minimum[rows], self.limits.maximum[rows])
+        index = list(rows)
+        limits = BatchLengthLimits(self.limits.minimum[index], self.limits.maximum[index])
         return SourceBatch(
-            self.rows[rows], self.source[index], self.lengths[index], limits, self.positions[index], self.first
+            self.rows[index], self.source[index], self.lengths[index], limits, self.positions[index], self.first
         )
 
 

@@ -3,19 +3,12 @@
 B sources, b active sources, N samples of each, R = b·N, V vocabulary, S source positions, M required symbols.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
-
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
-from msgspec import Meta
 from torch import Tensor
 
-from pellucid.argument_checks import CheckedFields
-from pellucid.config.settings import Limit, Seed
 from pellucid.data.vocabulary import BOS, EOS
-from pellucid.decoding.beam_search import BeamConfig
+from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import DecodePosition
 from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.inference import Inference, StepOutput
@@ -25,33 +18,17 @@ from pellucid.decoding.outputs import (
     StepRecord,
     TopSymbols,
     candidate_count,
+    with_early_end,
+)
+from pellucid.decoding.ranking import (
     flat_mask,
     suppressed_symbols,
     symbol_log_probabilities,
     to_array,
     to_optional_array,
-    with_early_end,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplingConfig(CheckedFields):
-    """Parameters of sampling. `top_k` is applied before `top_p`.
-
-    Raises:
-        ArgumentError: A value has a wrong type or is out of range.
-    """
-
-    samples: Annotated[int, Meta(ge=1, le=1024)] = 1
-    """Number of samples per source, 1 to 1,024."""
-    temperature: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
-    """Temperature, above 0, by which log-probabilities are divided: below 1 is sharper, above 1 is flatter."""
-    top_k: Limit = 0
-    """Sample from the k most probable symbols; 0 is no limit."""
-    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
-    """Nucleus sampling: sample from the fewest most probable symbols with this probability mass, above 0 to 1."""
-    seed: Seed = 1
-    """Random seed."""
+from pellucid.decoding.sampling_config import SamplingConfig
+from pellucid.shapes import Bool, Float, Int
 
 
 @torch.inference_mode()

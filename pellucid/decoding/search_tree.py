@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.decoding.trace_schema import LatticeRecord, NodeStatus, decode_field, encode_array, list_array
 from pellucid.errors import DataError
+from pellucid.shapes import Float, Int
 
 
 class SearchTreeIds(NamedTuple):

@@ -9,8 +9,8 @@ from pellucid.argument_checks import check_arguments, convert_argument
 from pellucid.data.examples import Example
 from pellucid.data.lines import strip_newline
 from pellucid.data.text_words import WordRule, WordSpan
+from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.confidence import reaches_confidence
-from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.streaming import MAX_SOURCES, chunked
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import Origin
@@ -76,7 +76,7 @@ class TextDecoder:
 
     def __init__(
         self,
-        predictor: Predictor,
+        predictor: BasePredictor,
         rule: WordRule | None = None,
         template: str = "{output}",
         min_confidence: float | None = None,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args, get_origin
 
 import numpy as np
-from jaxtyping import Float
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import DEFAULT_TASK, TaskName
@@ -40,6 +39,7 @@ from pellucid.decoding.trace_schema import (
 )
 from pellucid.error_messages import choice_message, describe_value
 from pellucid.errors import ArgumentError, DataError, quote
+from pellucid.shapes import Float
 
 
 class TraceDisplay(NamedTuple):

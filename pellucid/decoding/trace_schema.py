@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from jaxtyping import Float
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import DEFAULT_TASK, TaskName
 from pellucid.error_messages import describe_value, escape_json
 from pellucid.errors import DataError, abbreviate_reason
+from pellucid.shapes import Float
 
 VERSION = 3
 """Version of the schema. A reader refuses every other version."""

@@ -1,91 +1,47 @@
-"""Prediction of sequences, decoded symbol by symbol with greedy search, beam search or sampling."""
+"""Prediction of sequences by networks of PyTorch: greedy search, beam search, sampling, and scores of given targets."""
 
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float
+import torch
 from torch import Tensor
 
-from pellucid.alignment.types import Alignment, chunks_of_sizes
-from pellucid.argument_checks import convert_argument
-from pellucid.data.batches import pad_tensors
-from pellucid.data.encoding import to_ragged
-from pellucid.data.examples import Example
-from pellucid.data.extended_vocabulary import encode_sequence_examples
-from pellucid.data.vocabulary import EOS, UNK
-from pellucid.decoding.beam_search import BeamConfig, beam, beam_stepwise
-from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
-from pellucid.decoding.derived_traces import sampled_traces, scored_trace
+from pellucid.decoding.base_transducer import BaseTransducer
+from pellucid.decoding.beam_search import beam, beam_stepwise
+from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.forced_attention import check_attention_options, force_attention, forced_weights
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
-from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
-from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
+from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
-from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints, search_properties
-from pellucid.decoding.pair_ngram_member import PairNgramMember, TargetIds, missing_outputs, output_ids, rank_by_both
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import (
-    ChunkConfig,
-    SourceBatch,
-    check_room,
-    copyable_sources,
-    forbids_all_message,
-)
-from pellucid.decoding.sampling import SamplingConfig, sample
-from pellucid.decoding.streaming import ExampleChunk
-from pellucid.decoding.trace import END, Trace
-from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
-from pellucid.kernels.dispatch import fits_search_kernel
+from pellucid.decoding.preprocessing import SourceBatch
+from pellucid.decoding.sampling import sample
+from pellucid.decoding.sampling_config import SamplingConfig
+from pellucid.errors import ArgumentError
+from pellucid.shapes import Float, Int
 
 
 @dataclass(frozen=True)
-class Transducer(Predictor):
+class Transducer(BaseTransducer, Predictor):
     """Predictor of an encoder-decoder, which decodes symbol by symbol.
 
     Raises:
         ArgumentError: A field has a wrong type, or `members` is not empty (only an `Ensemble` has members).
     """
 
-    pair_ngram: PairNgramMember | None = None
-    """Pair n-gram model whose outputs and scores take part in searches, by the ids of the first network; None for none.
-    Scores of given targets and samples are those of the network alone."""
-
-    decodes_by_symbol: ClassVar[bool] = True
     combines_networks: ClassVar[bool] = False
     """True for ensembles."""
 
     def __post_init__(self) -> None:
-        """Check the types of the fields, the sizes of the pair n-gram model, and that there are no members."""
+        """Check the types of the fields, and that there are no members."""
         super().__post_init__()
-        member = convert_argument("pair_ngram", self.pair_ngram, PairNgramMember | None)
-        expected = len(self.vocabularies.source), len(self.vocabularies.target)
-        found = expected if member is None else member.model.numbering[:2]
-        # The pair n-gram model of an ensemble has the source ids of its first network, which may be fewer.
-        is_subset = bool(self.members.networks) and found[0] < expected[0]
-        if found != expected and not (is_subset and found[1] == expected[1]):
-            raise ArgumentError(
-                f"pair_ngram: expected a model of {expected[0]} source and {expected[1]} target ids, the sizes of the "
-                f"vocabularies, got {found[0]} and {found[1]}: it belongs to another run"
-            )
         if self.members.networks and not self.combines_networks:
             raise ArgumentError(
                 "members: a Transducer has one network, the field `network`; pellucid.load([...]) makes an Ensemble"
             )
-
-    def with_options(self, options: DecodingOptions) -> "Transducer":
-        """Return a predictor with other options. Options that do not fit raise `InputError` when a method decodes.
-
-        Args:
-            options: Options for all outputs, which replace those of this predictor.
-
-        Raises:
-            ArgumentError: The argument has a wrong type.
-        """
-        return replace(self, options=convert_argument("options", options, DecodingOptions))
 
     def combine(self, member_inferences: Sequence[SingleModelInference]) -> Inference:
         """Return the hypotheses of all networks as one `Inference`; here those of the only network.
@@ -126,260 +82,28 @@ class Transducer(Predictor):
         """Return the model before its first step, without forced attention."""
         return encode_and_initialize(self.network, batch.source, batch.lengths, self.options.masked)
 
-    def check_search(self, nbest: int, own_prefixes: bool) -> None:
-        """Check the options of a search before the first source is read.
-
-        Args:
-            nbest: Maximum number of outputs per source.
-            own_prefixes: True if each output has its own prefix, in place of that of the options.
-
-        Raises:
-            InputError: A symbol or a position of the options does not exist, or no output can satisfy the options.
-        """
-        self._check_constraints(own_prefixes)
-        self._check_attention_options()
-
-    def check_sampling(self, own_prefixes: bool) -> None:
-        """Check the options of sampling before the first source is read.
-
-        Args:
-            own_prefixes: True if each output has its own prefix, in place of that of the options.
-
-        Raises:
-            InputError: As in `check_search`; also if the options request a search tree (`ConfigError`).
-        """
-        self._refuse_lattice("sampling")
-        super().check_sampling(own_prefixes)
-
-    def _check_scoring(self) -> None:
-        """Check the options of forced decoding."""
-        self._refuse_lattice("scoring given targets")
-        self._check_attention_options()
-
     def _check_attention_options(self) -> None:
         """Raise `InputError` for forced attention and masked positions that fit no source or not the model."""
         check_attention_options(self.options, self.networks, self._max_steps)
 
-    def _check_constraints(self, own_prefixes: bool) -> None:
-        """Raise `InputError` for constraints and length limits that no output can satisfy, whatever its source is."""
-        max_length, copies = self.max_length, self._copies  # max_length checks the limits, also without options
-        if self.options is NO_OPTIONS:
-            return
-        tokenizer, vocabulary = self.tokenizers.target, self.vocabularies.target
-        prefix = () if own_prefixes else tuple(tokenizer.split(self.options.prefix))
-        # A model that copies can write the symbols of a source, which are not known yet.
-        known = [prefix] if prefix and not copies else []
-        constraints = build_constraints(self.options, known, tokenizer, vocabulary, [] if copies else None)
-        check_room(len(prefix) + len({*self.options.required} - {*prefix}), max_length)
-        minimum = min(self.config.search.min_length, max_length)
-        if minimum and not copies and self._forbids_all(constraints):
-            raise ConstraintError(forbids_all_message(vocabulary, "outputs have", minimum))
+    def _first_member_sources(self, batch: SourceBatch) -> list[list[int]]:
+        """Return the source ids of a batch in the vocabulary of the first network."""
+        ids: list[list[int]] = self.member_sources(batch.source)[0].tolist()
+        return ids
 
-    @property
-    def _max_steps(self) -> int:
-        """Maximum number of symbols of an output, decoded or given."""
-        return max(self.max_length, self.config.data.max_sequence_length)
+    def _score_batch(
+        self, batch: SourceBatch, targets: Int[np.ndarray, "B T"], target_lengths: Int[np.ndarray, " B"]
+    ) -> list[Hypothesis]:
+        """Score targets as if they had been decoded."""
+        device = batch.source.device
+        ids, steps = (torch.from_numpy(values).to(device) for values in (targets, target_lengths))
+        return score_targets(self.initialize(batch), batch.positions, ids, steps)
 
-    def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
-        """Return the best outputs of each example."""
-        return self._search(chunk, max(nbest, self.config.search.beam_size), nbest)
-
-    def _search_for_margins(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
-        """Return the best outputs of each example; at least two if a pair n-gram model ranks them."""
-        beam_size = max(nbest, self.config.search.beam_size)
-        return self._search(chunk, beam_size, max(nbest, 2) if self._ranks_by_both else nbest)
-
-    def candidates(self, examples: Sequence[Example]) -> list[list[Trace]]:
-        """Return all outputs of the search and of the pair n-gram model, if there is one, ranked by their scores.
-
-        Args:
-            examples: Examples; their targets are ignored.
-
-        Raises:
-            InputError: As in `predict_examples`.
-        """
-        beam_size = self.config.search.beam_size
-        return list(self._check_and_decode(lambda chunk: self._search(chunk, beam_size, sys.maxsize), examples))
-
-    def _search(self, chunk: ExampleChunk, beam_size: int, nbest: int) -> list[list[Trace]]:
-        """Return at most `nbest` outputs of each example, from a beam of the given size."""
-        constraints, search = self._constraints(chunk), self.config.search
-        # All constraints of the chunk decide, so that the composition of a batch changes nothing.
-        fits_kernel = fits_search_kernel(search_properties(search, self.options, constraints, self.is_ensemble))
-        score = hypothesis_scorer(search)
-        num_kept = beam_size if self._ranks_by_both else min(nbest, beam_size)
-        prepared = self._encode_chunk(chunk, ChunkConfig(beam_size, nbest, constraints))
-        with self._inference_context(prepared.num_hypotheses):
-            for batch in self._batches(prepared):
-                batch_constraints = constraints.take(batch.rows)
-                config = BeamConfig(batch.limits, beam_size, num_kept, score, batch_constraints, self.options.lattice)
-                hypotheses = self._run_search(batch, config, fits_kernel)
-                if self._ranks_by_both:
-                    # Ranking needs numbers. `_add_traces` checks again: the added outputs have new scores.
-                    checked = check_finite_outputs(hypotheses, self.name)
-                    hypotheses = self._rank_by_both(batch, checked, batch_constraints, nbest)
-                self._add_traces(prepared, batch, hypotheses)
-        return self._all_traces(prepared)
-
-    @property
-    def pair_ngram_weight(self) -> float:
-        """Weight of the pair n-gram model in the ranking of outputs, 0 to 1; 0 if it takes no part."""
-        return self.pair_ngram.weight if self.pair_ngram is not None and self._ranks_by_both else 0.0
-
-    @property
-    def _ranks_by_both(self) -> bool:
-        """True if a pair n-gram model takes part in searches.
-
-        It does not if outputs are ranked by other scores than their log-probabilities, or if options change attention,
-        which shows an effect on the network.
-        """
-        changes_attention = self.options.attention_options != NO_OPTIONS
-        return (
-            self.pair_ngram is not None
-            and self.config.search.pair_ngram
-            and self._ranks_by_log_probability
-            and not changes_attention
-        )
-
-    def _rank_by_both(
-        self, batch: SourceBatch, found: Sequence[Sequence[Hypothesis]], constraints: Constraints, nbest: int
+    def _sample_batch(
+        self, batch: SourceBatch, numbers: Int[np.ndarray, " B"], config: BeamConfig, sampling: SamplingConfig
     ) -> list[list[Hypothesis]]:
-        """Return the best outputs of each source by the network and by the pair n-gram model.
-
-        `found` are those of the network's search. The network scores those outputs of the pair n-gram model that
-        satisfy the constraints; they are candidates as well.
-        """
-        assert self.pair_ngram is not None
-        model, weight = self.pair_ngram
-        sources, lengths = self.member_sources(batch.source)[0].tolist(), batch.lengths.tolist()
-        candidates, scores, added = list(map(list, found)), list[list[float]](), list[tuple[int, TargetIds]]()
-        for row, hypotheses in enumerate(found):
-            source = sources[row][: lengths[row]]
-            targets = [output_ids(hypothesis) for hypothesis in hypotheses]
-            missing = missing_outputs(model, source, targets, batch.limits.of_source(row))
-            outputs = [output for output in missing if constraints.allows(row, output)]
-            added += [(row, output) for output in outputs]
-            scores.append([model.log_probability(source, target) for target in [*targets, *outputs]])
-        for (row, _), hypothesis in zip(added, self._score_outputs(batch, added), strict=True):
-            candidates[row].append(hypothesis._replace(tree=found[row][0].tree))
-        return [rank_by_both(*source, weight, nbest) for source in zip(candidates, scores, strict=True)]
-
-    def _score_outputs(self, batch: SourceBatch, outputs: Sequence[tuple[int, TargetIds]]) -> list[Hypothesis]:
-        """Return outputs, given by the row of their source and their target ids, with the network's probabilities."""
-        if not outputs:
-            return []
-        part, device = batch.take([row for row, _ in outputs]), batch.source.device
-        targets = to_ragged([*target, EOS] for _, target in outputs)
-        ids, steps = pad_tensors(targets, np.arange(len(outputs)))
-        return score_targets(self.initialize(part), part.positions, ids.to(device), steps.to(device))
-
-    def align_by_pair_ngram(self, pairs: Sequence[Example]) -> list[Alignment | None]:
-        """Align the source symbols of pairs with their target symbols, by the pair n-gram model of the run.
-
-        A chunk has one source symbol and 0 to M target symbols, or two source symbols and one target symbol, where M is
-        the maximum of the model, 2 to 4.
-
-        Args:
-            pairs: Pairs of a source and a target; features are not read.
-
-        Returns:
-            The most probable alignment of each pair, whose score is the joint log-probability of source and target;
-            None for a pair without an alignment.
-
-        Raises:
-            ConfigError: There is no pair n-gram model.
-        """
-        self.check_pair_ngram_alignment()
-        examples: list[Example] = convert_argument("pairs", pairs, Sequence[Example])
-        return [self._align_by_pair_ngram(example) for example in examples]
-
-    def check_pair_ngram_alignment(self) -> None:
-        """Raise `ConfigError` if there is no pair n-gram model."""
-        if self.pair_ngram is None:
-            raise ConfigError(
-                "the run has no pair n-gram model with a weight above 0; align the pairs by attention, or without a run"
-            )
-
-    def _align_by_pair_ngram(self, example: Example) -> Alignment | None:
-        """Return the most probable alignment of a pair."""
-        assert self.pair_ngram is not None
-        sides = [(self.tokenizers.source, self.vocabularies.source), (self.tokenizers.target, self.vocabularies.target)]
-        symbols, ids = list[tuple[str, ...]](), list[list[int]]()
-        model = self.pair_ngram.model
-        for (tokenizer, vocabulary), text, size in zip(sides, example[:2], model.numbering[:2], strict=True):
-            symbols.append(tuple(tokenizer.split(text)))
-            known = [vocabulary.ids.get(symbol, UNK) for symbol in symbols[-1]]
-            ids.append([identity if identity < size else UNK for identity in known])
-        sizes = model.align(*ids) if ids[0] else None
-        if sizes is None:
-            return None
-        return Alignment(symbols[0], symbols[1], chunks_of_sizes(sizes), min(0.0, model.log_probability(*ids)))
-
-    def _refuse_lattice(self, operation: str) -> None:
-        """Raise `ConfigError` if the options request a search tree, for an operation without a beam."""
-        if self.options.lattice:
-            raise ConfigError(
-                f"options.lattice: {operation} has no search tree: use predict, nbest, trace or hypotheses"
-            )
-
-    def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:
-        """Sample outputs of each example."""
-        constraints = self._constraints(chunk)
-        prepared = self._encode_chunk(chunk, ChunkConfig(sampling.samples, sys.maxsize, constraints))
-        with self._inference_context(prepared.num_hypotheses):
-            for batch in self._batches(prepared):
-                config = BeamConfig(batch.limits, 1, constraints=constraints.take(batch.rows))
-                numbers = batch.rows + chunk.first
-                hypotheses = sample(self.initialize(batch), batch.positions, numbers, config, sampling)
-                self._add_traces(prepared, batch, hypotheses)
-        lists = self._all_traces(prepared)
-        return [sampled_traces(traces, sampling, number) for number, traces in enumerate(lists, chunk.first)]
-
-    def _score_chunk(self, chunk: ExampleChunk) -> list[Trace]:
-        """Score the targets of examples."""
-        examples = chunk.examples
-        for number, example in enumerate(examples, start=chunk.first + 1):
-            if not self.tokenizers.source.split(example.source):
-                raise DataError(f"source {number} is empty: its target cannot be scored")
-        symbols = [self.tokenizers.target.split(example.target) for example in examples]
-        max_length = self._max_steps
-        for number, target_symbols in enumerate(symbols, start=chunk.first + 1):
-            if len(target_symbols) > max_length:
-                raise DataError(
-                    f"target {number} has {len(target_symbols)} symbols; at most {max_length} can be scored"
-                )
-        vocabularies, copying = self.vocabularies, self.config.decoder.pointer_generator
-        targets = encode_sequence_examples(examples, self.tokenizers, vocabularies, self.config).target
-        scorer = replace(self, options=self.options.attention_options)
-        prepared = scorer._encode_chunk(chunk, ChunkConfig(1, 1, NO_CONSTRAINTS))
-        with scorer._inference_context(prepared.num_hypotheses):
-            for batch in scorer._batches(prepared):
-                target, steps = pad_tensors(targets, batch.rows)
-                device = batch.lengths.device
-                scores = score_targets(scorer.initialize(batch), batch.positions, target.to(device), steps.to(device))
-                scorer._add_traces(prepared, batch, [[hypothesis] for hypothesis in scores])
-        ids = vocabularies.target.ids
-        scored = list[Trace]()
-        for (trace,), example, target_symbols in zip(scorer._all_traces(prepared), examples, symbols, strict=True):
-            known = {*ids, *trace.source[trace.features :]} if copying else ids
-            scored.append(scored_trace(trace, example.target, target_symbols, known, (END,)))
-        return scored
-
-    def _constraints(self, chunk: ExampleChunk) -> Constraints:
-        """Return the constraints of the options, in ids."""
-        sources = copyable_sources(chunk.examples, self.tokenizers, self.config)
-        texts = [self.options.prefix] * len(chunk.examples) if chunk.prefixes is None else chunk.prefixes
-        first, max_length = None if chunk.prefixes is None else chunk.first, self.max_length
-        constraints = build_constraints(
-            self.options, texts, self.tokenizers.target, self.vocabularies.target, sources, first
-        )
-        for row in range(0 if chunk.prefixes is None else len(chunk.examples)):
-            if constraints.min_length(row) > max_length:
-                raise ConstraintError(
-                    f"prefix of source {chunk.first + row + 1}: the prefix and the required symbols take "
-                    f"{constraints.min_length(row)} symbols, but search.max_length is {max_length}"
-                )
-        return constraints
+        """Sample outputs of each source of a batch."""
+        return sample(self.initialize(batch), batch.positions, numbers, config, sampling)
 
     def _run_search(self, batch: SourceBatch, config: BeamConfig, fits_kernel: bool) -> list[list[Hypothesis]]:
         """Return the best hypotheses of each source of a batch.

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 
 from pellucid.argument_checks import PROBABILITY, argument_error, check_arguments, check_lengths
@@ -24,6 +23,7 @@ from pellucid.decoding.trace import Trace, checked_fields
 from pellucid.decoding.trace_schema import describe_row_sum
 from pellucid.errors import ArgumentError
 from pellucid.evaluation.metrics import bootstrap_sums
+from pellucid.shapes import Bool, Float, Int
 
 COVERAGE_EXPONENT = 6
 """Exponent in the coverage deviation penalty."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
 from msgspec import Meta
 
 from pellucid.argument_checks import LogProbability, check_arguments, check_lengths, check_not_empty
 from pellucid.evaluation.metrics import ConfidenceInterval, wilson_interval
+from pellucid.shapes import Bool, Float
 
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 NUM_BINS = 10

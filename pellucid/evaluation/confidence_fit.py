@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from pellucid.argument_checks import check_lengths, check_not_empty
 from pellucid.config.settings import SearchConfig
 from pellucid.decoding.confidence import MAX_EXAMPLES, WRONG_DECIMALS, ConfidenceModel, output_margins
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError
+from pellucid.shapes import Bool, Float
 
 PRIOR_SLOPE = 1.0
 """Mean of the prior of the slope, in log-odds per standard deviation of the margins. It is positive: if all validation

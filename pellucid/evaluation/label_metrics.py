@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 from msgspec import Meta
 
 from pellucid.argument_checks import argument_error, check_arguments, check_lengths, check_not_empty
@@ -18,6 +17,7 @@ from pellucid.config.settings import TaskName
 from pellucid.decoding.trace import Trace, checked_outputs
 from pellucid.evaluation.confusion import pair_symbols
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, bootstrap_ratio, wilson_interval
+from pellucid.shapes import Int
 
 
 class Chunk(NamedTuple):

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 from msgspec import Meta
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.argument_checks import LogProbability, argument_error, check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import Seed
 from pellucid.errors import InputError, quote
+from pellucid.shapes import Float, Int
 
 Z95 = 1.959963984540054
 """Quantile 0.975 of the standard normal distribution: 95 % of the mass lies within this many standard deviations."""

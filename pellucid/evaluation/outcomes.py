@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 from msgspec import Meta
 
 from pellucid.argument_checks import argument_error, check_arguments, check_not_empty
 from pellucid.config.settings import Seed
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, resample_sums
+from pellucid.shapes import Float, Int
 
 OutcomeTable = Annotated[Int[np.ndarray, "_ 3"], Meta(ge=0, le=2**31)]
 """One row for each example, as `outcome_table` returns it."""

@@ -9,7 +9,6 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.argument_checks import check_arguments, check_not_empty
 from pellucid.config.settings import Seed
@@ -17,6 +16,7 @@ from pellucid.errors import InputError
 from pellucid.evaluation.metrics import ConfidenceInterval, resample_sums
 from pellucid.evaluation.outcomes import OutcomeTable, check_tables, rates_from_sums
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, TaskMetrics
+from pellucid.shapes import Float, Int
 
 NUM_PERMUTATIONS = 10_000
 MAX_ASSIGNMENTS = 200_000

@@ -26,7 +26,7 @@ JOINED_BY = {"characters": "", "subwords": "", "words": " ", "whole": "\t", "pos
 Values = dict[str, np.ndarray]
 
 
-class Output(NamedTuple):
+class OnnxOutput(NamedTuple):
     """One output of a source."""
 
     text: str
@@ -37,7 +37,7 @@ class Output(NamedTuple):
     """Attention weights, shape (T, S)."""
 
 
-class Hypothesis(NamedTuple):
+class BeamHypothesis(NamedTuple):
     """A beginning of an output, or a whole one."""
 
     ids: tuple[int, ...]
@@ -47,17 +47,35 @@ class Hypothesis(NamedTuple):
     steps: tuple[tuple[float, np.ndarray], ...]
     """Log-probability and attention weights of each step."""
 
-    def extend(self, symbol: int, total: np.float32, log_probability: float, weights: np.ndarray) -> "Hypothesis":
+    def extend(self, symbol: int, total: np.float32, log_probability: float, weights: np.ndarray) -> "BeamHypothesis":
         """Return the hypothesis with one more symbol."""
-        return Hypothesis((*self.ids, symbol), total, (*self.steps, (log_probability, weights)))
+        return BeamHypothesis((*self.ids, symbol), total, (*self.steps, (log_probability, weights)))
 
 
-class Encoded(NamedTuple):
+class EncodedSource(NamedTuple):
     """A source in symbols and ids, features first."""
 
     symbols: list[str]
     ids: list[int]
     num_features: int
+
+
+class OnnxGraph:
+    """A graph, ready to run on one thread; 8-bit weights are dequantized when it is loaded, not at each step."""
+
+    def __init__(self, path: Path) -> None:
+        """Load the file of a graph."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.inputs = [entry.name for entry in self.session.get_inputs()]
+        self.outputs = [entry.name for entry in self.session.get_outputs()]
+
+    def run(self, values: Mapping[str, np.ndarray]) -> Values:
+        """Return the outputs by name for those values that are inputs."""
+        results = self.session.run(self.outputs, {name: values[name] for name in self.inputs})
+        return dict(zip(self.outputs, results, strict=True))
 
 
 class OnnxModel:
@@ -75,14 +93,14 @@ class OnnxModel:
         self.settings: dict[str, Any] = json.loads((Path(folder) / "pellucid.json").read_text("utf-8"))
         if (self.settings["format"], self.settings["version"]) != (FORMAT, VERSION):
             raise ValueError(f"{folder}: expected {FORMAT} of version {VERSION}")
-        self.encoder, self.step = (_load(Path(folder) / f"{name}.onnx") for name in ("encoder", "decoder_step"))
+        self.encoder, self.step = (OnnxGraph(Path(folder) / f"{name}.onnx") for name in ("encoder", "decoder_step"))
         columns = (self.settings[name]["symbols"] for name in ("source", "features", "target"))
         self.source_ids, self.feature_ids, self.target_ids = (
             {symbol: number for number, symbol in enumerate(symbols, UNK + 1)} for symbols in columns
         )
-        self.state_names = [entry.name[5:] for entry in self.step.get_outputs() if entry.name.startswith("next_")]
+        self.state_names = [name[len("next_") :] for name in self.step.outputs if name.startswith("next_")]
 
-    def decode(self, source: str, features: str = "", beam_size: int | None = None, nbest: int = 1) -> list[Output]:
+    def decode(self, source: str, features: str = "", beam_size: int | None = None, nbest: int = 1) -> list[OnnxOutput]:
         """Return the best outputs of a source, the best first.
 
         Args:
@@ -96,12 +114,12 @@ class OnnxModel:
         """
         encoded = self.encode(source, features)
         if len(encoded.symbols) == encoded.num_features:
-            return [Output("", [], 0.0, np.zeros((0, 0), np.float32))]
+            return [OnnxOutput("", [], 0.0, np.zeros((0, 0), np.float32))]
         size = max(self.settings["search"]["beam_size"] if beam_size is None else beam_size, nbest)
         limits = self.length_limits(len(encoded.symbols) - encoded.num_features)
         return [self._output(found, encoded) for found in self._search(encoded.ids, limits, size, nbest)]
 
-    def encode(self, source: str, features: str = "") -> Encoded:
+    def encode(self, source: str, features: str = "") -> EncodedSource:
         """Return the symbols and ids of a source.
 
         Args:
@@ -122,7 +140,7 @@ class OnnxModel:
         ids += [self.source_ids.get(symbol, UNK) for symbol in symbols[len(names) :]]
         if self.settings["copies"]:
             ids = [self._copied_id(symbols, names, index) if id == UNK else id for index, id in enumerate(ids)]
-        return Encoded(symbols, ids, len(names))
+        return EncodedSource(symbols, ids, len(names))
 
     def _copied_id(self, symbols: Sequence[str], features: Sequence[str], index: int) -> int:
         """Return the id of an unknown symbol for a network that copies: its target id, or its first position."""
@@ -147,18 +165,18 @@ class OnnxModel:
             maximum = min(maximum, max(product + search["max_length_offset"], 1))
         return min(minimum, maximum), maximum
 
-    def _search(self, ids: Sequence[int], limits: tuple[int, int], size: int, nbest: int) -> list[Hypothesis]:
+    def _search(self, ids: Sequence[int], limits: tuple[int, int], size: int, nbest: int) -> list[BeamHypothesis]:
         """Return the best outputs of a source by beam search.
 
         Ranked by log-probability, a finished output takes its place in the beam with it. With another score, a longer
         output may still win: the beam keeps its size, and ends when none of its hypotheses can become better.
         """
-        lengths, source = np.array([len(ids)]), np.array([ids])
-        values = _run(self.encoder, {"ids": source, "lengths": lengths})
-        beam, finished, free = [Hypothesis((), np.float32(0), ())], list[Hypothesis](), size
+        lengths, source = np.array([len(ids)], np.int64), np.array([ids], np.int64)
+        values = self.encoder.run({"ids": source, "lengths": lengths})
+        beam, finished, free = [BeamHypothesis((), np.float32(0), ())], list[BeamHypothesis](), size
         for length in range(limits[1] + 1):
-            symbols = np.array([found.ids[-1] if found.ids else BOS for found in beam])
-            outputs = _run(self.step, {**values, "symbols": symbols, "lengths": lengths})
+            symbols = np.array([found.ids[-1] if found.ids else BOS for found in beam], np.int64)
+            outputs = self.step.run({**values, "symbols": symbols, "lengths": lengths})
             count = free if self._ranks_by_log_probability else size + len(beam)
             parents, extended = _extend(beam, outputs, count, may_end=length >= limits[0])
             finished += (ended := [found for found in extended if found.ids[-1] == EOS])
@@ -181,11 +199,11 @@ class OnnxModel:
         search = self.settings["search"]
         return search["length_normalization"] == "none" and not search["coverage_penalty"]
 
-    def _ranked(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    def _ranked(self, hypotheses: list[BeamHypothesis]) -> list[BeamHypothesis]:
         """Return hypotheses in the order of falling score."""
         return sorted(hypotheses, key=self.score, reverse=True)
 
-    def score(self, found: Hypothesis) -> np.float32:
+    def score(self, found: BeamHypothesis) -> np.float32:
         """Return the score of an output: log p / lp + β Σ_s log min(Σ_t α_ts, 1) (Wu et al. 2016, equation 14).
 
         Args:
@@ -211,33 +229,19 @@ class OnnxModel:
             case _:
                 return np.float32(1)
 
-    def _output(self, found: Hypothesis, encoded: Encoded) -> Output:
+    def _output(self, found: BeamHypothesis, encoded: EncodedSource) -> OnnxOutput:
         """Return an output in symbols; ids beyond the vocabulary are copied from the source."""
         known, names = len(self.target_ids) + UNK + 1, self.settings["target"]["symbols"]
         ids = found.ids[:-1] if found.ids[-1:] == (EOS,) else found.ids
         symbols = [names[id - UNK - 1] if id < known else encoded.symbols[id - known] for id in ids]
         kind = self.settings["target"]["kind"]
         attention = np.array([weights for _, weights in found.steps]).reshape(-1, len(encoded.ids))
-        return Output(JOINED_BY.get(kind, kind).join(symbols), symbols, sum(p for p, _ in found.steps), attention)
-
-
-def _load(path: Path) -> onnxruntime.InferenceSession:
-    """Load a graph; 8-bit weights are dequantized here, not at each step."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
-def _run(session: onnxruntime.InferenceSession, values: Mapping[str, np.ndarray]) -> Values:
-    """Run a graph on those values that are its inputs, and return its outputs by name."""
-    inputs = {entry.name: values[entry.name] for entry in session.get_inputs()}
-    return dict(zip([entry.name for entry in session.get_outputs()], session.run(None, inputs), strict=True))
+        return OnnxOutput(JOINED_BY.get(kind, kind).join(symbols), symbols, sum(p for p, _ in found.steps), attention)
 
 
 def _extend(
-    beam: Sequence[Hypothesis], outputs: Values, count: int, may_end: bool
-) -> tuple[list[int], list[Hypothesis]]:
+    beam: Sequence[BeamHypothesis], outputs: Values, count: int, may_end: bool
+) -> tuple[list[int], list[BeamHypothesis]]:
     """Return the parents of the best extensions, and these extensions, the most probable first."""
     log_probabilities, weights = outputs["log_probabilities"], outputs["attention_weights"]
     totals = np.array([[found.total] for found in beam]) + log_probabilities
@@ -277,7 +281,7 @@ def main() -> None:
         for line in lines:
             source, _, features = line.rstrip("\r\n").partition("\t" if model.feature_ids else "\n")
             outputs = model.decode(source, features, arguments.beam_size, arguments.nbest)
-            print(*(output.text for output in outputs), sep="\t", file=stdout)
+            stdout.write("\t".join(output.text for output in outputs) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 from onnx import ModelProto, TensorProto
 
 from pellucid.config.settings import Config, memory_size
 from pellucid.data.vocabulary import BOS, PAD, UNK
 from pellucid.export.onnx_graph import GraphBuilder, GraphOptions
 from pellucid.runtime.parameters import CellArrays, NetworkArrays, PointerGeneratorArrays
+from pellucid.shapes import Float
 
 STATES = ("hidden", "cell_state", "input_feed", "attention_state")
 """Parts of the state of a decoder; each graph has those that its network needs. The outputs are named next_hidden etc.
@@ -60,7 +60,7 @@ class DecoderStepGraph:
         self.graph = graph = GraphBuilder(options)
         decoder = config.decoder
         self.symbols = graph.input("symbols", np.int64, ["hypotheses"])
-        shape = ["hypotheses", decoder.num_layers, decoder.hidden_size]
+        shape: list[str | int] = ["hypotheses", decoder.num_layers, decoder.hidden_size]
         self.state = {"hidden": graph.input("hidden", np.float32, shape)}
         if decoder.cell == "lstm":
             self.state["cell_state"] = graph.input("cell_state", np.float32, shape)
@@ -129,11 +129,11 @@ class DecoderStepGraph:
             case "context":
                 return context
             case "state-and-context":
-                return self.graph.add("Concat", state, context, axis=1)
+                return self.graph.add("Concat", state, context, attributes={"axis": 1})
 
     def _layer_state(self, part: str, layer: int) -> str:
         """Return h or c of one layer before the step, shape (R, H)."""
-        return self.graph.add("Gather", self.state[part], self.graph.constant(layer), axis=1)
+        return self.graph.add("Gather", self.state[part], self.graph.constant(layer), attributes={"axis": 1})
 
     def _step_layers(self, vectors: str, fed: str) -> LayerValues:
         """Take one step of every cell.
@@ -194,10 +194,10 @@ class DecoderStepGraph:
         """
         graph, sizes = self.graph, self.graph.constant([2 * size, size])
         (gate_inputs, new_inputs), (gate_recurrent, new_recurrent) = (
-            graph.add_all("Split", [values, sizes], 2, axis=-1) for values in (inputs, recurrent)
+            graph.add_all("Split", [values, sizes], 2, attributes={"axis": -1}) for values in (inputs, recurrent)
         )
         gates = graph.add("Sigmoid", graph.add("Add", gate_recurrent, gate_inputs))
-        reset, update = graph.add_all("Split", [gates, graph.constant([size, size])], 2, axis=-1)
+        reset, update = graph.add_all("Split", [gates, graph.constant([size, size])], 2, attributes={"axis": -1})
         gated = graph.add("Mul", reset, new_recurrent)
         candidate = graph.add("Tanh", graph.add("Add", gated, new_inputs))
         return graph.add("Add", candidate, graph.add("Mul", update, graph.add("Sub", hidden, candidate)))
@@ -211,7 +211,7 @@ class DecoderStepGraph:
             size: H.
         """
         graph = self.graph
-        parts = graph.add_all("Split", [preactivations, graph.constant([size] * 4)], 4, axis=-1)
+        parts = graph.add_all("Split", [preactivations, graph.constant([size] * 4)], 4, attributes={"axis": -1})
         operators = ("Sigmoid", "Sigmoid", "Tanh", "Sigmoid")
         input_gate, forget_gate, candidate, output_gate = map(graph.add, operators, parts)
         kept = graph.add("Mul", forget_gate, cell_state)
@@ -227,7 +227,7 @@ class DecoderStepGraph:
             return self._sum_by_heads(self._additive_scores(query))
         grouped = self._group_by_source(query)
         keys = self._keys() if kind == "general" else self.memory
-        scores = graph.add("MatMul", grouped, graph.add("Transpose", keys, perm=[0, 2, 1]))
+        scores = graph.add("MatMul", grouped, graph.add("Transpose", keys, attributes={"perm": [0, 2, 1]}))
         if kind == "scaled-dot":
             scores = graph.add("Div", scores, graph.constant(np.float32(memory_size(self.config.encoder) ** 0.5)))
         return self._sum_by_heads(graph.add("Unsqueeze", scores, graph.constant([2])))
@@ -253,7 +253,7 @@ class DecoderStepGraph:
             summed = graph.add("Add", summed, self._location_term())
         energies = graph.weight("attention.energy", _block_diagonal(attention.energy)[None, None])
         scores = graph.add("MatMul", graph.add("Tanh", summed), energies)
-        return graph.add("Transpose", scores, perm=[0, 1, 3, 2])
+        return graph.add("Transpose", scores, attributes={"perm": [0, 1, 3, 2]})
 
     def _location_term(self) -> str:
         """Return L f of the location-sensitive score, shape (B, K, S, A)."""
@@ -262,9 +262,10 @@ class DecoderStepGraph:
         num_filters, width = attention.filters.shape
         filters = graph.weight("attention.filters", attention.filters.reshape(num_filters, 1, width))
         previous = graph.add("Unsqueeze", self.state["attention_state"], graph.constant([1]))
-        maps = graph.add("Conv", previous, filters, kernel_shape=[width], pads=[width // 2] * 2)
+        maps = graph.add("Conv", previous, filters, attributes={"kernel_shape": [width], "pads": [width // 2] * 2})
         term = graph.linear(
-            graph.add("Transpose", maps, perm=[0, 2, 1]), graph.weight("attention.location", attention.location)
+            graph.add("Transpose", maps, attributes={"perm": [0, 2, 1]}),
+            graph.weight("attention.location", attention.location),
         )
         return graph.reshape(term, self.batch, -1, self.positions, len(attention.location))
 
@@ -278,12 +279,12 @@ class DecoderStepGraph:
         heads = 1 if attention.energy is None else len(attention.energy)
         is_real = graph.add("Unsqueeze", graph.length_mask(self.lengths, self.positions), graph.constant([1, 2]))
         allowed = graph.add("Where", is_real, scores, graph.constant(np.float32(-np.inf)))
-        weights = graph.reshape(graph.add("Softmax", allowed, axis=-1), self.batch, -1, self.positions)
+        weights = graph.reshape(graph.add("Softmax", allowed, attributes={"axis": -1}), self.batch, -1, self.positions)
         context = graph.reshape(graph.add("MatMul", weights, self.memory), -1, heads * memory_size(self.config.encoder))
         if attention.context is not None:
             context = graph.linear(context, graph.weight("attention.context", attention.context))
         by_head = graph.reshape(weights, -1, heads, self.positions)
-        total = graph.add("ReduceSum", by_head, graph.constant([1]), keepdims=0)
+        total = graph.add("ReduceSum", by_head, graph.constant([1]), attributes={"keepdims": 0})
         return AttentionValues(context, graph.add("Div", total, graph.constant(np.float32(heads))))
 
     def _final_state(self, query: str) -> AttentionValues:
@@ -292,9 +293,9 @@ class DecoderStepGraph:
         final = graph.input("final_state", np.float32, ["batch", size])
         rows = graph.dimension(query, 0)
         one = graph.constant([1])
-        shape = graph.add("Concat", self.batch, graph.add("Div", rows, self.batch), one, axis=0)
+        shape = graph.add("Concat", self.batch, graph.add("Div", rows, self.batch), one, attributes={"axis": 0})
         context = graph.add("Expand", graph.add("Unsqueeze", final, one), shape)
-        weights = graph.add("ConstantOfShape", graph.add("Concat", rows, self.positions, axis=0))
+        weights = graph.add("ConstantOfShape", graph.add("Concat", rows, self.positions, attributes={"axis": 0}))
         return AttentionValues(graph.reshape(context, -1, size), weights)
 
     def _logits(self, features: str) -> str:
@@ -322,20 +323,22 @@ class DecoderStepGraph:
         num_symbols = len(self.network.decoder.embedding)
         ids = graph.input("copy_ids", np.int64, ["batch", "positions"])
         can_copy = graph.add("Not", graph.add("Less", ids, graph.constant(0)))
-        copyable = graph.add("Unsqueeze", graph.add("Cast", can_copy, to=TensorProto.FLOAT), graph.constant([1]))
+        copyable = graph.add(
+            "Unsqueeze", graph.add("Cast", can_copy, attributes={"to": TensorProto.FLOAT}), graph.constant([1])
+        )
         masses = graph.add("Mul", self._group_by_source(weights), copyable)
         columns = graph.add("Unsqueeze", graph.add("Max", ids, graph.constant(0)), graph.constant([1]))
         copied = self._scatter(masses, columns)
         gate = self._gate(gate_inputs, pointer_generator)
         generates, copies = graph.add("Sigmoid", gate), graph.add("Sigmoid", graph.add("Neg", gate))
         uncopyable = graph.add(
-            "Sub", graph.constant(np.float32(1)), graph.add("ReduceSum", masses, axis_two, keepdims=1)
+            "Sub", graph.constant(np.float32(1)), graph.add("ReduceSum", masses, axis_two, attributes={"keepdims": 1})
         )
         uncopyable = graph.add("Max", uncopyable, graph.constant(np.float32(0)))
         share = graph.add("Add", generates, graph.add("Mul", copies, uncopyable))
-        probabilities = self._group_by_source(graph.add("Softmax", logits, axis=-1))
+        probabilities = self._group_by_source(graph.add("Softmax", logits, attributes={"axis": -1}))
         generated = graph.add("Mul", share, probabilities)
-        pads = graph.add("Concat", graph.constant([0] * 5), self.positions, axis=0)
+        pads = graph.add("Concat", graph.constant([0] * 5), self.positions, attributes={"axis": 0})
         mixture = graph.add("Add", graph.add("Pad", generated, pads), graph.add("Mul", copies, copied))
         smallest = graph.constant(np.finfo(np.float32).tiny)
         logarithms = graph.add("Log", graph.add("Max", mixture, smallest))
@@ -359,16 +362,16 @@ class DecoderStepGraph:
         graph = self.graph
         width = graph.add("Add", self.positions, graph.constant([len(self.network.decoder.embedding)]))
         rows = graph.dimension(values, 1)
-        zeros = graph.add("ConstantOfShape", graph.add("Concat", self.batch, rows, width, axis=0))
+        zeros = graph.add("ConstantOfShape", graph.add("Concat", self.batch, rows, width, attributes={"axis": 0}))
         index = graph.add("Expand", columns, graph.add("Shape", values))
-        return graph.add("ScatterElements", zeros, index, values, axis=2, reduction="add")
+        return graph.add("ScatterElements", zeros, index, values, attributes={"axis": 2, "reduction": "add"})
 
     def _gate(self, inputs: Sequence[str], pointer_generator: PointerGeneratorArrays) -> str:
         """Return the logit of p_gen, shape (B, K, 1)."""
         graph = self.graph
         weight = graph.weight("decoder.copy_gate", pointer_generator.gate[None])
         bias = graph.constant(np.array([pointer_generator.gate_bias], np.float32))
-        joined = graph.add("Concat", *inputs, axis=1)
+        joined = graph.add("Concat", *inputs, attributes={"axis": 1})
         return self._group_by_source(graph.linear(joined, weight, bias))
 
     def _add_outputs(self, logits: str, layers: LayerValues, attention: AttentionValues, output: str) -> None:
@@ -381,10 +384,10 @@ class DecoderStepGraph:
             output: Attentional state, which input feeding returns to the next step.
         """
         graph, decoder = self.graph, self.config.decoder
-        log_probabilities = graph.add("LogSoftmax", self._suppress(logits), axis=-1)
+        log_probabilities = graph.add("LogSoftmax", self._suppress(logits), attributes={"axis": -1})
         graph.output("log_probabilities", log_probabilities, np.float32, ["hypotheses", "symbols"])
         graph.output("attention_weights", attention.weights, np.float32, ["hypotheses", "positions"])
-        shape = ["hypotheses", decoder.num_layers, decoder.hidden_size]
+        shape: list[str | int] = ["hypotheses", decoder.num_layers, decoder.hidden_size]
         graph.output("next_hidden", self._stack(layers.hidden), np.float32, shape)
         if layers.cell_states:
             graph.output("next_cell_state", self._stack(layers.cell_states), np.float32, shape)
@@ -396,7 +399,9 @@ class DecoderStepGraph:
     def _stack(self, layers: Sequence[str]) -> str:
         """Return the states of all layers, shape (R, L, H)."""
         graph = self.graph
-        return graph.add("Concat", *(graph.add("Unsqueeze", layer, graph.constant([1])) for layer in layers), axis=1)
+        return graph.add(
+            "Concat", *(graph.add("Unsqueeze", layer, graph.constant([1])) for layer in layers), attributes={"axis": 1}
+        )
 
     def _suppress(self, logits: str) -> str:
         """Return logits with −∞ for PAD, BOS and UNK, which are never written."""
@@ -406,7 +411,7 @@ class DecoderStepGraph:
         suppressed = graph.constant(penalties)
         if self.network.decoder.pointer_generator is not None:
             zeros = graph.add("ConstantOfShape", self.positions)
-            suppressed = graph.add("Concat", suppressed, zeros, axis=0)
+            suppressed = graph.add("Concat", suppressed, zeros, attributes={"axis": 0})
         return graph.add("Add", logits, suppressed)
 
 

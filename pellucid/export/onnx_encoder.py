@@ -11,7 +11,6 @@ direction begins at the last real position of each row. Their equations are thos
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Float
 from onnx import ModelProto, TensorProto
 
 from pellucid.config.settings import Cell, Config, memory_size
@@ -25,6 +24,7 @@ from pellucid.runtime.parameters import (
     NetworkArrays,
     PointerGeneratorArrays,
 )
+from pellucid.shapes import Float
 
 GATE_ORDERS: Mapping[Cell, tuple[int, ...]] = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
 """Gates in the order of the ONNX operators (GRU: update, reset, candidate; LSTM: input, output, forget, candidate), by
@@ -50,7 +50,7 @@ class EncoderGraph:
         self.batch = graph.dimension(self.ids, 0)
         self.positions = graph.dimension(self.ids, 1)
         self.is_real = graph.length_mask(self.lengths, self.positions)
-        mask = graph.add("Cast", self.is_real, to=TensorProto.FLOAT)
+        mask = graph.add("Cast", self.is_real, attributes={"to": TensorProto.FLOAT})
         self.mask = graph.add("Unsqueeze", mask, graph.constant([2]))
 
     def build(self, metadata: Mapping[str, str]) -> ModelProto:
@@ -86,32 +86,40 @@ class EncoderGraph:
     def _convolve(self, vectors: str, convolutions: Sequence[ConvolutionArrays]) -> str:
         """Return the outputs of all convolutions, concatenated; inputs and outputs beyond a row's length are zero."""
         graph, maps = self.graph, list[str]()
-        inputs = graph.add("Transpose", graph.add("Mul", vectors, self.mask), perm=[0, 2, 1])
+        inputs = graph.add("Transpose", graph.add("Mul", vectors, self.mask), attributes={"perm": [0, 2, 1]})
         for index, layer in enumerate(convolutions):
             width, name = layer.weight.shape[2], f"encoder.convolution_{index}"
             parameters = graph.weight(f"{name}.weight", layer.weight), graph.weight(f"{name}.bias", layer.bias)
             pads = [(width - 1) // 2, width // 2]
-            maps.append(graph.add("Relu", graph.add("Conv", inputs, *parameters, kernel_shape=[width], pads=pads)))
-        joined = graph.add("Transpose", graph.add("Concat", *maps, axis=1), perm=[0, 2, 1])
+            maps.append(
+                graph.add(
+                    "Relu", graph.add("Conv", inputs, *parameters, attributes={"kernel_shape": [width], "pads": pads})
+                )
+            )
+        joined = graph.add(
+            "Transpose", graph.add("Concat", *maps, attributes={"axis": 1}), attributes={"perm": [0, 2, 1]}
+        )
         return graph.add("Mul", joined, self.mask)
 
     def _run_layer(self, name: str, layer: EncoderLayerArrays, states: str) -> tuple[str, str]:
         """Return the states of a recurrent layer, shape (B, S, D), and its final state, both directions merged."""
         graph, cells = self.graph, layer.directions
-        lengths = graph.add("Cast", self.lengths, to=TensorProto.INT32)
-        inputs = graph.add("Transpose", states, perm=[1, 0, 2])
+        lengths = graph.add("Cast", self.lengths, attributes={"to": TensorProto.INT32})
+        inputs = graph.add("Transpose", states, attributes={"perm": [1, 0, 2]})
         kind = cells[0].kind
         special = {"linear_before_reset": 1} if kind == "gru" else {}
         outputs = graph.add_all(
             kind.upper(),
             [inputs, *self._cell_weights(name, cells), lengths],
             2,
-            hidden_size=cells[0].hidden_weight.shape[1],
-            direction="bidirectional" if len(cells) > 1 else "forward",
-            **special,
+            attributes={
+                "hidden_size": cells[0].hidden_weight.shape[1],
+                "direction": "bidirectional" if len(cells) > 1 else "forward",
+                **special,
+            },
         )
-        by_position = graph.add("Transpose", outputs[0], perm=[2, 0, 1, 3])
-        final = graph.add("Transpose", outputs[1], perm=[1, 0, 2])
+        by_position = graph.add("Transpose", outputs[0], attributes={"perm": [2, 0, 1, 3]})
+        final = graph.add("Transpose", outputs[1], attributes={"perm": [1, 0, 2]})
         return self._merge(by_position, 2, len(cells)), self._merge(final, 1, len(cells))
 
     def _cell_weights(self, name: str, cells: Sequence[CellArrays]) -> list[str]:
@@ -126,7 +134,7 @@ class EncoderGraph:
                 graph.weight(f"{label}.bias", biases),
             )
             parts.append([graph.add("Unsqueeze", weight, graph.constant([0])) for weight in stored])
-        return [graph.add("Concat", *directions, axis=0) for directions in zip(*parts, strict=True)]
+        return [graph.add("Concat", *directions, attributes={"axis": 0}) for directions in zip(*parts, strict=True)]
 
     def _merge(self, states: str, axis: int, directions: int) -> str:
         """Return the states of all directions, which are one dimension of `states`, as one."""
@@ -135,7 +143,9 @@ class EncoderGraph:
             return graph.add("Squeeze", states, graph.constant([axis]))
         if self.config.encoder.merge == "concatenate":
             return graph.reshape(states, *[0] * axis, -1)
-        forward, backward = (graph.add("Gather", states, graph.constant(index), axis=axis) for index in range(2))
+        forward, backward = (
+            graph.add("Gather", states, graph.constant(index), attributes={"axis": axis}) for index in range(2)
+        )
         return graph.add("Add" if self.config.encoder.merge == "sum" else "Mul", forward, backward)
 
     def _add_memory_outputs(self, memory: str, final: str) -> None:
@@ -159,8 +169,8 @@ class EncoderGraph:
         known = graph.add("Min", self.ids, graph.constant(count - 1))
         ids = graph.add("Gather", graph.constant(pointer_generator.copied), known)
         rows, columns = (graph.add("Unsqueeze", self.ids, graph.constant([axis])) for axis in (2, 1))
-        is_equal = graph.add("Cast", graph.add("Equal", rows, columns), to=TensorProto.INT32)
-        first = graph.add("ArgMax", is_equal, axis=2, keepdims=0)
+        is_equal = graph.add("Cast", graph.add("Equal", rows, columns), attributes={"to": TensorProto.INT32})
+        first = graph.add("ArgMax", is_equal, attributes={"axis": 2, "keepdims": 0})
         by_position = graph.add("Add", first, graph.constant(num_targets))
         ids = graph.add("Where", graph.add("Equal", ids, graph.constant(BY_POSITION)), by_position, ids)
         is_extended = graph.add("Not", graph.add("Less", self.ids, graph.constant(count)))
@@ -190,21 +200,21 @@ class EncoderGraph:
         assert decoder.init_weight is not None and decoder.init_bias is not None
         summary = final
         if config.init_hidden == "mean":
-            total = graph.add("ReduceSum", memory, graph.constant([1]), keepdims=0)
-            counts = graph.add("Cast", self.lengths, to=TensorProto.FLOAT)
+            total = graph.add("ReduceSum", memory, graph.constant([1]), attributes={"keepdims": 0})
+            counts = graph.add("Cast", self.lengths, attributes={"to": TensorProto.FLOAT})
             summary = graph.add("Div", total, graph.add("Unsqueeze", counts, graph.constant([1])))
         weights = graph.weight("decoder.init_weight", decoder.init_weight)
         projected = graph.linear(summary, weights, graph.weight("decoder.init_bias", decoder.init_bias))
         parts = graph.reshape(projected, 0, -1, config.num_layers, config.hidden_size)
-        hidden = graph.add("Tanh", graph.add("Gather", parts, graph.constant(0), axis=1))
+        hidden = graph.add("Tanh", graph.add("Gather", parts, graph.constant(0), attributes={"axis": 1}))
         if config.cell == "gru":
             return [hidden]
-        return [hidden, graph.add("Gather", parts, graph.constant(1), axis=1)]
+        return [hidden, graph.add("Gather", parts, graph.constant(1), attributes={"axis": 1})]
 
     def _zeros(self, *sizes: int | str) -> str:
         """Return zeros of shape (B, *sizes)."""
         parts = [size if isinstance(size, str) else self.graph.constant([size]) for size in sizes]
-        shape = self.graph.add("Concat", self.batch, *parts, axis=0)
+        shape = self.graph.add("Concat", self.batch, *parts, attributes={"axis": 0})
         return self.graph.add("ConstantOfShape", shape)
 
 

@@ -14,6 +14,9 @@ from pellucid.export.quantization import quantize_rows
 from pellucid.runtime.parameters import Array, LayerNormArrays
 from pellucid.version import __version__
 
+Attributes = Mapping[str, Any]
+"""Attributes of an operator by their names."""
+NO_ATTRIBUTES: Attributes = {}
 LAYER_NORM_EPSILON = 1e-5
 """Number that layer normalization adds to the variance, as in PyTorch."""
 
@@ -65,22 +68,18 @@ class GraphBuilder:
         self._nodes.append(helper.make_node("Identity", [value], [name]))
         self._outputs.append(_value_info(name, kind, shape))
 
-    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:  # noqa: ANN401 (attributes of any operator)
+    def add(self, operator: str, *inputs: str, attributes: Attributes = NO_ATTRIBUTES) -> str:
         """Add an operator with one output, and return the name of this output.
 
         Args:
             operator: Name of the operator, such as "MatMul".
-            inputs: Names of its inputs; "" for one that is left out.
-            attributes: Attributes of the operator.
+            inputs: Names of its inputs.
+            attributes: Attributes of the operator; none by default.
         """
-        return self.add_all(operator, inputs, 1, **attributes)[0]
+        return self.add_all(operator, inputs, 1, attributes)[0]
 
     def add_all(
-        self,
-        operator: str,
-        inputs: Sequence[str],
-        num_outputs: int,
-        **attributes: Any,  # noqa: ANN401 (attributes of any operator)
+        self, operator: str, inputs: Sequence[str], num_outputs: int, attributes: Attributes = NO_ATTRIBUTES
     ) -> list[str]:
         """Add an operator, and return the names of its outputs.
 
@@ -88,7 +87,7 @@ class GraphBuilder:
             operator: Name of the operator.
             inputs: Names of its inputs.
             num_outputs: Number of its outputs.
-            attributes: Attributes of the operator.
+            attributes: Attributes of the operator; none by default.
         """
         number = len(self._nodes)
         outputs = [f"{operator.lower()}_{number}_{index}" for index in range(num_outputs)]
@@ -120,7 +119,7 @@ class GraphBuilder:
             return self._store(name, np.ascontiguousarray(values, np.float32))
         matrix = quantize_rows(values)
         stored = self._store(f"{name}.int8", matrix.values), self._store(f"{name}.scale", matrix.scales)
-        return self.add("DequantizeLinear", *stored, axis=0)
+        return self.add("DequantizeLinear", *stored, attributes={"axis": 0})
 
     def linear(self, inputs: str, weight: str, bias: str = "") -> str:
         """Return x Wᵀ + b.
@@ -130,7 +129,7 @@ class GraphBuilder:
             weight: W, of two dimensions.
             bias: b; "" for none.
         """
-        product = self.add("MatMul", inputs, self.add("Transpose", weight, perm=[1, 0]))
+        product = self.add("MatMul", inputs, self.add("Transpose", weight, attributes={"perm": [1, 0]}))
         return self.add("Add", product, bias) if bias else product
 
     def layer_norm(self, inputs: str, name: str, norm: LayerNormArrays) -> str:
@@ -142,7 +141,9 @@ class GraphBuilder:
             norm: Its parameters.
         """
         parameters = self.weight(f"{name}.weight", norm.weight), self.weight(f"{name}.bias", norm.bias)
-        return self.add("LayerNormalization", inputs, *parameters, axis=-1, epsilon=LAYER_NORM_EPSILON)
+        return self.add(
+            "LayerNormalization", inputs, *parameters, attributes={"axis": -1, "epsilon": LAYER_NORM_EPSILON}
+        )
 
     def dimension(self, value: str, axis: int) -> str:
         """Return the size of one dimension, as an array of one number.
@@ -151,7 +152,7 @@ class GraphBuilder:
             value: Value of the graph.
             axis: The dimension, from 0.
         """
-        return self.add("Shape", value, start=axis, end=axis + 1)
+        return self.add("Shape", value, attributes={"start": axis, "end": axis + 1})
 
     def length_mask(self, lengths: str, positions: str) -> str:
         """Return True at the real positions of each row, shape (B, S).
@@ -174,7 +175,7 @@ class GraphBuilder:
         if all(isinstance(size, int) for size in sizes):
             return self.add("Reshape", value, self.constant(list(sizes)))
         parts = [size if isinstance(size, str) else self.constant([size]) for size in sizes]
-        return self.add("Reshape", value, self.add("Concat", *parts, axis=0))
+        return self.add("Reshape", value, self.add("Concat", *parts, attributes={"axis": 0}))
 
     def build(self, name: str, metadata: Mapping[str, str]) -> ModelProto:
         """Return the model, after the check of onnx.

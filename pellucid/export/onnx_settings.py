@@ -13,13 +13,11 @@ from pellucid.decoding.preprocessing import max_output_length
 from pellucid.runtime.run_reader import RunArrays
 from pellucid.version import __version__
 
-FORMAT_NAME = "pellucid-onnx"
-FORMAT_VERSION = 1
 Weights = Literal["float32", "int8"]
 
 
 class ExportedColumn(msgspec.Struct, frozen=True):
-    """How the text of a column is divided into symbols, and their ids."""
+    """Symbols of a column: the division of its text, and their ids."""
 
     kind: str
     """characters, words, whole (the text is one symbol), subwords (of targets: joined without space), or a separator.
@@ -62,8 +60,8 @@ class ExportedSettings(msgspec.Struct, frozen=True):
     search: ExportedSearch
     pair_ngram_weight: float
     """Weight of the pair n-gram model in the predictions of the run, which the export lacks; 0 for none."""
-    format: Literal["pellucid-onnx"] = FORMAT_NAME
-    version: Literal[1] = FORMAT_VERSION
+    format: Literal["pellucid-onnx"] = "pellucid-onnx"
+    version: Literal[1] = 1
     created_by: str = f"pellucid {__version__}"
 
     def to_json(self) -> str:

@@ -10,7 +10,8 @@ References:
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int8
+
+from pellucid.shapes import Float, Int
 
 MAX_INT8 = 127
 
@@ -18,7 +19,7 @@ MAX_INT8 = 127
 class QuantizedMatrix(NamedTuple):
     """A matrix W ≈ scales ⊙ values, row by row."""
 
-    values: Int8[np.ndarray, "R C"]
+    values: Int[np.ndarray, "R C"]
     scales: Float[np.ndarray, " R"]
     """Scale of each row, above 0; float32."""
 

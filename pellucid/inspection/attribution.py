@@ -9,7 +9,6 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from scipy.stats import rankdata
 from torch import Tensor
 
@@ -18,9 +17,9 @@ from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import force_attention
 from pellucid.decoding.forced_decoding import score_targets, step_log_probabilities
 from pellucid.decoding.inference import Inference, SingleModelInference, initialize_from_memory
-from pellucid.decoding.outputs import suppressed_symbols, to_array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch
+from pellucid.decoding.ranking import suppressed_symbols, to_array
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.inspection.replay import (
@@ -33,6 +32,7 @@ from pellucid.inspection.replay import (
     evaluation_context,
 )
 from pellucid.model.recurrence import Inputs
+from pellucid.shapes import Float, Int
 
 MAX_KEY_SCALARS = 2**24
 """Maximum number of key scalars kept for the gradients of all steps (64 MiB, several copies)."""

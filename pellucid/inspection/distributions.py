@@ -8,19 +8,19 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.argument_checks import LOG_PROBABILITY, check_arguments
 from pellucid.data.vocabulary import BOS
 from pellucid.decoding.classification import LabelingPredictor
 from pellucid.decoding.forced_decoding import step_log_probabilities
-from pellucid.decoding.outputs import suppressed_symbols, to_array
 from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.ranking import suppressed_symbols, to_array
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import build_replays, check_log_probabilities, evaluation_context, examples_of
+from pellucid.shapes import Float
 
 SUM_TOLERANCE = 0.01
 """Amount by which the sum of the probabilities of a row may differ from 1, for numbers in half precision."""

@@ -7,7 +7,6 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
@@ -17,13 +16,14 @@ from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import ForcedAttentionInference
 from pellucid.decoding.forced_decoding import step_log_probabilities
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference
-from pellucid.decoding.outputs import suppressed_symbols
 from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.ranking import suppressed_symbols
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import build_replays, check_finite, checked_traces, evaluation_context
 from pellucid.model.network import require_encoder_decoder
+from pellucid.shapes import Float, Int
 
 Permutations = Annotated[int, Meta(ge=1, le=10_000)]
 """Number of permutations per step; all of them are in memory at the same time."""

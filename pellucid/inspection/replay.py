@@ -10,7 +10,6 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.argument_checks import argument_error
@@ -30,6 +29,7 @@ from pellucid.errors import ArgumentError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.device import check_process, disable_autocast
 from pellucid.model.memory import DecoderState, DecoderStepOutput
+from pellucid.shapes import Int
 
 MAX_REPLAY_POSITIONS = 2**15
 """Maximum number of padded source positions in a batch, which bounds the memory of keys and states."""

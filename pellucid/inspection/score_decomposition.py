@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.argument_checks import check_arguments
@@ -30,6 +29,7 @@ from pellucid.inspection.states import layer_outputs
 from pellucid.model.decoder import AttendThenStep
 from pellucid.model.memory import DecoderCache
 from pellucid.model.network import require_encoder_decoder
+from pellucid.shapes import Float
 
 
 class ScoreDecomposition(NamedTuple):

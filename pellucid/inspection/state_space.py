@@ -7,7 +7,6 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import check_finite
 from pellucid.inspection.states import empty_states, trace_states
 from pellucid.model.device import disable_autocast
+from pellucid.shapes import Bool, Float, Int
 
 
 class PrincipalPlane(NamedTuple):

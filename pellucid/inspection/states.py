@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import memory_size
-from pellucid.decoding.outputs import to_array
 from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.ranking import to_array
 from pellucid.decoding.trace import Trace
 from pellucid.inspection.replay import (
     Replay,
@@ -29,6 +28,7 @@ from pellucid.model.cells import RecurrentCell
 from pellucid.model.decoder import AttendThenStep, Decoder
 from pellucid.model.encoder import Encoder
 from pellucid.model.recurrence import Inputs, reverse_sequence, run_cell
+from pellucid.shapes import Float, Int
 
 Gates = dict[str, Float[Tensor, "B *steps H"]]
 """Gate activations by name: "encoder forwards update", "decoder forget"; "encoder layer 2 forwards update"."""

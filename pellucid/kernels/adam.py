@@ -1,10 +1,10 @@
 """The update of Adam, in one pass over all parameters."""
 
 import numpy as np
-from jaxtyping import Float
 
 from pellucid.kernels.arithmetic import Flat
 from pellucid.kernels.compilation import njit_no_refcount
+from pellucid.shapes import Float
 
 
 @njit_no_refcount

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
@@ -25,6 +24,7 @@ from numba.extending import get_cython_function_address, intrinsic
 from pellucid.kernels.compilation import njit_no_refcount
 from pellucid.kernels.microkernel import HAS_BFLOAT16, HAS_FLOAT32, add_product_bfloat16, add_product_float32
 from pellucid.kernels.runtime import torch_library
+from pellucid.shapes import Float
 
 Flat = Float[np.ndarray, " N"]
 

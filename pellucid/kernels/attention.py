@@ -29,7 +29,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.kernels.arithmetic import (
     ONE,
@@ -52,6 +51,7 @@ from pellucid.kernels.arithmetic import (
 from pellucid.kernels.compilation import njit, njit_inlined, njit_no_refcount
 from pellucid.kernels.runtime import contiguous, empty, num_slices, split_rows, thread_map
 from pellucid.kernels.types import ADDITIVE, LOCATION_SENSITIVE, DecoderParameters, ScoreLayout
+from pellucid.shapes import Float, Int
 
 ADDITIVE_SCORE, LOCATION_SCORE = ADDITIVE.score, LOCATION_SENSITIVE.score
 KeyMatrix = Float[np.ndarray, "B U S"]

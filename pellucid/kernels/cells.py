@@ -11,11 +11,11 @@ each other block by block, so that a block stays in the nearest cache.
 """
 
 import numpy as np
-from jaxtyping import Float
 
 from pellucid.kernels.arithmetic import ONE, Flat, sigmoid_, tanh, tanh_
 from pellucid.kernels.compilation import njit_no_refcount
 from pellucid.kernels.types import GRU, CellLayout
+from pellucid.shapes import Float
 
 GateBuffers = Float[np.ndarray, "P F"]
 

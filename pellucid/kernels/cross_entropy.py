@@ -4,11 +4,11 @@ M positions, V vocabulary. Positions whose target is `ignore_index` do not contr
 """
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.errors import ArgumentError
 from pellucid.kernels.arithmetic import ONE, ZERO, exp, max_value
 from pellucid.kernels.compilation import njit
+from pellucid.shapes import Float, Int
 
 
 @njit

@@ -8,7 +8,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.kernels.argument_checks import check_decoder, check_output_layer
 from pellucid.kernels.arithmetic import Flat, gemm, gemm_add
@@ -37,6 +36,7 @@ from pellucid.kernels.types import (
     OutputLayerParameters,
 )
 from pellucid.kernels.unroll import CellParameters, cell_parameters, compute_preactivations
+from pellucid.shapes import Float, Int
 
 
 class SearchAttention(NamedTuple):

@@ -23,7 +23,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, UInt32
 from llvmlite import binding, ir
 from numba import config, types
 from numba.core import cgutils
@@ -31,6 +30,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from pellucid.kernels.compilation import njit_no_refcount
+from pellucid.shapes import Float, UInt32
 
 VECTOR = 16
 """Numbers of 32 bits in a vector."""

@@ -10,7 +10,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.kernels.argument_checks import check_directions, check_sequences
 from pellucid.kernels.arithmetic import Flat, add_, copy_, gemm_add
@@ -18,6 +17,7 @@ from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
 from pellucid.kernels.runtime import contiguous, defer_signals, empty, num_slices, thread_map, zeros
 from pellucid.kernels.types import GRU, CellLayout, Direction, RecurrentOutput
+from pellucid.shapes import Float, Int
 
 
 class PackedSequence(NamedTuple):

@@ -12,7 +12,6 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.error_messages import describe_value
@@ -49,6 +48,7 @@ from pellucid.kernels.types import (
     SearchLimits,
 )
 from pellucid.kernels.unroll import CellParameters
+from pellucid.shapes import Bool, Float, Int
 
 IMPOSSIBLE = np.float32(-np.inf)
 Settings = TypeVar("Settings")

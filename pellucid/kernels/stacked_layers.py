@@ -12,7 +12,6 @@ layer 0 is the second layer of the decoder.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from pellucid.kernels.arithmetic import ONE, ZERO, Flat, add_, copy_, gemm, gemm_add
 from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
@@ -20,6 +19,7 @@ from pellucid.kernels.compilation import njit_no_refcount
 from pellucid.kernels.recurrence import add_recurrent, add_recurrent_backward
 from pellucid.kernels.runtime import contiguous
 from pellucid.kernels.types import CellLayout, DecoderParameters
+from pellucid.shapes import Float
 
 NORM_EPSILON = np.float32(1e-5)
 """ε of layer normalization, as in `torch.nn.LayerNorm`."""

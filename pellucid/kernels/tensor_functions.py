@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -52,6 +51,7 @@ from pellucid.kernels.types import (
     SearchLimits,
 )
 from pellucid.kernels.unroll import MemoryGradients
+from pellucid.shapes import Float, Int
 
 
 def _array(tensor: Tensor | np.ndarray) -> np.ndarray:

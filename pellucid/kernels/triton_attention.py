@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from pellucid.shapes import Float, Int
 
 TILE = 4096
 """Entries of a tile: all source positions by as many units as fit."""

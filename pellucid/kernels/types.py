@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+
+from pellucid.shapes import Bool, Float, Int
 
 Array = Any
 """An array, or a tensor."""

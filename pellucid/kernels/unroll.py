@@ -10,7 +10,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.kernels.argument_checks import check_array, check_decoder, check_ids, check_shape, check_state
 from pellucid.kernels.arithmetic import Flat, add_, gemm_add, gemm_tn
@@ -59,6 +58,7 @@ from pellucid.kernels.types import (
     DecoderParameters,
     InitialState,
 )
+from pellucid.shapes import Float, Int
 
 NO_MASKS = np.empty((0, 0, 0, 0), np.float32)
 """Dropout masks of a decoder without dropout between its layers."""

@@ -23,7 +23,6 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from pellucid.argument_checks import argument_error, convert_argument
@@ -35,6 +34,7 @@ from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.memory import AttentionOutput, DecoderCache, DecoderState, Memory
 from pellucid.model.requests import kind_of, request_of
+from pellucid.shapes import Bool, Float
 
 
 def attend(

@@ -5,11 +5,11 @@ of all other steps.
 """
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.recurrence import Inputs, run_rnn
+from pellucid.shapes import Float
 
 
 class RepeatedCode(nn.Module):

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, cast
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from pellucid.config.settings import Cell, LayerNormalization
 from pellucid.kernels.types import CELL_LAYOUTS, CellLayout
+from pellucid.shapes import Float
 
 Norm = Callable[[Tensor], Tensor]
 Gates = tuple[Float[Tensor, "B H"], ...]

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, cast
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig, DecoderConfig, ReadoutKind, output_layer_input_size
@@ -48,6 +47,7 @@ from pellucid.model.recurrence import (
     output_norms,
 )
 from pellucid.model.requests import kind_of, request_of
+from pellucid.shapes import Float, Int
 
 
 class DecoderDims(NamedTuple):

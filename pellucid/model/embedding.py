@@ -6,11 +6,11 @@ B sequences, E embedding, V vocabulary, N symbols.
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from pellucid.config.settings import Feedback
 from pellucid.model.recurrence import Inputs
+from pellucid.shapes import Bool, Float, Int
 
 MIN_GATHERED_TABLE = 1000
 """Number of symbols above which a batch with fewer positions reads only the rows of its own symbols."""

@@ -7,7 +7,6 @@ concatenated).
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from pellucid.config.settings import EncoderConfig, memory_size
@@ -25,6 +24,7 @@ from pellucid.model.recurrence import (
     output_norms,
     run_rnn,
 )
+from pellucid.shapes import Bool, Float, Int
 
 
 class Convolutions(nn.Module):

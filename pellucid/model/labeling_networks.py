@@ -8,7 +8,6 @@ from abc import abstractmethod
 from typing import Literal
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from pellucid.data.batches import Batch
@@ -19,6 +18,7 @@ from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory, NetworkOutput
 from pellucid.model.network import Network
 from pellucid.model.output_layers import TokenClassificationHead
+from pellucid.shapes import Float
 
 
 class LabelingNetwork(Network):

@@ -1,10 +1,10 @@
 """Linear projections of training: by the CPU kernel where it supports the request, otherwise by PyTorch."""
 
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.requests import request_of
+from pellucid.shapes import Float
 
 
 def linear(inputs: Float[Tensor, "*shape K"], weight: Float[Tensor, "N K"], bias: Tensor | None = None) -> Tensor:

@@ -5,7 +5,6 @@ sampled softmax.
 """
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
@@ -13,6 +12,7 @@ from pellucid.data.vocabulary import PAD
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.memory import NetworkOutput
 from pellucid.model.requests import request_of
+from pellucid.shapes import Float, Int
 
 
 def cross_entropy(

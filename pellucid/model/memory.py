@@ -6,11 +6,11 @@ layers, D memory, H hidden, F attentional state, A attention units, N heads, V v
 
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.kernels.types import KernelStepOutput
 from pellucid.model.recurrence import DropoutMasks, length_mask
+from pellucid.shapes import Bool, Float, Int
 
 
 class DecoderState(NamedTuple):

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, has_source_features, memory_size
@@ -17,6 +16,7 @@ from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims, StepThe
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import NetworkOutput, SampledOutputs
 from pellucid.model.pointer_generator import copied_ids
+from pellucid.shapes import Int
 
 
 class Network(nn.Module, ABC):

@@ -6,13 +6,13 @@ B batch, T target positions, H hidden, D memory, E embedding, V vocabulary, C sa
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from pellucid.config.settings import ReadoutKind, output_layer_input_size
 from pellucid.kernels.types import OutputLayerParameters
 from pellucid.model.linear import linear
 from pellucid.model.memory import SampledOutputs
+from pellucid.shapes import Float
 
 
 class OutputLayer(nn.Module):

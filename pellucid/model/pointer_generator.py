@@ -5,12 +5,12 @@ features, C inputs of the gate. Source: See et al. 2017, section 2.2, equations 
 """
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.data.extended_vocabulary import BY_POSITION, NEVER_COPIED, copied_target_ids
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.model.memory import Memory
+from pellucid.shapes import Float, Int
 
 
 def copied_ids(vocabularies: Vocabularies) -> Int[Tensor, " N"]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
@@ -18,6 +17,7 @@ from pellucid.kernels.types import Direction, RecurrentOutput
 from pellucid.model.cells import NO_DROPOUT, RecurrentCell, RecurrentMask
 from pellucid.model.linear import linear
 from pellucid.model.requests import kind_of, request_of
+from pellucid.shapes import Bool, Float, Int
 
 
 class DropoutMasks(NamedTuple):

@@ -17,7 +17,8 @@ discount of each is its whole count, so that probabilities sum to one as before.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+
+from pellucid.shapes import Bool, Float, Int
 
 LOWEST = 1e-30
 """Probabilities are at least this, so that logarithms are finite."""

@@ -8,23 +8,27 @@ References:
     Phonetisaurus.
 """
 
+import itertools
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
 from msgspec import Meta
 
 from pellucid.alignment.types import GraphoneKeys, SymbolPairs
 from pellucid.argument_checks import argument_error, check_arguments, convert_argument
 from pellucid.config.settings import Width
 from pellucid.data.vocabulary import NUM_SPECIAL, UNK
+from pellucid.dependencies import has_package
 from pellucid.errors import ArgumentError
 from pellucid.kernels.runtime import defer_signals
 from pellucid.pair_ngram.ngram_model import LOWEST, NgramModel, fit_ngram_model
+from pellucid.pair_ngram.python_search import PythonSearch
 from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings, chunk_limits
+from pellucid.shapes import Bool, Float, Int
 
 ORDER = 8
 """Default order of the n-gram model, in graphones."""
@@ -50,6 +54,19 @@ class PairOutput(NamedTuple):
     """Target ids, without the end symbol."""
     score: float
     """Natural logarithm of its joint probability with the source."""
+
+
+MAX_PYTHON_SEARCHES = 500
+"""Number of searches of a process in Python, after which Numba is loaded; loading takes as long as these, about."""
+_python_searches = itertools.count()
+"""Counter of the searches in Python."""
+
+
+def _use_numba() -> bool:
+    """Return whether to search in Numba: it is loaded, or loading is worth it after this number of searches."""
+    if "numba" in sys.modules:
+        return sys.modules["numba"] is not None
+    return next(_python_searches) >= MAX_PYTHON_SEARCHES and has_package("numba")
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,15 +137,30 @@ class PairNgram:
             count: Maximum number of outputs, at least 1.
             beam_size: Hypotheses per source position.
         """
-        from pellucid.pair_ngram.search import search_outputs  # Numba takes a second to import
-
-        ids, nothing = np.array(source, np.int64), np.zeros(0, np.int64)
-        settings = SearchSettings(max(beam_size, count), MARGIN, count)
-        with defer_signals():
-            outputs, scores = search_outputs(self.model, self.table, ids, nothing, True, settings)
+        outputs, scores = self._search(source, None, SearchSettings(max(beam_size, count), MARGIN, count))
         return [
             PairOutput(self._target_ids(output), float(score)) for output, score in zip(outputs, scores, strict=True)
         ]
+
+    def _search(
+        self, source: Sequence[int], target: Sequence[int] | None, settings: SearchSettings
+    ) -> tuple[Int[np.ndarray, "K S"], Float[np.ndarray, " K"]]:
+        """Return the graphones and the scores of the best outputs; in Python as long as loading Numba is not worth it.
+
+        `target` is None for a search of all outputs.
+        """
+        if not _use_numba():
+            return self._python_search.search_outputs(list(source), None if target is None else list(target), settings)
+        from pellucid.pair_ngram.search import search_outputs  # Numba takes a second to import
+
+        ids, given = np.array(source, np.int64), np.array(target or (), np.int64)
+        with defer_signals():
+            return search_outputs(self.model, self.table, ids, given, target is None, settings)
+
+    @cached_property
+    def _python_search(self) -> PythonSearch:
+        """Search in Python."""
+        return PythonSearch(self.model, self.table)
 
     @check_arguments
     def score(self, source: Sequence[SymbolId], target: Sequence[SymbolId]) -> float:
@@ -150,12 +182,7 @@ class PairNgram:
             source: Source ids.
             target: Target ids, without the end symbol.
         """
-        from pellucid.pair_ngram.search import search_outputs
-
-        ids, given = np.array(source, np.int64), np.array(target, np.int64)
-        settings = SearchSettings(BEAM_SIZE, MARGIN, 1)
-        with defer_signals():
-            _, scores = search_outputs(self.model, self.table, ids, given, False, settings)
+        _, scores = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
         return float(scores[0]) if len(scores) else -np.inf
 
     def align(self, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]] | None:
@@ -168,11 +195,7 @@ class PairNgram:
         Returns:
             The sizes of the chunks, in order; None without an alignment (`chunk_limits`).
         """
-        from pellucid.pair_ngram.search import search_outputs
-
-        ids, given = np.array(source, np.int64), np.array(target, np.int64)
-        with defer_signals():
-            outputs, _ = search_outputs(self.model, self.table, ids, given, False, SearchSettings(BEAM_SIZE, MARGIN, 1))
+        outputs, _ = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
         return self._chunk_sizes(outputs[0].tolist(), len(ids), given.tolist()) if len(outputs) else None
 
     def _chunk_sizes(self, graphones: list[int], length: int, target: list[int]) -> list[tuple[int, int]]:

@@ -11,19 +11,15 @@ S source positions, T target positions, G graphones, M maximum number of target 
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.alignment.lattice import chunk_key
 from pellucid.kernels.compilation import njit
 from pellucid.pair_ngram.ngram_model import NgramModel
-from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings
+from pellucid.pair_ngram.types import MAX_EXTENSIONS, SKIP, SOURCE_CHUNK, GraphoneTable, SearchSettings
+from pellucid.shapes import Float, Int
 
 MULTIPLIER, INCREMENT = np.int64(6364136223846793005), np.int64(1442695040888963407)
 """Constants of the linear congruential generator by which outputs are hashed (Knuth's MMIX)."""
-MAX_EXTENSIONS = 2**17
-"""Maximum number of extensions by the graphones of one source chunk; the beam is smaller where they would be more."""
-SKIP = -1
-"""In place of a graphone that is not in the table."""
 
 
 class _Search(NamedTuple):

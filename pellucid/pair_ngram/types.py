@@ -6,10 +6,14 @@ G graphones, M maximum number of target symbols of a graphone, K outputs.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 
 from pellucid.alignment.types import ChunkLimits
+from pellucid.shapes import Int
 
+MAX_EXTENSIONS = 2**17
+"""Maximum number of extensions by the graphones of one source chunk; the beam is smaller where they would be more."""
+SKIP = -1
+"""In place of a graphone that is not in the table."""
 SOURCE_CHUNK = 2
 """Maximum number of source symbols of a graphone."""
 

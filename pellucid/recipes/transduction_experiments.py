@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from jaxtyping import Int
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
@@ -37,6 +36,7 @@ from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
+from pellucid.shapes import Int
 from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.report_parts import example_parts
 from pellucid.viewer.report_schema import ReportExamples, ReportTable

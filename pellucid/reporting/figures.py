@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import matplotlib
 import numpy as np
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import QuadMesh
@@ -31,6 +30,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.evaluation.metrics import GroupAccuracy, ValidationMetric
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.reporting.display_text import format_probability, truncate_columns, visible_symbol
+from pellucid.shapes import Float
 
 MAX_RECTANGLES = 1_600
 """Maximum number of cells of a matrix that are drawn as rectangles: 40 symbols by 40."""

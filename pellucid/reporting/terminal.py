@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 from rich.cells import cell_len
 
 from pellucid.argument_checks import check_arguments
@@ -24,6 +23,7 @@ from pellucid.reporting.display_text import (
     visible_text,
     wrap_columns,
 )
+from pellucid.shapes import Float
 from pellucid.tasks.registry import get_task
 
 NO_ATTENTION = "This model has no attention: there are no weights to show."

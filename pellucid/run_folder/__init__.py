@@ -5,7 +5,7 @@ Imports: alignment, argument_checks, config, data, decoding, error_messages, err
 Start with: predictor_loader.py.
 
 * run_files: names of the files; settings, vocabularies and members.
-* predictor_loader: `pellucid.load`.
+* predictor_loader: `pellucid.load`; run_parts: settings, pair n-gram model and confidence of its predictors.
 * tensor_file, model_file, pair_ngram_file: parameters in safetensors files, as arrays; network_file, torch_tensors: the
   same as tensors of PyTorch.
 * progress, log, log_records: the progress of the training, and the log of its events.

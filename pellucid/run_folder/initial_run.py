@@ -23,8 +23,9 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import digest_file, file_exists
 from pellucid.run_folder.identity import NETWORK_SECTIONS, TOKEN_SETTINGS, TRAINING_ONLY
-from pellucid.run_folder.predictor_loader import load, missing_model_error
+from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import CHECKPOINT, CONFIG, MODEL, has_run, load_run_config, member_folders
+from pellucid.run_folder.run_parts import missing_model_error
 from pellucid.tasks.registry import build_meta_network
 
 LEARNING_RATE_FACTOR = 0.25

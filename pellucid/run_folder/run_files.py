@@ -135,13 +135,27 @@ def load_run_vocabularies(folder: str | Path, config: Config) -> Vocabularies:
             lengths or its task.
         ConfigError: A setting of the configuration defines no tokenizer; the message names the run's `config.toml`.
     """
-    from pellucid.tasks.registry import get_task  # PyTorch takes a second to import
-
     folder = Path(folder)
     vocabularies = read_run_vocabularies(folder, config)
+    check_task_vocabularies(folder, config, vocabularies)
+    return vocabularies
+
+
+def check_task_vocabularies(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
+    """Check that the vocabularies fit the task of a run.
+
+    Args:
+        folder: Run folder.
+        config: Configuration of the run.
+        vocabularies: Vocabularies of the run.
+
+    Raises:
+        RunError: They do not.
+    """
+    from pellucid.tasks.registry import get_task  # PyTorch takes a second to import
+
     if error_text := get_task(config.task).vocabulary_error(config, vocabularies):
         raise RunError(f"{folder / VOCABULARY}: {error_text}; restore the run's {CONFIG} and {VOCABULARY}")
-    return vocabularies
 
 
 def read_run_vocabularies(folder: Path, config: Config) -> Vocabularies:

@@ -1,9 +1,12 @@
 """Prediction in NumPy: the network of a run without PyTorch and Numba.
 
-Imports: config, data, errors, run_folder.
-Start with: run_reader.py.
+Imports: argument_checks, config, data, decoding, errors, run_folder.
+Start with: loader.py.
 
 * support: what the runtime computes, and the error for what it does not.
 * parameters: the parameters of a network, as arrays by their role.
 * run_reader: a run folder, read without PyTorch.
+* cells, encoder, attention, decoder: the equations of the network.
+* ranking, inference: the best symbols of a step; hypotheses of one network or of an ensemble, and scores of targets.
+* predictor, loader: the predictor, with the methods of `Predictor`; `load`.
 """

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from pellucid.config.settings import (
     AttentionConfig,
@@ -28,6 +27,7 @@ from pellucid.config.settings import (
 )
 from pellucid.data.extended_vocabulary import copied_target_ids
 from pellucid.data.vocabulary import Vocabularies
+from pellucid.shapes import Float, Int
 
 Array = Float[np.ndarray, "..."]
 """An array of parameters."""

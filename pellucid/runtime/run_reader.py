@@ -5,9 +5,10 @@ from pathlib import Path
 
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.run_folder.identity import read_identity
+from pellucid.run_folder.identity import ModelIdentity
 from pellucid.run_folder.model_file import read_parameters
-from pellucid.run_folder.run_files import MODEL, load_run_config, read_run_vocabularies
+from pellucid.run_folder.run_files import MODEL
+from pellucid.run_folder.run_parts import read_run_settings
 from pellucid.run_folder.tensor_file import array_of_shape
 from pellucid.runtime.parameters import Array, NetworkArrays, build_network_arrays
 from pellucid.runtime.support import check_supported
@@ -20,6 +21,8 @@ class RunArrays:
     folder: Path
     config: Config
     vocabularies: Vocabularies
+    identity: ModelIdentity
+    """Identity of the model, with which other files of the run are compared."""
     network: NetworkArrays
 
 
@@ -37,13 +40,10 @@ def read_run(folder: Path) -> RunArrays:
         RunError: A file is missing, damaged or of another run.
         ConfigError: The saved settings are not valid.
     """
-    config = load_run_config(folder)
+    config, vocabularies, identity = read_run_settings(folder)
     check_supported(config)
-    vocabularies = read_run_vocabularies(folder, config)
-    identity = read_identity(folder)
-    identity.check_config(config)
-    identity.check_vocabularies(vocabularies)
-    return RunArrays(folder, config, vocabularies, read_network(folder / MODEL, config, vocabularies))
+    network = read_network(folder / MODEL, config, vocabularies)
+    return RunArrays(folder, config, vocabularies, identity, network)
 
 
 def read_network(path: Path, config: Config, vocabularies: Vocabularies) -> NetworkArrays:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
@@ -22,6 +21,7 @@ from pellucid.model.labeling_networks import Pointer, Query
 from pellucid.model.losses import pointing_cross_entropy
 from pellucid.model.memory import NetworkOutput
 from pellucid.model.network import Network, NetworkParts
+from pellucid.shapes import Float
 from pellucid.tasks.task import LabelingTask, TaskLabels, describe_encoder
 
 

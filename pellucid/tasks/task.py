@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
@@ -29,6 +28,7 @@ from pellucid.model.equations import EquationGroup, VocabularySizes
 from pellucid.model.losses import cross_entropy
 from pellucid.model.memory import NetworkOutput
 from pellucid.model.network import Network, NetworkParts
+from pellucid.shapes import Float
 from pellucid.tasks.task_view import TaskView
 
 ATTENTION_CAPTION = "Attention shows where the model looked, not why it decided."

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.attention_types import has_weights
@@ -22,6 +21,7 @@ from pellucid.model.equations import EquationGroup, VocabularySizes, transducer_
 from pellucid.model.losses import copying_cross_entropy, cross_entropy
 from pellucid.model.memory import NetworkOutput
 from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, require_encoder_decoder
+from pellucid.shapes import Float
 from pellucid.tasks.task import Task, TaskLabels, describe_encoder
 
 

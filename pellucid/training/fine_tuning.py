@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from pellucid.config.settings import Config, NetworkPart, has_source_features
@@ -17,6 +16,7 @@ from pellucid.data.vocabulary import Vocabularies, extend_vocabulary
 from pellucid.errors import ConfigError, RunError, quote
 from pellucid.model.network import Network
 from pellucid.run_folder.initial_run import InitialRun
+from pellucid.shapes import Int
 from pellucid.training.events import NetworkInitialized
 
 PARTS: tuple[NetworkPart, ...] = ("encoder", "attention", "decoder", "embeddings", "output")

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.func import functional_call
 
@@ -15,6 +14,7 @@ from pellucid.model.device import autocast
 from pellucid.model.losses import coverage_loss, generated_cross_entropy, sampled_cross_entropy, symmetric_kl
 from pellucid.model.memory import NetworkOutput
 from pellucid.model.network import Network, require_encoder_decoder
+from pellucid.shapes import Float
 from pellucid.tasks.registry import get_task
 from pellucid.training.sampled_softmax import ReducedBatch, SymbolSampler
 from pellucid.training.scheduled_sampling import unroll_sampled

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import torch
-from jaxtyping import Int
 
 from pellucid.config.durations import parse_duration
 from pellucid.config.settings import Config, Metric, TrainingConfig
@@ -33,6 +32,7 @@ from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
 from pellucid.model.device import rng_devices, seed_generators
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
+from pellucid.shapes import Int
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.gradients import GradientComputer

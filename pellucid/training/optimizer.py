@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.argument_checks import check_arguments
@@ -19,6 +18,7 @@ from pellucid.config.settings import TrainingConfig
 from pellucid.errors import ArgumentError
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.requests import request_of
+from pellucid.shapes import Float, Int
 
 
 def scheduled_learning_rate(config: TrainingConfig, progress_fraction: float, plateau_factor: float) -> float:

@@ -6,11 +6,11 @@ V vocabulary, C sampled symbols, U symbols of a batch: the sampled ones and the 
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import NUM_SPECIAL
+from pellucid.shapes import Float, Int
 
 
 class ReducedBatch(NamedTuple):

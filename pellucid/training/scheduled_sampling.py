@@ -6,7 +6,6 @@ B batch, T target positions, V vocabulary, W = V, or V + S with copying.
 import math
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.config.settings import TrainingConfig
@@ -14,6 +13,7 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.model.memory import NetworkOutput
 from pellucid.model.network import EncoderDecoder, shift_right
+from pellucid.shapes import Float, Int
 
 STEEPNESS = 100.0
 """k of the inverse sigmoid. 1 − g(x) rises from 1 % over 50 % in the middle to 99 %, and is then rescaled to 0 to e."""

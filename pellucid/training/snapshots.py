@@ -15,7 +15,6 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 import numpy as np
 import safetensors.numpy
-from jaxtyping import Float
 from msgspec import Meta
 
 from pellucid.argument_checks import check_arguments
@@ -33,6 +32,7 @@ from pellucid.run_folder.advice import REMOVE_SNAPSHOT, add_advice
 from pellucid.run_folder.identity import read_identity
 from pellucid.run_folder.run_files import FILES, SNAPSHOTS, load_run_config
 from pellucid.run_folder.tensor_file import TensorFile, open_tensors
+from pellucid.shapes import Float
 
 FORMAT: Literal[2] = 2
 NAME = re.compile(r"[0-9]+-[0-9]+\.safetensors")

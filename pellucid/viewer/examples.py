@@ -6,7 +6,6 @@ from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
-from jaxtyping import Float
 
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import digit_spans, spell_digits
@@ -19,6 +18,7 @@ from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.confusion import align_symbols
 from pellucid.inspection.attribution import Attribution
 from pellucid.inspection.distributions import entropy, step_distributions
+from pellucid.shapes import Float
 from pellucid.viewer import schema as contents
 from pellucid.viewer.schema import EditOperation, PageExample, PageTrace
 

@@ -35,8 +35,9 @@ from pellucid.model.equations import VocabularySizes
 from pellucid.model.network import parameter_count
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import RunLog, load_run_log
-from pellucid.run_folder.predictor_loader import load_logged, load_unwarned, missing_model_error
+from pellucid.run_folder.predictor_loader import load_logged, load_unwarned
 from pellucid.run_folder.run_files import CONFIG, MODEL, VALIDATION, load_run_config, member_folders
+from pellucid.run_folder.run_parts import missing_model_error
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
 from pellucid.training.snapshots import describe_omitted_snapshots

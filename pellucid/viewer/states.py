@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from jaxtyping import Float
 
 from pellucid.decoding import trace as search
 from pellucid.decoding.predictor import Predictor
@@ -15,6 +14,7 @@ from pellucid.inspection import states as inspected
 from pellucid.inspection.attribution import attribute
 from pellucid.inspection.state_space import PrincipalPlane, pca
 from pellucid.inspection.states import trace_states
+from pellucid.shapes import Float
 from pellucid.viewer.examples import attribution_arrays
 from pellucid.viewer.inputs import ViewedRun, sample_evenly
 from pellucid.viewer.schema import (

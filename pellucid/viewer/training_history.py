@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from jaxtyping import Float
 
 from pellucid.config.settings import Config
 from pellucid.decoding.trace_schema import encode_array, encode_json
@@ -17,6 +16,7 @@ from pellucid.inspection.state_space import pca, procrustes
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.run_files import LOG, MODEL, VOCABULARY, load_run_config, load_run_vocabularies
+from pellucid.shapes import Float
 from pellucid.tasks.registry import get_task
 from pellucid.training.snapshots import SYMBOLS, TrainingSnapshot, read_snapshots
 from pellucid.viewer.examples import page_trace

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.data.synthetic import NUM_OUTPUTS, SYMBOLS, DigitSamples, draw_digits
@@ -42,6 +41,7 @@ from pellucid.recipes.digits.training import (
 from pellucid.recipes.jobs import run_jobs
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.reporting.figures import to_svg
+from pellucid.shapes import Float, Int
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
 from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ProgressCallback

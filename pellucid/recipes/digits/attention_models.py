@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 from matplotlib.figure import Figure
 
 from pellucid.config.settings import Config
@@ -49,6 +48,7 @@ from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, mean_
 from pellucid.reporting.terminal import render_trace, shade_legend
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
+from pellucid.shapes import Int
 from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.training.ensemble_training import throttle
 from pellucid.training.session import train_run

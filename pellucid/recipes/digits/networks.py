@@ -9,7 +9,6 @@ on the source alone. Weights of the notebook start as N(0, 0.1), biases at zero.
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.config.settings import Cell as CellKind
@@ -20,6 +19,7 @@ from pellucid.model.bottleneck import InitialCode, RepeatedCode
 from pellucid.model.cells import Peepholes, PeepholeState, PeepholeStep, RecurrentCell, late_peephole_step
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
+from pellucid.shapes import Float, Int
 
 DecoderKind = Literal["repeat", "initialize", "attention"]
 """Code as input of every step, code as initial state, or attention."""

@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.data.synthetic import NUM_OUTPUTS, DigitSamples, draw_digits, reverse_inputs
@@ -20,6 +19,7 @@ from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.networks import DecoderKind, DigitsArchitecture, SpelledDigitsNetwork
 from pellucid.recipes.jobs import SampleProgress
+from pellucid.shapes import Float, Int
 from pellucid.worker_pool import ProgressCallback
 
 EVALUATION_BATCH = 500

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -27,6 +26,7 @@ from pellucid.recipes.experiments import DataSplits, Experiment, ExperimentSuite
 from pellucid.recipes.label_experiments import LabelPredictions, LabelRun, LabelScore, LabelSuite, run_label_suite
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, style_axes, to_svg
+from pellucid.shapes import Float, Int
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 
 KMER_LENGTH = 8

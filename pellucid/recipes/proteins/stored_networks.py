@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.errors import DataError, abbreviate_reason
@@ -24,6 +23,7 @@ from pellucid.model.memory import DecoderState, Memory
 from pellucid.model.recurrence import reverse_sequence
 from pellucid.recipes.digits.networks import ContextDecoder
 from pellucid.recipes.recipe import RecipeRequest, ReproductionError
+from pellucid.shapes import Float, Int
 from pellucid.viewer.report_schema import ReportTable
 from pellucid.viewer.reports import Report, write_report
 

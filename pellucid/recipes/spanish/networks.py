@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.recipes.spanish.sentences import GO
+from pellucid.shapes import Float, Int
 
 CellKind = Literal["gru", "lstm"]
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+
+from pellucid.shapes import Int
 
 PAIRS = (
     (

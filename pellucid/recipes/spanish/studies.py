@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
@@ -34,6 +33,7 @@ from pellucid.recipes.spanish.sentences import (
 from pellucid.recipes.spanish.tatoeba import read_tatoeba
 from pellucid.recipes.spanish.training import SentenceBatch, build_network, to_tensors
 from pellucid.reporting.figures import ACCENT, MUTED, empty_figure, freeze_layout, style_axes, to_svg
+from pellucid.shapes import Float, Int
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
 from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ignore_progress, parallel_map

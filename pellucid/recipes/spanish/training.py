@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.decoding.trace import END, Trace
@@ -29,6 +28,7 @@ from pellucid.recipes.spanish.sentences import (
     build_corpus,
     tokenize,
 )
+from pellucid.shapes import Float, Int
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE, DECAY, MAX_GRADIENT_NORM = 100, 4, 1e-3, 0.99, 5.0
 TOP_WORDS = 5

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from jaxtyping import Float
 
 from pellucid.config.settings import Config
 from pellucid.config.toml import to_toml
@@ -46,6 +45,7 @@ from pellucid.recipes.typos.training import (
 from pellucid.reporting.figures import to_svg
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
+from pellucid.shapes import Float
 from pellucid.training.training_data import TrainingFiles
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import Report, write_report

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
@@ -32,6 +31,7 @@ from pellucid.recipes.typos.training import (
     predict_post_words,
     train_with_validation,
 )
+from pellucid.shapes import Bool, Float, Int
 from pellucid.worker_pool import ProgressCallback
 
 

@@ -6,7 +6,6 @@ from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -14,6 +13,7 @@ from pellucid.data.synthetic import VOWELS, Typo, WordList
 from pellucid.recipes.digits.report import line_colors
 from pellucid.recipes.typos.training import POST_WORDS, SYMBOLS, TypoPredictions, TypoValidation
 from pellucid.reporting.figures import INK, MUTED, RULE, empty_figure, freeze_layout, style_axes, to_svg
+from pellucid.shapes import Float, Int
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 
 MIN_LONG_WORD = 8

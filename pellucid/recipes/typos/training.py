@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.data.synthetic import LETTERS, Typo, WordList, make_typos, read_words, split_words
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.recipes.jobs import SampleProgress
+from pellucid.shapes import Float, Int
 from pellucid.worker_pool import ProgressCallback
 
 SYMBOLS = f"{LETTERS} "

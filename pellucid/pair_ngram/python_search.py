@@ -1,0 +1,205 @@
+"""The search of `pair_ngram.search` in Python: for a few sources, in a process that has not loaded Numba.
+
+Hypotheses at one source position are a dict, so that equal ones are found by their key. Arrays of the model are read as
+memoryviews, whose numbers are Python's.
+
+S source positions, T target positions, K outputs.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid.pair_ngram.ngram_model import NgramModel
+from pellucid.pair_ngram.types import MAX_EXTENSIONS, SKIP, SOURCE_CHUNK, GraphoneTable, SearchSettings
+from pellucid.shapes import Float, Int
+
+Output = tuple[int, ...] | int
+"""Symbols of an output; the number of its symbols if the target is given."""
+GraphonePath = tuple[Any, int] | None
+"""Graphones of a hypothesis: those before the last one, and the last one."""
+Key = tuple[int, Output]
+"""Node of the n-gram model, and the output."""
+
+
+class _Hypothesis(NamedTuple):
+    """Hypotheses of one key: the logarithm of their total probability, and the best of them."""
+
+    total: float
+    best: float
+    path: GraphonePath
+
+
+class _Extension(NamedTuple):
+    """A hypothesis with one more graphone."""
+
+    score: float
+    node: int
+    output: Output
+    graphone: int
+
+
+class PythonSearch:
+    """Search of one model."""
+
+    def __init__(self, model: NgramModel, table: GraphoneTable) -> None:
+        """Make the arrays of the model readable as Python's numbers, without a copy.
+
+        Args:
+            model: N-gram model over graphones.
+            table: The graphones.
+        """
+        self.table = table
+        self.token, self.log_probability, self.backoff, self.suffix, self.first_child = (
+            memoryview(np.ascontiguousarray(values))
+            for values in (model.token, model.log_probability, model.backoff, model.suffix, model.first_child)
+        )
+
+    def search_outputs(
+        self, source: list[int], target: list[int] | None, settings: SearchSettings
+    ) -> tuple[Int[np.ndarray, "K S"], Float[np.ndarray, " K"]]:
+        """Return the best outputs of a source, the best first.
+
+        Args:
+            source: Source ids.
+            target: Given target ids; None for a search of all outputs.
+            settings: Settings of the search.
+
+        Returns:
+            The graphones of the most probable alignment of each output, the last first, then −1; and the scores.
+        """
+        chunks = [self._find_chunks(source[place : place + SOURCE_CHUNK]) for place in range(len(source))]
+        beam_size = self._beam_size(chunks, settings)
+        rows: list[dict[Key, _Hypothesis]] = [{} for _ in range(len(source) + SOURCE_CHUNK)]
+        rows[0][self.table.begin, () if target is None else 0] = _Hypothesis(0.0, 0.0, None)
+        best = [0.0] + [-math.inf] * (len(source) + SOURCE_CHUNK)
+        for place, sizes in enumerate(chunks):
+            ranked = sorted(rows[place].items(), key=lambda item: -item[1].total)[:beam_size]
+            for (node, output), hypothesis in ranked:
+                if hypothesis.total < best[place] - settings.margin:
+                    break
+                for extension in self._guesses(hypothesis.total, output, sizes[0] >= 0, target):
+                    _add(rows[place + 1], extension, hypothesis.path, best, place + 1)
+                for size, chunk in enumerate(sizes, 1):
+                    if chunk >= 0:
+                        minimum = best[place + size] - settings.margin
+                        for extension in self._extensions(hypothesis.total, node, output, chunk, minimum, target):
+                            _add(rows[place + size], extension, hypothesis.path, best, place + size)
+        return self._results(rows[len(source)], len(source), target, settings.num_outputs)
+
+    def _find_chunks(self, symbols: list[int]) -> list[int]:
+        """Return the number of the chunk of the first symbol, of the first two, and so on; −1 in place of others."""
+        return [self._find_chunk(symbols[:size]) for size in range(1, len(symbols) + 1)]
+
+    def _find_chunk(self, symbols: list[int]) -> int:
+        """Return the number of a source chunk, or −1."""
+        key = 0
+        for symbol in symbols:
+            key = key * (self.table.source_size + 1) + symbol + 1
+        place = int(np.searchsorted(self.table.chunks, key))
+        return place if place < len(self.table.chunks) and self.table.chunks[place] == key else -1
+
+    def _beam_size(self, chunks: list[list[int]], settings: SearchSettings) -> int:
+        """Return the number of hypotheses that are extended, fewer where a chunk has thousands of graphones."""
+        first = self.table.first
+        counts = [int(first[chunk + 1] - first[chunk]) for sizes in chunks for chunk in sizes if chunk >= 0]
+        extensions = max([1, *counts]) + self.table.target.shape[1] + 2
+        return max(1, min(settings.beam_size, MAX_EXTENSIONS // extensions))
+
+    def _guesses(self, total: float, output: Output, is_known: bool, target: list[int] | None) -> Iterator[_Extension]:
+        """Yield the extensions without a graphone of the table, at the cost of an unseen one (see `search._guess`)."""
+        if target is None:
+            if not is_known:
+                yield _Extension(total + self.table.unseen, 0, output, SKIP)
+            return
+        assert isinstance(output, int)
+        for length in range(min(self.table.target.shape[1], len(target) - output) + 1):
+            yield _Extension(total + self.table.unseen, 0, output + length, SKIP)
+
+    def _extensions(
+        self, total: float, node: int, output: Output, chunk: int, minimum: float, target: list[int] | None
+    ) -> Iterator[_Extension]:
+        """Yield the extensions by the graphones of a source chunk, each after the longest history that it follows."""
+        first, last = int(self.table.first[chunk]), int(self.table.first[chunk + 1])
+        seen: set[int] = set()
+        while True:
+            end = self.first_child[node + 1]
+            child = bisect_left(self.token, first, self.first_child[node], end)
+            while child < end and (graphone := self.token[child]) < last:
+                score = total + self.log_probability[child]
+                if graphone not in seen:
+                    seen.add(graphone)
+                    extended = self._extended_output(graphone, output, target) if score > minimum else None
+                    if extended is not None:
+                        yield _Extension(score, self._longest_history(child), extended, graphone)
+                child += 1
+            if node == 0:
+                return
+            total, node = total + self.backoff[node], self.suffix[node]
+
+    def _longest_history(self, node: int) -> int:
+        """Return the longest suffix of an n-gram that has children."""
+        while node > 0 and self.first_child[node + 1] == self.first_child[node]:
+            node = self.suffix[node]
+        return node
+
+    def _extended_output(self, graphone: int, output: Output, target: list[int] | None) -> Output | None:
+        """Return the output with the target symbols of a graphone; None if it leaves the given target."""
+        symbols = self.table.target[graphone, : self.table.target_length[graphone]].tolist()
+        if target is None:
+            assert isinstance(output, tuple)
+            return (*output, *symbols)
+        assert isinstance(output, int)
+        end = output + len(symbols)
+        return end if target[output:end] == symbols else None
+
+    def _end_score(self, node: int) -> float:
+        """Return the log-probability of the end after a node."""
+        score = 0.0
+        while True:
+            end = self.first_child[node + 1]
+            child = bisect_left(self.token, self.table.end, self.first_child[node], end)
+            if child < end and self.token[child] == self.table.end:
+                return score + float(self.log_probability[child])
+            if node == 0:
+                return score + self.table.unseen
+            score, node = score + self.backoff[node], self.suffix[node]
+
+    def _results(
+        self, last: dict[Key, _Hypothesis], length: int, target: list[int] | None, count: int
+    ) -> tuple[Int[np.ndarray, "K S"], Float[np.ndarray, " K"]]:
+        """Return the best complete outputs, with the probability of the end added."""
+        ended: dict[Key, _Hypothesis] = {}
+        for (node, output), (total, _, path) in last.items():
+            if target is None or output == len(target):
+                score = total + self._end_score(node)
+                key = 0, output
+                ended[key] = _merged(ended.get(key), score, path)
+        best = sorted(ended.values(), key=lambda hypothesis: -hypothesis.total)[:count]
+        outputs = np.full((len(best), length), SKIP, np.int32)
+        for rank, (_, _, path) in enumerate(best):
+            place = 0
+            while path is not None:
+                path, outputs[rank, place] = path
+                place += 1
+        return outputs, np.array([hypothesis.total for hypothesis in best])
+
+
+def _add(row: dict[Key, _Hypothesis], extension: _Extension, path: GraphonePath, best: list[float], place: int) -> None:
+    """Add an extension to the hypotheses of a position, and raise the best score there."""
+    score, node, output, graphone = extension
+    key = node, output
+    row[key] = _merged(row.get(key), score, (path, graphone))
+    best[place] = max(best[place], score)
+
+
+def _merged(found: _Hypothesis | None, score: float, path: GraphonePath) -> _Hypothesis:
+    """Return equal hypotheses as one: the sum of their probabilities, and the path of the best of them."""
+    if found is None:
+        return _Hypothesis(score, score, path)
+    high, low = max(found.total, score), min(found.total, score)
+    total = high + math.log1p(math.exp(low - high))
+    return _Hypothesis(total, score, path) if score > found.best else found._replace(total=total)

@@ -1,0 +1,202 @@
+"""The parts of a predictor that a run folder holds besides its network; no function here needs PyTorch."""
+
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pellucid.config.settings import Config
+from pellucid.config.task_settings import uses_pair_ngram
+from pellucid.config.toml import RESTORE_ADVICE
+from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding.base_predictor import BasePredictor
+from pellucid.decoding.base_transducer import BaseTransducer
+from pellucid.decoding.pair_ngram_member import PairNgramMember
+from pellucid.decoding.preprocessing import max_output_length
+from pellucid.errors import ConfigError, RunError, quote
+from pellucid.files import file_exists
+from pellucid.run_folder.confidence_file import load_confidence
+from pellucid.run_folder.identity import ModelIdentity, mixed_error, read_identity
+from pellucid.run_folder.log import RunLog, load_run_log
+from pellucid.run_folder.pair_ngram_file import load_pair_ngram
+from pellucid.run_folder.progress import read_progress
+from pellucid.run_folder.run_files import (
+    CHECKPOINT,
+    CONFIDENCE,
+    CONFIG,
+    ENSEMBLE,
+    LOG,
+    MODEL,
+    PAIR_NGRAM,
+    load_run_config,
+    member_folders,
+    read_run_vocabularies,
+)
+
+PredictorT = TypeVar("PredictorT", bound=BasePredictor)
+"""Type of the predictor to which a part is added."""
+
+
+class RunSettings(NamedTuple):
+    """Settings and vocabularies of a run folder, and the identity of its model."""
+
+    config: Config
+    vocabularies: Vocabularies
+    identity: ModelIdentity
+
+
+def run_folders(path: Path) -> list[Path]:
+    """Return a run folder, or those of the members of an ensemble.
+
+    Args:
+        path: Run folder, or folder of an ensemble.
+
+    Raises:
+        RunError: A member is missing.
+    """
+    folders = member_folders(path)
+    missing = next((folder for folder in folders if folders != [path] and not file_exists(folder)), None)
+    if missing is not None:
+        raise RunError(
+            f"{path / ENSEMBLE} lists {quote(missing.name)}, but there is no folder {missing}; restore the folder from "
+            "a copy of the ensemble, or give the training command again, which trains the missing member"
+        )
+    return folders
+
+
+def report_other_versions(members: Sequence[tuple[Config, ModelIdentity]], stacklevel: int) -> None:
+    """Warn, in one line, of the first run that other versions of Pellucid or of an extension trained.
+
+    Args:
+        members: Settings and identity of each run.
+        stacklevel: Level of the warning, counted from the caller of this function.
+    """
+    differences = {identity.folder: identity.other_versions(config) for config, identity in members}
+    differing = {folder: text for folder, text in differences.items() if text}
+    if differing:
+        (folder, text), *others = differing.items()
+        members_text = "member differs" if len(others) == 1 else "members differ"
+        note = f" ({len(others):,} further {members_text}, too)" if others else ""
+        warnings.warn(f"{folder} was trained {text}{note}: outputs may differ", stacklevel=stacklevel + 1)
+
+
+def read_run_settings(folder: Path, log: RunLog | None = None) -> RunSettings:
+    """Read settings, vocabularies and identity of a run folder, and check that they are of one run with a model.
+
+    Args:
+        folder: Run folder, not the folder of an ensemble.
+        log: Log of the run, which is checked as well; None to leave it out.
+
+    Raises:
+        RunError: The folder is missing, has no model, or holds damaged files or those of another run.
+        ConfigError: The settings are not valid.
+    """
+    if not file_exists(folder):
+        raise RunError(f"{folder} is not a run folder: there is no such folder")
+    if not folder.is_dir():
+        raise RunError(f"{folder} is not a run folder: it is a file")
+    if not file_exists(folder / CONFIG):
+        raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
+    if not file_exists(folder / MODEL):
+        raise missing_model_error(folder, log)
+    config = load_run_config(folder)
+    identity = read_identity(folder)
+    try:
+        vocabularies = read_run_vocabularies(folder, config)
+    except RunError:
+        identity.check_config(config)  # settings of another run are a cause, and named first
+        raise
+    identity.check_config(config)
+    identity.check_vocabularies(vocabularies)
+    if log is not None:
+        identity.check_log(log)
+    try:
+        max_output_length(config.search, vocabularies)  # checks the limits
+    except ConfigError as error:
+        raise ConfigError(f"{folder / CONFIG}: {error}; {RESTORE_ADVICE}") from error
+    return RunSettings(config, vocabularies, identity)
+
+
+def with_confidence(predictor: PredictorT, identity: ModelIdentity) -> PredictorT:
+    """Return the predictor with the fitted confidence of its run; unchanged if the run has none.
+
+    A training writes the file at its end, and trainings of earlier versions wrote none.
+
+    Args:
+        predictor: Predictor of the run.
+        identity: Identity of its model.
+
+    Raises:
+        RunError: The file is damaged or of another run.
+    """
+    path = identity.folder / CONFIDENCE
+    if not file_exists(path):
+        return predictor
+    saved = load_confidence(path)
+    identity.check_training(path, saved.fingerprint)
+    return replace(predictor, confidence=saved.model)
+
+
+def with_pair_ngram(predictor: PredictorT, identity: ModelIdentity, log: RunLog | None = None) -> PredictorT:
+    """Return the predictor with the pair n-gram model of its run, if its weight has been chosen and is above 0.
+
+    Args:
+        predictor: Predictor of the run.
+        identity: Identity of its model.
+        log: Log of the run; None to read it if it is needed.
+
+    Raises:
+        RunError: The file is missing, damaged or of another run.
+    """
+    folder, config = identity.folder, predictor.config
+    path = folder / PAIR_NGRAM
+    if not (isinstance(predictor, BaseTransducer) and uses_pair_ngram(config)):
+        if file_exists(path):
+            reason = "the training of these settings wrote no such file"
+            if not config.training.pair_ngram:
+                reason = "training.pair_ngram is false (search.pair_ngram = false decodes without the file)"
+            raise mixed_error(folder / CONFIG, path, reason)
+        return predictor
+    if not file_exists(path):
+        # A folder without a log is a copy for prediction: a training writes the log before the first model.
+        if config.search.pair_ngram and not file_exists(folder / LOG):
+            warnings.warn(
+                f"{path} is missing: outputs are ranked by the network alone; copy it too if the training wrote it",
+                stacklevel=2,
+            )
+        if (log or load_run_log(folder)).first("interpolated"):
+            raise RunError(f"{path} is missing: restore the file, or give the training command again, which writes it")
+        return predictor
+    saved = load_pair_ngram(path, predictor.vocabularies)
+    identity.check_training(path, saved.fingerprint)
+    member = PairNgramMember(saved.model, saved.weight) if saved.weight else None
+    return replace(predictor, pair_ngram=member)
+
+
+def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:
+    """Return the error for a run folder without a model: no validation yet, or a model that is lost.
+
+    A training killed between the checkpoint and the model of a best validation leaves no model. The training command
+    then writes it from the checkpoint.
+
+    Args:
+        folder: Run folder.
+        log: Log of the run; None to read it if it is needed.
+    """
+    progress = None
+    if file_exists(folder / CHECKPOINT):
+        with suppress(RunError):  # a damaged checkpoint: the log tells whether there was a model
+            progress = read_progress(folder / CHECKPOINT)
+    if progress is not None and progress.best is not None and progress.best_update == progress.update:
+        return RunError(
+            f"{folder / MODEL} is missing: give the training command again; it writes the model from the checkpoint"
+        )
+    never_validated = progress is not None and progress.best is None  # the log may be ahead of the checkpoint
+    if never_validated or not (log or load_run_log(folder)).first("validated"):
+        return RunError(f"{folder} holds no model yet: its training has not reached a first validation")
+    advice = "restore the file"
+    if not file_exists(folder / CHECKPOINT):
+        advice += ", or give the training command again; it trains from the start"
+    return RunError(f"{folder / MODEL} is missing, but the log records a validation: {advice}")

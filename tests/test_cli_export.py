@@ -1,0 +1,82 @@
+"""pellucid export --onnx: files, messages, the measurement, and the refusal of a lossy export."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from command_line import CommandResult, run_pellucid, usage_error_message
+from test_onnx_export import FILES
+from trained_runs import copy_run_folder, copy_task_run
+
+from pellucid.cli import export_onnx
+from pellucid.errors import InputError
+from pellucid.export.export_check import ExportScore
+
+
+def export(*arguments: object, run: Path | None = None) -> CommandResult:
+    return run_pellucid("export", run or copy_task_run().run, *arguments)
+
+
+def test_the_graphs_are_written_and_measured_on_the_validation_file(tmp_path: Path) -> None:
+    result = export("--onnx", tmp_path / "graphs")
+    assert result.code == 0, result.err
+    assert sorted(path.name for path in (tmp_path / "graphs").iterdir()) == sorted(FILES)
+    assert f"wrote {tmp_path / 'graphs'}: encoder.onnx, decoder_step.onnx" in result.err
+    lines = result.out.splitlines()
+    assert lines[0].startswith("float32: ") and lines[0].endswith(" bytes in two graphs")
+    assert lines[1] == f"exact match on {copy_task_run().files.valid}, 10 pairs:"
+    assert lines[2].startswith("  float32: ") and len(lines) == 3
+
+
+def test_8_bit_weights_are_compared_with_float32(tmp_path: Path) -> None:
+    result = export("--onnx", tmp_path, "--int8", "--max-loss", "100", "--opset", "21")
+    assert result.code == 0, result.err
+    assert "int8: " in result.out and " points, " in result.out.splitlines()[-1]
+    assert '"weights": "int8"' in (tmp_path / "pellucid.json").read_text("utf-8")
+
+
+def test_a_file_of_pairs_takes_the_place_of_the_validation_file(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("ab\tab\nb\tb\n")
+    result = export("--onnx", tmp_path / "graphs", "--check", pairs)
+    assert result.code == 0 and f"exact match on {pairs}, 2 pairs:" in result.out
+
+
+def test_without_a_file_of_pairs_only_float32_is_exported(tmp_path: Path) -> None:
+    run = copy_run_folder(copy_task_run().run, tmp_path / "run")
+    (run / "log.jsonl").unlink()
+    result = export("--onnx", tmp_path / "graphs", run=run)
+    assert result.code == 0 and "the graphs are not measured: " in result.err and result.out.count("\n") == 1
+    message = usage_error_message(export("--onnx", tmp_path / "int8", "--int8", run=run))
+    assert message.startswith("--int8 is measured on a file of pairs: give --check FILE")
+    assert not (tmp_path / "int8").exists()
+
+
+@pytest.mark.parametrize(("loss", "accepted"), [(0.1, True), (0.2, True), (0.3, False)])
+def test_a_greater_loss_than_allowed_is_refused(loss: float, accepted: bool) -> None:
+    scores = {"float32": ExportScore("exact_match", 80, ()), "int8": ExportScore("exact_match", 80 - loss, ())}
+    pairs = export_onnx.MeasuredPairs("pairs.tsv", [])
+    if accepted:
+        export_onnx._check_loss(scores, pairs, 0.2)
+    else:
+        with pytest.raises(InputError, match=r"from 80.00 % to 79.70 %.*nothing is written.*--max-loss 0.30"):
+            export_onnx._check_loss(scores, pairs, 0.2)
+
+
+def test_a_format_is_required() -> None:
+    assert usage_error_message(export()) == "export needs a format: --onnx DIR"
+
+
+def test_an_opset_out_of_range_is_refused_before_the_run_is_read(tmp_path: Path) -> None:
+    message = usage_error_message(export("--onnx", tmp_path, "--opset", "9", run=tmp_path / "missing"))
+    assert message.startswith("--opset: expected 17 to ")
+
+
+def test_graphs_are_not_written_into_a_run_folder_or_over_a_file(tmp_path: Path) -> None:
+    message = usage_error_message(export("--onnx", copy_task_run().run))
+    assert message.endswith("is a run folder: name another folder for the graphs")
+    (tmp_path / "file").write_text("", "utf-8")
+    assert usage_error_message(export("--onnx", tmp_path / "file")).endswith("is a file: name a folder for the graphs")

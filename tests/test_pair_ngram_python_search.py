@@ -1,0 +1,49 @@
+"""The search of pair n-gram models in Python: outputs and scores equal those in Numba."""
+
+import subprocess
+import sys
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from test_pair_ngram_search import EXAMPLES, Pair, fit
+
+from pellucid.pair_ngram.python_search import PythonSearch
+from pellucid.pair_ngram.search import search_outputs
+from pellucid.pair_ngram.types import SearchSettings
+
+SETTINGS = SearchSettings(beam_size=64, margin=10.0, num_outputs=4)
+SOURCES = st.lists(st.integers(3, 6), max_size=5)
+TARGETS = st.lists(st.integers(4, 5), max_size=5)
+
+
+@given(EXAMPLES, SOURCES)
+def test_free_searches_have_the_scores_of_numba(examples: list[Pair], source: list[int]) -> None:
+    model = fit(examples)
+    arguments = (np.array(source, np.int64), np.zeros(0, np.int64), True, SETTINGS)
+    _, expected = search_outputs(model.model, model.table, *arguments)
+    outputs, scores = PythonSearch(model.model, model.table).search_outputs(source, None, SETTINGS)
+    np.testing.assert_allclose(scores, expected, rtol=1e-9)
+    assert outputs.shape == (len(expected), len(source))
+
+
+@given(EXAMPLES, SOURCES, TARGETS)
+def test_given_targets_have_the_scores_of_numba(examples: list[Pair], source: list[int], target: list[int]) -> None:
+    model = fit(examples)
+    arguments = (np.array(source, np.int64), np.array(target, np.int64), False, SETTINGS)
+    _, expected = search_outputs(model.model, model.table, *arguments)
+    _, scores = PythonSearch(model.model, model.table).search_outputs(source, target, SETTINGS)
+    np.testing.assert_allclose(scores, expected, rtol=1e-9)
+
+
+PROGRAM = """
+import sys
+import numpy as np
+from pellucid.pair_ngram import pair_ngram
+print([pair_ngram._use_numba() for _ in range(pair_ngram.MAX_PYTHON_SEARCHES + 1)][-2:], "numba" in sys.modules)
+"""
+
+
+def test_numba_is_used_after_many_searches() -> None:
+    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert result.stdout == "[False, True] False\n"
