@@ -117,6 +117,10 @@ def test_export_writes_one_run_or_two(tmp_path: Path) -> None:
         ((), "export needs one format: --onnx DIR or --html FILE"),
         (("--onnx", "x", "--html", "x.html"), "export needs one format"),
         (("--onnx", "x", "--source", "one"), "a second run, --source and --weights need --html FILE"),
+        (
+            ("--html", "x.html", "--int8"),
+            "--opset, --int8, --check, --max-loss and the columns of a file need --onnx DIR",
+        ),
         (("--html", "missing/x.html"), "missing"),
     ],
 )
@@ -140,8 +144,8 @@ def assert_same(actual: object, expected: object, place: str = "") -> None:
     """Assert that two JSON values are equal, except for the rounding of numbers."""
     if isinstance(expected, dict) and {*expected} == {"shape", "data"}:
         assert isinstance(actual, dict)
-        arrays = [decode_array(msgspec.convert(value, EncodedArray)) for value in (actual, expected)]
-        np.testing.assert_allclose(*arrays, atol=1e-3, err_msg=place)
+        values, expected_values = (decode_array(msgspec.convert(value, EncodedArray)) for value in (actual, expected))
+        np.testing.assert_allclose(values, expected_values, atol=1e-3, err_msg=place)
     elif isinstance(expected, dict):
         assert isinstance(actual, dict) and actual.keys() == expected.keys(), place
         for key in expected.keys() - {"parameters", "alignment"}:

@@ -1,6 +1,6 @@
 """Subcommand export: pellucid export RUN --onnx DIR [--int8] [--check FILE], or export RUN [RUN2] --html FILE"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,6 +17,13 @@ SecondRunFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(met
 TextFlag = Annotated[str | None, tyro.conf.arg(metavar="TEXT")]
 WeightsFlag = Annotated[Literal["float32", "float16", "int8"], tyro.conf.arg(metavar="{float32,float16,int8}")]
 FolderFlag = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+
+
+ONNX_FLAGS = (
+    *("opset", "int8", "check", "max_loss"),
+    *(field.name for field in fields(PairFileFlags)),
+)
+"""Flags that only --onnx reads."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +85,7 @@ def main(arguments: list[str]) -> int:
     if args.onnx is not None:
         from pellucid.cli.export_onnx import OnnxExportRequest, export_onnx
 
-        request = OnnxExportRequest(args.run, args.onnx, args.opset, args.int8, args.check, args.max_loss, args)
-        export_onnx(request)
+        export_onnx(OnnxExportRequest(args.run, args.onnx, args.opset, args.int8, args.check, args.max_loss, args))
     if args.html is not None:
         from pellucid.cli.export_html import export_html
 
@@ -94,3 +100,6 @@ def _check_formats(args: ExportArguments) -> None:
         raise ConfigError("export needs one format: --onnx DIR or --html FILE")
     if args.html is None and (args.run2 is not None or args.source is not None or args.weights != "float32"):
         raise ConfigError("a second run, --source and --weights need --html FILE")
+    defaults = ExportArguments(run=args.run)
+    if args.onnx is None and any(getattr(args, name) != getattr(defaults, name) for name in ONNX_FLAGS):
+        raise ConfigError("--opset, --int8, --check, --max-loss and the columns of a file need --onnx DIR")

@@ -6,5 +6,5 @@ Start with: onnx_export.py.
 * onnx_graph, onnx_encoder, onnx_decoder: the two graphs; quantization: 8-bit weights.
 * onnx_settings, readme: the files beside them; beam_search: a stand-alone program, copied into each export.
 * onnx_export: all files of an export; export_check: their metric; support: what can be exported.
-* web_page: the page with a model; stored_parameters: its parameters as bytes.
+* web_page: a page that runs networks in the browser; stored_parameters: their weights.
 """
