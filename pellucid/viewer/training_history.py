@@ -15,6 +15,7 @@ from pellucid.files import file_exists, wrap_os_errors
 from pellucid.inspection.state_space import pca, procrustes
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import load_run_log
+from pellucid.run_folder.progress import LOSS_WINDOW
 from pellucid.run_folder.run_files import LOG, MODEL, VOCABULARY, load_run_config, load_run_vocabularies
 from pellucid.shapes import Float
 from pellucid.tasks.registry import get_task
@@ -23,7 +24,7 @@ from pellucid.viewer.examples import page_trace
 from pellucid.viewer.inputs import ViewedRun, model_card
 from pellucid.viewer.schema import TrainingFrame, TrainingHistory
 
-METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss", "training_loss")
+METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss")
 
 
 def training_history(model: ViewedRun) -> TrainingHistory | None:
@@ -109,21 +110,49 @@ def training_frames(
     validated = {record["update"]: record for record in log if record["event"] == "validated"}
     source = _project_tables([snapshot.source for snapshot in snapshots], base_index)
     target = _project_tables([snapshot.target for snapshot in snapshots], base_index)
+    training_losses = mean_training_losses(log)
     frames = []
     for index, snapshot in enumerate(snapshots):
         record = validated.get(snapshot.update, {})
+        metrics = {name: float(record[name]) for name in METRICS if name in record}
+        if snapshot.update in training_losses:
+            metrics["training_loss"] = training_losses[snapshot.update]
         probes = [page_trace(trace, bits) for trace, bits in zip(snapshot.traces, snapshot.entropies, strict=True)]
         frames.append(
             TrainingFrame(
                 update=snapshot.update,
                 samples=int(record.get("samples", 0)),
-                metrics={name: float(record[name]) for name in METRICS if name in record},
+                metrics=metrics,
                 probes=probes,
                 source_pca=encode_array(source[index]) if source else None,
                 target_pca=encode_array(target[index]) if target else None,
             )
         )
     return frames
+
+
+def mean_training_losses(log: Sequence[dict[str, Any]]) -> dict[int, float]:
+    """Return the mean training loss of the updates since the previous validation, by the update of each validation.
+
+    The log has the means of windows of `LOSS_WINDOW` updates, and at a validation that of the current window. A window
+    that began before the previous validation counts with its updates after it.
+
+    Args:
+        log: Records of a training log, in order.
+    """
+    means, start, total, count = dict[int, float](), 0, 0.0, 0
+    for record in log:
+        if record["event"] == "stepped":
+            updates = max(0, min(LOSS_WINDOW, record["update"] - start))
+            total, count = total + updates * record["loss"], count + updates
+        elif record["event"] == "validated":
+            updates = min(record["update"] % LOSS_WINDOW, record["update"] - start)
+            if updates and record.get("training_loss") is not None:
+                total, count = total + updates * record["training_loss"], count + updates
+            if count:
+                means[record["update"]] = total / count
+            start, total, count = record["update"], 0.0, 0
+    return means
 
 
 def _project_tables(tables: Sequence[Float[np.ndarray, "n E"]], base_index: int) -> list[Float[np.ndarray, "n 2"]]:
