@@ -20,8 +20,8 @@ from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.pair_ngram_member import PairNgramMember
-from pellucid.decoding.ranking import suppressed_symbols, symbol_log_probabilities
 from pellucid.decoding.sampling_config import SamplingConfig
+from pellucid.decoding.topk import suppressed_symbols, symbol_log_probabilities
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, ConfigError, RunError

@@ -84,3 +84,12 @@ def test_the_commands_of_the_guide_to_confidence_run(folder: Path) -> None:
     assert (source, output, accepted) == ("1984", "MCMLXXXIV", "MCMLXXXIV")
     assert float(log_probability) < 0 and 0.95 < float(confidence) < 1
     assert any("automatic acceptance by confidence" in line for line in report)
+
+
+def test_the_examples_of_the_guide_to_prediction_without_pytorch_run(folder: Path) -> None:
+    best, first, *_, score, trace = run_script("guides/runtime.md", "sh", folder).splitlines()
+    assert best == "MLXVI" and first.split("\t")[4] == "MLXVI"
+    assert float(score) <= 0 and '"attention"' in trace
+    output, nbest, greedy, shapes = run_script("guides/runtime.md", "python", folder).splitlines()
+    assert output.startswith("MLXVI (6, 4)") and "'MLXVI'" in nbest and greedy == "MLXVI"
+    assert shapes.startswith("gru (")

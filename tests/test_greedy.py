@@ -35,7 +35,7 @@ from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, PAD, UNK
 from pellucid.decoding.outputs import CANDIDATES, LengthLimits
-from pellucid.decoding.ranking import suppressed_symbols, symbol_log_probabilities
+from pellucid.decoding.topk import suppressed_symbols, symbol_log_probabilities
 from pellucid.model.memory import AttentionOutput, DecoderCache, DecoderState, DecoderStepOutput, Memory, NetworkOutput
 from pellucid.model.network import EncoderDecoder
 

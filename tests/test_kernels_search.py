@@ -17,7 +17,7 @@ from pellucid.config.settings import Cell
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits, SymbolMasks, batch_length_limits, candidate_count
-from pellucid.decoding.ranking import extend_hypotheses, suppressed_symbols, top_symbols
+from pellucid.decoding.topk import extend_hypotheses, suppressed_symbols, top_symbols
 from pellucid.kernels import runtime
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.network import EncoderDecoder

@@ -4,5 +4,5 @@ Imports: alignment, argument_checks, config, data, error_messages, errors, kerne
 Start with: base_predictor.py.
 
 * base_predictor, base_transducer: methods of predictors, for every backend; predictor, transducer: those of PyTorch.
-* beam_steps: the steps of beam search, for every backend; beam_search, ranking: their parts in PyTorch and kernels.
+* beam_steps: the steps of beam search, for every backend; beam_search, topk: their parts in PyTorch and kernels.
 """

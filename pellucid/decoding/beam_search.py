@@ -21,7 +21,7 @@ from pellucid.decoding.outputs import (
     batch_length_limits,
     split_outputs,
 )
-from pellucid.decoding.ranking import (
+from pellucid.decoding.topk import (
     extend_hypotheses,
     initial_kernel_state,
     score_extensions,

@@ -24,8 +24,8 @@ from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import CANDIDATES, DecodedOutput
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import ChunkConfig, SourceBatch
-from pellucid.decoding.ranking import to_array
 from pellucid.decoding.streaming import ExampleChunk
+from pellucid.decoding.topk import to_array
 from pellucid.decoding.trace import Trace, identity_attention
 from pellucid.errors import ConfigError, DataError, quote
 from pellucid.model.labeling_networks import LabelingNetwork

@@ -11,7 +11,7 @@ from pellucid.data.vocabulary import BOS, UNK
 from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.inference import Inference, StepOutput
 from pellucid.decoding.outputs import Recorder, StepRecord, TopSymbols, candidate_count
-from pellucid.decoding.ranking import suppressed_symbols, symbol_log_probabilities, to_array, to_optional_array
+from pellucid.decoding.topk import suppressed_symbols, symbol_log_probabilities, to_array, to_optional_array
 from pellucid.shapes import Bool, Float, Int
 
 

@@ -18,7 +18,7 @@ from pellucid.decoding.outputs import (
     choose_symbols,
     split_outputs,
 )
-from pellucid.decoding.ranking import (
+from pellucid.decoding.topk import (
     initial_kernel_state,
     search_limits,
     suppressed_symbols,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pellucid.argument_checks import check_arguments, convert_argument
-from pellucid.decoding.ranking import suppressed_symbols
+from pellucid.decoding.topk import suppressed_symbols
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, RunError
 from pellucid.kernels.runtime import defer_signals

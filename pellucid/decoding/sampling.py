@@ -20,14 +20,14 @@ from pellucid.decoding.outputs import (
     candidate_count,
     with_early_end,
 )
-from pellucid.decoding.ranking import (
+from pellucid.decoding.sampling_config import SamplingConfig
+from pellucid.decoding.topk import (
     flat_mask,
     suppressed_symbols,
     symbol_log_probabilities,
     to_array,
     to_optional_array,
 )
-from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.shapes import Bool, Float, Int
 
 

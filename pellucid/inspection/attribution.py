@@ -19,7 +19,7 @@ from pellucid.decoding.forced_decoding import score_targets, step_log_probabilit
 from pellucid.decoding.inference import Inference, SingleModelInference, initialize_from_memory
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch
-from pellucid.decoding.ranking import suppressed_symbols, to_array
+from pellucid.decoding.topk import suppressed_symbols, to_array
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.inspection.replay import (

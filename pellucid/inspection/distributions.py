@@ -15,7 +15,7 @@ from pellucid.data.vocabulary import BOS
 from pellucid.decoding.classification import LabelingPredictor
 from pellucid.decoding.forced_decoding import step_log_probabilities
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.ranking import suppressed_symbols, to_array
+from pellucid.decoding.topk import suppressed_symbols, to_array
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError

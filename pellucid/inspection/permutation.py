@@ -17,7 +17,7 @@ from pellucid.decoding.forced_attention import ForcedAttentionInference
 from pellucid.decoding.forced_decoding import step_log_probabilities
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.ranking import suppressed_symbols
+from pellucid.decoding.topk import suppressed_symbols
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError

@@ -13,7 +13,7 @@ from torch import Tensor
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import memory_size
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.ranking import to_array
+from pellucid.decoding.topk import to_array
 from pellucid.decoding.trace import Trace
 from pellucid.inspection.replay import (
     Replay,

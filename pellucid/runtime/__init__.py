@@ -7,6 +7,6 @@ Start with: loader.py.
 * parameters: the parameters of a network, as arrays by their role.
 * run_reader: a run folder, read without PyTorch.
 * cells, encoder, attention, decoder: the equations of the network.
-* ranking, inference: the best symbols of a step; hypotheses of one network or of an ensemble, and scores of targets.
+* topk, inference: the best symbols of a step; hypotheses of one network or of an ensemble, and scores of targets.
 * predictor, loader: the predictor, with the methods of `Predictor`; `load`.
 """

@@ -42,7 +42,7 @@ class DecoderCarry(NamedTuple):
 
 
 class SourceCache(NamedTuple):
-    """What all steps share: the memory, the keys of attention, and the ids that can be copied."""
+    """Values that all steps share: the memory, the keys of attention, and the ids that can be copied."""
 
     memory: EncodedSources
     keys: Float[np.ndarray, "B S A"]

@@ -18,7 +18,7 @@ from pellucid.decoding.outputs import Recorder, StepRecord, suppressed_mask
 from pellucid.errors import RunError
 from pellucid.runtime.decoder import DecoderCarry, SourceCache, encode_sources, step_decoder
 from pellucid.runtime.parameters import NetworkArrays
-from pellucid.runtime.ranking import ArrayScores, log_softmax, log_sum_exp, top_symbols
+from pellucid.runtime.topk import ArrayScores, log_softmax, log_sum_exp, top_symbols
 from pellucid.shapes import Float, Int
 
 

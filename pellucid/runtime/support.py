@@ -1,4 +1,4 @@
-"""What the runtime computes: `check_supported` names the setting of a run that it does not."""
+"""Support of the runtime for a run: `check_supported` names the setting of a run that it does not compute."""
 
 from pellucid.config.attention_types import is_custom_attention
 from pellucid.config.settings import Config

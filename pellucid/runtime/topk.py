@@ -1,4 +1,4 @@
-"""Selection of the best symbols and extensions from logits, in NumPy; as `pellucid.decoding.ranking` selects them.
+"""Selection of the best symbols and extensions from logits, in NumPy; as `pellucid.decoding.topk` selects them.
 
 R hypotheses, b sources, k hypotheses of each before a step, K after it, V vocabulary, C candidates kept for inspection,
 N numbers of a row.
