@@ -3,10 +3,10 @@ import { dirname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
 
-// Folders in the order of the data flow: data, drawing, selection, panels, tabs, page.
+// Folders in the order of the data flow: data, drawing, model, selection, panels, tabs, page, page with a model.
 const ORDER = [
-  "data", "drawing", "selection", "files", "parts", "links", "matrix", "output",
-  "examples", "beam", "what-if", "corpus", "compare", "states", "training", "about", "report", ".",
+  "data", "drawing", "model", "selection", "files", "parts", "links", "matrix", "output",
+  "examples", "beam", "what-if", "corpus", "compare", "states", "training", "about", "report", ".", "modelPage",
 ];
 const SOURCES = fileURLToPath(new URL("../src", import.meta.url));
 
