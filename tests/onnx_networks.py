@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.ranking import suppressed_symbols, symbol_log_probabilities
+from pellucid.decoding.topk import suppressed_symbols, symbol_log_probabilities
 from pellucid.export.onnx_decoder import DecoderStepGraph
 from pellucid.export.onnx_encoder import EncoderGraph
 from pellucid.export.onnx_graph import GraphOptions

@@ -346,7 +346,7 @@ def test_what_is_often_misread_is_explained(tmp_path: Path) -> None:
     settings = {"epochs": 20, "learning_rate": 0.02, "label_smoothing": 0.4}
     train_to_end(files, tmp_path / "smoothed", make_small_config(settings))
     result = run_pellucid("evaluate", tmp_path / "smoothed", files.valid)
-    assert "smoothed: probabilities are lower than the accuracy because of training.label_smoothing" in result.err
+    assert "run smoothed: probabilities are lower than the accuracy because of training.label_smoothing" in result.err
 
 
 def test_html_page_lists_the_errors(tmp_path: Path) -> None:

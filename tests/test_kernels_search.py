@@ -15,6 +15,7 @@ import pellucid.decoding.beam_search as beam_module
 import pellucid.decoding.greedy as greedy_module
 from pellucid.config.settings import Cell
 from pellucid.data.vocabulary import EOS
+from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits, SymbolMasks, batch_length_limits, candidate_count
 from pellucid.decoding.topk import extend_hypotheses, suppressed_symbols, top_symbols
@@ -100,7 +101,7 @@ def search_stepwise(
         assert inference.cache.kernel is not None
         if beam_size == 0:
             return [[each.decoded] for each in greedy_module.greedy_stepwise(inference, lengths, limits)]
-        beam_config = beam_module.BeamConfig(batch_length_limits(limits, len(lengths)), beam_size, beam_size)
+        beam_config = BeamConfig(batch_length_limits(limits, len(lengths)), beam_size, beam_size)
         return [
             [hypothesis.decoded for hypothesis in outputs]
             for outputs in beam_module.beam_stepwise(inference, lengths, beam_config)

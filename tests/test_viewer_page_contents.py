@@ -27,7 +27,7 @@ from pellucid.viewer import page_contents as contents_module
 from pellucid.viewer.inputs import ValidationFileError, find_validation_file, open_run, read_example_file
 from pellucid.viewer.page_contents import assemble_page, paired_outcomes
 from pellucid.viewer.schema import PageContents
-from pellucid.viewer.training_history import training_history
+from pellucid.viewer.training_history import mean_training_losses, training_history
 
 
 def test_examples_are_the_predictions_of_the_run() -> None:
@@ -396,3 +396,19 @@ def test_model_card_describes_the_model() -> None:
     assert shown is not None and shown.has_attention and "[encoder]" in shown.config
     facts = dict(shown.facts)
     assert facts["training set"] == "40 examples" and facts["search"] == "beam search, beam size 4"
+
+
+def test_mean_training_losses_are_of_all_updates_since_the_previous_validation() -> None:
+    """Validations at 70 and 130 updates, of which the windows of 50 end at 50, 100 and (unfinished) 70 and 130."""
+    losses = np.arange(1.0, 131.0)
+    log: list[dict[str, Any]] = [
+        {"event": "stepped", "update": 50, "loss": losses[:50].mean()},
+        {"event": "validated", "update": 70, "training_loss": losses[50:70].mean()},
+        {"event": "stepped", "update": 100, "loss": losses[50:100].mean()},
+        {"event": "validated", "update": 130, "training_loss": losses[100:130].mean()},
+    ]
+    means = mean_training_losses(log)
+    assert means[70] == pytest.approx(losses[:70].mean())
+    # Of the window from 51 to 100, only its mean is known: it counts with its 30 updates after the first validation.
+    assert means[130] == pytest.approx((30 * losses[50:100].mean() + 30 * losses[100:130].mean()) / 60)
+    assert mean_training_losses([{"event": "validated", "update": 0}]) == {}

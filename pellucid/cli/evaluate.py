@@ -163,8 +163,9 @@ def _print_notes(runs: "Sequence[RunEvaluation]", paths: Sequence[Path]) -> None
         if any(run.confidence_calibration is None for run in too_low):
             reason = next(run.no_confidence_reason for run in too_low if run.confidence_calibration is None)
             advice = f"their order is hardly affected, so thresholds for review are valid; no confidence: {reason}"
+        noun = "run" if len(too_low) == 1 else "runs"
         print_message(
-            f"{'run' if len(too_low) == 1 else 'runs'} {', '.join(run.name for run in too_low)}: probabilities are lower than the accuracy because of "
+            f"{noun} {', '.join(run.name for run in too_low)}: probabilities are lower than the accuracy because of "
             f"training.label_smoothing; {advice}"
         )
 
