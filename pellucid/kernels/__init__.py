@@ -1,6 +1,6 @@
 """Backends: compiled kernels for the CPU and GPU, each equal to its PyTorch version by test.
 
-Imports: data, error_messages, errors, file_lock, files.
+Imports: data, error_messages, errors, file_lock, files, shapes.
 Start with: dispatch.py.
 
 * backend, dispatch: description of a computation, settings that each backend supports, selection of one.

@@ -1,6 +1,6 @@
 """Prediction in NumPy: the network of a run without PyTorch and Numba.
 
-Imports: argument_checks, config, data, decoding, errors, run_folder.
+Imports: argument_checks, config, data, decoding, errors, run_folder, shapes.
 Start with: loader.py.
 
 * support: what the runtime computes, and the error for what it does not.

@@ -1,6 +1,6 @@
 """Gradients, optimizer, the loop of events, checkpoints, snapshots.
 
 Imports: argument_checks, config, data, decoding, errors, evaluation, files, inspection, kernels, model, pair_ngram,
-    run_folder, tasks, version, worker_pool.
+    run_folder, shapes, tasks, version, worker_pool.
 Start with: loop.py.
 """
