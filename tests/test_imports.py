@@ -18,7 +18,7 @@ import pellucid
 ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
-    *("version", "errors", "error_messages", "argument_checks", "file_lock", "files", "worker_pool"),
+    *("version", "errors", "error_messages", "argument_checks", "file_lock", "files", "worker_pool", "http_requests"),
     *("config.settings", "config.presets", "config.extensions", "config.attention_types"),
     *("config.task_settings", "config"),
     *(
@@ -37,6 +37,7 @@ ORDER = (
         "training",
         "reporting",
         "viewer",
+        "serving",
         "auditing",
         "run_evaluation",
         "api",

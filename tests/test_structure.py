@@ -85,6 +85,7 @@ OWN_ERRORS = {
         "RecordError",
     ),
     *("CorpusError", "RunError", "OtherDataError", "NotFiniteError", "DivergenceError", "ValidationFileError"),
+    *("QueueFullError", "WorkerDiedError"),
 }
 """Errors of Pellucid, whose messages quote only short texts."""
 QUOTING_FUNCTIONS = {

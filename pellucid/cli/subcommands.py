@@ -10,6 +10,7 @@ SUBCOMMANDS = {
     "audit": "find suspicious targets in a file of pairs, and say why",
     "evaluate": "evaluate models on pairs, with confidence intervals and significance tests",
     "look": "show outputs and attention weights, in the browser, a file or the terminal",
+    "serve": "answer requests over HTTP by trained models",
     "bench": "measure speed and memory",
     "recipe": "run a reference experiment, from data to report",
     "completion": "print a script that completes command lines in bash, zsh or fish",
