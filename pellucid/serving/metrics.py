@@ -12,7 +12,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass
-class Histogram:
+class MetricHistogram:
     """Counts of values by upper bound, and their sum."""
 
     bounds: Sequence[float]
@@ -40,7 +40,7 @@ class ServiceMetrics:
     counters: defaultdict[str, defaultdict[Labels, int]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(int))
     )
-    histograms: dict[str, dict[Labels, Histogram]] = field(default_factory=dict)
+    histograms: dict[str, dict[Labels, MetricHistogram]] = field(default_factory=dict)
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
         """Increase a counter.
@@ -61,7 +61,7 @@ class ServiceMetrics:
             **labels: Labels of the histogram.
         """
         bounds = ROWS_BUCKETS if name.endswith("_rows") else SECONDS_BUCKETS
-        self.histograms.setdefault(name, {}).setdefault(tuple(labels.items()), Histogram(bounds)).add(value)
+        self.histograms.setdefault(name, {}).setdefault(tuple(labels.items()), MetricHistogram(bounds)).add(value)
 
     def format(self, gauges: Mapping[str, Mapping[Labels, float]]) -> str:
         """Return all metrics as text.
@@ -109,7 +109,7 @@ def _labels(labels: Labels) -> str:
     return "{" + ",".join(pairs) + "}" if pairs else ""
 
 
-def _histogram_lines(name: str, labels: Labels, histogram: Histogram) -> list[str]:
+def _histogram_lines(name: str, labels: Labels, histogram: MetricHistogram) -> list[str]:
     """Return the cumulative counts, the sum and the count of a histogram."""
     lines, cumulative = list[str](), 0
     for bound, count in zip((*histogram.bounds, None), histogram.counts, strict=True):
