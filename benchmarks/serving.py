@@ -78,6 +78,7 @@ class Client:
         body = json.dumps({"rows": [{"source": source}]}).encode()
         head = HEADERS % len(body)
         try:
+            self.idle = [each for each in self.idle if not each[0].at_eof()]
             if not self.idle:
                 self.idle.append(await asyncio.open_connection("127.0.0.1", self.port))
             reader, writer = self.idle.pop()

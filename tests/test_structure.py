@@ -92,6 +92,7 @@ QUOTING_FUNCTIONS = {
     "abbreviate_reason",
     "os_error_text",
     "_msgspec_expectation",
+    "load_error_message",
     "_damaged",
     "isinstance",
     "type",

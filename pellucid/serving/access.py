@@ -146,8 +146,8 @@ class AccessMiddleware:
         """Log and count a request. Paths that are no route are counted together."""
         route = scope.get("route")
         path = getattr(route, "path", "other")
-        self.metrics.count("pellucid_requests_total", path=path, status=str(status))
-        self.metrics.observe("pellucid_request_seconds", seconds, path=path)
+        self.metrics.count("pellucid_requests_total", {"path": path, "status": str(status)})
+        self.metrics.observe("pellucid_request_seconds", {"path": path}, seconds)
         fields = {"method": scope["method"], "path": scope["path"], "status": status, "seconds": round(seconds, 6)}
         details = {**fields, **scope["state"].get("log", {}), "request_id": request_id}
         ACCESS_LOGGER.info("%s %s %s", scope["method"], scope["path"], status, extra={"details": details})

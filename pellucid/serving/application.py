@@ -124,7 +124,7 @@ class PredictionService:
         finally:
             if not pending.results.done() or pending.results.cancelled():
                 model.queue.drop(pending)
-                self.metrics.count("pellucid_abandoned_requests_total", model=model.name)
+                self.metrics.count("pellucid_abandoned_requests_total", {"model": model.name})
         return _results_response(model.name, results)
 
     def gauges(self) -> dict[str, dict[Labels, float]]:

@@ -42,23 +42,23 @@ class ServiceMetrics:
     )
     histograms: dict[str, dict[Labels, MetricHistogram]] = field(default_factory=dict)
 
-    def count(self, name: str, amount: int = 1, **labels: str) -> None:
+    def count(self, name: str, labels: Mapping[str, str], amount: int = 1) -> None:
         """Increase a counter.
 
         Args:
             name: A name of `HELP`.
+            labels: Labels of the counter.
             amount: Amount.
-            **labels: Labels of the counter.
         """
         self.counters[name][tuple(labels.items())] += amount
 
-    def observe(self, name: str, value: float, **labels: str) -> None:
+    def observe(self, name: str, labels: Mapping[str, str], value: float) -> None:
         """Add a value to a histogram.
 
         Args:
             name: A name of `HELP`.
+            labels: Labels of the histogram.
             value: The value.
-            **labels: Labels of the histogram.
         """
         bounds = ROWS_BUCKETS if name.endswith("_rows") else SECONDS_BUCKETS
         self.histograms.setdefault(name, {}).setdefault(tuple(labels.items()), MetricHistogram(bounds)).add(value)

@@ -135,8 +135,8 @@ class ModelService:
             self._fail(batch)
             return
         self.queue.record_time(started, len(rows))
-        self.metrics.observe("pellucid_batch_rows", len(rows), model=self.name)
-        self.metrics.count("pellucid_rows_total", len(rows), model=self.name)
+        self.metrics.observe("pellucid_batch_rows", {"model": self.name}, len(rows))
+        self.metrics.count("pellucid_rows_total", {"model": self.name}, len(rows))
         for request in batch:
             part, results = results[: len(request.rows)], results[len(request.rows) :]
             if not request.results.done():
@@ -177,7 +177,7 @@ class ModelService:
                 await worker.close()
                 return
             self.workers[slot] = worker
-            self.metrics.count("pellucid_worker_restarts_total", model=self.name)
+            self.metrics.count("pellucid_worker_restarts_total", {"model": self.name})
             LOGGER.warning("%s: a worker process was restarted", self.name)
 
     async def _watch(self) -> None:
@@ -196,12 +196,12 @@ class ModelService:
             workers = await start_workers(self.folder, self.options)
         except Exception as error:
             self.reload_error = load_error_message(error)
-            self.metrics.count("pellucid_reloads_total", model=self.name, result="error")
+            self.metrics.count("pellucid_reloads_total", {"model": self.name, "result": "error"})
             LOGGER.error("%s: the changed run folder cannot be loaded: %s", self.name, self.reload_error)
             return
         earlier = self.workers
         self._use(workers)
-        self.metrics.count("pellucid_reloads_total", model=self.name, result="ok")
+        self.metrics.count("pellucid_reloads_total", {"model": self.name, "result": "ok"})
         LOGGER.info("%s: the changed run folder was loaded", self.name)
         for worker in earlier:
             await worker.close()

@@ -23,6 +23,9 @@ from pellucid.serving.application import PredictionService
 
 HEADER_SECONDS = 10.0
 """Time limit for the arrival of the headers of a request."""
+KEEP_ALIVE_SECONDS = 75
+"""Time for which an idle connection stays open: longer than the 60 seconds of nginx, which otherwise may send a request
+on a connection that is being closed."""
 MAX_CONNECTIONS = 1000
 """Maximum number of open connections; further ones receive status 503."""
 
@@ -166,6 +169,7 @@ def serve(app: Starlette, service: PredictionService, server_socket: socket.sock
         ws="none",
         loop="asyncio",
         limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(drain_timeout)),
         server_header=False,
         proxy_headers=False,
