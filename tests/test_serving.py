@@ -7,6 +7,8 @@ import shutil
 import signal
 import socket
 import string
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -223,6 +225,14 @@ def test_unix_socket_and_token(tmp_path: Path) -> None:
         reply = service.send("/v1/predict", ROW % b'"ab"', own)
         assert reply.status == 200 and reply.headers["access-control-allow-origin"] == "https://page.example"
     assert not path.exists()
+
+
+def test_a_missing_run_and_an_open_address_are_errors_of_the_user(tmp_path: Path) -> None:
+    cases = (([f"{tmp_path / 'none'}", "--port", "0"], "no such folder"), (["a", "--host", "::"], "--token-file"))
+    for arguments, text in cases:
+        command = [sys.executable, "-m", "pellucid", "serve", *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert result.returncode == 2 and text in result.stderr and "Traceback" not in result.stderr
 
 
 def test_full_queue_and_timeout(tmp_path: Path) -> None:

@@ -179,7 +179,8 @@ def serve(app: Starlette, service: PredictionService, server_socket: socket.sock
     server.service = service
     former = {number: signal.signal(number, _ignore_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        server.run(sockets=[server_socket])
+        with suppress(SystemExit):  # of uvicorn, if a model could not be loaded
+            server.run(sockets=[server_socket])
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
