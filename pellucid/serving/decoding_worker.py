@@ -1,7 +1,8 @@
 """The worker process of a model: it loads the run folder and decodes batches of rows.
 
 Results leave the process as JSON, one text per row, so that the process of the server encodes nothing. A row that
-cannot be decoded has an error in place of its result: the batch is then decoded row by row.
+cannot be decoded has an error in place of its result: its batch is halved until the row is alone, so that one bad row
+costs the others a few further batches.
 """
 
 import math
@@ -9,7 +10,7 @@ import re
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,24 +112,20 @@ class WorkerState:
             self.predictor.predict(self.predictor.vocabularies.source.symbols[-1:])
 
     def _decode(self, job: BatchJob) -> list[bytes]:
-        """Return the result of each row as JSON."""
-        assert self.predictor is not None, "the first job loads the model"
+        """Return the result of each row as JSON. Rows with a bad one among them are halved until it is alone."""
         try:
             return self._decode_rows(job, job.rows)
-        except InputError:
-            return [self._decode_single(job, *row) for row in zip(job.rows, job.numbers, strict=True)]
-
-    def _decode_single(self, job: BatchJob, row: Row, number: int) -> bytes:
-        """Return the result of one row, or its error."""
-        try:
-            return self._decode_rows(job, [row])[0]
         except InputError as error:
-            message = f"rows[{number}]: {SOURCE_NUMBER.sub('the source', str(error))}"
-            return encode_json(RowError(error=ServiceError(status=422, code="invalid_row", message=message)))
+            if len(job.rows) == 1:
+                return [_row_error(error, job.numbers[0])]
+        middle = len(job.rows) // 2
+        halves = (slice(middle), slice(middle, None))
+        parts = [replace(job, rows=job.rows[half], numbers=job.numbers[half]) for half in halves]
+        return [result for part in parts for result in self._decode(part)]
 
     def _decode_rows(self, job: BatchJob, rows: Sequence[Row]) -> list[bytes]:
         """Return the results of rows; `InputError` if one of them cannot be decoded."""
-        assert self.predictor is not None
+        assert self.predictor is not None, "the first job loads the model"
         for row in rows:
             self._check_length(row)
         results = decode_rows(self.predictor, job.operation, job.options, rows)
@@ -145,6 +142,12 @@ class WorkerState:
             if len(text) > self.max_symbols and (length := len(tokenizer.split(text))) > self.max_symbols:
                 limit = f"expected at most {self.max_symbols:,} symbols"
                 raise DataError(f"{name}: {limit}, got {length:,}; divide the row")
+
+
+def _row_error(error: InputError, number: int) -> bytes:
+    """Return the error of a row as JSON."""
+    message = f"rows[{number}]: {SOURCE_NUMBER.sub('the source', str(error))}"
+    return encode_json(RowError(error=ServiceError(status=422, code="invalid_row", message=message)))
 
 
 def decode_rows(
