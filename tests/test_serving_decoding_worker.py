@@ -1,6 +1,7 @@
 """A batch has one result per row, in order; bad rows have an error and change no other result."""
 
 import json
+from multiprocessing import Pipe
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from pellucid.run_folder.predictor_loader import load_unwarned
 from pellucid.serving import decoding_worker
 from pellucid.serving.decoding_worker import BatchJob, Row, WorkerState
 from pellucid.serving.schema import PairRow, PredictRequest, ScoreRequest, SourceRow
+from pellucid.worker_pool import WorkerChannel
 
-CHANNEL: Any = None
-"""Connection of the job, which a batch does not use."""
+CHANNEL = WorkerChannel(Pipe()[0], 0, None)
+"""Connection of a job, which batches do not use."""
 
 
 @pytest.fixture(scope="module")

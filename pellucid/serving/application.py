@@ -131,8 +131,8 @@ class PredictionService:
         """Return the current values of the metrics."""
         models = self.models.values()
         return {
-            "pellucid_queued_rows": {(("model", model.name),): model.queue.num_rows for model in models},
-            "pellucid_ready_workers": {(("model", model.name),): model.num_ready for model in models},
+            "pellucid_queued_rows": {(("model", model.name),): float(model.queue.num_rows) for model in models},
+            "pellucid_ready_workers": {(("model", model.name),): float(model.num_ready) for model in models},
         }
 
     @property

@@ -3,17 +3,18 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pellucid.decoding.streaming import chunked
 from pellucid.serving.batch_queue import BatchQueue, PendingRequest, group_options
-from pellucid.serving.decoding_worker import BatchJob
+from pellucid.serving.decoding_worker import BatchJob, Row
 from pellucid.serving.metrics import ServiceMetrics
 from pellucid.serving.model_worker import ModelWorker, load_error_message, start_workers
 from pellucid.serving.options import ServiceOptions
-from pellucid.serving.schema import OPERATIONS, ModelInfo, find_model_tasks
+from pellucid.serving.schema import OPERATIONS, ModelInfo, PairRow, find_model_tasks
 from pellucid.worker_pool import WorkerDiedError
 
 LOGGER = logging.getLogger("pellucid.serving")
@@ -21,6 +22,10 @@ MAX_CRASHES = 2
 """Number of ended workers after which a request fails: it was decoded alone at the second attempt."""
 MAX_RESTART_SECONDS = 30.0
 """Maximum pause before the next attempt to start a worker."""
+DEFAULT_BEAM_SIZE = 5
+"""Assumed beam size of a request that gives none."""
+PART_SHARE = 4
+"""A job has this fraction of the sources that a stream decodes together, for the same number of outputs."""
 WATCHED_FILES = ("config.toml", "vocabulary.json", "model.safetensors", "pair_ngram.safetensors", "confidence.json")
 Fingerprint = tuple[tuple[str, int, int, int], ...]
 """Path, time of change, size and inode of each file that a model is loaded from."""
@@ -45,6 +50,31 @@ def fingerprint_run(folder: Path) -> Fingerprint:
                 continue
             entries.append((str(path), status.st_mtime_ns, status.st_size, status.st_ino))
     return tuple(entries)
+
+
+def divide_batch(batch: Sequence[PendingRequest]) -> Iterator[BatchJob]:
+    """Yield the rows of a batch in jobs of a few seconds at most, so that a batch for which nobody waits ends early.
+
+    Batches of words are one job. Rows with many symbols, or with a large beam, are divided.
+
+    Args:
+        batch: Requests with the same operation and options.
+    """
+    operation, options = batch[0].operation, batch[0].options
+    sizes = [getattr(options, name, None) or DEFAULT_BEAM_SIZE for name in ("beam_size", "count")]
+    numbered = [(row, number) for request in batch for number, row in enumerate(request.rows)]
+    for part in chunked(numbered, PART_SHARE * max(sizes), lambda item: count_row_characters(item[0])):
+        rows, numbers = zip(*part, strict=True)
+        yield BatchJob(operation, options, rows, numbers)
+
+
+def count_row_characters(row: Row) -> int:
+    """Return the number of characters of a row.
+
+    Args:
+        row: Row of a request.
+    """
+    return len(row.source) + len(row.features) + (len(row.target) if isinstance(row, PairRow) else 0)
 
 
 @dataclass(eq=False)
@@ -121,12 +151,9 @@ class ModelService:
 
     async def _decode(self, worker: ModelWorker, batch: Sequence[PendingRequest]) -> None:
         """Decode a batch, and give each request its results or an error."""
-        rows = [row for request in batch for row in request.rows]
         started = time.monotonic()
         try:
-            numbers = [number for request in batch for number in range(len(request.rows))]
-            job = BatchJob(batch[0].operation, batch[0].options, rows, numbers)
-            results = await worker.run(job, 2 * self.options.timeout)
+            results = await self._run_parts(worker, batch)
         except WorkerDiedError:
             self._retry(batch)
             return
@@ -134,9 +161,24 @@ class ModelService:
             LOGGER.error("%s: a batch failed: %s", self.name, load_error_message(error))
             self._fail(batch)
             return
-        self.queue.record_time(started, len(rows))
-        self.metrics.observe("pellucid_batch_rows", {"model": self.name}, len(rows))
-        self.metrics.count("pellucid_rows_total", {"model": self.name}, len(rows))
+        if results:
+            self._deliver(batch, results, started)
+
+    async def _run_parts(self, worker: ModelWorker, batch: Sequence[PendingRequest]) -> list[bytes]:
+        """Return the results of a batch; none if nobody waits any more, which is checked before each part."""
+        results = list[bytes]()
+        for part in divide_batch(batch):
+            if all(request.results.done() for request in batch):
+                LOGGER.info("%s: a batch was given up, because nobody waits for it any more", self.name)
+                return []
+            results += await worker.run(part, 2 * self.options.timeout)
+        return results
+
+    def _deliver(self, batch: Sequence[PendingRequest], results: list[bytes], started: float) -> None:
+        """Give each request its results, and record the batch."""
+        self.queue.record_time(started, len(results))
+        self.metrics.observe("pellucid_batch_rows", {"model": self.name}, float(len(results)))
+        self.metrics.count("pellucid_rows_total", {"model": self.name}, len(results))
         for request in batch:
             part, results = results[: len(request.rows)], results[len(request.rows) :]
             if not request.results.done():
