@@ -1,7 +1,7 @@
 """The command line: one module per subcommand.
 
-Imports: alignment, auditing, bench, config, data, decoding, error_messages, errors, evaluation, files, kernels, model,
-    recipes, reporting, run_evaluation, run_folder, training, tuning, version, viewer.
+Imports: alignment, auditing, bench, config, data, decoding, error_messages, errors, evaluation, files, http_requests,
+    kernels, model, recipes, reporting, run_evaluation, run_folder, serving, training, tuning, version, viewer.
 Start with: __init__.py.
 
 Exit codes: 0 success, 1 no result (every trial of tune failed), 2 user error (one message, no traceback), 130
