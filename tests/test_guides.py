@@ -73,6 +73,14 @@ def test_the_examples_of_the_data_guide_decode_a_covered_file_and_split_a_table(
     assert [(tmp_path / "words" / f"{name}.csv").read_text().count("\n") - 1 for name in names] == [220, 30, 50, 300]
 
 
+def test_the_commands_of_the_serving_guide_run(tmp_path: Path) -> None:
+    (script,) = SHELL_BLOCKS.findall((ROOT / "docs" / "guides" / "serving.md").read_text("utf-8"))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with fast_command_environment() as environment:
+        stdout = run_script(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path, environment)
+    assert '"results":[{"output":' in stdout and '"outputs":[' in stdout and '"name":"roman"' in stdout
+
+
 def test_the_examples_of_the_fine_tuning_guide_run(tmp_path: Path) -> None:
     page = ROOT / "docs" / "guides" / "fine-tuning.md"
     (script,), (program,) = SHELL_BLOCKS.findall(page.read_text("utf-8")), python_blocks(page)

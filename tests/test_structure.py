@@ -86,12 +86,14 @@ OWN_ERRORS = {
     ),
     *("CorpusError", "RunError", "OtherDataError", "NotFiniteError", "DivergenceError", "ValidationFileError"),
     *("UnsupportedError", "MissingDependencyError"),
+    *("QueueFullError", "WorkerDiedError"),
 }
 """Errors of Pellucid, whose messages quote only short texts."""
 QUOTING_FUNCTIONS = {
     "abbreviate_reason",
     "os_error_text",
     "_msgspec_expectation",
+    "load_error_message",
     "_damaged",
     "isinstance",
     "type",
@@ -160,8 +162,12 @@ def test_90_percent_of_functions_are_short() -> None:
     assert percentile_90 <= MAX_LINES_OF_90_PERCENT, f"the 90th percentile is {percentile_90:.0f} lines{format_table()}"
 
 
-TASK_MODULES = ("pellucid/tasks/", "pellucid/config/task_settings.py")
-"""The modules that may name a task, in addition to the default of the setting."""
+TASK_MODULES = (
+    *("pellucid/tasks/", "pellucid/config/task_settings.py"),
+    *("pellucid/serving/schema.py", "pellucid/serving/decoding_worker.py"),
+)
+"""The modules that may name a task, in addition to the default of the setting; the operations of the HTTP service have
+names of tasks."""
 
 
 def find_task_names(source: str) -> Iterator[str]:

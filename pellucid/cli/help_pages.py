@@ -338,6 +338,30 @@ HELP_PAGES: dict[str, HelpPage] = {
             "export runs/a runs/b --html models.html --weights float16",
         ),
     ),
+    "serve": HelpPage(
+        "[NAME=]RUN ... [options]",
+        "Answer requests over HTTP by trained models: outputs, n-best lists, scores, attention, alignments, tags and "
+        "classes as JSON. The page at the printed address shows examples.",
+        (
+            OptionHelp("[NAME=]RUN", "", "folder of a run; the first is the default model"),
+            OptionHelp("--host", "HOST", "address (127.0.0.1 by default); others require a token"),
+            OptionHelp("--port", "N", "port (8000 by default); 0: any"),
+            OptionHelp("--unix-socket", "PATH", "listen at a unix socket"),
+            OptionHelp("--token-file", "FILE", "file of the token of 16 characters or more"),
+            OptionHelp("--allow-host", "NAME", "further name of the Host header"),
+            OptionHelp("--allow-origin", "ORIGIN", "origin whose pages may call the service"),
+            OptionHelp("--log-format", "FORMAT", "text or json (text by default)"),
+            OptionHelp("--workers", "N", "worker processes of each model (1 by default)"),
+            OptionHelp("--max-rows", "N", "rows of a request (256 by default)"),
+            OptionHelp("--max-queued-rows", "N", "rows that wait (1024 by default)"),
+            OptionHelp("--timeout", "X", "seconds of a request (30 by default)"),
+        ),
+        (
+            "serve runs/a",
+            "serve icelandic=runs/a french=runs/b --port 9000 --log-format json",
+            "serve runs/a --unix-socket /run/pellucid/socket",
+        ),
+    ),
     "bench": HelpPage(
         "train|greedy|beam|all [options]",
         "Measure speed and memory on the CPU, and compare the time with a computed lower bound.",

@@ -14,6 +14,7 @@ from pellucid.cli.flag_suggestions import unknown_flag_error
 from pellucid.cli.look import LookArguments
 from pellucid.cli.predict import PredictArguments
 from pellucid.cli.score import ScoreArguments
+from pellucid.cli.serve import ServeArguments
 from pellucid.cli.split import SplitArguments
 from pellucid.cli.train import TrainArguments
 from pellucid.cli.tune import TuneArguments
@@ -29,6 +30,7 @@ MODEL_SUBCOMMANDS: Mapping[str, type] = {
     "evaluate": EvaluateArguments,
     "look": LookArguments,
     "export": ExportArguments,
+    "serve": ServeArguments,
 }
 """Arguments of the subcommands whose flags are named in messages about unknown flags of others; they load quickly."""
 

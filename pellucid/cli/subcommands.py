@@ -11,6 +11,7 @@ SUBCOMMANDS = {
     "evaluate": "evaluate models on pairs, with confidence intervals and significance tests",
     "look": "show outputs and attention weights, in the browser, a file or the terminal",
     "export": "export the network of a run: ONNX graphs, or a web page that runs it",
+    "serve": "answer requests over HTTP by trained models",
     "bench": "measure speed and memory",
     "recipe": "run a reference experiment, from data to report",
     "completion": "print a script that completes command lines in bash, zsh or fish",

@@ -73,7 +73,7 @@ class GraphBuilder:
 
         Args:
             operator: Name of the operator, such as "MatMul".
-            inputs: Names of its inputs.
+            *inputs: Names of its inputs.
             attributes: Attributes of the operator; none by default.
         """
         return self.add_all(operator, inputs, 1, attributes)[0]

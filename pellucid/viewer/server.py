@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from threading import Lock, Thread, main_thread
 from threading import enumerate as enumerate_threads
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 import uvicorn
@@ -20,14 +19,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pellucid.decoding.trace_schema import encode_json
-from pellucid.errors import InputError, abbreviate_reason
-from pellucid.files import os_error_text
+from pellucid.errors import InputError
+from pellucid.http_requests import LOOPBACK, LOOPBACK_HOSTS, host_name, open_tcp_socket, read_json
 from pellucid.inspection.state_space import CorpusStates
 from pellucid.reporting.display_text import visible_message
 from pellucid.run_folder.run_files import MODEL
@@ -46,9 +45,6 @@ from pellucid.viewer.schema import (
 )
 from pellucid.viewer.training_history import LogCursor, stream_events, training_history
 
-ALLOWED_HOSTS = ("127.0.0.1", "localhost", "::1")
-"""Accepted values of the Host header. Other names that resolve to this machine indicate DNS rebinding."""
-
 
 class LocalOnlyMiddleware:
     """Middleware that refuses requests for other host names and from pages of other origins, and adds security headers.
@@ -56,7 +52,7 @@ class LocalOnlyMiddleware:
     Together with the loopback address of the server, the page is available on this machine only.
     """
 
-    def __init__(self, app: ASGIApp, policy: str, hosts: Iterable[str] = ALLOWED_HOSTS) -> None:
+    def __init__(self, app: ASGIApp, policy: str, hosts: Iterable[str] = LOOPBACK_HOSTS) -> None:
         """Wrap an application.
 
         Args:
@@ -93,7 +89,7 @@ class LocalOnlyMiddleware:
     def _refusal(self, headers: Headers) -> str:
         """Return why the origin of a request is refused; empty if it is accepted."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        if _host_name(f"//{host}") not in self.hosts:
+        if host_name(f"//{host}") not in self.hosts:
             return "the page is available on this machine only: open it at http://127.0.0.1"
         if origin is not None and origin != f"http://{host}":
             return "requests from other origins are refused"
@@ -108,14 +104,6 @@ class LocalOnlyMiddleware:
             "referrer-policy": "no-referrer",
             "x-content-type-options": "nosniff",
         }
-
-
-def _host_name(url: str) -> str:
-    """Return the host of a URL; empty if it is invalid."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
 
 
 MAX_REQUEST_BYTES = 1 << 20
@@ -280,27 +268,10 @@ def _request_endpoint(service: PageService, kind: type[Any], respond: Callable[[
         Args:
             request: HTTP request.
         """
-        parsed = await _read_request(request, kind)
+        parsed = await read_json(request, kind, MAX_REQUEST_BYTES)
         return _json_response(await run_in_threadpool(compute_response, parsed, request.headers.get("x-page", "")))
 
     return endpoint
-
-
-async def _read_request(request: Request, kind: type[Any]) -> Any:  # noqa: ANN401 (a struct of this kind)
-    """Parse the JSON body of a request; `HTTPException` for an invalid one."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "a request requires Content-Type: application/json")
-    body = b""
-    try:
-        async for piece in request.stream():
-            body += piece
-            if len(body) > MAX_REQUEST_BYTES:
-                raise HTTPException(413, f"a request has at most {MAX_REQUEST_BYTES:,} bytes")
-        return msgspec.json.decode(body, type=kind)
-    except ClientDisconnect as error:
-        raise HTTPException(400, "incomplete request") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HTTPException(400, f"invalid request: {abbreviate_reason(error)}") from error
 
 
 async def _stream_training(service: PageService, request: Request) -> Response:
@@ -348,8 +319,6 @@ async def _handle_server_error(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": f"internal error: {type(error).__name__}"}, 500)
 
 
-HOST = "127.0.0.1"
-"""Loopback address: reachable from this machine only."""
 SHUTDOWN_SECONDS = 20
 """Time limit for a graceful shutdown, and then for a forced one; the daemon thread is abandoned afterwards."""
 
@@ -363,17 +332,7 @@ def open_socket(port: int) -> socket.socket:
     Raises:
         InputError: The port is out of range, in use, or not permitted.
     """
-    server_socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    if os.name == "posix":  # elsewhere it would share a port that is in use
-        server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        server_socket.bind((HOST, port))
-    except (OSError, OverflowError) as error:
-        server_socket.close()
-        reason = os_error_text(error) if isinstance(error, OSError) else "expected 0 to 65535"
-        raise InputError(f"--port {port}: {reason}") from error
-    server_socket.listen(128)
-    return server_socket
+    return open_tcp_socket(LOOPBACK, port)
 
 
 def server_url(server_socket: socket.socket) -> str:
@@ -382,7 +341,7 @@ def server_url(server_socket: socket.socket) -> str:
     Args:
         server_socket: Listening socket.
     """
-    return f"http://{HOST}:{server_socket.getsockname()[1]}/"
+    return f"http://{LOOPBACK}:{server_socket.getsockname()[1]}/"
 
 
 def serve_until_interrupted(app: Starlette, server_socket: socket.socket) -> None:

@@ -1,0 +1,82 @@
+"""Parts that the HTTP servers of the viewer and of the service share: host names, JSON bodies, sockets."""
+
+import os
+import socket
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+
+from pellucid.errors import InputError, abbreviate_reason
+from pellucid.files import os_error_text
+
+LOOPBACK = "127.0.0.1"
+"""Loopback address: reachable from this machine only."""
+LOOPBACK_HOSTS = (LOOPBACK, "localhost", "::1")
+"""Names of this machine in the Host header. Other names that resolve to this machine indicate DNS rebinding."""
+Body = TypeVar("Body")
+"""Type of a parsed request."""
+
+
+def host_name(url: str) -> str:
+    """Return the host of a URL; empty if it is invalid.
+
+    Args:
+        url: URL, or "//" and the value of a Host header.
+    """
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+async def read_json(request: Request, kind: type[Body], max_bytes: int) -> Body:
+    """Return the parsed JSON body of a request. Bytes are counted while they arrive, also without a Content-Length.
+
+    Args:
+        request: HTTP request.
+        kind: Struct that the body must match.
+        max_bytes: Maximum size of the body.
+
+    Raises:
+        HTTPException: The content type is not JSON (415), the body is too large (413), or incomplete or invalid (400).
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "a request requires Content-Type: application/json")
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > max_bytes:
+                raise HTTPException(413, f"a request has at most {max_bytes:,} bytes")
+        return msgspec.json.decode(body, type=kind)
+    except ClientDisconnect as error:
+        raise HTTPException(400, "incomplete request") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HTTPException(400, f"invalid request: {abbreviate_reason(error)}") from error
+
+
+def open_tcp_socket(host: str, port: int) -> socket.socket:
+    """Open a listening TCP socket, which the caller closes.
+
+    Args:
+        host: Address or name of an interface of this machine.
+        port: Port, 0 to 65535; 0 for any free port.
+
+    Raises:
+        InputError: The address is unknown, or the port is out of range, in use, or not permitted.
+    """
+    server_socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    if os.name == "posix":  # elsewhere it would share a port that is in use
+        server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        server_socket.bind((host, port))
+    except (OSError, OverflowError) as error:
+        server_socket.close()
+        reason = os_error_text(error) if isinstance(error, OSError) else "expected 0 to 65535"
+        place = f"--port {port}" if host == LOOPBACK else f"--host {host} --port {port}"
+        raise InputError(f"{place}: {reason}") from error
+    server_socket.listen(1024)
+    return server_socket

@@ -1,0 +1,269 @@
+"""A model of the service: its queue, its worker processes, their restart, and the reload of a changed run folder."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pellucid.decoding.streaming import chunked
+from pellucid.serving.batch_queue import BatchQueue, PendingRequest, group_options
+from pellucid.serving.decoding_worker import BatchJob, Row
+from pellucid.serving.metrics import ServiceMetrics
+from pellucid.serving.model_worker import ModelWorker, load_error_message, start_workers
+from pellucid.serving.options import ServiceOptions
+from pellucid.serving.schema import OPERATIONS, ModelInfo, PairRow, find_model_tasks
+from pellucid.worker_pool import WorkerDiedError
+
+LOGGER = logging.getLogger("pellucid.serving")
+MAX_CRASHES = 2
+"""Number of ended workers after which a request fails: it was decoded alone at the second attempt."""
+MAX_RESTART_SECONDS = 30.0
+"""Maximum pause before the next attempt to start a worker."""
+DEFAULT_BEAM_SIZE = 5
+"""Assumed beam size of a request that gives none."""
+PART_SHARE = 4
+"""A job has this fraction of the sources that a stream decodes together, for the same number of outputs."""
+WATCHED_FILES = ("config.toml", "vocabulary.json", "model.safetensors", "pair_ngram.safetensors", "confidence.json")
+Fingerprint = tuple[tuple[str, int, int, int], ...]
+"""Path, time of change, size and inode of each file that a model is loaded from."""
+
+
+class WorkerFailedError(RuntimeError):
+    """A request that ended its worker process, or failed by an error of this program."""
+
+
+def fingerprint_run(folder: Path) -> Fingerprint:
+    """Return the state of the files of a run folder, or of an ensemble's members, from which a model is loaded.
+
+    Args:
+        folder: Run folder. Files that are missing have no entry.
+    """
+    entries = []
+    for pattern in ("ensemble.json", *WATCHED_FILES, *(f"seed-*/{name}" for name in WATCHED_FILES)):
+        for path in sorted(folder.glob(pattern)):
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            entries.append((str(path), status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(entries)
+
+
+def divide_batch(batch: Sequence[PendingRequest]) -> Iterator[BatchJob]:
+    """Yield the rows of a batch in jobs of a few seconds at most, so that a batch for which nobody waits ends early.
+
+    Batches of words are one job. Rows with many symbols, or with a large beam, are divided.
+
+    Args:
+        batch: Requests with the same operation and options.
+    """
+    operation, options = batch[0].operation, batch[0].options
+    sizes = [getattr(options, name, None) or DEFAULT_BEAM_SIZE for name in ("beam_size", "count")]
+    numbered = [(row, number) for request in batch for number, row in enumerate(request.rows)]
+    for part in chunked(numbered, PART_SHARE * max(sizes), lambda item: count_row_characters(item[0])):
+        rows, numbers = zip(*part, strict=True)
+        yield BatchJob(operation, options, rows, numbers)
+
+
+def count_row_characters(row: Row) -> int:
+    """Return the number of characters of a row.
+
+    Args:
+        row: Row of a request.
+    """
+    return len(row.source) + len(row.features) + (len(row.target) if isinstance(row, PairRow) else 0)
+
+
+@dataclass(eq=False)
+class ModelService:
+    """A named model that answers requests."""
+
+    name: str
+    folder: Path
+    options: ServiceOptions
+    metrics: ServiceMetrics
+    workers: list[ModelWorker] = field(default_factory=list)
+    loaded_at: str = ""
+    reload_error: str = ""
+    fingerprint: Fingerprint = ()
+    """State of the files at the last attempt to load them."""
+    _tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Create the queue."""
+        self.queue = BatchQueue(self.options.max_queued_rows, self.options.max_rows)
+
+    async def start(self) -> None:
+        """Load the model and begin to answer.
+
+        Raises:
+            InputError: The model cannot be loaded.
+        """
+        self.fingerprint = fingerprint_run(self.folder)
+        self._use(await start_workers(self.folder, self.options))
+        self._tasks = [asyncio.create_task(self._serve(slot)) for slot in range(self.options.workers)]
+        if self.options.reload_interval:
+            self._tasks.append(asyncio.create_task(self._watch()))
+
+    def _use(self, workers: list[ModelWorker]) -> None:
+        """Answer by these workers from now on."""
+        self.workers, self.reload_error = workers, ""
+        self.loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
+
+    @property
+    def num_ready(self) -> int:
+        """Number of workers whose process runs with a loaded model."""
+        return sum(worker.is_alive and bool(worker.task) for worker in self.workers)
+
+    @property
+    def task(self) -> str:
+        """Task of the model."""
+        return next((worker.task for worker in self.workers if worker.task), "")
+
+    @property
+    def info(self) -> ModelInfo:
+        """Description of the model."""
+        task = self.task
+        operations = [name for name in OPERATIONS if task in (find_model_tasks(name) or (task,))]
+        return ModelInfo(
+            name=self.name,
+            task=task,
+            operations=operations,
+            ready=self.num_ready > 0,
+            loaded_at=self.loaded_at,
+            reload_error=self.reload_error,
+        )
+
+    async def _serve(self, slot: int) -> None:
+        """Decode batch after batch by one worker."""
+        while True:
+            if not self.workers[slot].is_alive:
+                await self._restart(slot)
+            take = asyncio.ensure_future(self.queue.take_batch())
+            await asyncio.wait({take}, timeout=1.0)  # an idle worker that is killed is noticed within a second
+            if take.done():
+                await self._decode(self.workers[slot], take.result())
+            else:
+                take.cancel()
+
+    async def _decode(self, worker: ModelWorker, batch: Sequence[PendingRequest]) -> None:
+        """Decode a batch, and give each request its results or an error."""
+        started = time.monotonic()
+        try:
+            results = await self._run_parts(worker, batch)
+        except WorkerDiedError:
+            self._retry(batch)
+            return
+        except Exception as error:
+            LOGGER.error("%s: a batch failed: %s", self.name, load_error_message(error))
+            self._fail(batch)
+            return
+        if results:
+            self._deliver(batch, results, started)
+
+    async def _run_parts(self, worker: ModelWorker, batch: Sequence[PendingRequest]) -> list[bytes]:
+        """Return the results of a batch; none if nobody waits any more, which is checked before each part."""
+        results = list[bytes]()
+        for part in divide_batch(batch):
+            if all(request.results.done() for request in batch):
+                LOGGER.info("%s: a batch was given up, because nobody waits for it any more", self.name)
+                return []
+            results += await worker.run(part, 2 * self.options.timeout)
+        return results
+
+    def _deliver(self, batch: Sequence[PendingRequest], results: list[bytes], started: float) -> None:
+        """Give each request its results, and record the batch."""
+        self.queue.record_time(started, len(results))
+        self.metrics.observe("pellucid_batch_rows", {"model": self.name}, float(len(results)))
+        self.metrics.count("pellucid_rows_total", {"model": self.name}, len(results))
+        for request in batch:
+            part, results = results[: len(request.rows)], results[len(request.rows) :]
+            if not request.results.done():
+                request.results.set_result(part)
+
+    def _retry(self, batch: Sequence[PendingRequest]) -> None:
+        """Put the requests of an ended worker back; each is decoded alone next, and fails if that ends a worker too."""
+        LOGGER.warning("%s: a worker process ended during a batch of %d requests", self.name, len(batch))
+        for request in batch:
+            request.crashes += 1
+        self._fail([request for request in batch if request.crashes >= MAX_CRASHES])
+        self.queue.put_back([request for request in batch if not request.results.done()])
+
+    @staticmethod
+    def _fail(batch: Sequence[PendingRequest]) -> None:
+        """Give requests an error."""
+        for request in batch:
+            if not request.results.done():
+                request.results.set_exception(WorkerFailedError("the worker failed on this request"))
+
+    async def _restart(self, slot: int) -> None:
+        """Replace an ended worker; try again until the model can be loaded."""
+        pause = 0.5
+        while not self.workers[slot].is_alive:
+            await self.workers[slot].close()
+            worker = ModelWorker(self.folder, self.options)
+            try:
+                await worker.start()
+            except Exception as error:
+                LOGGER.error("%s: a worker process cannot be started: %s", self.name, load_error_message(error))
+                worker.kill()
+                await worker.close()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, MAX_RESTART_SECONDS)
+                continue
+            if self.workers[slot].is_alive:  # a reload has replaced all workers meanwhile
+                worker.kill()
+                await worker.close()
+                return
+            self.workers[slot] = worker
+            self.metrics.count("pellucid_worker_restarts_total", {"model": self.name})
+            LOGGER.warning("%s: a worker process was restarted", self.name)
+
+    async def _watch(self) -> None:
+        """Load the run folder again when its files have changed and stay the same for one interval."""
+        while True:
+            before = await asyncio.to_thread(fingerprint_run, self.folder)
+            await asyncio.sleep(self.options.reload_interval)
+            after = await asyncio.to_thread(fingerprint_run, self.folder)
+            if before == after != self.fingerprint:
+                self.fingerprint = after
+                await self._reload()
+
+    async def _reload(self) -> None:
+        """Load the changed model; the earlier one answers meanwhile, and stays if the new one cannot be loaded."""
+        try:
+            workers = await start_workers(self.folder, self.options)
+        except Exception as error:
+            self.reload_error = load_error_message(error)
+            self.metrics.count("pellucid_reloads_total", {"model": self.name, "result": "error"})
+            LOGGER.error("%s: the changed run folder cannot be loaded: %s", self.name, self.reload_error)
+            return
+        earlier = self.workers
+        self._use(workers)
+        self.metrics.count("pellucid_reloads_total", {"model": self.name, "result": "ok"})
+        LOGGER.info("%s: the changed run folder was loaded", self.name)
+        for worker in earlier:
+            await worker.close()
+
+    def pending(self, operation: str, request: object) -> PendingRequest:
+        """Return a request that can be put in the queue.
+
+        Args:
+            operation: Name of the operation.
+            request: Parsed request.
+        """
+        future = asyncio.get_running_loop().create_future()
+        return PendingRequest(operation, group_options(request), request.rows, future)  # type: ignore[arg-type,attr-defined]
+
+    async def stop(self) -> None:
+        """End the workers. Requests that are still queued get an error."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.queue.fail_all(WorkerFailedError("the service stops"))
+        for worker in self.workers:
+            worker.kill()
+            await worker.close()

@@ -1,0 +1,136 @@
+"""A worker process as the event loop sees it."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import InputError
+from pellucid.serving.decoding_worker import BatchJob, LoadJob, WorkerState
+from pellucid.serving.options import ServiceOptions
+from pellucid.worker_pool import JobFailure, JobResult, Worker, WorkerDiedError
+
+LOAD_SECONDS = 300.0
+"""Time limit of loading a model."""
+
+
+class ModelWorker:
+    """A worker process with a loaded model. A thread of its own waits for the process."""
+
+    def __init__(self, folder: Path, options: ServiceOptions) -> None:
+        """Initialize without starting the process.
+
+        Args:
+            folder: Run folder.
+            options: Options of the service.
+        """
+        self.folder = folder
+        self.options = options
+        self.task = ""
+        self._executor = ThreadPoolExecutor(1, "pellucid-worker")
+        self._worker: Worker | None = None
+        self._busy = asyncio.Lock()
+
+    @property
+    def is_alive(self) -> bool:
+        """True if the process runs."""
+        return self._worker is not None and self._worker.process.is_alive()
+
+    @property
+    def process_id(self) -> int | None:
+        """Identity of the process; None before it is started."""
+        return None if self._worker is None else self._worker.process.pid
+
+    async def start(self) -> None:
+        """Start the process and load the model.
+
+        Raises:
+            InputError: The run folder cannot be loaded, or the process ended.
+            WorkerError: Loading failed by an error of this program.
+        """
+        self._worker = await self._in_thread(Worker, WorkerState())
+        job = LoadJob(self.folder, self.options.threads, self.options.max_symbols)
+        self.task = await self.run(job, LOAD_SECONDS)
+
+    async def run(self, job: LoadJob | BatchJob, timeout: float) -> Any:  # noqa: ANN401 (as `WorkerState`)
+        """Run a job in the process, and return its result.
+
+        Args:
+            job: Job.
+            timeout: Seconds after which the process is killed.
+
+        Raises:
+            InputError: The job failed by a user's mistake.
+            WorkerDiedError: The process ended, or was killed because of its time.
+            WorkerError: The job failed by an error of this program.
+        """
+        async with self._busy:
+            timer = asyncio.get_running_loop().call_later(timeout, self.kill)
+            try:
+                event = await self._in_thread(self._run, job)
+            finally:
+                timer.cancel()
+        if isinstance(event, JobFailure):
+            raise event.error
+        return event.value
+
+    def _run(self, job: LoadJob | BatchJob) -> JobResult | JobFailure:
+        """Send a job to the process, and wait for its last event."""
+        if self._worker is None or self._worker.connection.closed:
+            return JobFailure(0, WorkerDiedError("the worker process has ended"))
+        self._worker.submit(0, job)
+        event = self._worker.receive(0)
+        assert isinstance(event, JobResult | JobFailure), "jobs of the service report no progress"
+        return event
+
+    def kill(self) -> None:
+        """Kill the process; the job that it runs fails."""
+        if self._worker is not None:
+            self._worker.process.kill()
+
+    async def close(self) -> None:
+        """Wait for the running job, then end the process."""
+        async with self._busy:
+            if self._worker is not None and not self._worker.connection.closed:
+                await self._in_thread(self._worker.close)
+        self._executor.shutdown(wait=False)
+
+    async def _in_thread(self, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 (any function)
+        """Call a function in the thread of this worker."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+
+
+async def start_workers(folder: Path, options: ServiceOptions) -> list[ModelWorker]:
+    """Start all worker processes of a model.
+
+    Args:
+        folder: Run folder.
+        options: Options of the service.
+
+    Returns:
+        Workers with a loaded model, all of the same files.
+
+    Raises:
+        InputError: A process cannot load the model; the others are ended.
+    """
+    workers = [ModelWorker(folder, options) for _ in range(options.workers)]
+    try:
+        for worker in workers:
+            await worker.start()
+    except BaseException:
+        for worker in workers:
+            worker.kill()
+            await worker.close()
+        raise
+    return workers
+
+
+def load_error_message(error: Exception) -> str:
+    """Return the reason why a model could not be loaded; an error of this program is named by its last line.
+
+    Args:
+        error: Error of `start_workers`.
+    """
+    if isinstance(error, InputError):
+        return str(error)
+    return f"internal error: {str(error).strip().splitlines()[-1]}" if str(error) else type(error).__name__
