@@ -170,7 +170,7 @@ class GraphBuilder:
 
         Args:
             value: Value of the graph.
-            sizes: Size of each dimension: a number (−1: what remains; 0: as before), or what `dimension` returns.
+            *sizes: Size of each dimension: a number (−1: what remains; 0: as before), or what `dimension` returns.
         """
         if all(isinstance(size, int) for size in sizes):
             return self.add("Reshape", value, self.constant(list(sizes)))
