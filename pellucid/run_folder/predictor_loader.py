@@ -144,8 +144,7 @@ def _loading_to(device: Device) -> Iterator[torch.device]:
 
 def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> tuple[Predictor, ModelIdentity]:
     """Return the predictor and the identity of one run folder; its log is read if it is needed and not given."""
-    config, vocabularies, identity = read_run_settings(folder, log)
-    check_task_vocabularies(folder, config, vocabularies)
+    config, vocabularies, identity = read_run_settings(folder, log, check_task_vocabularies)
     # The header of the model and the memory are checked before parameters are allocated.
     meta_network = build_meta_network(config, vocabularies)
     check_header(folder / MODEL, meta_network.state_dict())

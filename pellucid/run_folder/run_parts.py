@@ -1,7 +1,7 @@
 """The parts of a predictor that a run folder holds besides its network; no function here needs PyTorch."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -83,12 +83,19 @@ def report_other_versions(members: Sequence[tuple[Config, ModelIdentity]], stack
         warnings.warn(f"{folder} was trained {text}{note}: outputs may differ", stacklevel=stacklevel + 1)
 
 
-def read_run_settings(folder: Path, log: RunLog | None = None) -> RunSettings:
+VocabularyCheck = Callable[[Path, Config, Vocabularies], None]
+"""Function that raises `RunError` if the vocabularies of a run folder do not fit its task."""
+
+
+def read_run_settings(
+    folder: Path, log: RunLog | None = None, check_vocabularies: VocabularyCheck | None = None
+) -> RunSettings:
     """Read settings, vocabularies and identity of a run folder, and check that they are of one run with a model.
 
     Args:
         folder: Run folder, not the folder of an ensemble.
         log: Log of the run, which is checked as well; None to leave it out.
+        check_vocabularies: Check of the vocabularies for the task of the run, which may need PyTorch; None for none.
 
     Raises:
         RunError: The folder is missing, has no model, or holds damaged files or those of another run.
@@ -106,6 +113,8 @@ def read_run_settings(folder: Path, log: RunLog | None = None) -> RunSettings:
     identity = read_identity(folder)
     try:
         vocabularies = read_run_vocabularies(folder, config)
+        if check_vocabularies is not None:
+            check_vocabularies(folder, config, vocabularies)
     except RunError:
         identity.check_config(config)  # settings of another run are a cause, and named first
         raise
