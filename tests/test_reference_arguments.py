@@ -218,6 +218,7 @@ EXCEPTIONS = {
     "run_folder.network_file": "reads and writes the parameters of a network, whose names and shapes it checks",
     "run_folder.torch_tensors": "reads and writes single files for the other modules",
     "run_folder.confidence_file": "reads and writes a file of a run folder, whose contents it checks",
+    "run_folder.run_files.check_task_vocabularies": "checks vocabularies that were read before",
     "run_folder.run_files.read_ensemble_record": "reads a file of a run folder, whose content it checks",
     "run_folder.pair_ngram_file": "reads and writes a file of a run folder, whose contents it checks",
     "run_folder.predictor_loader.load": "converts its arguments, which `invalid_arguments.py` calls",
