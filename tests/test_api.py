@@ -246,6 +246,7 @@ def test_ensemble_is_trained_and_loaded(tmp_path: Path) -> None:
     assert isinstance(ensemble, Ensemble) and len(ensemble.members.networks) == 2
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
         ".lock",
+        "confidence.json",
         "ensemble.json",
         "seed-3",
         "seed-4",
