@@ -678,7 +678,8 @@ def _convert_array(value: object, kind: Any, bounds: Meta = Meta()) -> Any:  # n
     Lists and PyTorch tensors become arrays. Whole numbers count as numbers, booleans do not.
     """
     values = _as_array(value, kind) if kind.array_type is np.ndarray else value
-    if not isinstance(values, kind.array_type) or np.ma.is_masked(values):
+    is_array = hasattr(values, "shape") if kind.array_type is Any else isinstance(values, kind.array_type)
+    if not is_array or np.ma.is_masked(values):
         raise TypeMismatchError(describe_type(kind), value)
     dims, shape = kind.dim_str.split(), tuple(values.shape)
     variadic = kind.index_variadic is not None

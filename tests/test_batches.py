@@ -56,7 +56,7 @@ def test_padding_equals_a_plain_loop(sequences: list[list[int]], data: st.DataOb
     assert ids.shape == (len(rows), width)
     assert ids.tolist() == [sequence + [PAD] * (width - len(sequence)) for sequence in selected]
     assert lengths.tolist() == [len(sequence) for sequence in selected]
-    assert ids.dtype == lengths.dtype == torch.int64
+    assert ids.dtype == lengths.dtype == np.int64
 
 
 def test_a_batch_of_empty_sequences_has_no_column() -> None:

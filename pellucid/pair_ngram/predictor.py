@@ -82,7 +82,8 @@ def fit_encoded_examples(
     target = _without_ends(examples.target)
     cells = np.cumsum(np.diff(examples.source.offsets) * np.maximum(np.diff(target.offsets), 1))
     count = int(np.searchsorted(cells, max_cells, side="right"))
-    source_offsets, target_offsets = examples.source.offsets[: count + 1], target.offsets[: count + 1]
+    # Copies: offsets may be read-only, for which Numba would compile the functions of the alignment once more.
+    source_offsets, target_offsets = examples.source.offsets[: count + 1].copy(), target.offsets[: count + 1].copy()
     pairs = SymbolPairs(
         examples.source.values[: source_offsets[-1]].astype(np.int64),
         source_offsets,
