@@ -67,7 +67,7 @@ def test_a_greater_loss_than_allowed_is_refused(loss: float, accepted: bool) -> 
 
 
 def test_a_format_is_required() -> None:
-    assert usage_error_message(export()) == "export needs a format: --onnx DIR"
+    assert usage_error_message(export()) == "export needs one format: --onnx DIR or --html FILE"
 
 
 def test_an_opset_out_of_range_is_refused_before_the_run_is_read(tmp_path: Path) -> None:
