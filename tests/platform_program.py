@@ -56,7 +56,7 @@ def train_and_use(examples: Path) -> None:
         "train", "train.tsv", "--valid", "valid.tsv", "--run", "ensemble", "--ensemble", "2", "--jobs", "2", *FLAGS
     )
     names = sorted(path.name for path in Path("ensemble").iterdir())
-    assert names == [".lock", "ensemble.json", "seed-1", "seed-2"], names
+    assert names == [".lock", "confidence.json", "ensemble.json", "seed-1", "seed-2"], names
     text_files = [path for path in Path().rglob("*") if path.suffix in (".toml", ".json", ".jsonl", ".md", ".html")]
     assert len(text_files) > 12
     for path in text_files:
