@@ -681,7 +681,7 @@ def _convert_array(value: object, kind: Any, bounds: Meta = Meta()) -> Any:  # n
     is_array = hasattr(values, "shape") if kind.array_type is Any else isinstance(values, kind.array_type)
     if not is_array or np.ma.is_masked(values):
         raise TypeMismatchError(describe_type(kind), value)
-    dims, shape = kind.dim_str.split(), tuple(values.shape)
+    dims, shape = kind.dim_str.split(), tuple(cast(Any, values).shape)
     variadic = kind.index_variadic is not None
     fits = len(shape) >= len(dims) - 1 if variadic else len(shape) == len(dims)
     if not fits or any(
