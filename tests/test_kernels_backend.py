@@ -20,7 +20,7 @@ from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, Enc
 from pellucid.config.validation import check_consistency
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.decoding import transducer
+from pellucid.decoding import base_transducer
 from pellucid.decoding.constraints import Constraints, Lexicon
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, ForcedAttention, search_properties
 from pellucid.decoding.trace import Trace
@@ -234,7 +234,7 @@ def record_backends() -> Iterator[dict[str, str]]:
 def run_searches_stepwise() -> Iterator[None]:
     """Run all searches within the block step by step in PyTorch, by the code that supports every option."""
     with disable_kernels(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transducer, "fits_search_kernel", lambda properties: False)
+        patch.setattr(base_transducer, "fits_search_kernel", lambda properties: False)
         yield
 
 
